@@ -1,0 +1,227 @@
+//! One error type for the whole crate: what went wrong, where, and what to do about it.
+//!
+//! An [`Error`] carries a [`Kind`] (which decides the exit code), a one-line message with what was expected and what
+//! was found, the [`Place`] in the input, hints for the user, and the cause. Messages start in lower case and never
+//! repeat their cause; the command line prints message, place, causes and hints on lines of their own.
+
+use std::fmt;
+
+/// Result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// What kind of failure it is; each kind has one exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The command line or configuration asks for something impossible.
+    Usage,
+    /// Input data is malformed.
+    Input,
+    /// Somebody else committed first, or holds the lock; nothing was committed.
+    Conflict,
+    /// The file system or object store failed.
+    Storage,
+    /// Stored data does not match its checksum or count.
+    Integrity,
+    /// The user interrupted the run.
+    Interrupted,
+    /// A bug in shardify.
+    Internal,
+}
+
+/// Where in an input the problem is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// File or URL.
+    pub source: Option<String>,
+    /// Line, counted from 1.
+    pub line: Option<u64>,
+    /// Byte offset, counted from 0.
+    pub byte: Option<u64>,
+    /// Column or field name.
+    pub column: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        let mut part = |f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>| {
+            let result = write!(f, "{comma}{text}");
+            comma = ", ";
+            result
+        };
+        if let Some(source) = &self.source {
+            part(f, format_args!("{source}"))?;
+        }
+        if let Some(line) = self.line {
+            part(f, format_args!("line {line}"))?;
+        }
+        if let Some(byte) = self.byte {
+            part(f, format_args!("byte {byte}"))?;
+        }
+        if let Some(column) = &self.column {
+            part(f, format_args!("column `{column}`"))?;
+        }
+        Ok(())
+    }
+}
+
+/// A failure with its facts. Boxed inside, so that `Result<T>` stays small.
+#[derive(Debug)]
+pub struct Error(Box<Facts>);
+
+#[derive(Debug)]
+struct Facts {
+    kind: Kind,
+    message: String,
+    place: Place,
+    hints: Vec<String>,
+    cause: Option<Cause>,
+}
+
+macro_rules! constructors {
+    ($($name:ident => $kind:ident),* $(,)?) => {
+        $(
+            #[doc = concat!("Creates an error of kind [`Kind::", stringify!($kind), "`].")]
+            pub fn $name(message: impl Into<String>) -> Self {
+                Self::new(Kind::$kind, message)
+            }
+        )*
+    };
+}
+
+impl Error {
+    /// Creates an error; `message` says what was expected and what was found.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self(Box::new(Facts { kind, message: message.into(), place: Place::default(), hints: Vec::new(), cause: None }))
+    }
+
+    constructors! {
+        usage => Usage, input => Input, conflict => Conflict, storage => Storage,
+        integrity => Integrity, internal => Internal,
+    }
+
+    /// Creates the error of a run that the user interrupted.
+    pub fn interrupted() -> Self {
+        Self::new(Kind::Interrupted, "interrupted; nothing was committed")
+    }
+
+    /// Names the file or URL.
+    #[must_use]
+    pub fn at(mut self, source: impl Into<String>) -> Self {
+        self.0.place.source = Some(source.into());
+        self
+    }
+
+    /// Names the line, counted from 1.
+    #[must_use]
+    pub fn line(mut self, line: u64) -> Self {
+        self.0.place.line = Some(line);
+        self
+    }
+
+    /// Names the byte offset, counted from 0.
+    #[must_use]
+    pub fn byte(mut self, byte: u64) -> Self {
+        self.0.place.byte = Some(byte);
+        self
+    }
+
+    /// Names the column.
+    #[must_use]
+    pub fn column(mut self, column: impl Into<String>) -> Self {
+        self.0.place.column = Some(column.into());
+        self
+    }
+
+    /// Adds a thing to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hints.push(hint.into());
+        self
+    }
+
+    /// Sets the error underneath.
+    #[must_use]
+    pub fn cause(mut self, cause: impl Into<Cause>) -> Self {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    /// Kind of the failure.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The message alone, without place, cause or hints.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Where it happened.
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    /// Things to do about it.
+    pub fn hints(&self) -> &[String] {
+        &self.0.hints
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.0.place.to_string();
+        if place.is_empty() { f.write_str(&self.0.message) } else { write!(f, "{place}: {}", self.0.message) }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause.as_deref().map(|c| c as _)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        // A wrapped error of ours keeps its own kind and place when it travelled through an `io::Read` or `io::Write`.
+        match error.downcast::<Self>() {
+            Ok(ours) => ours,
+            Err(error) => Self::storage("input or output failed").cause(error),
+        }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        Self::other(error)
+    }
+}
+
+impl From<arrow::error::ArrowError> for Error {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Self::internal("building columns failed").cause(error)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_names_place_then_message() {
+        let error = Error::input("expected 4 fields, found 6").at("a.csv").line(17).byte(290).column("age");
+        assert_eq!(error.to_string(), "a.csv, line 17, byte 290, column `age`: expected 4 fields, found 6");
+    }
+
+    #[test]
+    fn an_error_survives_a_trip_through_io() {
+        let io: std::io::Error = Error::input("bad").line(3).into();
+        let back = Error::from(io);
+        assert_eq!(back.kind(), Kind::Input);
+        assert_eq!(back.place().line.unwrap(), 3);
+    }
+}

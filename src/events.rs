@@ -1,0 +1,76 @@
+//! What a running operation tells its observer, and how it is told to stop.
+//!
+//! Library code never prints; it sends [`Event`]s. Only the command line turns them into a progress line. An observer
+//! must return at once: events are sent from the threads that do the work.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::error::{Error, Result};
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// A phase began; `bytes` is the work ahead where it is known.
+    Phase {
+        /// What is being done, as a gerund: `reading`.
+        name: &'static str,
+        /// Bytes that this phase will go through.
+        bytes: Option<u64>,
+    },
+    /// Input was consumed.
+    Read {
+        /// Bytes of input since the last such event.
+        bytes: u64,
+        /// Records since the last such event.
+        records: u64,
+    },
+    /// A shard was finished (not yet committed).
+    Shard {
+        /// Its size on disk.
+        bytes: u64,
+    },
+    /// Something the user should know that is not an error.
+    Note(String),
+}
+
+/// Receives events; implementations must not block.
+pub trait Observer: Send + Sync {
+    /// Takes note of one event.
+    fn event(&self, event: Event);
+}
+
+/// An observer that ignores everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&self, _event: Event) {}
+}
+
+/// A flag that any thread may raise to stop the run; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks the run to stop.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run was asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Fails with [`Error::interrupted`] once the run was asked to stop.
+    ///
+    /// # Errors
+    /// When [`Cancel::cancel`] was called on any clone.
+    pub fn check(&self) -> Result<()> {
+        if self.is_cancelled() { Err(Error::interrupted()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,133 @@
+//! Formats that shardify reads and writes: one folder each, and they never import each other.
+//!
+//! Inputs that are tables implement [`TableFormat`]: cut into [`Split`]s in order, then each split is typed or parsed
+//! on its own. Outputs whose shards are a plain sequence of framed records implement [`Framing`]; Parquet, whose
+//! shards are row groups and a footer, has its own encoder.
+
+pub mod csv;
+pub mod files;
+pub mod json;
+pub mod parquet;
+pub mod tar;
+pub mod tfrecord;
+
+use std::io::Read;
+
+use arrow::datatypes::{Fields, SchemaRef};
+
+use crate::{
+    error::Result,
+    record::{Payload, RecordBlock, Split},
+};
+
+/// An input format whose records are rows of a table. One value stands for one source with its dialect.
+pub trait TableFormat: Send + Sync + std::fmt::Debug {
+    /// Cuts the source, read from its first byte, into splits of about `split_bytes`, in input order. The cut depends
+    /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its place.
+    fn splits<'a>(
+        &'a self,
+        input: Box<dyn Read + Send + 'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
+
+    /// Types of the columns as far as this split tells; columns without a value have type `Null`. Bad records are
+    /// passed over. Uniting the answers of all splits gives types that every value of the source fits.
+    fn infer(&self, split: &Split) -> Fields;
+
+    /// Parses the split into columns of `schema`, matched by name; columns the source lacks are null.
+    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed>;
+}
+
+/// What became of a split.
+#[derive(Debug)]
+pub enum Parsed {
+    /// Every value fitted; bad records are among the block's rejects.
+    Block(RecordBlock),
+    /// A well-formed value does not fit the type of its column, or a column is not in the schema.
+    Misfit(Misfit),
+}
+
+/// A value that needs a wider type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// Column.
+    pub column: String,
+    /// Line within the split, from 0.
+    pub line: u64,
+    /// Byte offset in the source.
+    pub byte: u64,
+    /// The value, shortened to something that fits on a line.
+    pub value: String,
+    /// Type that the column had.
+    pub expected: String,
+}
+
+/// Records to be framed, with the key of each.
+#[derive(Debug, Clone, Copy)]
+pub struct Keyed<'a> {
+    /// The records.
+    pub payload: &'a Payload,
+    /// One key per record: the record id, or a name derived from the origin.
+    pub keys: &'a [String],
+}
+
+/// A record met while scanning a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scanned {
+    /// Offset of its first byte in the uncompressed stream.
+    pub offset: u64,
+    /// Its length in bytes, framing and padding included.
+    pub length: u64,
+    /// XXH3-64 of these bytes.
+    pub hash: u64,
+}
+
+/// An output format whose shard is `record* trailer`, where every record is framed independently of its neighbours, so
+/// that shards can be joined by copying byte ranges.
+pub trait Framing: Send + Sync + std::fmt::Debug {
+    /// Appends the framed bytes of each record to `out` and the length of each to `lengths`.
+    ///
+    /// # Errors
+    /// When a record cannot be expressed in this format.
+    fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()>;
+
+    /// Bytes that end a shard.
+    fn trailer(&self) -> &'static [u8];
+
+    /// Walks through an uncompressed shard, checks every checksum and length the format has, and reports each record.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity), naming the byte offset, at the first thing that is wrong,
+    /// missing trailer and trailing bytes included.
+    fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()>;
+}
+
+/// Formats that shards can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputFormat {
+    /// Apache Parquet.
+    Parquet,
+    /// WebDataset tar.
+    Tar,
+    /// TFRecord of `tf.train.Example`.
+    TfRecord,
+}
+
+impl OutputFormat {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Tar => "tar",
+            Self::TfRecord => "tfrecord",
+        }
+    }
+}
+
+impl std::fmt::Display for OutputFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

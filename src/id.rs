@@ -1,0 +1,81 @@
+//! Newtypes for the numbers and hashes that name things, so that one is never taken for another.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// Number of a dataset version; the first commit makes version 1, version 0 is the empty dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// The version that the next commit makes.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+/// Hash under which the id index keeps a record id or subject id: the first eight bytes, big-endian, of the SHA-256
+/// of the id's UTF-8 text, so that any SQL engine with `sha256` can compute it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdHash(pub u64);
+
+impl IdHash {
+    /// Hashes the text of an id.
+    pub fn of(id: &str) -> Self {
+        let digest = Sha256::digest(id.as_bytes());
+        let mut first = [0; 8];
+        first.copy_from_slice(&digest[..8]);
+        Self(u64::from_be_bytes(first))
+    }
+}
+
+/// Names one attempt to commit; unique per process run. An entry of the log that carries it was written by that run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct TransactionId(pub String);
+
+impl TransactionId {
+    /// Makes an id from facts that no two runs share: time, process and the address-space layout.
+    pub fn fresh() -> Self {
+        use std::{collections::hash_map::RandomState, hash::BuildHasher, time::SystemTime};
+        let mut hasher = blake3::Hasher::new();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        hasher.update(&now.to_le_bytes());
+        hasher.update(&std::process::id().to_le_bytes());
+        hasher.update(&RandomState::new().hash_one(now).to_le_bytes());
+        Self(hasher.finalize().to_hex()[..32].to_owned())
+    }
+}
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_hash_is_the_head_of_sha256() {
+        // printf PAT-00023 | sha256sum | head -c 16
+        let expected = u64::from_be_bytes(Sha256::digest(b"PAT-00023")[..8].try_into().unwrap_or([0; 8]));
+        assert_eq!(IdHash::of("PAT-00023").0, expected);
+        assert_ne!(IdHash::of("PAT-00023"), IdHash::of("PAT-00024"));
+    }
+
+    #[test]
+    fn transaction_ids_differ() {
+        assert_ne!(TransactionId::fresh(), TransactionId::fresh());
+    }
+}

@@ -1,0 +1,115 @@
+//! The unit of data on its way from a reader to a shard.
+//!
+//! Readers turn a [`Split`] of a source into a [`RecordBlock`]: records in input order, each with its row number within
+//! the split, a hash of its source bytes, and the rejects that were found in between. Nothing is lost on the way:
+//! `records + rejects` of a block is the number of records that the split holds.
+
+pub mod json;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+
+/// A piece of one source that holds whole records and can be read without its neighbours.
+#[derive(Debug, Clone)]
+pub struct Split {
+    /// Offset of the first byte in the (decompressed) source.
+    pub offset: u64,
+    /// The bytes: whole records, each with its terminator (the last record of a source may lack it).
+    pub bytes: Bytes,
+}
+
+/// One member of a sample: the content of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Extension in lower case, without the leading dot: `jpg`, `seg.png`.
+    pub extension: String,
+    /// The content.
+    pub bytes: Bytes,
+}
+
+/// A WebDataset sample: all files that share a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Path relative to the source root up to the first dot of the file name.
+    pub key: String,
+    /// Where it came from: the path of its file, or `dir/key.{jpg,json}` when it has several.
+    pub origin: String,
+    /// Members sorted by extension; extensions are unique within the sample.
+    pub parts: Vec<Part>,
+}
+
+impl Sample {
+    /// Bytes of all parts.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|p| p.bytes.len() as u64).sum()
+    }
+}
+
+/// Records in one of the two shapes that inputs come in.
+#[derive(Debug, Clone)]
+pub enum Payload {
+    /// Rows of a table.
+    Rows(RecordBatch),
+    /// Samples made of files.
+    Samples(Vec<Sample>),
+}
+
+impl Payload {
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Rows(batch) => batch.num_rows(),
+            Self::Samples(samples) => samples.len(),
+        }
+    }
+
+    /// Whether there are no records.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A record that could not be taken, with everything needed to find and repair it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// Number of the record among the records of its split, from 0.
+    pub row: u32,
+    /// Number of the line within the split, from 0.
+    pub line: u64,
+    /// Byte offset in the (decompressed) source.
+    pub byte: u64,
+    /// Column, where one is to blame.
+    pub column: Option<String>,
+    /// What was expected and what was found.
+    pub reason: String,
+    /// The record as it stands in the source, without its line terminator.
+    pub raw: Bytes,
+}
+
+/// Records read from one split, in input order.
+#[derive(Debug, Clone)]
+pub struct RecordBlock {
+    /// The records.
+    pub payload: Payload,
+    /// For each record its number among the records of its split, from 0 and ascending; rejects leave gaps.
+    pub rows: Vec<u32>,
+    /// For each record the XXH3-64 of its source bytes (without line terminator), or of its parts.
+    pub hashes: Vec<u64>,
+    /// Records that were not taken, in input order.
+    pub rejects: Vec<Reject>,
+    /// Line terminators within the split, so that line numbers can be summed over splits.
+    pub lines: u64,
+    /// Empty lines, which are not records.
+    pub blank_lines: u64,
+    /// Records with fewer fields than the header, whose missing fields became null.
+    pub padded: u64,
+    /// Bytes of input that this block stands for.
+    pub bytes_in: u64,
+}
+
+impl RecordBlock {
+    /// Records of the split, taken or rejected.
+    pub fn records_in(&self) -> u64 {
+        (self.payload.len() + self.rejects.len()) as u64
+    }
+}

@@ -1,0 +1,137 @@
+//! Types of columns: how types found in different places of the input are united.
+//!
+//! Widening never changes a value. `Null` is the type of a column in which nothing was seen yet. Two types that have no
+//! common type but text become text for delimited input (where every value is text to begin with); for JSON the
+//! reader keeps what it can: scalars as text, anything with structure as JSON text.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+
+/// Timestamps without a zone.
+pub const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
+
+/// Timestamps that are instants.
+pub fn instant() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+}
+
+/// Key of the field metadata that marks a text column whose values are JSON documents (Arrow's canonical extension).
+pub const EXTENSION_NAME: &str = "ARROW:extension:name";
+
+/// Value of [`EXTENSION_NAME`] for JSON text.
+pub const JSON_EXTENSION: &str = "arrow.json";
+
+/// Whether values of this field are JSON documents kept as text.
+pub fn is_json(field: &Field) -> bool {
+    field.data_type() == &DataType::Utf8
+        && field.metadata().get(EXTENSION_NAME).is_some_and(|name| name == JSON_EXTENSION)
+}
+
+/// A nullable text field whose values are JSON documents.
+pub fn json_field(name: &str) -> Field {
+    Field::new(name, DataType::Utf8, true)
+        .with_metadata([(EXTENSION_NAME.to_owned(), JSON_EXTENSION.to_owned())].into())
+}
+
+/// Whether a type is a plain value rather than a list or struct.
+pub fn is_scalar(data_type: &DataType) -> bool {
+    !matches!(data_type, DataType::List(_) | DataType::Struct(_))
+}
+
+/// The field that holds every value of both; always nullable and named as `a`.
+pub fn unite_fields(a: &Field, b: &Field) -> Field {
+    let name = a.name();
+    if is_json(a) || is_json(b) {
+        return json_field(name);
+    }
+    match (a.data_type(), b.data_type()) {
+        (x, y) if x == y => Field::new(name, x.clone(), true),
+        (DataType::Null, other) | (other, DataType::Null) => Field::new(name, other.clone(), true),
+        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => {
+            Field::new(name, DataType::Float64, true)
+        }
+        (DataType::List(x), DataType::List(y)) => {
+            Field::new(name, DataType::List(Arc::new(unite_fields(x, y))), true)
+        }
+        (DataType::Struct(x), DataType::Struct(y)) => Field::new(name, DataType::Struct(unite_lists(x, y)), true),
+        (x, y) if is_scalar(x) && is_scalar(y) => Field::new(name, DataType::Utf8, true),
+        _ => json_field(name),
+    }
+}
+
+/// Fields of both lists united by name: those of `a` first, in order, then those only in `b`.
+pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
+    let mut out: Vec<Arc<Field>> = a
+        .iter()
+        .map(|field| match b.find(field.name()) {
+            Some((_, other)) => Arc::new(unite_fields(field, other)),
+            None => Arc::new(field.as_ref().clone().with_nullable(true)),
+        })
+        .collect();
+    out.extend(b.iter().filter(|f| a.find(f.name()).is_none()).map(|f| Arc::new(f.as_ref().clone().with_nullable(true))));
+    out.into()
+}
+
+/// Replaces the types of columns in which no value was ever seen by text, so that every format can store them.
+#[must_use]
+pub fn settle(fields: &Fields) -> Fields {
+    fields.iter().map(|f| Arc::new(settle_field(f))).collect()
+}
+
+fn settle_field(field: &Field) -> Field {
+    let data_type = match field.data_type() {
+        DataType::Null => DataType::Utf8,
+        DataType::List(inner) => DataType::List(Arc::new(settle_field(inner))),
+        // Parquet has no group without fields.
+        DataType::Struct(inner) if inner.is_empty() => return json_field(field.name()),
+        DataType::Struct(inner) => DataType::Struct(settle(inner)),
+        other => other.clone(),
+    };
+    field.clone().with_data_type(data_type)
+}
+
+/// A schema of settled fields.
+pub fn schema_of(fields: &Fields) -> SchemaRef {
+    Arc::new(Schema::new(settle(fields)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unite(a: DataType, b: DataType) -> Field {
+        unite_fields(&Field::new("c", a, true), &Field::new("c", b, true))
+    }
+
+    #[test]
+    fn scalars_widen_without_loss() {
+        assert_eq!(unite(DataType::Null, DataType::Int64).data_type(), &DataType::Int64);
+        assert_eq!(unite(DataType::Int64, DataType::Float64).data_type(), &DataType::Float64);
+        assert_eq!(unite(DataType::Boolean, DataType::Int64).data_type(), &DataType::Utf8);
+        assert_eq!(unite(DataType::Date32, TIMESTAMP).data_type(), &DataType::Utf8);
+        assert_eq!(unite(TIMESTAMP, instant()).data_type(), &DataType::Utf8);
+    }
+
+    #[test]
+    fn structs_unite_by_name_and_conflicts_become_json() {
+        let a = DataType::Struct(vec![Field::new("x", DataType::Int64, true)].into());
+        let b = DataType::Struct(vec![Field::new("y", DataType::Utf8, true)].into());
+        let both = unite(a.clone(), b);
+        let DataType::Struct(fields) = both.data_type() else { panic!("{both}") };
+        assert_eq!(fields.iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["x", "y"]);
+        assert!(is_json(&unite(a, DataType::Int64)));
+    }
+
+    #[test]
+    fn nothing_seen_settles_to_text() {
+        let fields: Fields = vec![
+            Field::new("a", DataType::Null, true),
+            Field::new("b", DataType::Struct(Fields::empty()), true),
+        ]
+        .into();
+        let settled = settle(&fields);
+        assert_eq!(settled[0].data_type(), &DataType::Utf8);
+        assert!(is_json(&settled[1]));
+    }
+}
