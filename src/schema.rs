@@ -30,8 +30,8 @@ pub fn is_json(field: &Field) -> bool {
 
 /// A nullable text field whose values are JSON documents.
 pub fn json_field(name: &str) -> Field {
-    Field::new(name, DataType::Utf8, true)
-        .with_metadata([(EXTENSION_NAME.to_owned(), JSON_EXTENSION.to_owned())].into())
+    let metadata = std::collections::HashMap::from([(EXTENSION_NAME.to_owned(), JSON_EXTENSION.to_owned())]);
+    Field::new(name, DataType::Utf8, true).with_metadata(metadata)
 }
 
 /// Whether a type is a plain value rather than a list or struct.
@@ -51,9 +51,7 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
         (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => {
             Field::new(name, DataType::Float64, true)
         }
-        (DataType::List(x), DataType::List(y)) => {
-            Field::new(name, DataType::List(Arc::new(unite_fields(x, y))), true)
-        }
+        (DataType::List(x), DataType::List(y)) => Field::new(name, DataType::List(Arc::new(unite_fields(x, y))), true),
         (DataType::Struct(x), DataType::Struct(y)) => Field::new(name, DataType::Struct(unite_lists(x, y)), true),
         (x, y) if is_scalar(x) && is_scalar(y) => Field::new(name, DataType::Utf8, true),
         _ => json_field(name),
@@ -69,7 +67,9 @@ pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
             None => Arc::new(field.as_ref().clone().with_nullable(true)),
         })
         .collect();
-    out.extend(b.iter().filter(|f| a.find(f.name()).is_none()).map(|f| Arc::new(f.as_ref().clone().with_nullable(true))));
+    out.extend(
+        b.iter().filter(|f| a.find(f.name()).is_none()).map(|f| Arc::new(f.as_ref().clone().with_nullable(true))),
+    );
     out.into()
 }
 
@@ -125,11 +125,9 @@ mod tests {
 
     #[test]
     fn nothing_seen_settles_to_text() {
-        let fields: Fields = vec![
-            Field::new("a", DataType::Null, true),
-            Field::new("b", DataType::Struct(Fields::empty()), true),
-        ]
-        .into();
+        let fields: Fields =
+            vec![Field::new("a", DataType::Null, true), Field::new("b", DataType::Struct(Fields::empty()), true)]
+                .into();
         let settled = settle(&fields);
         assert_eq!(settled[0].data_type(), &DataType::Utf8);
         assert!(is_json(&settled[1]));

@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn sizes_print_with_three_digits_at_most() {
-        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (134_217_728, "128 MiB"), (1 << 40, "1.0 TiB")]
+        for (bytes, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (134_217_728, "128 MiB"), (1 << 40, "1.0 TiB")]
         {
             assert_eq!(Size(bytes).to_string(), text);
         }

@@ -1,1 +1,264 @@
-//! placeholder
+//! Where bytes live: local folders and object stores behind one small, blocking interface.
+//!
+//! Every path is a URL inside ([`Location`]); a [`Store`] is rooted at one location and takes paths relative to it,
+//! separated by `/`. Only this module opens files for writing, and it promises:
+//!
+//! - `put` is atomic and durable: after it returns the object is there whole, before that it is not there at all;
+//! - `put_if_absent` lets exactly one of several writers win;
+//! - a [`Sink`] writes to a staging place that no listing of shards shows; [`Store::publish`] gives all staged objects
+//!   their names, and durably so: file contents are synced before, folders after the renames;
+//! - a staged object that is dropped is removed; after a crash it stays in the staging folder, never under its name.
+//!
+//! Local folders have their own implementation because a general object store neither syncs by default nor writes a
+//! large file without copying it through small buffers; everything else goes through the `object_store` crate.
+
+mod local;
+mod location;
+mod object;
+
+use std::{
+    io::{Read, Write},
+    ops::Range,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+pub use local::LocalStore;
+pub use location::Location;
+pub use object::RemoteStore;
+
+use crate::error::{Error, Result};
+
+/// Folder of a dataset, relative to its root, that holds everything but the shards.
+pub const SYSTEM_FOLDER: &str = "_shardify";
+
+/// Facts about one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectFacts {
+    /// Path relative to the store's root.
+    pub path: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// When it was last written.
+    pub modified: Timestamp,
+    /// Entity tag, where the store has one.
+    pub etag: Option<String>,
+}
+
+/// What became of a conditional create.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// The object was created by this call.
+    Created,
+    /// Somebody's object is already there; nothing was written.
+    Exists,
+}
+
+/// A rooted place for objects. All calls block; implementations are safe to share between threads.
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// The root.
+    fn location(&self) -> &Location;
+
+    /// Reads a whole object; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
+    fn get(&self, path: &str) -> Result<Option<Bytes>>;
+
+    /// Reads a byte range of an object.
+    ///
+    /// # Errors
+    /// When the object is missing, shorter than the range, or the store fails.
+    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
+
+    /// Facts of an object; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>>;
+
+    /// Opens an object for reading from its first byte.
+    ///
+    /// # Errors
+    /// When the object is missing or the store fails.
+    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
+
+    /// Every object below a folder (`""` is the root), sorted by path.
+    ///
+    /// # Errors
+    /// When the store fails; a missing folder is empty.
+    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>>;
+
+    /// Path of the first object below a folder, by name.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn first(&self, folder: &str) -> Result<Option<String>> {
+        Ok(self.list(folder)?.into_iter().next().map(|o| o.path))
+    }
+
+    /// Writes an object whole, replacing any.
+    ///
+    /// # Errors
+    /// When the store fails; then the old object, if any, is still there.
+    fn put(&self, path: &str, bytes: Bytes) -> Result<()>;
+
+    /// Writes an object only if there is none.
+    ///
+    /// # Errors
+    /// When the store fails. It is then unknown whether the object was created: read it back to find out.
+    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
+
+    /// Deletes an object; a missing one is no error.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn delete(&self, path: &str) -> Result<()>;
+
+    /// Starts to write a large object that [`Store::publish`] will give the name `path`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn create(&self, path: &str) -> Result<Box<dyn Sink>>;
+
+    /// Gives staged objects their names, in order.
+    ///
+    /// # Errors
+    /// When the store fails; some of them may have got their names.
+    fn publish(&self, staged: Vec<Staged>) -> Result<()>;
+
+    /// Takes a lock that ends with the process, so that two runs of one command do not write the same names.
+    ///
+    /// # Errors
+    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when another process holds it. Stores without locks succeed.
+    fn lock(&self, name: &str) -> Result<Lock>;
+}
+
+/// An object being written.
+pub trait Sink: Write + Send {
+    /// Ends the object and makes its bytes durable; it has no name yet.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn finish(self: Box<Self>) -> Result<Staged>;
+}
+
+/// A complete object without a name. Dropping it removes it.
+#[derive(Debug)]
+pub struct Staged {
+    /// The name it will get.
+    pub path: String,
+    inner: StagedInner,
+}
+
+#[derive(Debug)]
+enum StagedInner {
+    File(local::StagedFile),
+    Upload(object::StagedUpload),
+}
+
+/// Held while a run writes; see [`Store::lock`].
+#[derive(Debug)]
+pub struct Lock {
+    _file: Option<std::fs::File>,
+}
+
+/// One readable object of known size.
+#[derive(Debug, Clone)]
+pub struct Object {
+    store: Arc<dyn Store>,
+    path: String,
+    bytes: u64,
+}
+
+impl Object {
+    /// Names an object of a store; `bytes` is its size.
+    pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
+        Self { store, path: path.into(), bytes }
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Path within its store.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// When the object is missing or shorter than the range.
+    pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
+        self.store.get_range(&self.path, range)
+    }
+
+    /// Opens it from its first byte.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn read(&self) -> Result<Box<dyn Read + Send>> {
+        self.store.read(&self.path)
+    }
+}
+
+impl parquet::file::reader::Length for Object {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl parquet::file::reader::ChunkReader for Object {
+    type T = std::io::BufReader<RangeReader>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        Ok(std::io::BufReader::with_capacity(64 << 10, RangeReader { object: self.clone(), at: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        self.range(start..start + length as u64).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
+    }
+}
+
+/// Reads an object onwards from an offset, a request per call.
+#[derive(Debug)]
+pub struct RangeReader {
+    object: Object,
+    at: u64,
+}
+
+impl Read for RangeReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let end = (self.at + buffer.len() as u64).min(self.object.bytes);
+        if end <= self.at {
+            return Ok(0);
+        }
+        let bytes = self.object.range(self.at..end)?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+}
+
+/// Settings for remote stores: names and values as in their usual environment variables, e.g. `AWS_REGION`.
+pub type StoreSettings = [(String, String)];
+
+/// Opens the store rooted at a location.
+///
+/// # Errors
+/// When the scheme is unknown or the settings are incomplete.
+pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Store>> {
+    match location.local_path() {
+        Some(path) => Ok(Arc::new(LocalStore::new(path.to_owned()))),
+        None => Ok(Arc::new(RemoteStore::open(location, settings)?)),
+    }
+}
+
+/// The error of an object that should be there.
+fn missing(location: &Location, path: &str) -> Error {
+    Error::storage("expected an object, found none").at(location.join(path).to_string())
+}

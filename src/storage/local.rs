@@ -1,0 +1,348 @@
+//! Local folders, durable and atomic.
+//!
+//! An object is written under a fresh name in the staging folder, synced, and only then renamed (or hard-linked, for a
+//! conditional create) to its own name; afterwards the folder is synced, because a rename is not durable before that.
+//!
+//! ```text
+//! ROOT/_shardify/staging/<random>   being written: never listed as a shard, harmless after a crash
+//! ROOT/<path>                       complete and durable
+//! ```
+#![expect(clippy::disallowed_methods, reason = "this is the one place that writes files")]
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, Read, Write},
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, missing};
+use crate::{
+    error::{Error, Result},
+    id::TransactionId,
+};
+
+/// Bytes gathered before they go to the file system; large enough that system calls do not matter.
+const WRITE_BUFFER: usize = 1 << 20;
+
+/// A store rooted at a local folder, which is created when the first object is written.
+#[derive(Debug)]
+pub struct LocalStore {
+    root: PathBuf,
+    location: Location,
+    /// Distinguishes staged files of this process; the prefix distinguishes processes.
+    serial: AtomicU64,
+    prefix: String,
+}
+
+impl LocalStore {
+    /// Opens the folder `root`, which need not exist yet.
+    pub fn new(root: PathBuf) -> Self {
+        let location = Location::local(&root).unwrap_or_else(|_| fallback_location());
+        let mut prefix = TransactionId::fresh().0;
+        prefix.truncate(12);
+        Self { root, location, serial: AtomicU64::new(0), prefix }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    fn failed(&self, path: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
+        let place = self.at(path).display().to_string();
+        let message = format!("{doing} failed");
+        move |cause| {
+            let hint = match cause.kind() {
+                io::ErrorKind::StorageFull => Some("free some space on that file system"),
+                io::ErrorKind::PermissionDenied => Some("check the permissions of the file and its folder"),
+                _ => None,
+            };
+            let error = Error::storage(message).at(place).cause(cause);
+            match hint {
+                Some(hint) => error.hint(hint),
+                None => error,
+            }
+        }
+    }
+
+    fn stage(&self, path: &str) -> Result<StagedFile> {
+        let folder = self.root.join(SYSTEM_FOLDER).join("staging");
+        fs::create_dir_all(&folder).map_err(self.failed(path, "creating the staging folder"))?;
+        let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
+        Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false })
+    }
+
+    /// Writes `bytes` to a staged file and syncs it.
+    fn stage_whole(&self, path: &str, bytes: &[u8]) -> Result<StagedFile> {
+        let staged = self.stage(path)?;
+        let write = || {
+            let mut file = File::create_new(&staged.from)?;
+            file.write_all(bytes)?;
+            file.sync_data()
+        };
+        write().map_err(self.failed(path, "writing"))?;
+        Ok(staged)
+    }
+
+    fn folder_for(&self, file: &Path) -> io::Result<()> {
+        match file.parent() {
+            Some(folder) => fs::create_dir_all(folder),
+            None => Ok(()),
+        }
+    }
+
+    /// Syncs the folder of each file and every folder above it down to the root, each once.
+    fn sync_folders<'a>(&self, files: impl Iterator<Item = &'a Path>) -> io::Result<()> {
+        let mut folders = BTreeSet::new();
+        for file in files {
+            let mut folder = file.parent();
+            while let Some(f) = folder {
+                if !f.starts_with(&self.root) || !folders.insert(f.to_owned()) {
+                    break;
+                }
+                folder = f.parent();
+            }
+        }
+        if let Some(above) = self.root.parent() {
+            folders.insert(above.to_owned());
+        }
+        // Deepest first: a folder must be durable before the entry that names it.
+        for folder in folders.iter().rev() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn walk(&self, folder: &Path, prefix: &str, seen: &mut Vec<PathBuf>, out: &mut Vec<ObjectFacts>) -> io::Result<()> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                let text = entry.path().display().to_string();
+                return Err(Error::input("file name is not UTF-8").at(text).hint("rename the file").into());
+            };
+            let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+            let mut kind = entry.file_type()?;
+            if kind.is_symlink() {
+                match fs::metadata(entry.path()) {
+                    Ok(target) => kind = target.file_type(),
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                    Err(e) => return Err(e),
+                }
+                if kind.is_dir() {
+                    // A link back to a folder on the way here would never end.
+                    let target = fs::canonicalize(entry.path())?;
+                    if fs::canonicalize(folder)?.starts_with(&target) || seen.contains(&target) {
+                        continue;
+                    }
+                    seen.push(target);
+                }
+            }
+            if kind.is_dir() {
+                self.walk(&entry.path(), &path, seen, out)?;
+            } else if kind.is_file() {
+                match fs::metadata(entry.path()) {
+                    Ok(meta) => out.push(facts(path, &meta)),
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store for LocalStore {
+    fn location(&self) -> &Location {
+        &self.location
+    }
+
+    fn get(&self, path: &str) -> Result<Option<Bytes>> {
+        match fs::read(self.at(path)) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(e) if absent(&e) => Ok(None),
+            Err(e) => Err(self.failed(path, "reading")(e)),
+        }
+    }
+
+    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let read = || {
+            let file = File::open(self.at(path))?;
+            let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
+            // Asking for more than there is must not allocate it first.
+            if file.metadata()?.len() < range.end {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut buffer = vec![0; length];
+            file.read_exact_at(&mut buffer, range.start)?;
+            Ok(buffer)
+        };
+        read().map(Bytes::from).map_err(|e: io::Error| {
+            if absent(&e) { missing(&self.location, path) } else { self.failed(path, "reading")(e).byte(range.start) }
+        })
+    }
+
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
+        match fs::metadata(self.at(path)) {
+            Ok(meta) if meta.is_file() => Ok(Some(facts(path.to_owned(), &meta))),
+            Ok(_) => Ok(None),
+            Err(e) if absent(&e) => Ok(None),
+            Err(e) => Err(self.failed(path, "looking up")(e)),
+        }
+    }
+
+    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        match File::open(self.at(path)) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(e) if absent(&e) => Err(missing(&self.location, path)),
+            Err(e) => Err(self.failed(path, "opening")(e)),
+        }
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
+        let mut out = Vec::new();
+        let top = if folder.is_empty() { self.root.clone() } else { self.at(folder) };
+        match self.walk(&top, folder, &mut Vec::new(), &mut out) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {}
+            Err(e) if e.get_ref().is_some_and(|inner| inner.is::<Error>()) => return Err(e.into()),
+            Err(e) => return Err(self.failed(folder, "listing")(e)),
+        }
+        out.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(out)
+    }
+
+    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+        let staged = self.stage_whole(path, &bytes)?;
+        self.publish(vec![Staged { path: path.to_owned(), inner: StagedInner::File(staged) }])
+    }
+
+    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        let staged = self.stage_whole(path, &bytes)?;
+        self.folder_for(&staged.to).map_err(self.failed(path, "creating the folder"))?;
+        match fs::hard_link(&staged.from, &staged.to) {
+            Ok(()) => {
+                self.sync_folders(std::iter::once(staged.to.as_path())).map_err(self.failed(path, "syncing"))?;
+                Ok(PutOutcome::Created)
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(PutOutcome::Exists),
+            Err(e) => Err(self.failed(path, "creating")(e)),
+        }
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        match fs::remove_file(self.at(path)) {
+            Ok(()) => Ok(()),
+            Err(e) if absent(&e) => Ok(()),
+            Err(e) => Err(self.failed(path, "deleting")(e)),
+        }
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
+        let staged = self.stage(path)?;
+        let file = File::create_new(&staged.from).map_err(self.failed(path, "creating"))?;
+        let file = io::BufWriter::with_capacity(WRITE_BUFFER, file);
+        Ok(Box::new(LocalSink { path: path.to_owned(), file, staged }))
+    }
+
+    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
+        let mut named = Vec::with_capacity(staged.len());
+        for object in staged {
+            let StagedInner::File(mut file) = object.inner else {
+                return Err(Error::internal("an upload was given to a local store"));
+            };
+            self.folder_for(&file.to).map_err(self.failed(&object.path, "creating the folder"))?;
+            fs::rename(&file.from, &file.to).map_err(self.failed(&object.path, "naming"))?;
+            file.named = true;
+            named.push(file.to.clone());
+        }
+        self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.failed("", "syncing the folder"))
+    }
+
+    fn lock(&self, name: &str) -> Result<Lock> {
+        let folder = self.root.join(SYSTEM_FOLDER).join("locks");
+        fs::create_dir_all(&folder).map_err(self.failed(name, "creating the lock folder"))?;
+        let file = File::create(folder.join(name)).map_err(self.failed(name, "creating a lock"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock { _file: Some(file) }),
+            Err(fs::TryLockError::WouldBlock) => {
+                Err(Error::conflict("another process runs the same command on this dataset")
+                    .at(self.location.to_string())
+                    .hint("wait for it to end, then try again"))
+            }
+            // Some network file systems have no locks; commits are safe without them.
+            Err(fs::TryLockError::Error(_)) => Ok(Lock { _file: None }),
+        }
+    }
+}
+
+/// A synced file in the staging folder; removed when dropped without a name.
+#[derive(Debug)]
+pub(super) struct StagedFile {
+    from: PathBuf,
+    to: PathBuf,
+    named: bool,
+}
+
+impl Drop for StagedFile {
+    fn drop(&mut self) {
+        if !self.named {
+            // Nothing can be done about a failure here; `vacuum` clears the staging folder.
+            let _ = fs::remove_file(&self.from);
+        }
+    }
+}
+
+struct LocalSink {
+    path: String,
+    file: io::BufWriter<File>,
+    staged: StagedFile,
+}
+
+impl Write for LocalSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Sink for LocalSink {
+    fn finish(self: Box<Self>) -> Result<Staged> {
+        let Self { path, mut file, staged } = *self;
+        let sync = || {
+            file.flush()?;
+            file.get_ref().sync_data()
+        };
+        let mut sync = sync;
+        sync().map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
+        Ok(Staged { path, inner: StagedInner::File(staged) })
+    }
+}
+
+fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn facts(path: String, meta: &fs::Metadata) -> ObjectFacts {
+    let modified = meta.modified().ok().and_then(|t| Timestamp::try_from(t).ok()).unwrap_or_default();
+    ObjectFacts { path, bytes: meta.len(), modified, etag: None }
+}
+
+fn fallback_location() -> Location {
+    // Only reached for a root that is not absolute, which `Location` never yields.
+    Location::parse("memory:///", Path::new("/")).unwrap_or_else(|_| unreachable!("a constant URL parses"))
+}

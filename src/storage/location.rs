@@ -1,0 +1,170 @@
+//! Locations: every path a user types becomes a URL, so that local and remote data take the same way.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use url::Url;
+
+use crate::error::{Error, Result};
+
+const REMOTE_SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory"];
+
+/// A file, folder, object or prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location {
+    url: Url,
+    local: Option<PathBuf>,
+}
+
+impl Location {
+    /// Understands a local path or a URL. Relative paths are taken from `folder`.
+    ///
+    /// # Errors
+    /// When the scheme is not one that can be opened, or the URL is malformed.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self> {
+        let scheme =
+            text.split_once("://").map(|(scheme, _)| scheme).or_else(|| text.strip_prefix("file:").map(|_| "file"));
+        match scheme {
+            None => Self::local(&folder.join(text)),
+            Some("file") => {
+                let url = Url::parse(text).map_err(|e| malformed(text).cause(e))?;
+                let path = url.to_file_path().map_err(|()| malformed(text))?;
+                Self::local(&path)
+            }
+            Some(scheme) if REMOTE_SCHEMES.contains(&scheme) => {
+                let url = Url::parse(text).map_err(|e| malformed(text).cause(e))?;
+                Ok(Self { url, local: None })
+            }
+            Some(scheme) => Err(Error::usage(format!("unknown URL scheme `{scheme}`"))
+                .at(text)
+                .hint("use a path or one of file:, s3:, gs:, az:, http:, https:")),
+        }
+    }
+
+    /// A local path; `.` and `..` are resolved by name.
+    ///
+    /// # Errors
+    /// When the path is not absolute after normalising.
+    pub fn local(path: &Path) -> Result<Self> {
+        let path = normalise(path);
+        let url = Url::from_file_path(&path).map_err(|()| malformed(&path.to_string_lossy()))?;
+        Ok(Self { url, local: Some(path) })
+    }
+
+    /// The path, when it is local.
+    pub fn local_path(&self) -> Option<&Path> {
+        self.local.as_deref()
+    }
+
+    /// The URL.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The location of something below this one.
+    #[must_use]
+    pub fn join(&self, below: &str) -> Self {
+        if below.is_empty() {
+            return self.clone();
+        }
+        if let Some(local) = &self.local {
+            let path = local.join(below);
+            if let Ok(location) = Self::local(&path) {
+                return location;
+            }
+        }
+        let mut url = self.url.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(below.split('/'));
+        }
+        Self { url, local: None }
+    }
+
+    /// The folder that holds this location, and its last name.
+    pub fn split_name(&self) -> Option<(Self, String)> {
+        if let Some(path) = &self.local {
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            return Some((Self::local(path.parent()?).ok()?, name));
+        }
+        let name = self.url.path_segments()?.rfind(|s| !s.is_empty())?.to_owned();
+        let name = percent_decode(&name);
+        let mut url = self.url.clone();
+        url.path_segments_mut().ok()?.pop_if_empty().pop();
+        Some((Self { url, local: None }, name))
+    }
+}
+
+fn malformed(text: &str) -> Error {
+    Error::usage("expected a path or URL").at(text)
+}
+
+fn percent_decode(text: &str) -> String {
+    object_store::path::Path::from_url_path(text).map_or_else(|_| text.to_owned(), |p| p.to_string())
+}
+
+fn normalise(path: &Path) -> PathBuf {
+    use std::path::Component;
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// Local paths print as paths, everything else as a URL without credentials.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.local {
+            return write!(f, "{}", path.display());
+        }
+        let mut url = self.url.clone();
+        // A password or signature in an error message or the log would leak; errors here cannot matter.
+        let _ = url.set_password(None);
+        let _ = url.set_username("");
+        url.set_query(None);
+        f.write_str(url.as_str())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Location {
+        Location::parse(text, Path::new("/data/set")).unwrap()
+    }
+
+    #[test]
+    fn paths_and_file_urls_are_local() {
+        assert_eq!(parse("a/../b.csv").to_string(), "/data/set/b.csv");
+        assert_eq!(parse("file:///x/y%20z").local_path().unwrap(), Path::new("/x/y z"));
+        assert_eq!(parse("/x/./y").to_string(), "/x/y");
+        assert_eq!(parse("odd:name.csv").to_string(), "/data/set/odd:name.csv");
+    }
+
+    #[test]
+    fn remote_urls_lose_their_secrets_when_printed() {
+        let location = parse("https://user:secret@host/a/b.csv?sig=secret");
+        assert_eq!(location.to_string(), "https://host/a/b.csv");
+        assert_eq!(parse("s3://bucket/p").join("x/y.tar").to_string(), "s3://bucket/p/x/y.tar");
+        assert!(Location::parse("ftp://host/x", Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn split_name_is_the_inverse_of_join() {
+        for text in ["s3://bucket/p/q.csv", "/p/q.csv"] {
+            let (folder, name) = parse(text).split_name().unwrap();
+            assert_eq!(name, "q.csv");
+            assert_eq!(folder.join(&name).to_string(), text);
+        }
+    }
+}
