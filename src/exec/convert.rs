@@ -142,10 +142,11 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
 fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {
     match pipeline.encoder.output() {
         Output::Stream(_) => Cutting::Even(pipeline.memory.unit_bytes),
-        Output::Parquet(_) => Cutting::RowGroups(
-            RowGroupPlanner::new(pipeline.target, pipeline.memory.unit_bytes),
-            Arc::clone(feedback),
-        ),
+        Output::Parquet(parquet) => {
+            let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
+            let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes);
+            Cutting::RowGroups(planner, Arc::clone(feedback))
+        }
     }
 }
 
@@ -153,7 +154,13 @@ fn encode(encoder: &Encoder, feedback: &Feedback, unit: Unit) -> Result<Encoded>
     let number = unit.number;
     let encoded = encoder.encode(unit);
     match &encoded {
-        Ok(Encoded { body: Body::RowGroup(group), .. }) => feedback.tell(number, group.encoded_bytes),
+        Ok(Encoded { body: Body::RowGroup(group), .. }) => {
+            let footer = match encoder.output() {
+                Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
+                Output::Stream(_) => 0,
+            };
+            feedback.tell(number, group.encoded_bytes + footer);
+        }
         Ok(_) => {}
         Err(_) => feedback.close(),
     }
