@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Numbers keep their value (shortest text that reads back the same), non-finite ones are the strings of the proto3
-//! JSON mapping, binary is base64, and columns that hold JSON documents are embedded as they are. Writing a value allocates
-//! nothing apart from growing `out`, except for types that no reader of this crate produces.
+//! JSON mapping, binary is base64, and columns that hold JSON documents are embedded as they are. Writing a value
+//! allocates nothing apart from growing `out`, except for types that no reader of this crate produces.
 
 use std::{fmt::Write as _, io::Write as _};
 

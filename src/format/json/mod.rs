@@ -6,9 +6,9 @@
 //! ```
 //!
 //! No document tree is built: records are walked once by `serde_json`, and values go straight from the text of the
-//! source into Arrow columns. No value is changed on the way: a number that no number type holds makes its column text, and
-//! what has no common type is kept as JSON text as it stands. A key that appears twice in a record rejects the record,
-//! since a table can hold one of the two only.
+//! source into Arrow columns. No value is changed on the way: a number that no number type holds makes its column text,
+//! and what has no common type is kept as JSON text as it stands. A key that appears twice in a record rejects the
+//! record, since a table can hold one of the two only.
 
 mod columns;
 mod fault;
