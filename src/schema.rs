@@ -109,10 +109,10 @@ pub fn settle(fields: &Fields) -> Fields {
 
 fn settle_field(field: &Field) -> Field {
     let data_type = match field.data_type() {
-        DataType::Null => DataType::Utf8,
         DataType::Int64 if field.metadata().contains_key(WIDE) => {
             return Field::new(field.name(), DataType::Int64, field.is_nullable());
         }
+        DataType::Null => DataType::Utf8,
         DataType::List(inner) => DataType::List(Arc::new(settle_field(inner))),
         // Parquet has no group without fields.
         DataType::Struct(inner) if inner.is_empty() => return json_field(field.name()),
@@ -142,6 +142,17 @@ mod tests {
         assert_eq!(unite(DataType::Boolean, DataType::Int64).data_type(), &DataType::Utf8);
         assert_eq!(unite(DataType::Date32, TIMESTAMP).data_type(), &DataType::Utf8);
         assert_eq!(unite(TIMESTAMP, instant()).data_type(), &DataType::Utf8);
+    }
+
+    #[test]
+    fn integers_that_floats_cannot_hold_become_text_beside_floats() {
+        let int = |name| Field::new(name, DataType::Int64, true);
+        let float = Field::new("c", DataType::Float64, true);
+        let both = unite_fields(&wide_field("c"), &int("c"));
+        assert_eq!(both.data_type(), &DataType::Int64);
+        assert_eq!(unite_fields(&float, &both).data_type(), &DataType::Utf8);
+        assert_eq!(unite_fields(&both, &float).data_type(), &DataType::Utf8);
+        assert_eq!(settle(&vec![both].into())[0].as_ref(), &int("c"));
     }
 
     #[test]

@@ -89,8 +89,7 @@ impl Merger<'_> {
     }
 
     fn copy(&self, merge: &Merge) -> Result<FinishedShard> {
-        let encoder =
-            Encoder::new(self.naming.format, self.naming.codec, &schema_of(&Fields::empty()), Vec::new(), None)?;
+        let encoder = Encoder::new(self.naming.format, self.naming.codec, &schema_of(&Fields::empty()), Vec::new(), None)?;
         let mut out = self.create(&encoder, merge)?;
         let trailer = framing(self.naming.format).map_or(0, |f| f.trailer().len() as u64);
         for (input, _) in &merge.inputs {
@@ -152,9 +151,8 @@ impl Merger<'_> {
                 }
             }
             if rows != input.records {
-                return Err(
-                    Error::integrity(format!("expected {} records, found {rows}", input.records)).at(self.place(input))
-                );
+                return Err(Error::integrity(format!("expected {} records, found {rows}", input.records))
+                    .at(self.place(input)));
             }
             self.copy_sidecar(input, &mut out, 0)?;
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });

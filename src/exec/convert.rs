@@ -98,7 +98,8 @@ pub struct Converted {
 /// # Errors
 /// When a source cannot be read, a record is bad and `on_error` says fail, or the store fails.
 pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
-    tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
+    tally.lock().unwrap_or_else(PoisonError::into_inner).sources =
+        vec![SourceTally::default(); pipeline.facts.len()];
     let feedback = Arc::new(Feedback::default());
     std::thread::scope(|scope| {
         let memory = &pipeline.memory;
@@ -141,8 +142,10 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
 fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {
     match pipeline.encoder.output() {
         Output::Stream(_) => Cutting::Even(pipeline.memory.unit_bytes),
-        Output::Parquet(_) => {
-            Cutting::RowGroups(RowGroupPlanner::new(pipeline.target, pipeline.memory.unit_bytes), Arc::clone(feedback))
+        Output::Parquet(parquet) => {
+            let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
+            let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes);
+            Cutting::RowGroups(planner, Arc::clone(feedback))
         }
     }
 }
@@ -151,7 +154,13 @@ fn encode(encoder: &Encoder, feedback: &Feedback, unit: Unit) -> Result<Encoded>
     let number = unit.number;
     let encoded = encoder.encode(unit);
     match &encoded {
-        Ok(Encoded { body: Body::RowGroup(group), .. }) => feedback.tell(number, group.encoded_bytes),
+        Ok(Encoded { body: Body::RowGroup(group), .. }) => {
+            let footer = match encoder.output() {
+                Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
+                Output::Stream(_) => 0,
+            };
+            feedback.tell(number, group.encoded_bytes + footer);
+        }
         Ok(_) => {}
         Err(_) => feedback.close(),
     }
@@ -193,8 +202,10 @@ fn table_splits(sources: &[TableSource], memory: MemoryPlan) -> impl Iterator<It
             Ok(input) => input,
             Err(e) => return Box::new(std::iter::once(Err(e))),
         };
-        let splits =
-            source.reader.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
+        let splits = source
+            .reader
+            .splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes))
+            .map(move |split| {
                 split.map(|split| TablePiece::Split(i, split)).map_err(|e| match e.place().source {
                     None => e.at(source.file.uri.clone()),
                     Some(_) => e,

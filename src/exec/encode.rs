@@ -269,9 +269,9 @@ pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray>
     let parts: Vec<StringArray> = columns
         .iter()
         .map(|name| {
-            let column = batch
-                .column_by_name(name)
-                .ok_or_else(|| Error::internal("an id column is not in the records").column(name.clone()))?;
+            let column = batch.column_by_name(name).ok_or_else(|| {
+                Error::internal("an id column is not in the records").column(name.clone())
+            })?;
             text_column(column, name)
         })
         .collect::<Result<_>>()?;

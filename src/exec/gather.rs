@@ -392,8 +392,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         if let Cutting::RowGroups(planner, _) = &mut self.cutting {
             planner.push(raw);
         }
-        let unit =
-            Unit { number: self.units, pieces, starts_shard, bytes_in: std::mem::take(&mut self.pending_bytes_in) };
+        let unit = Unit { number: self.units, pieces, starts_shard, bytes_in: std::mem::take(&mut self.pending_bytes_in) };
         self.units += 1;
         unit
     }
@@ -511,8 +510,7 @@ mod tests {
 
     #[test]
     fn base64_pads() {
-        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")]
-        {
+        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")] {
             assert_eq!(base64(bytes), text);
         }
     }

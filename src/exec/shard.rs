@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use super::encode::{Body, Encoded, Encoder, Output};
 use crate::{
     codec::{Codec, stream::Tail},
-    dataset::{IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path},
+    dataset::{
+        IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path,
+    },
     error::{Error, Result},
     events::{Event, Observer},
     format::{

@@ -193,9 +193,7 @@ impl Verification<'_> {
                     let number = number_of(&runs, ordinal)
                         .ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
                     if !known.contains(&(IdHash::of(id), number)) {
-                        return Err(Error::integrity(format!(
-                            "the {kind} id `{id}` of row {ordinal} is not in the id index"
-                        )));
+                        return Err(Error::integrity(format!("the {kind} id `{id}` of row {ordinal} is not in the id index")));
                     }
                 }
                 ordinal += 1;
@@ -226,8 +224,7 @@ impl Verification<'_> {
             batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row))
         };
         let stored = self.dataset.store().read(&shard.path)?;
-        let mut input =
-            BufReader::with_capacity(1 << 20, stream::decoder(self.snapshot.entry().settings.codec, stored)?);
+        let mut input = BufReader::with_capacity(1 << 20, stream::decoder(self.snapshot.entry().settings.codec, stored)?);
         let mut ordinal = 0_u64;
         framing.scan(&mut input, &mut |found| {
             let Some((batch, row)) = expected.next() else {

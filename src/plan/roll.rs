@@ -18,6 +18,12 @@ const LAG: usize = 2;
 /// A shard this full takes no more row groups.
 const FULL: f64 = 0.95;
 
+/// A row group may fill up a shard when at most this part of the target is missing.
+const LAST_PART: f64 = 0.3;
+
+/// While more is missing, a row group takes this part of it.
+const APPROACH: f64 = 0.6;
+
 /// Rows of the first row group of a run, as a part of the target: small, for it is cut before anything is known.
 const FIRST_PART: u64 = 8;
 
@@ -85,10 +91,18 @@ impl RowGroupPlanner {
             used = 0.0;
         }
         let missing = (self.target as f64 - used) / ratio;
-        // Several groups to go: make them equal, so that none is a sliver.
         let groups = (missing / self.unit_bytes as f64).ceil().max(1.0);
+        let raw = if groups >= 3.0 {
+            // Several groups to go: make them equal, so that none is a sliver.
+            missing / groups
+        } else if self.target as f64 - used > LAST_PART * self.target as f64 {
+            // The estimate may be off, so the last group must be small enough for that not to matter.
+            missing * APPROACH
+        } else {
+            missing
+        };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a range of u64")]
-        let raw_bytes = ((missing / groups).ceil() as u64).clamp(1, self.unit_bytes);
+        let raw_bytes = (raw.ceil() as u64).clamp(1, self.unit_bytes);
         Cut { raw_bytes, starts_shard }
     }
 
@@ -148,10 +162,11 @@ mod tests {
     #[test]
     fn shards_hit_the_target_whatever_the_compression() {
         for ratio in [0.01, 0.11, 0.3, 0.47, 0.9, 1.05] {
+            let wobble = |at: u64| ratio * if (at / 500_000) % 2 == 0 { 1.15 } else { 0.85 };
             for (target, unit) in [(128 << 20, 64 << 20), (1 << 20, 64 << 20), (100 << 20, 7 << 20)] {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
                 let total = (5.3 * target as f64 / ratio) as u64;
-                let sizes = shards(target, unit, total, |at| ratio * if (at / 1000) % 2 == 0 { 1.02 } else { 0.98 });
+                let sizes = shards(target, unit, total, wobble);
                 for size in &sizes[..sizes.len() - 1] {
                     let off = *size as f64 / target as f64;
                     assert!((0.9..=1.1).contains(&off), "ratio {ratio} target {target} unit {unit}: {off}");

@@ -194,7 +194,7 @@ fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
         }
         DataType::FixedSizeList(field, _) => {
             let list = array.as_fixed_size_list();
-            let start = offset(list.value_offset(row).into());
+            let start = list.value_offset_at(row);
             (list.values(), field, start..start + offset(list.value_length().into()))
         }
         _ => return out.extend_from_slice(b"null"),

@@ -89,11 +89,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let read: Vec<(SourceFile, Option<TableSource>)> = found
         .into_par_iter()
         .map(|file| {
-            let table = if options.from.is_some() || alone || is_table_name(&file.name) {
-                table(&file, options)?
-            } else {
-                None
-            };
+            let table = if options.from.is_some() || alone || is_table_name(&file.name) { table(&file, options)? } else { None };
             Ok((file, table))
         })
         .collect::<Result<_>>()?;

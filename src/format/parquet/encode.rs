@@ -98,6 +98,17 @@ impl ParquetEncoder {
         &self.schema
     }
 
+    /// Estimate of the bytes that the footer and the page index of a shard with so many row groups take.
+    pub fn footer_bytes(&self, row_groups: u64) -> u64 {
+        /// Metadata, statistics and page index of a column chunk, as they come out on ordinary data.
+        const CHUNK_BYTES: u64 = 140;
+        /// A column in the Parquet schema and in the Arrow schema, in base64.
+        const COLUMN_BYTES: u64 = 90;
+        let names: u64 = self.schema.fields().iter().map(|f| 3 * f.name().len() as u64).sum();
+        let columns = self.leaves.iter().sum::<usize>() as u64;
+        512 + names + columns * COLUMN_BYTES + row_groups * columns * CHUNK_BYTES
+    }
+
     /// Encodes all rows of all batches to one row group, columns in parallel on the current rayon pool.
     ///
     /// # Errors
