@@ -108,9 +108,10 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
                 path: paths.value(i).to_owned(),
                 records: records.value(i),
                 bytes: bytes.value(i),
-                codec: codecs.value(i).parse().map_err(|e: Error| {
-                    Error::integrity("expected the name of a codec").at(path).cause(e)
-                })?,
+                codec: codecs
+                    .value(i)
+                    .parse()
+                    .map_err(|e: Error| Error::integrity("expected the name of a codec").at(path).cause(e))?,
                 raw_bytes: raw_bytes.value(i),
                 checksum,
                 body_offset: body_offset.value(i),

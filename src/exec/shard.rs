@@ -11,12 +11,10 @@ use std::{
 use arrow::array::{RecordBatch, StringArray};
 use jiff::Timestamp;
 
-use super::encode::{Body, Encoded, Encoder, Output};
+use super::encode::{Body, Encoded, Encoder, Output, check_neighbours};
 use crate::{
     codec::{Codec, stream::Tail},
-    dataset::{
-        IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path,
-    },
+    dataset::{IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path},
     error::{Error, Result},
     events::{Event, Observer},
     format::{
@@ -66,6 +64,7 @@ pub struct Appender<'a> {
     open: Option<OpenShard<'a>>,
     finished: Vec<FinishedShard>,
     records: u64,
+    last_key: Option<String>,
     record_ids: SegmentWriter,
     subject_ids: SegmentWriter,
 }
@@ -91,6 +90,7 @@ impl<'a> Appender<'a> {
             open: None,
             finished: Vec::new(),
             records: 0,
+            last_key: None,
             record_ids,
             subject_ids,
         }
@@ -102,7 +102,19 @@ impl<'a> Appender<'a> {
     /// When the store fails.
     pub fn append(&mut self, unit: Encoded) -> Result<()> {
         self.index(&unit)?;
-        let rows = Rows::new(&unit);
+        if let Some((first, last)) = unit.end_keys {
+            if let Some(before) = &self.last_key {
+                check_neighbours(before, &first)?;
+            }
+            self.last_key = Some(last);
+        }
+        let rows = Rows {
+            record_ids: unit.record_ids,
+            subject_ids: unit.subject_ids,
+            sources: unit.sources,
+            rows: unit.rows,
+            hashes: unit.hashes,
+        };
         match unit.body {
             Body::RowGroup(group) => {
                 if unit.starts_shard {
@@ -201,16 +213,6 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(unit: &Encoded) -> Self {
-        Self {
-            record_ids: unit.record_ids.clone(),
-            subject_ids: unit.subject_ids.clone(),
-            sources: unit.sources.clone(),
-            rows: unit.rows.clone(),
-            hashes: unit.hashes.clone(),
-        }
-    }
-
     /// Columns of some records; offsets are relative to the first of them.
     fn slice(&self, first: usize, records: usize, lengths: Option<&[u64]>) -> SidecarColumns {
         let text = |array: &StringArray| array.slice(first, records);

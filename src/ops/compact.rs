@@ -165,8 +165,7 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactRepo
         bytes_spliced: 0,
         bytes_reencoded: 0,
         shards_before: shards.len() as u64,
-        shards_after: shards.len() as u64
-            - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
+        shards_after: shards.len() as u64 - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
         seconds: 0.0,
         choices: shards.iter().zip(&plan.choices).map(choice).collect(),
     }
@@ -182,11 +181,8 @@ struct Compaction<'a> {
 impl Compaction<'_> {
     fn run(&self, report: &mut CompactReport) -> Result<()> {
         let shards = self.snapshot.shards()?;
-        let naming = ShardNaming {
-            tag: self.tag(shards),
-            format: self.settings.shard_format,
-            codec: self.settings.codec,
-        };
+        let naming =
+            ShardNaming { tag: self.tag(shards), format: self.settings.shard_format, codec: self.settings.codec };
         let _lock = self.snapshot.dataset().store().lock(&naming.tag)?;
         let merged = self.merge_all(&naming)?;
         report.folder = Some(naming.tag);

@@ -12,10 +12,7 @@
 
 use jiff::Timestamp;
 
-use crate::{
-    id::Version,
-    units::Size,
-};
+use crate::{id::Version, units::Size};
 
 /// Shards smaller than this part of the target are merged.
 const SMALL: f64 = 0.75;

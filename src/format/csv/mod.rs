@@ -252,8 +252,7 @@ impl<'a> Parse<'a> {
     /// The first fault in a column that may get another type; if there is none, the records with faults are marked.
     fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<Misfit> {
         faults.sort_unstable_by_key(|fault| (fault.row, fault.column));
-        let expected =
-            |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0).data_type());
+        let expected = |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0).data_type());
         let name = |fault: &Fault| &self.source.columns[fault.column];
         if let Some(fault) = faults.iter().find(|fault| !self.source.is_pinned(name(fault))) {
             let (start, _) = cells.span(fault.row, fault.column);
@@ -349,7 +348,9 @@ impl<'a> Parse<'a> {
             Flaw::Utf8(at) => {
                 format!("expected UTF-8, found the byte 0x{:02X} at byte {}", self.split.bytes[at], place(at))
             }
-            Flaw::Unclosed(at) => format!("expected a closing quote, found none: opened at byte {}, never closed", place(at)),
+            Flaw::Unclosed(at) => {
+                format!("expected a closing quote, found none: opened at byte {}, never closed", place(at))
+            }
         }
     }
 }

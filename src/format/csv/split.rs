@@ -212,11 +212,14 @@ impl<R: Read> Splits<R> {
     fn too_long(&self, record: usize, open: Option<usize>) -> Error {
         let limit = Size(self.max_record_bytes as u64);
         let error = Error::input(match open {
-            Some(_) => format!("expected the quote that opens here to be closed within a record of {limit}, found none"),
+            Some(_) => {
+                format!("expected the quote that opens here to be closed within a record of {limit}, found none")
+            }
             None => format!("expected a record of at most {limit}, found a longer one"),
         });
         let error = error.byte(self.offset + open.unwrap_or(record) as u64);
-        let error = if open.is_some() { error.hint("close the quote, or double it if it is meant literally") } else { error };
+        let error =
+            if open.is_some() { error.hint("close the quote, or double it if it is meant literally") } else { error };
         error.hint("if records are really that long, allow more memory with --memory")
     }
 }

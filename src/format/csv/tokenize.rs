@@ -500,10 +500,10 @@ mod tests {
         assert!(tokens.advance());
         assert_eq!(tokens.ends, [1, 3, 6, 6]);
         assert_eq!(tokens.rows.iter().map(|r| r.number).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(tokens.bad.iter().map(|(r, f)| (r.number, *f)).collect::<Vec<_>>(), [
-            (2, Flaw::Fields(3)),
-            (3, Flaw::Unclosed(15))
-        ]);
+        assert_eq!(
+            tokens.bad.iter().map(|(r, f)| (r.number, *f)).collect::<Vec<_>>(),
+            [(2, Flaw::Fields(3)), (3, Flaw::Unclosed(15))]
+        );
         assert_eq!((tokens.blank, tokens.padded), (1, 1));
         assert!(!tokens.advance());
     }

@@ -407,7 +407,9 @@ mod tests {
     #[test]
     fn plain_numbers_shed_what_does_not_matter() {
         let mut out = [0; 64];
-        for (text, plain) in [(" +007 ", "7"), ("-0012.50", "-12.50"), ("000", "0"), ("-00", "0"), ("abc", "abc"), ("", "")] {
+        for (text, plain) in
+            [(" +007 ", "7"), ("-0012.50", "-12.50"), ("000", "0"), ("-00", "0"), ("abc", "abc"), ("", "")]
+        {
             assert_eq!(plain_number(text.as_bytes(), &mut out).unwrap(), plain.as_bytes(), "{text}");
         }
         assert!(plain_number(&[b'1'; 100], &mut out).is_none());
