@@ -1,2 +1,29 @@
-//! x
-fn main() {}
+//! Start-up: the allocator, Ctrl-C, and the exit code. Everything else is in the library.
+
+use std::process::ExitCode;
+
+use shardify::{cli, events::Cancel};
+
+// Many threads allocate column buffers of megabytes and free them on other threads, which the system allocator answers
+// with contention and fresh pages.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cancel = Cancel::default();
+    let raised = cancel.clone();
+    // Without a handler Ctrl-C still ends the program; nothing uncommitted is visible then either.
+    let _ = ctrlc::set_handler(move || {
+        if raised.is_cancelled() {
+            leave();
+        }
+        raised.cancel();
+    });
+    cli::main(std::env::args_os(), &cancel)
+}
+
+/// A second Ctrl-C does not wait for threads to notice the first.
+#[expect(clippy::exit, reason = "the user insists")]
+fn leave() {
+    std::process::exit(130);
+}

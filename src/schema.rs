@@ -34,6 +34,16 @@ pub fn json_field(name: &str) -> Field {
     Field::new(name, DataType::Utf8, true).with_metadata(metadata)
 }
 
+/// Key of the field metadata that marks integers of which some are not floats, so that they do not become floats. It
+/// lives while types are united; [`settle`] removes it.
+const WIDE: &str = "shardify:wide";
+
+/// A nullable field of integers that a float cannot hold exactly.
+pub fn wide_field(name: &str) -> Field {
+    let metadata = std::collections::HashMap::from([(WIDE.to_owned(), String::new())]);
+    Field::new(name, DataType::Int64, true).with_metadata(metadata)
+}
+
 /// Whether a type is a plain value rather than a list or struct.
 pub fn is_scalar(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::List(_) | DataType::Struct(_))
@@ -45,16 +55,34 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
     if is_json(a) || is_json(b) {
         return json_field(name);
     }
+    let wide = a.metadata().contains_key(WIDE) || b.metadata().contains_key(WIDE);
     match (a.data_type(), b.data_type()) {
+        (DataType::Int64, DataType::Int64 | DataType::Null) | (DataType::Null, DataType::Int64) if wide => {
+            wide_field(name)
+        }
+        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) if wide => {
+            Field::new(name, DataType::Utf8, true)
+        }
         (x, y) if x == y => Field::new(name, x.clone(), true),
         (DataType::Null, other) | (other, DataType::Null) => Field::new(name, other.clone(), true),
-        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) => {
-            Field::new(name, DataType::Float64, true)
-        }
+        (x, y) if number(x, y).is_some() => Field::new(name, number(x, y).unwrap_or(DataType::Utf8), true),
         (DataType::List(x), DataType::List(y)) => Field::new(name, DataType::List(Arc::new(unite_fields(x, y))), true),
         (DataType::Struct(x), DataType::Struct(y)) => Field::new(name, DataType::Struct(unite_lists(x, y)), true),
         (x, y) if is_scalar(x) && is_scalar(y) => Field::new(name, DataType::Utf8, true),
         _ => json_field(name),
+    }
+}
+
+/// The number type that holds all values of two different ones; `None` when there is none.
+fn number(a: &DataType, b: &DataType) -> Option<DataType> {
+    use DataType::{Float16, Float32, Float64, Int64, UInt64};
+    let fits_i64 = |t: &DataType| t.is_integer() && *t != UInt64;
+    match (a, b) {
+        (x, y) if fits_i64(x) && fits_i64(y) => Some(Int64),
+        (Float16 | Float32 | Float64, y) | (y, Float16 | Float32 | Float64) if y.is_floating() || fits_i64(y) => {
+            Some(Float64)
+        }
+        _ => None,
     }
 }
 
@@ -81,6 +109,9 @@ pub fn settle(fields: &Fields) -> Fields {
 
 fn settle_field(field: &Field) -> Field {
     let data_type = match field.data_type() {
+        DataType::Int64 if field.metadata().contains_key(WIDE) => {
+            return Field::new(field.name(), DataType::Int64, field.is_nullable());
+        }
         DataType::Null => DataType::Utf8,
         DataType::List(inner) => DataType::List(Arc::new(settle_field(inner))),
         // Parquet has no group without fields.
@@ -111,6 +142,17 @@ mod tests {
         assert_eq!(unite(DataType::Boolean, DataType::Int64).data_type(), &DataType::Utf8);
         assert_eq!(unite(DataType::Date32, TIMESTAMP).data_type(), &DataType::Utf8);
         assert_eq!(unite(TIMESTAMP, instant()).data_type(), &DataType::Utf8);
+    }
+
+    #[test]
+    fn integers_that_floats_cannot_hold_become_text_beside_floats() {
+        let int = |name| Field::new(name, DataType::Int64, true);
+        let float = Field::new("c", DataType::Float64, true);
+        let both = unite_fields(&wide_field("c"), &int("c"));
+        assert_eq!(both.data_type(), &DataType::Int64);
+        assert_eq!(unite_fields(&float, &both).data_type(), &DataType::Utf8);
+        assert_eq!(unite_fields(&both, &float).data_type(), &DataType::Utf8);
+        assert_eq!(settle(&vec![both].into())[0].as_ref(), &int("c"));
     }
 
     #[test]

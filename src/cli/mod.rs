@@ -1,1 +1,304 @@
-//! placeholder
+//! The command line: the only place that knows a terminal, the environment and the clock of the wall.
+//!
+//! Arguments and `shardify.toml` become options, an operation runs, its report is rendered: for people on standard
+//! output, or with `--json` as one object per line. Everything that is not the answer goes to standard error.
+
+mod args;
+mod config;
+mod exit;
+mod human;
+mod json;
+mod progress;
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use clap::{CommandFactory, FromArgMatches};
+
+use args::{Cli, Command, CompactArgs, ConvertArgs, Global, ManifestArgs, VerifyArgs};
+use exit::Outcome;
+use progress::Progress;
+
+use crate::{
+    error::{Error, Result},
+    events::{Cancel, Observer},
+    ops::{self, Context},
+    storage::Location,
+};
+
+/// Runs the program with the given arguments and returns its exit code.
+pub fn main(arguments: impl IntoIterator<Item = OsString>, cancel: &Cancel) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let wants_json = arguments.iter().any(|a| a == "--json");
+    match parse(arguments) {
+        Ok(Parsed::Run(cli, config)) => {
+            let json = cli.global.json;
+            match run(*cli, &config, cancel) {
+                Ok(outcome) => outcome.into(),
+                Err(error) => fail(&error, json),
+            }
+        }
+        Ok(Parsed::Text(text, code)) => {
+            let written = if code == 0 { write!(io::stdout(), "{text}") } else { write!(io::stderr(), "{text}") };
+            // A closed pipe while help is printed is no failure.
+            let _ = written;
+            ExitCode::from(code)
+        }
+        Err(error) => fail(&error, wants_json),
+    }
+}
+
+enum Parsed {
+    Run(Box<Cli>, config::Config),
+    /// Help, version, or the description of a mistake.
+    Text(String, u8),
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Parsed> {
+    let config = config::load(&folder()?)?;
+    let merged = config.merge(Cli::command(), arguments)?;
+    let parsed = Cli::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
+    Ok(match parsed {
+        Ok(cli) => Parsed::Run(Box::new(cli), config),
+        Err(e) => {
+            let code = if e.use_stderr() { 2 } else { 0 };
+            let colour = if code == 0 { io::stdout().is_terminal() } else { io::stderr().is_terminal() };
+            let text = e.render();
+            Parsed::Text(if colour { text.ansi().to_string() } else { text.to_string() }, code)
+        }
+    })
+}
+
+fn folder() -> Result<PathBuf> {
+    std::env::current_dir().map_err(|e| Error::storage("the current folder cannot be read").cause(e))
+}
+
+/// Everything a command needs.
+struct Session<'a> {
+    context: Context<'a>,
+    global: &'a Global,
+    config: &'a config::Config,
+    progress: Arc<Progress>,
+}
+
+fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
+    match &cli.command {
+        Command::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "shardify", &mut io::stdout());
+            return Ok(Outcome::Done);
+        }
+        Command::Man => {
+            let rendered = clap_mangen::Man::new(Cli::command()).render(&mut io::stdout());
+            return closed_pipe_is_fine(rendered).map(|()| Outcome::Done);
+        }
+        _ => {}
+    }
+    let global = &cli.global;
+    let jobs = global.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
+    // A second pool in one process would be refused, which only tests could meet.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs).build_global();
+    let progress = Arc::new(Progress::new(global.progress, global.quiet, global.verbose > 0));
+    let observer: &dyn Observer = progress.as_ref();
+    let context = Context {
+        folder: folder()?,
+        settings: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| is_store_setting(name))
+            .collect(),
+        jobs,
+        memory: global.memory,
+        observer,
+        cancel: cancel.clone(),
+    };
+    let session = Session { context, global, config, progress: Arc::clone(&progress) };
+    let ticker = progress.start();
+    let result = match &cli.command {
+        Command::Convert(args) => session.convert(args),
+        Command::Compact(args) => session.compact(args),
+        Command::Manifest(args) => session.manifest(args),
+        Command::Verify(args) => session.verify(args),
+        Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
+    };
+    progress.stop();
+    if let Some(ticker) = ticker {
+        // The ticker only draws; what it did last does not matter any more.
+        let _ = ticker.join();
+    }
+    result
+}
+
+fn is_store_setting(name: &str) -> bool {
+    ["AWS_", "GOOGLE_", "GCS_", "AZURE_", "OBJECT_STORE_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl Session<'_> {
+    fn convert(&self, args: &ConvertArgs) -> Result<Outcome> {
+        let out = self.dataset(args.out.as_deref())?;
+        let report = ops::convert::convert(&self.context, &out, &args.options()?)?;
+        self.progress.stop();
+        let rejected = report.counts.records_rejected > 0;
+        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
+        Ok(if rejected { Outcome::Rejects } else { Outcome::Done })
+    }
+
+    fn compact(&self, args: &CompactArgs) -> Result<Outcome> {
+        let dataset = self.dataset(args.dataset.as_deref())?;
+        let report = ops::compact::compact(&self.context, &dataset, &args.options()?)?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::compact(w, &report, self.global.verbose > 0);
+            }
+            if report.dry_run {
+                report.choices.iter().try_for_each(|c| json::object(w, "choice", c))?;
+            }
+            json::summary(w, &report)
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    fn manifest(&self, args: &ManifestArgs) -> Result<Outcome> {
+        let location = self.dataset(args.dataset.as_deref())?;
+        let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
+        let json = self.global.json;
+        let mut ids = args.find.clone();
+        if let Some(file) = &args.find_file {
+            ids.extend(read_ids(file)?);
+        }
+        if args.find.is_empty() && args.find_file.is_none() {
+            self.print(|w| {
+                if args.history {
+                    let entries = ops::manifest::history(snapshot.dataset(), snapshot.version())?;
+                    if json { json::history(w, &entries) } else { human::history(w, &entries) }
+                } else if args.list {
+                    let shards = ops::manifest::list(&snapshot)?;
+                    let urls: Option<Vec<String>> = args.urls.then(|| {
+                        let root = snapshot.dataset().store().location();
+                        let below = |p: &String| format!("{}/{p}", root.to_string().trim_end_matches('/'));
+                        ops::manifest::brace_patterns(shards).iter().map(below).collect()
+                    });
+                    match (urls, json) {
+                        (Some(urls), _) => json::urls(w, &urls, json),
+                        (None, true) => json::shards(w, shards),
+                        (None, false) => human::shards(w, shards),
+                    }
+                } else {
+                    let report = ops::manifest::summary(&snapshot)?;
+                    if json { json::summary(w, &report) } else { human::summary(w, &report) }
+                }
+            })?;
+            return Ok(Outcome::Done);
+        }
+        let hits = ops::manifest::find_all(&snapshot, &ids)?;
+        self.progress.stop();
+        let found: std::collections::HashSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
+        let missing: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !found.contains(id)).collect();
+        self.print(|w| {
+            if json {
+                json::hits(w, &hits, &ids, &missing, snapshot.version())
+            } else {
+                human::hits(w, &hits, snapshot.version())
+            }
+        })?;
+        if !json && !self.global.quiet {
+            for id in &missing {
+                let name = human::clean(id);
+                let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", snapshot.version());
+            }
+        }
+        Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn verify(&self, args: &VerifyArgs) -> Result<Outcome> {
+        let location = self.dataset(args.dataset.as_deref())?;
+        let report = ops::verify::verify(&self.context, &location, args.at.as_deref(), args.read_data)?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::verify(w, &report);
+            }
+            report.problems.iter().try_for_each(|p| json::object(w, "problem", p))?;
+            json::summary(w, &report)
+        })?;
+        Ok(if report.problems.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    /// The dataset: the argument, then `shardify.toml`, then `SHARDIFY_DATASET`, then `./shards`.
+    fn dataset(&self, argument: Option<&str>) -> Result<Location> {
+        let named = argument
+            .map(str::to_owned)
+            .or_else(|| self.config.dataset.clone())
+            .or_else(|| std::env::var("SHARDIFY_DATASET").ok().filter(|v| !v.is_empty()));
+        self.context.location(named.as_deref().unwrap_or("shards"))
+    }
+
+    /// Writes the answer to standard output.
+    fn print(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let written = write(&mut out).and_then(|()| Ok(out.flush()?));
+        match written {
+            Err(e) if is_broken_pipe(&e) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Ids of a file, one per line.
+fn read_ids(path: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::usage("the file of ids cannot be read").at(path.display().to_string()).cause(e))?;
+    Ok(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        if inner.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+fn closed_pipe_is_fine(result: io::Result<()>) -> Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Reports an error and returns its exit code.
+fn fail(error: &Error, json: bool) -> ExitCode {
+    let mut text = Vec::new();
+    // Writing to memory cannot fail, and there is nobody to tell that standard error is closed.
+    let _ = human::error(&mut text, error);
+    let _ = io::stderr().write_all(&text);
+    if json {
+        let _ = json::error(&mut io::stdout(), error);
+    }
+    exit::code(error.kind()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn kinds_have_the_documented_codes() {
+        for (kind, code) in [(Kind::Usage, 2), (Kind::Conflict, 4), (Kind::Storage, 5), (Kind::Input, 6), (Kind::Internal, 70)] {
+            assert_eq!(exit::code(kind), code);
+        }
+    }
+}

@@ -1,1 +1,148 @@
-//! placeholder
+//! Compression codecs and checksums: what a user may ask for, and the one place that knows how to do it.
+//!
+//! A [`Codec`] is a choice (`zstd:3`) written the same way on the command line, in configuration and in metadata.
+//! [`stream`] compresses whole shards in parallel units that can later be copied from file to file, [`checksum`] holds
+//! the sums that formats and the catalog use, and [`metered`] reads a stream while hashing each record in it.
+
+pub mod checksum;
+pub mod metered;
+pub mod stream;
+
+use std::{fmt, str::FromStr};
+
+use crate::error::{Error, Result};
+
+/// How bytes are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Codec {
+    /// Not at all.
+    #[default]
+    None,
+    /// Zstandard at a level from 1 to 22.
+    Zstd(i32),
+    /// LZ4; inside Parquet and for inputs only.
+    Lz4,
+    /// Snappy; inside Parquet and for inputs only.
+    Snappy,
+    /// Gzip (DEFLATE) at a level from 1 to 9.
+    Gzip(u32),
+}
+
+/// Level of `zstd` without a level: at this one compression keeps up with reading.
+const ZSTD_DEFAULT: i32 = 1;
+const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
+/// Level of `gzip` without a level, the same as gzip's own.
+const GZIP_DEFAULT: u32 = 6;
+const GZIP_LEVELS: std::ops::RangeInclusive<u32> = 1..=9;
+const CHOICES: &str = "use none, zstd, zstd:1 to zstd:22, lz4, snappy, gzip, or gzip:1 to gzip:9";
+
+impl FromStr for Codec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, level) = match text.split_once(':') {
+            Some((name, level)) => (name, Some(level)),
+            None => (text, None),
+        };
+        match (name, level) {
+            ("none", None) => Ok(Self::None),
+            ("lz4", None) => Ok(Self::Lz4),
+            ("snappy", None) => Ok(Self::Snappy),
+            ("zstd", level) => Ok(Self::Zstd(parse_level(name, level, ZSTD_DEFAULT, &ZSTD_LEVELS)?)),
+            ("gzip", level) => Ok(Self::Gzip(parse_level(name, level, GZIP_DEFAULT, &GZIP_LEVELS)?)),
+            ("none" | "lz4" | "snappy", Some(_)) => {
+                Err(Error::usage(format!("codec `{name}` has no levels, found `{text}`")).hint(CHOICES))
+            }
+            _ => Err(Error::usage(format!("expected a codec, found `{text}`")).hint(CHOICES)),
+        }
+    }
+}
+
+fn parse_level<N>(name: &str, level: Option<&str>, default: N, range: &std::ops::RangeInclusive<N>) -> Result<N>
+where
+    N: FromStr + PartialOrd + fmt::Display,
+{
+    let Some(text) = level else { return Ok(default) };
+    // A plus sign or leading zeros would make two spellings of one codec.
+    let plain = !text.starts_with(['+', '0']);
+    text.parse().ok().filter(|level| plain && range.contains(level)).ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        Error::usage(format!("expected a {name} level from {first} to {last}, found `{text}`")).hint(CHOICES)
+    })
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Zstd(level) => write!(f, "zstd:{level}"),
+            Self::Lz4 => f.write_str("lz4"),
+            Self::Snappy => f.write_str("snappy"),
+            Self::Gzip(level) => write!(f, "gzip:{level}"),
+        }
+    }
+}
+
+impl serde::Serialize for Codec {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Codec {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn every_codec_is_read_back_as_it_is_written() {
+        for codec in [Codec::None, Codec::Zstd(1), Codec::Zstd(22), Codec::Lz4, Codec::Snappy, Codec::Gzip(9)] {
+            assert_eq!(codec.to_string().parse::<Codec>().unwrap(), codec);
+            let json = serde_json::to_string(&codec).unwrap();
+            assert_eq!(json, format!("\"{codec}\""));
+            assert_eq!(serde_json::from_str::<Codec>(&json).unwrap(), codec);
+        }
+        assert_eq!("zstd".parse::<Codec>().unwrap(), Codec::Zstd(1));
+        assert_eq!("gzip".parse::<Codec>().unwrap(), Codec::Gzip(6));
+        assert_eq!("zstd:3".parse::<Codec>().unwrap().to_string(), "zstd:3");
+    }
+
+    #[test]
+    fn what_is_no_codec_is_a_usage_error_that_lists_the_choices() {
+        for text in [
+            "",
+            "ZSTD",
+            "zst",
+            "zstd:",
+            "zstd:0",
+            "zstd:23",
+            "zstd:-1",
+            "zstd:+3",
+            "zstd:03",
+            "zstd:99999999999",
+            "zstd:3:4",
+            "gzip:0",
+            "gzip:10",
+            "gzip:x",
+            "lz4:1",
+            "snappy:",
+            "none:0",
+            " none",
+            "brotli",
+        ] {
+            let error = text.parse::<Codec>().unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{text}");
+            assert!(error.hints()[0].contains("gzip:9"), "{text}");
+        }
+        assert!(serde_json::from_str::<Codec>("\"zip\"").is_err());
+        assert!(serde_json::from_str::<Codec>("3").is_err());
+    }
+}

@@ -1,1 +1,238 @@
-//! placeholder
+//! A dataset: shards, and a log that says which of them are live, what is in them and since when.
+//!
+//! ```text
+//! DATASET/<tag>/000000.parquet ...      shards of one commit; immutable
+//! DATASET/_shardify/
+//!   log/<u64::MAX - version>.json       one entry per version, created only if absent: the only commit point
+//!   lists/<txn>-shards.parquet ...      live shards, run table and sources, referenced by entries, merged in levels
+//!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
+//!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
+//!   staging/, locks/                    of running commands
+//! ```
+//!
+//! Everything an entry refers to is written and durable before the entry; a reader that follows an entry never meets
+//! a missing object. Record numbers are dense, given at commit, and never change: compaction rewrites the run table,
+//! never the id index. `docs/FORMAT.md` has every column.
+
+mod commit;
+mod find;
+mod index;
+mod log;
+mod runs;
+mod shards;
+mod sidecar;
+mod sources;
+mod table;
+
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use rayon::prelude::*;
+
+pub use commit::{NewShard, Numbers, Transaction, commit};
+pub use find::{Hit, IdKind, Place, State, find};
+pub use index::{SegmentRef, SegmentWriter, read_segment};
+pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals};
+pub use runs::{Run, RunTable};
+pub use shards::ShardMeta;
+pub use sidecar::{
+    SidecarColumns, SidecarRow, SidecarWriter, read_all as read_sidecar, read_rows as read_sidecar_rows, sidecar_path,
+};
+pub use sources::SourceRow;
+
+use crate::{
+    error::{Error, Result},
+    id::Version,
+    storage::{Object, SYSTEM_FOLDER, Store},
+};
+
+/// A dataset at some location; it need not exist yet.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    store: Arc<dyn Store>,
+}
+
+impl Dataset {
+    /// Names the dataset that lies in `store`.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    /// The store that holds it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The newest snapshot; `None` when nothing was ever committed.
+    ///
+    /// # Errors
+    /// When the log cannot be read or was written by a newer format version.
+    pub fn latest(&self) -> Result<Option<Snapshot>> {
+        Ok(log::latest(self.store.as_ref())?.map(|entry| self.snapshot_of(entry)))
+    }
+
+    /// The newest snapshot, or an error that says there is none.
+    ///
+    /// # Errors
+    /// When nothing was ever committed here, or the log cannot be read.
+    pub fn open(&self) -> Result<Snapshot> {
+        self.latest()?.ok_or_else(|| {
+            Error::usage("expected a dataset, found none")
+                .at(self.store.location().to_string())
+                .hint("make one with `shardify convert SOURCE --out DATASET`, or name the right folder")
+        })
+    }
+
+    /// The snapshot of one version.
+    ///
+    /// # Errors
+    /// When there is no such version.
+    pub fn at(&self, version: Version) -> Result<Snapshot> {
+        match log::read(self.store.as_ref(), version)? {
+            Some(entry) => Ok(self.snapshot_of(entry)),
+            None => Err(Error::usage(format!("there is no version {version}"))
+                .at(self.store.location().to_string())
+                .hint("`shardify manifest --history` lists the versions")),
+        }
+    }
+
+    /// The last version committed at or before an instant; `None` when the dataset is younger.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
+        let Some(latest) = self.latest()? else { return Ok(None) };
+        let (mut low, mut high) = (0, latest.version().0);
+        // Commit times grow with versions, so the boundary is found by halving.
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.at(Version(middle))?.entry.committed_at <= instant { low = middle } else { high = middle - 1 }
+        }
+        Ok((low > 0).then_some(Version(low)))
+    }
+
+    /// All entries of the log up to `newest`, oldest first.
+    ///
+    /// # Errors
+    /// When an entry is missing or cannot be read.
+    pub fn history(&self, newest: Version) -> Result<Vec<Entry>> {
+        (1..=newest.0)
+            .into_par_iter()
+            .map(|version| {
+                log::read(self.store.as_ref(), Version(version))?.ok_or_else(|| {
+                    Error::integrity(format!("the log entry of version {version} is missing")).at(self
+                        .store
+                        .location()
+                        .join(&log::path(Version(version)))
+                        .to_string())
+                })
+            })
+            .collect()
+    }
+
+    /// An object of the dataset.
+    pub fn object(&self, path: &str, bytes: u64) -> Object {
+        Object::new(Arc::clone(&self.store), path, bytes)
+    }
+
+    fn snapshot_of(&self, entry: Entry) -> Snapshot {
+        Snapshot { dataset: self.clone(), entry, shards: OnceLock::new(), runs: OnceLock::new() }
+    }
+}
+
+/// The immutable state of a dataset at one version. Lists are read when first asked for.
+#[derive(Debug)]
+pub struct Snapshot {
+    dataset: Dataset,
+    entry: Entry,
+    shards: OnceLock<Vec<ShardMeta>>,
+    runs: OnceLock<RunTable>,
+}
+
+impl Snapshot {
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.entry.version
+    }
+
+    /// The log entry.
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// Live shards in record order.
+    ///
+    /// # Errors
+    /// When a list cannot be read or does not hold what the entry says.
+    pub fn shards(&self) -> Result<&[ShardMeta]> {
+        if let Some(shards) = self.shards.get() {
+            return Ok(shards);
+        }
+        let mut shards = self.read_lists(&self.entry.shards, shards::read)?;
+        shards.sort_by(|a, b| (a.first_record, &a.path).cmp(&(b.first_record, &b.path)));
+        if shards.len() as u64 != self.entry.totals.shards {
+            return Err(Error::integrity(format!(
+                "expected {} live shards in version {}, found {}",
+                self.entry.totals.shards,
+                self.version(),
+                shards.len()
+            ))
+            .at(self.dataset.store.location().to_string()));
+        }
+        Ok(self.shards.get_or_init(|| shards))
+    }
+
+    /// The run table: where each record number is and was.
+    ///
+    /// # Errors
+    /// When a list cannot be read.
+    pub fn runs(&self) -> Result<&RunTable> {
+        if let Some(runs) = self.runs.get() {
+            return Ok(runs);
+        }
+        let runs = RunTable::new(self.read_lists(&self.entry.runs, runs::read)?);
+        Ok(self.runs.get_or_init(|| runs))
+    }
+
+    /// Sources that were converted into this dataset.
+    ///
+    /// # Errors
+    /// When a list cannot be read.
+    pub fn sources(&self) -> Result<Vec<SourceRow>> {
+        self.read_lists(&self.entry.sources, sources::read)
+    }
+
+    fn read_lists<T: Send>(
+        &self,
+        lists: &[ListRef],
+        read: impl Fn(&dyn Store, &str) -> Result<Vec<T>> + Sync,
+    ) -> Result<Vec<T>> {
+        let parts: Vec<Vec<T>> = lists
+            .par_iter()
+            .map(|list| {
+                let rows = read(self.dataset.store.as_ref(), &list.path)?;
+                if rows.len() as u64 == list.rows {
+                    Ok(rows)
+                } else {
+                    Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
+                        .dataset
+                        .store
+                        .location()
+                        .join(&list.path)
+                        .to_string()))
+                }
+            })
+            .collect::<Result<_>>()?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+}
+
+/// Path of something in the system folder.
+fn system_path(below: &str) -> String {
+    format!("{SYSTEM_FOLDER}/{below}")
+}

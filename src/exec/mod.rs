@@ -1,1 +1,16 @@
-//! placeholder
+//! Doing: parallel, in order, within bounds.
+//!
+//! ```text
+//! splits --[ordered: parse]--> blocks --Gather--> units --[ordered: encode]--> encoded --Appender--> shards
+//!          many threads                 one        many threads                           one
+//! ```
+//!
+//! Every stage hands on its results in input order, so what is written does not depend on threads; every stage holds
+//! a bounded number of results, so memory does not depend on the input.
+
+pub mod compact;
+pub mod convert;
+pub mod encode;
+pub mod gather;
+pub mod ordered;
+pub mod shard;

@@ -16,7 +16,8 @@ use std::io::Read;
 use arrow::datatypes::{Fields, SchemaRef};
 
 use crate::{
-    error::Result,
+    codec::Codec,
+    error::{Error, Result},
     record::{Payload, RecordBlock, Split},
 };
 
@@ -30,6 +31,11 @@ pub trait TableFormat: Send + Sync + std::fmt::Debug {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
+
+    /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
+    fn columns(&self) -> Option<&[String]> {
+        None
+    }
 
     /// Types of the columns as far as this split tells; columns without a value have type `Null`. Bad records are
     /// passed over. Uniting the answers of all splits gives types that every value of the source fits.
@@ -123,6 +129,27 @@ impl OutputFormat {
             Self::Tar => "tar",
             Self::TfRecord => "tfrecord",
         }
+    }
+
+    /// Codec used unless told otherwise.
+    pub fn default_codec(self) -> Codec {
+        match self {
+            Self::Parquet => Codec::Zstd(1),
+            Self::Tar | Self::TfRecord => Codec::None,
+        }
+    }
+
+    /// Refuses codecs that none of the stock readers of the format opens.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) with the codecs that work.
+    pub fn check_codec(self, codec: Codec) -> Result<()> {
+        let hint = match (self, codec) {
+            (Self::Parquet, _) | (_, Codec::None | Codec::Gzip(_)) | (Self::Tar, Codec::Zstd(_)) => return Ok(()),
+            (Self::Tar, _) => "for tar use none (readers can seek), gzip (every reader) or zstd (GNU tar, Python 3.14)",
+            (Self::TfRecord, _) => "for tfrecord use none or gzip, which TensorFlow and tfrecord read",
+        };
+        Err(Error::usage(format!("no stock reader of {self} opens shards compressed with {codec}")).hint(hint))
     }
 }
 

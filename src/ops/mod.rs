@@ -1,1 +1,51 @@
-//! placeholder
+//! Operations: one file per command. Each scans, plans, executes, commits, and returns a report; none prints.
+
+pub mod compact;
+pub mod convert;
+pub mod inputs;
+pub mod manifest;
+pub mod verify;
+
+use std::path::PathBuf;
+
+use crate::{
+    dataset::Dataset,
+    error::Result,
+    events::{Cancel, Observer},
+    storage::{self, Location},
+    units::Size,
+};
+
+/// What every operation is given.
+pub struct Context<'a> {
+    /// Folder that relative paths are taken from.
+    pub folder: PathBuf,
+    /// Settings of remote stores, by the names of their environment variables.
+    pub settings: Vec<(String, String)>,
+    /// Threads to work with.
+    pub jobs: usize,
+    /// Memory to work in.
+    pub memory: Size,
+    /// Is told what happens.
+    pub observer: &'a dyn Observer,
+    /// Stops the run.
+    pub cancel: Cancel,
+}
+
+impl Context<'_> {
+    /// The dataset at a location.
+    ///
+    /// # Errors
+    /// When its store cannot be opened.
+    pub fn dataset(&self, location: &Location) -> Result<Dataset> {
+        Ok(Dataset::new(storage::open(location, &self.settings)?))
+    }
+
+    /// Understands a path or URL.
+    ///
+    /// # Errors
+    /// When the text is neither.
+    pub fn location(&self, text: &str) -> Result<Location> {
+        Location::parse(text, &self.folder)
+    }
+}

@@ -1,1 +1,5 @@
-//! placeholder
+//! Decisions, as values. Nothing here reads, writes or looks at a clock: the same facts give the same plan.
+
+pub mod compact;
+pub mod memory;
+pub mod roll;

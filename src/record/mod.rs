@@ -5,6 +5,7 @@
 //! `records + rejects` of a block is the number of records that the split holds.
 
 pub mod json;
+pub mod key;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;

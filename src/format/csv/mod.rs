@@ -125,6 +125,10 @@ impl CsvSource {
 }
 
 impl TableFormat for CsvSource {
+    fn columns(&self) -> Option<&[String]> {
+        Some(&self.columns)
+    }
+
     fn splits<'a>(
         &'a self,
         input: Box<dyn Read + Send + 'a>,

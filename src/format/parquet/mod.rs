@@ -1,1 +1,22 @@
-//! placeholder
+//! Apache Parquet: shards made of row groups that are encoded in parallel, and a reader that survives hostile files.
+//!
+//! ```text
+//! "PAR1" | row group 0: chunk of column 0, chunk of column 1, ... | row group 1 | ... | column indexes |
+//!        | offset indexes | footer: schema, row groups, key-value metadata (ARROW:schema last) | length u32le | "PAR1"
+//! chunk: [dictionary page] data page*    V1 pages of about 1 MiB or 20,000 rows, whichever comes first
+//! ```
+//!
+//! A [`RowGroup`] is encoded in memory on any thread; a [`ParquetShard`] appends row groups in order. What is written
+//! depends on the records and the options alone: there is no clock and no thread count in the bytes.
+
+mod encode;
+mod read;
+mod samples;
+mod size;
+mod widen;
+
+pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
+pub use read::{Batches, ParquetFile, RowGroupSize, decoding, open};
+pub use samples::{KEY_COLUMN, batch_of_samples, schema_of_samples};
+pub use size::logical_bytes;
+pub use widen::cast_to;

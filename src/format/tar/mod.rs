@@ -1,1 +1,155 @@
-//! placeholder
+//! WebDataset tar: each record is a run of members that share a key.
+//!
+//! ```text
+//! record   [ header 512 | content | zeros to 512 ]+     members key.ext of a sample, or key.json of a row
+//! shard    record*  1024 zeros
+//! ```
+//!
+//! Headers are plain ustar with fixed owner, mode and time, so that equal records are equal bytes and nothing is spent
+//! on extension headers; only a name that ustar has no room for gets a pax header in front.
+//!
+//! Readers group *consecutive* members by the part of the name before the first dot of its last component. Hence the
+//! invariants: a key has no dot in its last component, and no two records in a row have the same key.
+
+mod header;
+mod scan;
+
+use std::io::Read;
+
+use arrow::array::RecordBatch;
+
+use self::header::{MAX_NAME, MAX_OCTAL_SIZE, pad, padding, push_member_header, seal};
+pub use self::scan::{Member, Members, members};
+use crate::{
+    error::{Error, Result},
+    format::{Framing, Keyed, Scanned},
+    record::{Payload, Sample, json::RowJson},
+};
+
+/// Unit of everything in a tar.
+const BLOCK: usize = 512;
+/// Two blocks of zeros end an archive.
+const TRAILER: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+
+/// Frames records as members of a WebDataset tar.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TarFraming;
+
+impl Framing for TarFraming {
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) for keys that readers of WebDataset would merge or skip.
+    fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+        if records.keys.len() != records.payload.len() {
+            let (keys, records) = (records.keys.len(), records.payload.len());
+            return Err(Error::internal(format!("expected a key for each of {records} records, found {keys} keys")));
+        }
+        check_neighbours(records.keys)?;
+        match records.payload {
+            Payload::Samples(samples) => frame_samples(samples, records.keys, out, lengths),
+            Payload::Rows(batch) => frame_rows(batch, records.keys, out, lengths),
+        }
+    }
+
+    fn trailer(&self) -> &'static [u8] {
+        &TRAILER
+    }
+
+    fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()> {
+        scan::scan(input, visit)
+    }
+}
+
+fn frame_samples(samples: &[Sample], keys: &[String], out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+    // Room for a name that needs a pax header is not worth counting.
+    let bytes = |part: &crate::record::Part| BLOCK + part.bytes.len() + padding(part.bytes.len());
+    out.reserve(samples.iter().flat_map(|sample| &sample.parts).map(bytes).sum());
+    let mut name = String::new();
+    for (sample, key) in samples.iter().zip(keys) {
+        check_key(key)?;
+        if sample.parts.is_empty() {
+            return Err(Error::internal(format!("expected files in sample `{key}`, found none")).at(&*sample.origin));
+        }
+        let start = out.len();
+        for part in &sample.parts {
+            join_name(key, &part.extension, &mut name)?;
+            push_member_header(out, &name, part.bytes.len() as u64);
+            out.extend_from_slice(&part.bytes);
+            pad(out, part.bytes.len());
+        }
+        lengths.push((out.len() - start) as u64);
+    }
+    Ok(())
+}
+
+fn frame_rows(batch: &RecordBatch, keys: &[String], out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+    let rows = RowJson::new(batch);
+    let mut name = String::new();
+    for (row, key) in keys.iter().enumerate() {
+        check_key(key)?;
+        join_name(key, "json", &mut name)?;
+        let start = out.len();
+        push_member_header(out, &name, 0);
+        let content = out.len();
+        rows.write_row(row, out);
+        let size = out.len() - content;
+        if size as u64 > MAX_OCTAL_SIZE {
+            return Err(Error::input(format!(
+                "expected a row of at most 8 GiB as JSON, found {size} bytes in `{key}`"
+            ))
+            .hint("write Parquet instead"));
+        }
+        seal(&mut out[content - BLOCK..content], size as u64);
+        pad(out, size);
+        lengths.push((out.len() - start) as u64);
+    }
+    Ok(())
+}
+
+fn join_name(key: &str, extension: &str, name: &mut String) -> Result<()> {
+    name.clear();
+    name.push_str(key);
+    name.push('.');
+    name.push_str(extension);
+    if name.len() > MAX_NAME {
+        let found = name.len();
+        return Err(Error::input(format!("expected a member name of at most {MAX_NAME} bytes, found {found}"))
+            .hint("choose another --id"));
+    }
+    // The webdataset package skips members whose first path component begins and ends with two underscores.
+    if name.starts_with("__") {
+        let first = name.split('/').next().unwrap_or_default();
+        if first.len() >= 4 && first.ends_with("__") {
+            return Err(Error::input(format!("readers of WebDataset skip `{name}`, because `{first}` means metadata"))
+                .hint("rename the file or folder, or choose another --id"));
+        }
+    }
+    Ok(())
+}
+
+/// Readers would make one record of two neighbours with the same key.
+fn check_neighbours(keys: &[String]) -> Result<()> {
+    match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => {
+            Err(Error::input(format!("expected every record to have its own key, found `{}` twice", pair[0]))
+                .hint("choose another --id: readers of WebDataset merge neighbours that have the same key"))
+        }
+    }
+}
+
+/// Keys are escaped before they come here; a key that slipped through would be merged with or cut at another one.
+fn check_key(key: &str) -> Result<()> {
+    let base = key.rsplit('/').next().unwrap_or_default();
+    if base.is_empty()
+        || key.starts_with('/')
+        || memchr::memchr2(b'.', 0, base.as_bytes()).is_some()
+        || key.contains('\0')
+    {
+        return Err(Error::internal(format!("expected an escaped key without dots in its last part, found `{key:?}`")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests;

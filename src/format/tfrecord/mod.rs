@@ -1,1 +1,173 @@
-//! placeholder
+//! TFRecord: each record is a `tf.train.Example`, framed with its length and two checksums.
+//!
+//! ```text
+//! record   u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data
+//! shard    record*                                                all integers little-endian
+//! ```
+//!
+//! The format has neither header nor trailer, so that only a count tells a complete shard from one that was cut between
+//! two records.
+
+mod example;
+
+use std::io::Read;
+
+use self::example::{Rows, SampleEncoder};
+use crate::{
+    codec::{
+        checksum::{MaskedCrc32c, masked_crc32c},
+        metered::Metered,
+    },
+    error::{Error, Result},
+    format::{Framing, Keyed, Scanned},
+    record::Payload,
+};
+
+/// Length and its checksum.
+const HEAD: usize = 12;
+/// Checksum of the data.
+const FOOT: usize = 4;
+/// Largest record, in bytes: protobuf readers refuse messages of 2 GiB.
+const MAX_DATA: u64 = i32::MAX as u64;
+
+/// Frames records as TFRecord. Rows have a feature per column; samples have one per part, named by its extension, and
+/// `__key__`. Keys of rows are not written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TfRecordFraming;
+
+impl Framing for TfRecordFraming {
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) for records of 2 GiB or more and for features with the same name.
+    fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+        match records.payload {
+            Payload::Rows(batch) => {
+                let mut rows = Rows::new(batch)?;
+                for row in 0..batch.num_rows() {
+                    let length = rows.measure(row);
+                    lengths.push(frame_one(length, out, |out| rows.write(out))?);
+                }
+            }
+            Payload::Samples(samples) => {
+                if records.keys.len() != samples.len() {
+                    let (keys, samples) = (records.keys.len(), samples.len());
+                    return Err(Error::internal(format!("expected a key for each of {samples} records, found {keys}")));
+                }
+                let mut encoder = SampleEncoder::default();
+                for (sample, key) in samples.iter().zip(records.keys) {
+                    let length = encoder.measure(sample, key)?;
+                    lengths.push(frame_one(length, out, |out| encoder.write(sample, key, out))?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn trailer(&self) -> &'static [u8] {
+        &[]
+    }
+
+    fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()> {
+        let mut metered = Metered::new(input);
+        loop {
+            let offset = metered.offset();
+            let Some(length) = scan_head(&mut metered, offset)? else { return Ok(()) };
+            let expected = scan_data(&mut metered, length)?;
+            let foot = metered.peek(FOOT)?;
+            let Some(found) = foot.first_chunk::<FOOT>() else {
+                let end = offset + HEAD as u64 + length + foot.len() as u64;
+                return Err(cut_short("the checksum of a record", end));
+            };
+            let found = u32::from_le_bytes(*found);
+            if found != expected {
+                return Err(damaged(format!("expected data with checksum {found:08x}, found {expected:08x}"), offset));
+            }
+            metered.advance(FOOT);
+            let hash = metered.cut();
+            visit(Scanned { offset, length: metered.offset() - offset, hash })?;
+        }
+    }
+}
+
+/// Appends one record whose data has `length` bytes; returns its length with framing.
+fn frame_one(length: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<u64> {
+    if length as u64 > MAX_DATA {
+        return Err(Error::input(format!("expected a record of at most {MAX_DATA} bytes, found {length}"))
+            .hint("TFRecord readers cannot read it; write tar or Parquet instead, or split the record"));
+    }
+    out.reserve(HEAD + length + FOOT);
+    let head = (length as u64).to_le_bytes();
+    out.extend_from_slice(&head);
+    out.extend_from_slice(&masked_crc32c(&head).to_le_bytes());
+    let start = out.len();
+    write(out);
+    let found = out.len() - start;
+    if found != length {
+        return Err(Error::internal(format!("expected an encoded record of {length} bytes, found {found}")));
+    }
+    let crc = masked_crc32c(&out[start..]);
+    out.extend_from_slice(&crc.to_le_bytes());
+    Ok((HEAD + length + FOOT) as u64)
+}
+
+/// Steps over the head of a record and returns the length of its data; `None` at the end of the shard.
+fn scan_head(metered: &mut Metered<'_>, offset: u64) -> Result<Option<u64>> {
+    let head = metered.peek(HEAD)?;
+    if head.is_empty() {
+        return Ok(None);
+    }
+    let (Some(length), Some(found)) = (head.first_chunk::<8>(), head[head.len().min(8)..].first_chunk::<4>()) else {
+        return Err(cut_short("the length of a record and its checksum", offset + head.len() as u64));
+    };
+    let (expected, found) = (masked_crc32c(length), u32::from_le_bytes(*found));
+    if found != expected {
+        return Err(damaged(format!("expected a length with checksum {found:08x}, found {expected:08x}"), offset));
+    }
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_DATA {
+        return Err(damaged(format!("expected a record of at most {MAX_DATA} bytes, found {length}"), offset));
+    }
+    metered.advance(HEAD);
+    Ok(Some(length))
+}
+
+/// Steps over the data of a record and returns its checksum.
+fn scan_data(metered: &mut Metered<'_>, length: u64) -> Result<u32> {
+    let first = metered.available(length)?;
+    let mut taken = first.len();
+    if taken as u64 == length {
+        let crc = masked_crc32c(first);
+        metered.advance(taken);
+        return Ok(crc);
+    }
+    let mut crc = MaskedCrc32c::new();
+    crc.update(first);
+    let mut left = length;
+    loop {
+        metered.advance(taken);
+        left -= taken as u64;
+        if left == 0 {
+            return Ok(crc.finish());
+        }
+        let offset = metered.offset();
+        let piece = metered.available(left)?;
+        if piece.is_empty() {
+            return Err(cut_short(&format!("{left} more bytes of a record"), offset));
+        }
+        crc.update(piece);
+        taken = piece.len();
+    }
+}
+
+fn cut_short(expected: &str, offset: u64) -> Error {
+    Error::integrity(format!("expected {expected}, found the end of the shard"))
+        .byte(offset)
+        .hint("the shard was cut short; restore it from a copy, or rebuild it from its sources")
+}
+
+fn damaged(problem: String, offset: u64) -> Error {
+    Error::integrity(problem).byte(offset).hint("restore this shard from a copy, or rebuild it from its sources")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests;

@@ -1,0 +1,364 @@
+//! The command line as types; the doc comments are the help.
+
+use std::path::PathBuf;
+
+use arrow::datatypes::DataType;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{
+    codec::Codec,
+    error::{Error, Result},
+    exec::gather::OnError,
+    format::OutputFormat,
+    ops::{
+        compact,
+        convert::{ConvertOptions, OnSchema},
+        inputs::OnChanged,
+    },
+    plan::memory::DEFAULT_MEMORY,
+    scan::InputFormat,
+    schema,
+    units::Size,
+};
+
+/// Turns piles of files and dumps into sized training shards, and knows where every record is.
+///
+/// With no path at all, every command takes the current folder as its source and ./shards as its dataset;
+/// shardify.toml and $SHARDIFY_DATASET name others.
+#[derive(Debug, Parser)]
+#[command(name = "shardify", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done; 1 the answer is no; 2 wrong usage; 3 done, but records were rejected; \
+4 conflict, try again; 5 storage; 6 bad input; 70 a bug; 130 interrupted.")]
+pub(super) struct Cli {
+    #[command(flatten)]
+    pub(super) global: Global,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(super) struct Global {
+    /// Print one JSON object per line instead of text
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Threads to work with; all cores unless given. What is written does not depend on it
+    #[arg(long, global = true, value_name = "N")]
+    pub(super) jobs: Option<usize>,
+    /// Memory to work in
+    #[arg(long, global = true, value_name = "SIZE", default_value_t = DEFAULT_MEMORY, value_parser = size)]
+    pub(super) memory: Size,
+    /// Print nothing but the answer and errors
+    #[arg(long, short, global = true)]
+    pub(super) quiet: bool,
+    /// Say more
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+    /// Show progress on standard error
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ProgressWhen::Auto)]
+    pub(super) progress: ProgressWhen,
+}
+
+/// When progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ProgressWhen {
+    /// On a terminal
+    Auto,
+    /// Also where there is no terminal
+    Always,
+    /// Not at all
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Turn files, tables and dumps into shards of a dataset
+    Convert(ConvertArgs),
+    /// Merge small shards into shards of the right size
+    Compact(CompactArgs),
+    /// Say what a dataset holds, where a record is, and how it came to be
+    Manifest(ManifestArgs),
+    /// Check that a dataset is what its log says
+    Verify(VerifyArgs),
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConvertArgs {
+    /// Files, folders, globs or URLs (file:, s3:, gs:, az:, http:, https:); the current folder unless given
+    pub(super) sources: Vec<String>,
+    /// Dataset to write to; one that exists is added to. Default: shardify.toml, then $SHARDIFY_DATASET, then ./shards
+    #[arg(long, value_name = "DATASET")]
+    pub(super) out: Option<String>,
+    /// Format of the sources, where their content does not tell
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    from: Option<From>,
+    /// Format of the shards; default: tables to parquet, files to tar
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Option<To>,
+    /// Size of a shard on disk [default: 128MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    target_shard: Option<Size>,
+    /// Compression: none, zstd, lz4, snappy, gzip, with a level if you like (zstd:3) [default: parquet zstd:1, tar and
+    /// tfrecord none]
+    #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec)]
+    codec: Option<Codec>,
+    /// Columns that make the record id; default: the origin (source#row), of files the sample key
+    #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',')]
+    id: Vec<String>,
+    /// Column that says whom the record is about
+    #[arg(long, value_name = "COLUMN")]
+    subject: Option<String>,
+    /// Uncompressed size of a Parquet row group, at most 128MiB [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    row_group: Option<Size>,
+    /// Type of a column instead of the inferred one: bool, int8 to int64, uint8 to uint64, float32, float64, date,
+    /// timestamp, instant, text
+    #[arg(long = "type", value_name = "COL=TYPE", value_parser = column_type)]
+    types: Vec<(String, DataType)>,
+    /// Text that means null, besides nothing at all
+    #[arg(long, value_name = "TEXT")]
+    null: Option<String>,
+    /// Delimiter of delimited text, where the content does not tell
+    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// Delimited text has no header
+    #[arg(long)]
+    no_header: bool,
+    /// Sources with different columns
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = SchemaChoice::Union)]
+    on_schema: SchemaChoice,
+    /// Take only inputs that match
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<String>,
+    /// Leave out inputs that match
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// A bad record or file
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = ErrorChoice::Fail)]
+    on_error: ErrorChoice,
+    /// A source that changed since it was converted
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
+    on_changed: ChangedChoice,
+    /// Print what would be done and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum From {
+    Csv,
+    Tsv,
+    Jsonl,
+    Json,
+    Files,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum To {
+    Parquet,
+    Tar,
+    #[value(name = "tfrecord")]
+    TfRecord,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SchemaChoice {
+    /// Columns are united by name; types are widened
+    Union,
+    /// Is an error
+    Fail,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ErrorChoice {
+    /// Stops the run; nothing is committed
+    Fail,
+    /// Is left out and counted
+    Skip,
+    /// Is left out, counted and kept in a rejects file
+    Quarantine,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ChangedChoice {
+    /// Is an error that names it
+    Fail,
+    /// Is converted again; its old records stay
+    Append,
+    /// Is left out
+    Skip,
+}
+
+impl ConvertArgs {
+    pub(super) fn options(&self) -> Result<ConvertOptions> {
+        let sources = if self.sources.is_empty() { vec![".".to_owned()] } else { self.sources.clone() };
+        Ok(ConvertOptions {
+            sources,
+            from: self.from.map(|f| match f {
+                From::Csv => InputFormat::Csv,
+                From::Tsv => InputFormat::Tsv,
+                From::Jsonl => InputFormat::Jsonl,
+                From::Json => InputFormat::Json,
+                From::Files => InputFormat::Files,
+            }),
+            to: self.to.map(|t| match t {
+                To::Parquet => OutputFormat::Parquet,
+                To::Tar => OutputFormat::Tar,
+                To::TfRecord => OutputFormat::TfRecord,
+            }),
+            target_shard: self.target_shard,
+            codec: self.codec,
+            id: self.id.clone(),
+            subject: self.subject.clone(),
+            row_group: self.row_group,
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            types: self.types.clone(),
+            null: self.null.clone(),
+            delimiter: self.delimiter,
+            no_header: self.no_header,
+            on_schema: match self.on_schema {
+                SchemaChoice::Union => OnSchema::Union,
+                SchemaChoice::Fail => OnSchema::Fail,
+            },
+            on_error: match self.on_error {
+                ErrorChoice::Fail => OnError::Fail,
+                ErrorChoice::Skip => OnError::Skip,
+                ErrorChoice::Quarantine => OnError::Quarantine,
+            },
+            on_changed: match self.on_changed {
+                ChangedChoice::Fail => OnChanged::Fail,
+                ChangedChoice::Append => OnChanged::Append,
+                ChangedChoice::Skip => OnChanged::Skip,
+            },
+            dry_run: self.dry_run,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompactArgs {
+    /// The dataset
+    pub(super) dataset: Option<String>,
+    /// Only shards committed at this point or later: a duration back from now (7d), an instant, a date or a version (v42)
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    /// Only shards committed at this point or earlier
+    #[arg(long, value_name = "WHEN")]
+    until: Option<String>,
+    /// Size of a shard on disk [default: the dataset's]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    target_shard: Option<Size>,
+    /// Smallest group of shards worth merging, unless fewer fill a shard
+    #[arg(long, value_name = "N", default_value_t = compact::DEFAULT_MIN_INPUTS)]
+    min_inputs: usize,
+    /// Compression of the new shards (Parquet only) [default: the dataset's]
+    #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec)]
+    codec: Option<Codec>,
+    /// Print the plan with reasons and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl CompactArgs {
+    pub(super) fn options(&self) -> Result<compact::Options> {
+        if self.min_inputs < 2 {
+            return Err(Error::usage(format!("expected --min-inputs of 2 or more, found {}", self.min_inputs)));
+        }
+        Ok(compact::Options {
+            target_shard: self.target_shard,
+            min_inputs: Some(self.min_inputs),
+            since: self.since.clone(),
+            until: self.until.clone(),
+            codec: self.codec,
+            dry_run: self.dry_run,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ManifestArgs {
+    /// The dataset
+    pub(super) dataset: Option<String>,
+    /// Find records by record id or subject id
+    #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["list", "history"])]
+    pub(super) find: Vec<String>,
+    /// Find the ids of a file, one per line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"])]
+    pub(super) find_file: Option<PathBuf>,
+    /// List the live shards
+    #[arg(long, conflicts_with = "history")]
+    pub(super) list: bool,
+    /// With --list: print brace ranges for training tools
+    #[arg(long, requires = "list")]
+    pub(super) urls: bool,
+    /// List the versions
+    #[arg(long)]
+    pub(super) history: bool,
+    /// Answer for a version (v42), an instant, a date or a duration back from now
+    #[arg(long, value_name = "WHEN")]
+    pub(super) at: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// The dataset
+    pub(super) dataset: Option<String>,
+    /// Read every byte of every shard
+    #[arg(long)]
+    pub(super) read_data: bool,
+    /// Verify a version (v42), an instant, a date or a duration back from now
+    #[arg(long, value_name = "WHEN")]
+    pub(super) at: Option<String>,
+}
+
+/// Says an error of ours on one line, as clap wants it.
+fn one_line(error: &Error) -> String {
+    std::iter::once(error.to_string()).chain(error.hints().iter().cloned()).collect::<Vec<_>>().join("; ")
+}
+
+fn size(text: &str) -> std::result::Result<Size, String> {
+    text.parse().map_err(|e| one_line(&e))
+}
+
+fn codec(text: &str) -> std::result::Result<Codec, String> {
+    text.parse().map_err(|e| one_line(&e))
+}
+
+fn delimiter(text: &str) -> std::result::Result<u8, String> {
+    match (text, text.as_bytes()) {
+        ("\\t" | "tab", _) => Ok(b'\t'),
+        (_, [one]) if !matches!(one, b'"' | b'\r' | b'\n') => Ok(*one),
+        _ => Err("expected one character, or `tab`".to_owned()),
+    }
+}
+
+fn column_type(text: &str) -> std::result::Result<(String, DataType), String> {
+    let (name, kind) = text.rsplit_once('=').ok_or("expected COLUMN=TYPE")?;
+    let data_type = match kind {
+        "bool" => DataType::Boolean,
+        "int8" => DataType::Int8,
+        "int16" => DataType::Int16,
+        "int32" => DataType::Int32,
+        "int64" | "int" => DataType::Int64,
+        "uint8" => DataType::UInt8,
+        "uint16" => DataType::UInt16,
+        "uint32" => DataType::UInt32,
+        "uint64" => DataType::UInt64,
+        "float32" => DataType::Float32,
+        "float64" | "float" => DataType::Float64,
+        "date" => DataType::Date32,
+        "timestamp" => schema::TIMESTAMP,
+        "instant" => schema::instant(),
+        "text" | "string" => DataType::Utf8,
+        other => return Err(format!("`{other}` is not a type; the types are bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, date, timestamp, instant, text")),
+    };
+    Ok((name.to_owned(), data_type))
+}

@@ -1,0 +1,210 @@
+//! `shardify.toml`: a table per command whose keys are the long options. Options on the command line win.
+//!
+//! ```toml
+//! dataset = "shards"          # for every command
+//!
+//! [convert]
+//! sources = ["raw"]
+//! subject = "person_id"
+//! ```
+//!
+//! The file is turned into arguments, so that it means exactly what the same words on the command line mean.
+
+use std::{ffi::OsString, path::Path};
+
+use clap::Command;
+
+use crate::{
+    error::{Error, Result},
+    scan::CONFIG_FILE,
+};
+
+/// A configuration; empty when there is no file.
+#[derive(Debug, Default)]
+pub(super) struct Config {
+    /// The dataset for all commands.
+    pub(super) dataset: Option<String>,
+    commands: toml::Table,
+    path: String,
+}
+
+/// Reads the configuration of a folder.
+///
+/// # Errors
+/// When the file is not TOML.
+pub(super) fn load(folder: &Path) -> Result<Config> {
+    let path = folder.join(CONFIG_FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(e) => {
+            return Err(Error::usage("the configuration cannot be read").at(path.display().to_string()).cause(e));
+        }
+    };
+    parse(&text, &path.display().to_string())
+}
+
+fn parse(text: &str, path: &str) -> Result<Config> {
+    let mut commands: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        let line = e.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count() as u64);
+        Error::usage(format!("expected TOML: {}", e.message())).at(path).line(line)
+    })?;
+    let dataset = match commands.remove("dataset") {
+        None => commands
+            .get("convert")
+            .and_then(|table| table.get("out"))
+            .and_then(|out| out.as_str())
+            .map(str::to_owned),
+        Some(toml::Value::String(dataset)) => Some(dataset),
+        Some(other) => {
+            return Err(Error::usage(format!("expected `dataset` to be text, found {}", other.type_str())).at(path));
+        }
+    };
+    Ok(Config { dataset, commands, path: path.to_owned() })
+}
+
+impl Config {
+    /// Adds what the file says about the command to its arguments.
+    ///
+    /// # Errors
+    /// When a key is not an option, or a value has no meaning as one.
+    pub(super) fn merge(&self, cli: Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+        for (name, table) in &self.commands {
+            let Some(command) = cli.get_subcommands().find(|c| c.get_name() == name) else {
+                let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).collect();
+                return Err(Error::usage(format!("`{name}` is not a command"))
+                    .at(self.path.clone())
+                    .hint(format!("tables are named after commands: {}", names.join(", "))));
+            };
+            let table = table.as_table().ok_or_else(|| {
+                Error::usage(format!("expected `{name}` to be a table, found {}", table.type_str()))
+                    .at(self.path.clone())
+            })?;
+            let position = arguments.iter().skip(1).position(|a| a == name.as_str()).map(|i| i + 2);
+            let given: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+            let mut extra = Vec::new();
+            for (key, value) in table {
+                let is_option = |c: &Command| c.get_arguments().any(|a| a.get_long() == Some(key.as_str()));
+                if key == "sources" && name == "convert" {
+                    // Positional: only when the command line names none, which clap must decide; see below.
+                    continue;
+                }
+                if !is_option(command) && !is_option(&cli) {
+                    return Err(self.unknown(command, name, key));
+                }
+                let long = format!("--{key}");
+                if !given.iter().any(|a| *a == long || a.starts_with(&format!("{long}="))) {
+                    self.option(&long, value, &mut extra)?;
+                }
+            }
+            if let Some(position) = position {
+                arguments.splice(position..position, extra);
+                if name == "convert" && let Some(sources) = table.get("sources") {
+                    self.sources(&cli, sources, &mut arguments)?;
+                }
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// Appends the sources of the file when the command line has none.
+    fn sources(&self, cli: &Command, sources: &toml::Value, arguments: &mut Vec<OsString>) -> Result<()> {
+        let given = cli
+            .clone()
+            .ignore_errors(true)
+            .try_get_matches_from(arguments.iter())
+            .ok()
+            .and_then(|m| m.subcommand_matches("convert").map(|c| c.contains_id("sources")))
+            .unwrap_or(false);
+        if given {
+            return Ok(());
+        }
+        let list = match sources {
+            toml::Value::Array(list) => list.clone(),
+            one => vec![one.clone()],
+        };
+        arguments.push("--".into());
+        for source in list {
+            arguments.push(self.text("sources", &source)?.into());
+        }
+        Ok(())
+    }
+
+    fn option(&self, long: &str, value: &toml::Value, out: &mut Vec<OsString>) -> Result<()> {
+        match value {
+            toml::Value::Boolean(true) => out.push(long.into()),
+            toml::Value::Boolean(false) => {}
+            toml::Value::Array(values) => {
+                for value in values {
+                    out.push(format!("{long}={}", self.text(long, value)?).into());
+                }
+            }
+            value => out.push(format!("{long}={}", self.text(long, value)?).into()),
+        }
+        Ok(())
+    }
+
+    fn text(&self, key: &str, value: &toml::Value) -> Result<String> {
+        match value {
+            toml::Value::String(text) => Ok(text.clone()),
+            toml::Value::Integer(n) => Ok(n.to_string()),
+            toml::Value::Datetime(d) => Ok(d.to_string()),
+            other => Err(Error::usage(format!("expected text for `{key}`, found {}", other.type_str()))
+                .at(self.path.clone())),
+        }
+    }
+
+    fn unknown(&self, command: &Command, name: &str, key: &str) -> Error {
+        let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        Error::usage(format!("`{key}` is not an option of {name}"))
+            .at(self.path.clone())
+            .hint(format!("the options are {}", options.join(", ")))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::args::Cli;
+
+    fn merged(toml: &str, arguments: &[&str]) -> Result<Vec<String>> {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        let merged = parse(toml, "shardify.toml")?.merge(Cli::command(), arguments)?;
+        Ok(merged.into_iter().map(|a| a.into_string().unwrap()).collect())
+    }
+
+    #[test]
+    fn options_of_the_file_come_first_and_the_command_line_wins() {
+        let toml = "[convert]\nsubject = \"person_id\"\ntarget-shard = \"1MiB\"\nno-header = true\ninclude = [\"a\", \"b\"]\n";
+        let arguments = merged(toml, &["shardify", "convert", "--target-shard", "2MiB", "x"]).unwrap();
+        assert_eq!(
+            arguments,
+            ["shardify", "convert", "--include=a", "--include=b", "--no-header", "--subject=person_id", "--target-shard", "2MiB", "x"]
+        );
+        assert_eq!(merged(toml, &["shardify", "compact"]).unwrap(), ["shardify", "compact"]);
+    }
+
+    #[test]
+    fn sources_of_the_file_are_used_when_none_are_given() {
+        let toml = "[convert]\nsources = [\"raw\"]\n";
+        assert_eq!(merged(toml, &["shardify", "convert"]).unwrap(), ["shardify", "convert", "--", "raw"]);
+        assert_eq!(merged(toml, &["shardify", "convert", "x"]).unwrap(), ["shardify", "convert", "x"]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for toml in ["[convert]\nsubjekt = 1\n", "[konvert]\n", "[convert\n", "dataset = 1\n", "[convert]\nid = 1.5\n"] {
+            let error = merged(toml, &["shardify", "convert"]).unwrap_err();
+            assert_eq!(error.kind(), crate::error::Kind::Usage, "{toml}");
+        }
+    }
+
+    #[test]
+    fn the_dataset_is_named_once_for_all() {
+        assert_eq!(parse("dataset = \"d\"", "").unwrap().dataset.unwrap(), "d");
+        assert_eq!(parse("[convert]\nout = \"e\"", "").unwrap().dataset.unwrap(), "e");
+    }
+}

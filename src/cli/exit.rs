@@ -1,0 +1,38 @@
+//! Exit codes.
+
+use std::process::ExitCode;
+
+use crate::error::Kind;
+
+/// How a command ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// All done.
+    Done,
+    /// The answer is no: nothing was found, or damage was.
+    No,
+    /// Done, but records or files were rejected.
+    Rejects,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(match outcome {
+            Outcome::Done => 0,
+            Outcome::No => 1,
+            Outcome::Rejects => 3,
+        })
+    }
+}
+
+/// Exit code of a failure.
+pub(super) fn code(kind: Kind) -> u8 {
+    match kind {
+        Kind::Usage => 2,
+        Kind::Conflict => 4,
+        Kind::Storage | Kind::Integrity => 5,
+        Kind::Input => 6,
+        Kind::Interrupted => 130,
+        Kind::Internal => 70,
+    }
+}

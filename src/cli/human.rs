@@ -1,0 +1,304 @@
+//! Answers for people. Nothing parses this, so it may change; programs use `--json`.
+
+use std::{borrow::Cow, io::Write};
+
+use crate::{
+    dataset::{Entry, ShardMeta, State},
+    error::{Error, Result},
+    id::Version,
+    ops::{
+        compact::CompactReport,
+        convert::ConvertReport,
+        manifest::{HitReport, SummaryReport, VersionsReport},
+        verify::VerifyReport,
+    },
+    units::{Size, grouped},
+};
+
+/// Text without characters that could play tricks on a terminal; names of files and ids come from anywhere.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    let tricky = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+    if !text.contains(tricky) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| if tricky(c) { '\u{fffd}' } else { c }).collect())
+}
+
+/// An error with its place, causes and hints.
+pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
+    writeln!(w, "error: {}", clean(error.message()))?;
+    let place = error.place().to_string();
+    if !place.is_empty() {
+        writeln!(w, "   at: {}", clean(&place))?;
+    }
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        writeln!(w, "cause: {}", clean(&inner.to_string()))?;
+        cause = inner.source();
+    }
+    for hint in error.hints() {
+        writeln!(w, " hint: {}", clean(hint))?;
+    }
+    Ok(())
+}
+
+/// What `convert` did.
+pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
+    let counts = &report.counts;
+    let dataset = clean(&report.dataset);
+    if report.dry_run {
+        writeln!(w, "would convert {} ({}) to {} of {}, in about {} of memory", plural(report.sources, "source"),
+            Size(counts.bytes_in), report.format, report.codec, Size(report.memory_bytes))?;
+        if let Some(folder) = &report.folder {
+            writeln!(w, "  into       {dataset}/{folder}/")?;
+        }
+        for (name, data_type) in &report.columns {
+            writeln!(w, "  column     {}: {data_type}", clean(name))?;
+        }
+        return Ok(());
+    }
+    if report.sources == 0 {
+        let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
+        writeln!(w, "nothing to do: {} converted already{version}", plural(report.sources_unchanged, "source"))?;
+        return skipped(w, report);
+    }
+    let version = report.version.unwrap_or_default();
+    writeln!(w, "{version} of {dataset}")?;
+    writeln!(
+        w,
+        "  read       {} from {}, {}",
+        plural(counts.records_in, "record"),
+        plural(report.sources, "source"),
+        Size(counts.bytes_in)
+    )?;
+    let folder = report.folder.as_deref().map_or_else(String::new, |f| format!(" in {f}/"));
+    writeln!(
+        w,
+        "  written    {} to {} of {} {}, {}{folder}",
+        grouped(counts.records_out),
+        plural(counts.shards_added, "shard"),
+        report.format,
+        report.codec,
+        Size(counts.bytes_out)
+    )?;
+    writeln!(w, "  rejected   {}", grouped(counts.records_rejected))?;
+    writeln!(w, "  duplicate  {}", grouped(counts.records_deduplicated))?;
+    if let Some(rejects) = &report.rejects {
+        writeln!(w, "  rejects    {dataset}/{rejects}")?;
+    }
+    if report.blank_lines > 0 {
+        writeln!(w, "  blank      {} (not records)", plural(report.blank_lines, "line"))?;
+    }
+    if report.records_padded > 0 {
+        writeln!(w, "  padded     {} with fewer fields than the header", plural(report.records_padded, "record"))?;
+    }
+    skipped(w, report)?;
+    writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+    Ok(())
+}
+
+fn skipped(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
+    if report.sources > 0 && report.sources_unchanged > 0 {
+        writeln!(w, "  skipped    {} converted already", plural(report.sources_unchanged, "source"))?;
+    }
+    if report.sources_changed > 0 {
+        writeln!(w, "  skipped    {} that changed", plural(report.sources_changed, "source"))?;
+    }
+    if report.files_passed_over > 0 {
+        writeln!(w, "  ignored    {} (hidden, configuration or of another dataset)", plural(report.files_passed_over, "file"))?;
+    }
+    Ok(())
+}
+
+/// What `compact` did.
+pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) -> Result<()> {
+    let counts = &report.counts;
+    if report.dry_run || verbose {
+        for choice in &report.choices {
+            let what = choice.group.map_or_else(|| "keep".to_owned(), |group| format!("merge into {group:06}"));
+            writeln!(w, "{what:<18} {:>10}  {}  {}", Size(choice.bytes).to_string(), clean(&choice.shard), choice.reason)?;
+        }
+    }
+    if report.dry_run {
+        writeln!(w, "would leave {} of {} shards", report.shards_after, report.shards_before)?;
+        return Ok(());
+    }
+    if counts.shards_added == 0 {
+        writeln!(w, "nothing to do: {} of the right size, still at {}", plural(report.shards_before, "shard"), report.version)?;
+        return Ok(());
+    }
+    writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+    writeln!(
+        w,
+        "  merged     {} into {}, {} of {} shards left",
+        plural(counts.shards_removed, "shard"),
+        grouped(counts.shards_added),
+        report.shards_after,
+        report.shards_before
+    )?;
+    writeln!(w, "  records    {} in, {} out", grouped(counts.records_in), grouped(counts.records_out))?;
+    writeln!(w, "  bytes      {} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out))?;
+    writeln!(w, "  copied     {}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded))?;
+    writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+    Ok(())
+}
+
+/// What a dataset is.
+pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
+    let settings = &report.settings;
+    writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+    writeln!(w, "  committed  {} by {}", report.committed_at, report.operation)?;
+    writeln!(w, "  records    {}", grouped(report.totals.records))?;
+    writeln!(
+        w,
+        "  shards     {} of {} {}, {}",
+        grouped(report.totals.shards),
+        settings.shard_format,
+        settings.codec,
+        Size(report.totals.bytes)
+    )?;
+    let [smallest, median, largest] = report.shard_bytes.map(Size);
+    writeln!(w, "  sizes      {smallest} to {largest}, median {median}, target {}", settings.target_shard)?;
+    writeln!(w, "  sources    {}", grouped(report.sources))?;
+    let id = if settings.id.is_empty() { "origin or sample key".to_owned() } else { settings.id.join(",") };
+    writeln!(w, "  record id  {}", clean(&id))?;
+    if let Some(subject) = &report.subject {
+        writeln!(w, "  subject    {}", clean(subject))?;
+    }
+    Ok(())
+}
+
+/// Live shards.
+pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
+    for shard in shards {
+        writeln!(
+            w,
+            "{:>10}  {:>12} records  {:>6}  {}",
+            Size(shard.bytes).to_string(),
+            grouped(shard.records),
+            shard.version.to_string(),
+            clean(&shard.path)
+        )?;
+    }
+    Ok(())
+}
+
+/// Versions.
+pub(super) fn history(w: &mut dyn Write, entries: &[Entry]) -> Result<()> {
+    for entry in entries {
+        let c = &entry.counts;
+        writeln!(
+            w,
+            "{:<6} {:.0}  {:<8} {:>12} in {:>12} out {:>8} rejected {:>10}  +{} -{} shards",
+            entry.version.to_string(),
+            entry.committed_at,
+            entry.operation,
+            grouped(c.records_in),
+            grouped(c.records_out),
+            grouped(c.records_rejected),
+            Size(c.bytes_out).to_string(),
+            c.shards_added,
+            c.shards_removed
+        )?;
+    }
+    Ok(())
+}
+
+/// Records that carry the ids asked for: a table, one line per record.
+pub(super) fn hits(w: &mut dyn Write, hits: &[HitReport], version: Version) -> Result<()> {
+    if hits.is_empty() {
+        return Ok(());
+    }
+    let header = ["ID", "RECORD", "SHARD", "ROW", "OFFSET", "LENGTH", "ORIGIN", "VERSIONS", "STATE"].map(str::to_owned);
+    let mut rows = vec![header];
+    for hit in hits {
+        let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let origin = match hit.origin.row {
+            Some(row) => format!("{} row {row}", hit.origin.source),
+            None => hit.origin.source.clone(),
+        };
+        rows.push([
+            clean(&hit.id).into_owned(),
+            clean(&hit.record_id).into_owned(),
+            clean(&hit.shard).into_owned(),
+            hit.ordinal.to_string(),
+            number(hit.offset),
+            number(hit.length),
+            clean(&origin).into_owned(),
+            versions(hit.versions),
+            match hit.state {
+                State::Live => "live".to_owned(),
+                State::Compacted => "compacted".to_owned(),
+            },
+        ]);
+    }
+    let widths: Vec<usize> =
+        (0..rows[0].len()).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+        }
+        writeln!(w, "{}", line.trim_end())?;
+    }
+    let ids: std::collections::BTreeSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
+    writeln!(w, "{} of {} at {version}", plural(hits.len() as u64, "record"), plural(ids.len() as u64, "id"))?;
+    Ok(())
+}
+
+fn versions(versions: VersionsReport) -> String {
+    match versions.to {
+        Some(to) if to == versions.from => to.to_string(),
+        Some(to) => format!("{}-{to}", versions.from),
+        None => format!("{}-", versions.from),
+    }
+}
+
+/// What `verify` found.
+pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport) -> Result<()> {
+    for problem in &report.problems {
+        writeln!(w, "damaged: {}: {}", clean(&problem.object), clean(&problem.problem))?;
+    }
+    let Some(version) = report.version else {
+        writeln!(w, "nothing was committed to {} yet", clean(&report.dataset))?;
+        return Ok(());
+    };
+    let verdict = if report.problems.is_empty() { "sound" } else { "damaged" };
+    writeln!(w, "{version} of {} is {verdict}", clean(&report.dataset))?;
+    let depth = if report.read_data { "every byte read" } else { "data not read; see --read-data" };
+    writeln!(
+        w,
+        "  checked    {} in {}, {}, {} in the index ({depth})",
+        plural(report.records, "record"),
+        plural(report.shards, "shard"),
+        Size(report.bytes),
+        plural(report.ids, "id"),
+    )?;
+    if report.unreferenced > 0 {
+        writeln!(w, "  left over  {} of runs that did not finish; harmless", plural(report.unreferenced, "object"))?;
+    }
+    Ok(())
+}
+
+fn plural(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {what}{s}", grouped(n))
+}
+
+fn speed(bytes: u64, seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and for show")]
+    let rate = (bytes as f64 / seconds.max(1e-9)) as u64;
+    format!("{seconds:.2} s, {}/s", Size(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_drive_the_terminal() {
+        assert_eq!(clean("plain é 漢"), "plain é 漢");
+        assert_eq!(clean("a\x1b[31mb\u{202e}c"), "a\u{fffd}[31mb\u{fffd}c");
+    }
+}

@@ -1,0 +1,122 @@
+//! Answers for programs: one JSON object per line, `type` and `schema` first, the last one of type `summary`.
+//!
+//! Fields are only ever added; `schema` grows when the meaning of one changes.
+
+use std::io::Write;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    dataset::{Entry, ShardMeta},
+    error::{Error, Result},
+    id::Version,
+    ops::manifest::HitReport,
+};
+
+const SCHEMA: u32 = 1;
+
+/// Writes one object.
+pub(super) fn object<T: Serialize>(w: &mut dyn Write, kind: &str, fields: &T) -> Result<()> {
+    let value = serde_json::to_value(fields).map_err(|e| Error::internal("encoding the answer failed").cause(e))?;
+    let Value::Object(fields) = value else {
+        return Err(Error::internal("an answer is not an object"));
+    };
+    // A map sorts its keys; the two that tell a reader what this is must come first.
+    let head = format!("{{\"type\":{},\"schema\":{SCHEMA}", Value::from(kind));
+    w.write_all(head.as_bytes())?;
+    for (name, value) in fields {
+        write!(w, ",{}:{value}", Value::from(name))?;
+    }
+    w.write_all(b"}\n")?;
+    Ok(())
+}
+
+/// Writes the last object.
+pub(super) fn summary<T: Serialize>(w: &mut dyn Write, fields: &T) -> Result<()> {
+    object(w, "summary", fields)
+}
+
+/// Writes all hits.
+pub(super) fn hits(
+    w: &mut dyn Write,
+    hits: &[HitReport],
+    ids: &[String],
+    missing: &[&str],
+    version: Version,
+) -> Result<()> {
+    for hit in hits {
+        object(w, "hit", hit)?;
+    }
+    summary(w, &json!({ "version": version, "ids": ids.len(), "hits": hits.len(), "missing": missing }))
+}
+
+/// Writes live shards.
+pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
+    for shard in shards {
+        let checksum: String = shard.checksum.iter().map(|b| format!("{b:02x}")).collect();
+        let fields = json!({
+            "path": shard.path,
+            "records": shard.records,
+            "bytes": shard.bytes,
+            "codec": shard.codec,
+            "raw_bytes": shard.raw_bytes,
+            "blake3": checksum,
+            "first_record": shard.first_record,
+            "version": shard.version,
+            "committed_at": format!("{:.6}", shard.committed_at),
+        });
+        object(w, "shard", &fields)?;
+    }
+    let records: u64 = shards.iter().map(|s| s.records).sum();
+    let bytes: u64 = shards.iter().map(|s| s.bytes).sum();
+    summary(w, &json!({ "shards": shards.len(), "records": records, "bytes": bytes }))
+}
+
+/// Writes brace ranges, as objects or bare for a shell.
+pub(super) fn urls(w: &mut dyn Write, urls: &[String], json: bool) -> Result<()> {
+    for url in urls {
+        if json { object(w, "urls", &json!({ "urls": url }))? } else { writeln!(w, "{url}")? }
+    }
+    if json { summary(w, &json!({ "ranges": urls.len() })) } else { Ok(()) }
+}
+
+/// Writes all versions.
+pub(super) fn history(w: &mut dyn Write, entries: &[Entry]) -> Result<()> {
+    for entry in entries {
+        let mut fields = Map::new();
+        fields.insert("version".into(), json!(entry.version));
+        fields.insert("committed_at".into(), json!(format!("{:.6}", entry.committed_at)));
+        fields.insert("operation".into(), json!(entry.operation));
+        fields.insert("arguments".into(), json!(entry.arguments));
+        for part in [json!(entry.counts), json!(entry.totals)] {
+            if let Value::Object(part) = part {
+                fields.extend(part);
+            }
+        }
+        object(w, "version", &fields)?;
+    }
+    summary(w, &json!({ "versions": entries.len() }))
+}
+
+/// Writes an error.
+pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
+    let place = error.place();
+    let mut causes = Vec::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        causes.push(inner.to_string());
+        cause = inner.source();
+    }
+    let fields = json!({
+        "code": super::exit::code(error.kind()),
+        "message": error.message(),
+        "source": place.source,
+        "line": place.line,
+        "byte": place.byte,
+        "column": place.column,
+        "causes": causes,
+        "hints": error.hints(),
+    });
+    object(w, "error", &fields)
+}

@@ -1,0 +1,199 @@
+//! The progress line: bytes per second, records, shards and time left, on standard error.
+//!
+//! Workers only add to counters; a thread of its own draws. It draws nothing in the first quarter of a second, so that
+//! quick commands stay quiet, and nothing at all where standard error is not a terminal.
+
+use std::{
+    io::{IsTerminal, Write},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::args::ProgressWhen;
+use crate::{
+    events::{Event, Observer},
+    units::{Size, grouped},
+};
+
+const DELAY: Duration = Duration::from_millis(250);
+const TICK: Duration = Duration::from_millis(100);
+
+/// Off a terminal, `--progress always` prints a line this often.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Counts events and draws them.
+#[derive(Debug)]
+pub(super) struct Progress {
+    mode: Mode,
+    quiet: bool,
+    bytes: AtomicU64,
+    records: AtomicU64,
+    shards: AtomicU64,
+    total: AtomicU64,
+    phase: Mutex<(&'static str, Instant)>,
+    bar: Mutex<Option<ProgressBar>>,
+    stopped: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Off,
+    Bar,
+    Lines,
+}
+
+impl Progress {
+    pub(super) fn new(when: ProgressWhen, quiet: bool, _verbose: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let mode = match when {
+            ProgressWhen::Never => Mode::Off,
+            ProgressWhen::Auto if quiet || !terminal => Mode::Off,
+            ProgressWhen::Always if !terminal => Mode::Lines,
+            ProgressWhen::Auto | ProgressWhen::Always => Mode::Bar,
+        };
+        Self {
+            mode,
+            quiet,
+            bytes: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            shards: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            phase: Mutex::new(("", Instant::now())),
+            bar: Mutex::new(None),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts to draw.
+    pub(super) fn start(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+        if self.mode == Mode::Off {
+            return None;
+        }
+        let progress = Arc::clone(self);
+        Some(std::thread::spawn(move || progress.draw()))
+    }
+
+    /// Ends drawing and clears the line.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(bar) = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn draw(&self) {
+        let started = Instant::now();
+        let mut last_line = started;
+        while !self.stopped.load(Ordering::Relaxed) {
+            std::thread::sleep(TICK);
+            let (phase, since) = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+            if started.elapsed() < DELAY || phase.is_empty() {
+                continue;
+            }
+            match self.mode {
+                Mode::Off => return,
+                Mode::Bar => self.tick(phase, since),
+                Mode::Lines if last_line.elapsed() >= LINE_EVERY => {
+                    last_line = Instant::now();
+                    let _ = writeln!(std::io::stderr(), "{phase}: {}", self.text(since));
+                }
+                Mode::Lines => {}
+            }
+        }
+    }
+
+    fn tick(&self, phase: &'static str, since: Instant) {
+        let mut slot = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let bar = slot.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
+            let style = ProgressStyle::with_template("{prefix} {bar:24} {msg}");
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        bar.set_prefix(phase);
+        bar.set_length(self.total.load(Ordering::Relaxed).max(1));
+        bar.set_position(self.bytes.load(Ordering::Relaxed));
+        bar.set_message(self.text(since));
+    }
+
+    fn text(&self, since: Instant) -> String {
+        let (bytes, total) = (self.bytes.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
+        let seconds = since.elapsed().as_secs_f64().max(0.001);
+        let rate = bytes as f64 / seconds;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and for show")]
+        let rate_bytes = rate as u64;
+        let left = match total.checked_sub(bytes) {
+            Some(left) if rate > 0.0 => format!(", {} left", clock(left as f64 / rate)),
+            _ => String::new(),
+        };
+        format!(
+            "{} of {}, {}/s, {} records, {} shards{left}",
+            Size(bytes),
+            Size(total),
+            Size(rate_bytes),
+            grouped(self.records.load(Ordering::Relaxed)),
+            grouped(self.shards.load(Ordering::Relaxed)),
+        )
+    }
+}
+
+fn clock(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a range of u64")]
+    let seconds = seconds.clamp(0.0, 1e9).round() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02} h", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+impl Observer for Progress {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Phase { name, bytes } => {
+                *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = (name, Instant::now());
+                self.bytes.store(0, Ordering::Relaxed);
+                self.records.store(0, Ordering::Relaxed);
+                self.shards.store(0, Ordering::Relaxed);
+                self.total.store(bytes.unwrap_or(0), Ordering::Relaxed);
+            }
+            Event::Read { bytes, records } => {
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.records.fetch_add(records, Ordering::Relaxed);
+            }
+            Event::Shard { .. } => {
+                self.shards.fetch_add(1, Ordering::Relaxed);
+            }
+            Event::Note(note) if !self.quiet => {
+                let line = format!("note: {}", super::human::clean(&note));
+                match self.bar.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+                    Some(bar) => bar.println(line),
+                    None => {
+                        let _ = writeln!(std::io::stderr(), "{line}");
+                    }
+                }
+            }
+            Event::Note(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_short() {
+        assert_eq!(clock(5.4), "5 s");
+        assert_eq!(clock(61.0), "1:01 min");
+        assert_eq!(clock(7_260.0), "2:01 h");
+    }
+}

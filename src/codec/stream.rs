@@ -1,0 +1,496 @@
+//! Whole-file compression of a shard out of units that are compressed apart, appended in order, and can be copied from
+//! one file into another.
+//!
+//! Readers of training shards stop at the end of the first gzip member (Python's `tarfile` in stream mode, TensorFlow),
+//! so a gzip shard is one member, put together as pigz does it. Zstandard readers go on to the next frame.
+//!
+//! ```text
+//! gzip  header (10)  [ deflate blocks, full flush to a byte ]*  03 00  CRC-32  length mod 2^32
+//!       once          unit 1 .. unit n                          tail (10)
+//! zstd                [ frame with content size and checksum ]*
+//!                     unit 1 .. unit n                          tail: an empty frame if there is no unit
+//! none                [ bytes ]*
+//! ```
+//!
+//! Invariants: no unit refers to bytes of another unit; the bytes of a unit depend on its raw bytes and the codec alone;
+//! a shard of any number of units, zero included, decodes to the concatenation of their raw bytes.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::{Compress, Compression, FlushCompress, Status, bufread::MultiGzDecoder};
+use zstd::zstd_safe::{CParameter, compress_bound};
+
+use super::{Codec, GZIP_DEFAULT, ZSTD_DEFAULT};
+use crate::error::{Error, Result};
+
+/// Compressed bytes that can stand anywhere between the header and the tail of a shard of the same codec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unit {
+    /// The compressed bytes; empty if and only if there are no raw bytes.
+    pub bytes: Vec<u8>,
+    /// Length before compression.
+    pub raw_bytes: u64,
+    /// CRC-32 (as in gzip) of the raw bytes; 0 unless the codec is gzip.
+    pub crc32: u32,
+}
+
+/// Method DEFLATE, no flags, no time, operating system unknown: the same for every shard.
+const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+/// The last block: fixed codes, nothing but the end-of-block code.
+const GZIP_LAST_BLOCK: [u8; 2] = [0x03, 0x00];
+/// Content size 0, checksum on, one empty raw block: a file of no bytes at all is no zstd file to zstd itself.
+const ZSTD_EMPTY_FRAME: [u8; 13] = [0x28, 0xb5, 0x2f, 0xfd, 0x24, 0x00, 0x01, 0x00, 0x00, 0x99, 0xe9, 0xd8, 0x51];
+/// Largest window accepted while decoding, as a power of two; bounds the memory that an input can ask for.
+const ZSTD_WINDOW_LOG: u32 = 27;
+/// Bytes of compressed input read at once.
+const INPUT_BUFFER: usize = 128 << 10;
+
+impl Codec {
+    /// What the name of a shard compressed as a whole ends in: `""`, `".zst"` or `".gz"`.
+    pub fn stream_extension(self) -> &'static str {
+        match self {
+            Self::Zstd(_) => ".zst",
+            Self::Gzip(_) => ".gz",
+            Self::None | Self::Lz4 | Self::Snappy => "",
+        }
+    }
+
+    /// Bytes before the first unit.
+    pub fn stream_header(self) -> &'static [u8] {
+        match self {
+            Self::Gzip(_) => &GZIP_HEADER,
+            Self::None | Self::Zstd(_) | Self::Lz4 | Self::Snappy => &[],
+        }
+    }
+
+    /// Compresses one unit.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for codecs that whole shards cannot have.
+    pub fn compress_unit(self, raw: Vec<u8>) -> Result<Unit> {
+        let raw_bytes = raw.len() as u64;
+        let (bytes, crc32) = match self {
+            Self::Lz4 | Self::Snappy => return Err(not_for_streams(self)),
+            _ if raw.is_empty() => (Vec::new(), 0),
+            Self::None => (raw, 0),
+            Self::Zstd(level) => (zstd_frame(level, &raw)?, 0),
+            Self::Gzip(level) => (deflate_blocks(level, &raw)?, crc32fast::hash(&raw)),
+        };
+        Ok(Unit { bytes, raw_bytes, crc32 })
+    }
+}
+
+/// What comes after the last unit of a shard, gathered while units are appended in order.
+#[derive(Debug, Clone)]
+pub struct Tail {
+    codec: Codec,
+    raw_bytes: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl Tail {
+    /// For a shard without units.
+    pub fn new(codec: Codec) -> Self {
+        Self { codec, raw_bytes: 0, crc: crc32fast::Hasher::new() }
+    }
+
+    /// Adds a unit, or several units that were [combined](Self::combined) elsewhere.
+    pub fn add(&mut self, raw_bytes: u64, crc32: u32) {
+        self.raw_bytes += raw_bytes;
+        if matches!(self.codec, Codec::Gzip(_)) {
+            self.crc.combine(&crc32fast::Hasher::new_with_initial_len(crc32, raw_bytes));
+        }
+    }
+
+    /// Raw length and CRC-32 of all units added, as if they were one; the CRC-32 is 0 unless the codec is gzip.
+    pub fn combined(&self) -> (u64, u32) {
+        (self.raw_bytes, self.crc.clone().finalize())
+    }
+
+    /// The bytes that end the shard. Joining shards by copying leaves these out; they are the last 10 bytes of a gzip
+    /// shard, the whole of a zstd shard without raw bytes, and none otherwise.
+    #[expect(clippy::cast_possible_truncation, reason = "gzip stores the length modulo 2^32")]
+    pub fn finish(self) -> Vec<u8> {
+        match self.codec {
+            Codec::Gzip(_) => {
+                let (raw_bytes, crc) = self.combined();
+                [&GZIP_LAST_BLOCK[..], &crc.to_le_bytes(), &(raw_bytes as u32).to_le_bytes()].concat()
+            }
+            Codec::Zstd(_) if self.raw_bytes == 0 => ZSTD_EMPTY_FRAME.to_vec(),
+            Codec::Zstd(_) | Codec::None | Codec::Lz4 | Codec::Snappy => Vec::new(),
+        }
+    }
+}
+
+/// Decompresses an input or a shard: any number of gzip members or of zstd, lz4 or snappy frames.
+///
+/// Reading gives an [`Error`] of kind [`Input`](crate::error::Kind::Input) inside the [`io::Error`] when the bytes are
+/// damaged or cut short; failures of `input` itself keep their kind.
+///
+/// # Errors
+/// When the decoder cannot be set up.
+pub fn decoder(codec: Codec, input: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
+    let input = Tagged(input);
+    Ok(match codec {
+        Codec::None => input.0,
+        Codec::Zstd(_) => {
+            let mut inner = zstd::stream::read::Decoder::new(input).map_err(|e| set_up_failed(codec, e))?;
+            inner.window_log_max(ZSTD_WINDOW_LOG).map_err(|e| set_up_failed(codec, e))?;
+            Box::new(Decoded { inner, name: "zstd", produced: 0 })
+        }
+        Codec::Gzip(_) => {
+            let inner = MultiGzDecoder::new(BufReader::with_capacity(INPUT_BUFFER, input));
+            Box::new(Decoded { inner, name: "gzip", produced: 0 })
+        }
+        Codec::Lz4 => {
+            let input = Watched { input: BufReader::with_capacity(INPUT_BUFFER, input), ended: false };
+            let inner = Lz4Frames { inner: lz4_flex::frame::FrameDecoder::new(input), inside: false };
+            Box::new(Decoded { inner, name: "lz4", produced: 0 })
+        }
+        Codec::Snappy => {
+            let inner = snap::read::FrameDecoder::new(BufReader::with_capacity(INPUT_BUFFER, input));
+            Box::new(Decoded { inner, name: "snappy", produced: 0 })
+        }
+    })
+}
+
+/// The codec that the first bytes of a file announce; 10 bytes are enough.
+pub fn sniff(head: &[u8]) -> Option<Codec> {
+    match head {
+        [0x1f, 0x8b, 0x08, ..] => Some(Codec::Gzip(GZIP_DEFAULT)),
+        // A frame, or a skippable frame such as seekable zstd and pzstd write.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Codec::Zstd(ZSTD_DEFAULT)),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Some(Codec::Lz4),
+        [0xff, 0x06, 0x00, 0x00, b's', b'N', b'a', b'P', b'p', b'Y', ..] => Some(Codec::Snappy),
+        _ => None,
+    }
+}
+
+fn zstd_frame(level: i32, raw: &[u8]) -> Result<Vec<u8>> {
+    let failed = |error: io::Error| Error::internal(format!("zstd cannot compress {} bytes", raw.len())).cause(error);
+    // A context of its own for every frame, so that no frame depends on what was compressed before.
+    let mut compressor = zstd::bulk::Compressor::new(level).map_err(failed)?;
+    compressor.set_parameter(CParameter::ChecksumFlag(true)).map_err(failed)?;
+    compressor.set_parameter(CParameter::ContentSizeFlag(true)).map_err(failed)?;
+    let mut bytes = Vec::with_capacity(compress_bound(raw.len()));
+    compressor.compress_to_buffer(raw, &mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+fn deflate_blocks(level: u32, raw: &[u8]) -> Result<Vec<u8>> {
+    let mut deflate = Compress::new(Compression::new(level), false);
+    // Fixed codes need 9 bits for some bytes, which makes an eighth; pages that stay empty cost nothing.
+    let mut bytes = Vec::with_capacity(raw.len() + raw.len() / 8 + 1024);
+    loop {
+        let taken = usize::try_from(deflate.total_in()).unwrap_or(raw.len());
+        let status = deflate
+            .compress_vec(&raw[taken..], &mut bytes, FlushCompress::Full)
+            .map_err(|e| Error::internal(format!("gzip cannot compress {} bytes", raw.len())).cause(e))?;
+        // A flush is complete when it leaves room in the output, or when there is nothing more to do.
+        let complete = bytes.len() < bytes.capacity() || matches!(status, Status::BufError);
+        if deflate.total_in() == raw.len() as u64 && complete {
+            return Ok(bytes);
+        }
+        bytes.reserve(64 << 10);
+    }
+}
+
+fn not_for_streams(codec: Codec) -> Error {
+    Error::usage(format!("expected a codec for whole shards, found `{codec}`"))
+        .hint("tar and TFRecord shards can be none, zstd or gzip; lz4 and snappy are for Parquet")
+}
+
+fn set_up_failed(codec: Codec, error: io::Error) -> Error {
+    Error::internal(format!("cannot set up a decoder for {codec}")).cause(error)
+}
+
+/// Wraps the failures of an input into [`Error`], so that above the decoder they are told apart from damaged bytes.
+struct Tagged(Box<dyn Read + Send>);
+
+impl Read for Tagged {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            _ => Error::from(error).into(),
+        })
+    }
+}
+
+/// Turns what a decoder complains about into an [`Error`] that says how far it came.
+struct Decoded<R> {
+    inner: R,
+    name: &'static str,
+    produced: u64,
+}
+
+impl<R: Read> Read for Decoded<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.inner.read(out) {
+            Ok(count) => {
+                self.produced += count as u64;
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) if error.get_ref().is_some_and(|inner| inner.is::<Error>()) => Err(error),
+            Err(error) => Err(Error::input(format!(
+                "expected {} data, found damage or an early end after {} decompressed bytes",
+                self.name, self.produced
+            ))
+            .hint("compare the file with its origin; it may have been cut short while it was copied")
+            .cause(error)
+            .into()),
+        }
+    }
+}
+
+/// Reads all lz4 frames. The decoder by itself reports the same end after a frame as where a frame is cut short, so it is
+/// never let to see the end of the input except inside a frame.
+struct Lz4Frames {
+    inner: lz4_flex::frame::FrameDecoder<Watched>,
+    inside: bool,
+}
+
+impl Read for Lz4Frames {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.inside && self.inner.get_mut().input.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            self.inside = true;
+            let count = self.inner.read(out)?;
+            if count > 0 || out.is_empty() {
+                return Ok(count);
+            }
+            if self.inner.get_ref().ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.inside = false;
+        }
+    }
+}
+
+/// Remembers whether somebody read past the end.
+struct Watched {
+    input: BufReader<Tagged>,
+    ended: bool,
+}
+
+impl Read for Watched {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(out)?;
+        self.ended |= count == 0 && !out.is_empty();
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::io::Write;
+
+    use flate2::read::GzDecoder;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Kind;
+
+    const SHARD_CODECS: [Codec; 5] = [Codec::None, Codec::Zstd(1), Codec::Zstd(7), Codec::Gzip(1), Codec::Gzip(6)];
+
+    fn shard(codec: Codec, units: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = codec.stream_header().to_vec();
+        let mut tail = Tail::new(codec);
+        for raw in units {
+            let unit = codec.compress_unit(raw.clone()).unwrap();
+            assert_eq!(unit.raw_bytes, raw.len() as u64);
+            bytes.extend(unit.bytes);
+            tail.add(unit.raw_bytes, unit.crc32);
+        }
+        bytes.extend(tail.finish());
+        bytes
+    }
+
+    fn decode(codec: Codec, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        decoder(codec, Box::new(io::Cursor::new(bytes.to_vec())))?.read_to_end(&mut out)?;
+        Ok(out)
+    }
+
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        (0..length)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state.to_le_bytes()[3]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_shard_without_units_decodes_to_nothing() {
+        for codec in SHARD_CODECS {
+            assert_eq!(decode(codec, &shard(codec, &[])).unwrap(), b"", "{codec}");
+            assert_eq!(decode(codec, &shard(codec, &[vec![], vec![]])).unwrap(), b"", "{codec}");
+        }
+        let empty = zstd::bulk::decompress(&ZSTD_EMPTY_FRAME, 0).unwrap();
+        assert_eq!(empty, b"");
+        assert_eq!(ZSTD_EMPTY_FRAME.to_vec(), zstd_frame(1, b"").unwrap());
+    }
+
+    #[test]
+    fn incompressible_and_large_units_pass() {
+        for codec in SHARD_CODECS.into_iter().chain([Codec::Gzip(9)]) {
+            let units = [noise(3_000_000), vec![0; 5_000_000], noise(1)];
+            assert!(decode(codec, &shard(codec, &units)).unwrap() == units.concat(), "{codec}");
+        }
+    }
+
+    #[test]
+    fn gzip_shards_are_one_member() {
+        let units = [b"first unit ".repeat(500), noise(70_000), b"last".to_vec()];
+        let bytes = shard(Codec::Gzip(6), &units);
+        // The single-member decoder must consume everything, its CRC and length check included.
+        let mut single = GzDecoder::new(&bytes[..]);
+        let mut out = Vec::new();
+        single.read_to_end(&mut out).unwrap();
+        assert_eq!(out, units.concat());
+        assert!(single.into_inner().is_empty());
+        assert_eq!(bytes[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255]);
+    }
+
+    #[test]
+    fn units_can_be_copied_into_another_file() {
+        let units = [b"aaaa".repeat(1000), noise(1000), b"aaaa".repeat(1000)];
+        for codec in SHARD_CODECS {
+            let (mut body, mut group) = (Vec::new(), Tail::new(codec));
+            for raw in &units[1..] {
+                let unit = codec.compress_unit(raw.clone()).unwrap();
+                group.add(unit.raw_bytes, unit.crc32);
+                body.extend(unit.bytes);
+            }
+            let first = codec.compress_unit(units[0].clone()).unwrap();
+            let mut tail = Tail::new(codec);
+            let (raw_bytes, crc32) = group.combined();
+            tail.add(raw_bytes, crc32);
+            tail.add(first.raw_bytes, first.crc32);
+            let joined = [codec.stream_header(), &body, &first.bytes, &tail.finish()].concat();
+            assert_eq!(decode(codec, &joined).unwrap(), [&units[1][..], &units[2], &units[0]].concat(), "{codec}");
+        }
+    }
+
+    #[test]
+    fn zstd_frames_state_their_size_and_checksum() {
+        let frame = Codec::Zstd(3).compress_unit(noise(1000)).unwrap().bytes;
+        assert_eq!(zstd::zstd_safe::get_frame_content_size(&frame).unwrap(), Some(1000));
+        assert_ne!(frame[4] & 0b100, 0, "checksum flag");
+    }
+
+    #[test]
+    fn the_length_in_gzip_wraps_at_four_gibibytes() {
+        let mut tail = Tail::new(Codec::Gzip(6));
+        let zeros = crc32fast::hash(&[0; 4096]);
+        (0..(1 << 20) + 1).for_each(|_| tail.add(4096, zeros));
+        assert_eq!(tail.combined().0, (4 << 30) + 4096);
+        assert_eq!(tail.finish()[6..], 4096_u32.to_le_bytes());
+    }
+
+    #[test]
+    fn codecs_of_parquet_are_refused_for_shards_but_read_as_inputs() {
+        for codec in [Codec::Lz4, Codec::Snappy] {
+            let error = codec.compress_unit(vec![1]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage);
+            assert!(error.hints()[0].contains("zstd"));
+        }
+        let raw = b"some text, some text".repeat(4000);
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        lz4.write_all(&raw).unwrap();
+        let lz4 = lz4.finish().unwrap();
+        assert_eq!(sniff(&lz4), Some(Codec::Lz4));
+        assert!(decode(Codec::Lz4, &[&lz4[..], &lz4].concat()).unwrap() == [&raw[..], &raw].concat());
+        for cut in 1..lz4.len() {
+            let bytes = [&lz4[..], &lz4[..cut]].concat();
+            let error = decode(Codec::Lz4, &bytes).map(|out| (cut, out.len())).unwrap_err();
+            assert_eq!(error.kind(), Kind::Input, "{cut}");
+        }
+        assert_eq!(decode(Codec::Lz4, b"").unwrap(), b"");
+        let mut snappy = snap::write::FrameEncoder::new(Vec::new());
+        snappy.write_all(&raw).unwrap();
+        let snappy = snappy.into_inner().unwrap();
+        assert_eq!(sniff(&snappy), Some(Codec::Snappy));
+        assert!(decode(Codec::Snappy, &snappy).unwrap() == raw);
+        // Snappy has no mark at the end; a cut is seen unless it is between two chunks.
+        let accepted = (1..snappy.len()).filter(|&cut| decode(Codec::Snappy, &snappy[..cut]).is_ok()).count();
+        assert_eq!(accepted, raw.len().div_ceil(65_536));
+    }
+
+    #[test]
+    fn several_gzip_members_are_read_to_the_end() {
+        let one = shard(Codec::Gzip(6), &[b"one,".to_vec()]);
+        let two = shard(Codec::Gzip(1), &[b"two".to_vec()]);
+        assert_eq!(decode(Codec::Gzip(6), &[one, two].concat()).unwrap(), b"one,two");
+    }
+
+    #[test]
+    fn every_cut_is_an_error_and_so_is_damage() {
+        let units = [b"hello hello ".repeat(20), noise(100)];
+        for codec in [Codec::Zstd(1), Codec::Gzip(6)] {
+            let bytes = shard(codec, &units);
+            let frame = codec.compress_unit(units[0].clone()).unwrap().bytes.len();
+            for length in 1..bytes.len() {
+                if codec == Codec::Zstd(1) && length == frame {
+                    continue; // between two frames, which only a count of records can tell
+                }
+                let error = decode(codec, &bytes[..length]).unwrap_err();
+                assert_eq!(error.kind(), Kind::Input, "{codec} {length}");
+            }
+            for at in 10..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x10;
+                assert!(decode(codec, &damaged).map_or(true, |out| out != units.concat() || out.len() == 340));
+            }
+        }
+    }
+
+    #[test]
+    fn failures_of_the_input_keep_their_kind() {
+        struct Failing;
+        impl Read for Failing {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "connection lost"))
+            }
+        }
+        for codec in [Codec::None, Codec::Zstd(1), Codec::Gzip(6), Codec::Lz4, Codec::Snappy] {
+            let error = decoder(codec, Box::new(Failing)).unwrap().read(&mut [0; 9]).unwrap_err();
+            assert_eq!(Error::from(error).kind(), Kind::Storage, "{codec}");
+        }
+    }
+
+    #[test]
+    fn a_window_beyond_the_bound_is_refused() {
+        // A frame header that asks for a window of 2^31 bytes, then an empty last block.
+        let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
+        assert_eq!(decode(Codec::Zstd(1), &bytes).unwrap_err().kind(), Kind::Input);
+    }
+
+    #[test]
+    fn magic_bytes_are_known() {
+        for codec in [Codec::Zstd(1), Codec::Gzip(6)] {
+            assert_eq!(sniff(&shard(codec, &[b"x".to_vec()])), Some(codec));
+        }
+        for head in [&b""[..], b"\x1f\x8b", b"id,name", b"PAR1", b"\x28\xb5\x2f"] {
+            assert_eq!(sniff(head), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn units_decode_to_their_concatenation(
+            units in prop::collection::vec(prop::collection::vec(prop_oneof![Just(7_u8), any::<u8>()], 0..3000), 0..6),
+            which in 0..SHARD_CODECS.len(),
+        ) {
+            let codec = SHARD_CODECS[which];
+            prop_assert_eq!(decode(codec, &shard(codec, &units)).unwrap(), units.concat());
+        }
+    }
+}

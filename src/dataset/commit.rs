@@ -1,0 +1,498 @@
+//! Commits: how a transaction becomes the next version, or does not.
+//!
+//! A [`Transaction`] says which shards come and go. [`commit`] writes the lists of the new version, then creates the
+//! log entry only if no other run has created that version first. If one has, the transaction is rebased: record
+//! numbers and versions are given anew on top of the winner, which is always possible for added shards, and possible
+//! for replaced ones while all of them are still live.
+//!
+//! ```text
+//! shards, sidecars, segments (durable) -> lists (durable) -> entry, created if absent -> visible
+//! ```
+//!
+//! A reply that got lost leaves the outcome unknown. The entry is then read back: it carries the transaction id, so a
+//! run recognises its own success. Objects are never deleted here, least of all when the outcome is unknown.
+
+use std::collections::{BTreeMap, HashSet};
+
+use arrow::array::RecordBatch;
+use jiff::{SignedDuration, Timestamp};
+use parquet::file::properties::WriterProperties;
+
+use super::{
+    Dataset, Snapshot,
+    index::SegmentRef,
+    log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals},
+    runs::{self, Run},
+    shards::{self, ShardMeta},
+    sources::{self, SourceRow},
+    system_path, table,
+};
+use crate::{
+    error::{Error, Result},
+    id::{TransactionId, Version},
+    storage::{PutOutcome, Store},
+};
+
+/// Lists of one level are merged when there are this many.
+const FAN_OUT: usize = 8;
+
+/// Attempts to commit before giving up; each failed one means that somebody else succeeded.
+const ATTEMPTS: usize = 100;
+
+/// What a run wants to commit.
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    /// Names the run.
+    pub id: TransactionId,
+    /// `convert`, `compact`, ...
+    pub operation: &'static str,
+    /// Options that decided the output.
+    pub arguments: BTreeMap<String, String>,
+    /// What was done.
+    pub counts: Counts,
+    /// What the dataset is from now on.
+    pub settings: Settings,
+    /// New shards.
+    pub adds: Vec<NewShard>,
+    /// Paths of shards that stop being live.
+    pub removes: Vec<String>,
+    /// New segments, with record numbers relative to the first new record.
+    pub segments: Vec<SegmentRef>,
+    /// New sources, with record numbers relative to the first new record.
+    pub sources: Vec<SourceRow>,
+    /// Where the records of the new shards get their numbers.
+    pub numbers: Numbers,
+}
+
+/// Where record numbers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// These records are new: numbers in the transaction count from 0 and are shifted at commit.
+    Fresh(u64),
+    /// These records keep the numbers they have.
+    Kept,
+}
+
+/// A shard to be added.
+#[derive(Debug, Clone)]
+pub struct NewShard {
+    /// Its facts; version and commit time are filled in at commit.
+    pub meta: ShardMeta,
+    /// (first record, records, ordinal) of each run.
+    pub runs: Vec<(u64, u64, u64)>,
+}
+
+/// Makes the next version of the dataset. `planned_on` is the version that the run looked at when it started.
+///
+/// # Errors
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) when another run took the same sources or replaced the same
+/// shards; then nothing was committed. [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
+pub fn commit(dataset: &Dataset, transaction: &Transaction, planned_on: Version) -> Result<Snapshot> {
+    transaction.counts.reconcile()?;
+    for attempt in 0..ATTEMPTS {
+        let parent = dataset.latest()?;
+        if let Some(parent) = &parent {
+            check_conflicts(parent, transaction, planned_on)?;
+        }
+        let entry = Draft { dataset, transaction, attempt }.entry(parent.as_ref())?;
+        if create(dataset.store().as_ref(), &entry)? {
+            return dataset.at(entry.version);
+        }
+    }
+    Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
+        .at(dataset.store().location().to_string())
+        .hint("nothing was committed; try again when there is less traffic"))
+}
+
+/// Creates the entry; false when somebody else's is there.
+fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
+    let path = log::path(entry.version);
+    let outcome = store.put_if_absent(&path, log::encode(entry)?.into());
+    if matches!(outcome, Ok(PutOutcome::Created)) {
+        return Ok(true);
+    }
+    // Either somebody has this version, perhaps we ourselves in a request whose reply was lost, or the store failed
+    // before or after it wrote.
+    match (log::read(store, entry.version)?, outcome) {
+        (Some(found), _) => Ok(found.transaction == entry.transaction),
+        (None, Err(e)) => Err(e),
+        (None, Ok(_)) => Err(Error::storage("the store says that the log entry exists but does not return it")
+            .at(store.location().join(&path).to_string())
+            .hint("nothing was deleted; run the command again once the store is consistent")),
+    }
+}
+
+fn check_conflicts(parent: &Snapshot, transaction: &Transaction, planned_on: Version) -> Result<()> {
+    if parent.version() == planned_on {
+        return Ok(());
+    }
+    if !transaction.removes.is_empty() {
+        let live: HashSet<&str> = parent.shards()?.iter().map(|s| s.path.as_str()).collect();
+        if let Some(gone) = transaction.removes.iter().find(|path| !live.contains(path.as_str())) {
+            return Err(Error::conflict(format!("another run replaced the shard `{gone}` meanwhile"))
+                .hint("nothing was committed; run the command again"));
+        }
+    }
+    if !transaction.sources.is_empty() {
+        let mine: HashSet<&str> = transaction.sources.iter().map(|s| s.uri.as_str()).collect();
+        let theirs = parent.sources()?;
+        if let Some(both) = theirs.iter().find(|s| s.version > planned_on && mine.contains(s.uri.as_str())) {
+            return Err(Error::conflict(format!("another run converted the same source in version {}", both.version))
+                .at(both.uri.clone())
+                .hint("nothing was committed; run the command again, it skips what is there"));
+        }
+    }
+    Ok(())
+}
+
+/// One attempt to build the next version.
+struct Draft<'a> {
+    dataset: &'a Dataset,
+    transaction: &'a Transaction,
+    attempt: usize,
+}
+
+impl Draft<'_> {
+    fn entry(&self, parent: Option<&Snapshot>) -> Result<Entry> {
+        let old = parent.map(Snapshot::entry);
+        let version = old.map_or(Version(0), |e| e.version).next();
+        let base = old.map_or(0, |e| e.next_record);
+        let (shift, fresh) = match self.transaction.numbers {
+            Numbers::Fresh(records) => (base, records),
+            Numbers::Kept => (0, 0),
+        };
+        let committed_at = now_after(old.map(|e| e.committed_at));
+        let adds = self.numbered(shift, version, committed_at);
+        let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
+        let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
+        Ok(Entry {
+            format: FORMAT_VERSION,
+            version,
+            transaction: self.transaction.id.clone(),
+            committed_at,
+            operation: self.transaction.operation.to_owned(),
+            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
+            arguments: self.transaction.arguments.clone(),
+            counts: self.transaction.counts,
+            settings: self.transaction.settings.clone(),
+            totals,
+            next_record: base + fresh,
+            shards,
+            runs: self.run_lists(parent, &removed, shift, version)?,
+            sources: self.source_lists(old, shift, version)?,
+            segments: self.segments(old, shift),
+        })
+    }
+
+    fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
+        let number = |shard: &NewShard| ShardMeta {
+            first_record: shard.meta.first_record + shift,
+            version,
+            committed_at,
+            ..shard.meta.clone()
+        };
+        self.transaction.adds.iter().map(number).collect()
+    }
+
+    fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {
+        let rebased =
+            self.transaction.segments.iter().map(|s| SegmentRef { record_base: s.record_base + shift, ..s.clone() });
+        old.into_iter().flat_map(|e| e.segments.iter().cloned()).chain(rebased).collect()
+    }
+
+    fn shard_lists(
+        &self,
+        parent: Option<&Snapshot>,
+        adds: &[ShardMeta],
+        removed: &HashSet<&str>,
+    ) -> Result<(Vec<ListRef>, Totals)> {
+        let mut lists = ListWriter::new(self, "shards", shards::read, shards::batch);
+        let mut totals = parent.map_or_else(Totals::default, |p| p.entry().totals);
+        for list in parent.map_or(&[][..], |p| &p.entry().shards) {
+            if removed.is_empty() {
+                lists.keep(list.clone());
+                continue;
+            }
+            let rows = lists.read(list)?;
+            let (gone, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(|s| removed.contains(s.path.as_str()));
+            if gone.is_empty() {
+                lists.keep(list.clone());
+            } else {
+                lists.add(&rest, list.level)?;
+            }
+            for shard in gone {
+                totals.shards -= 1;
+                totals.records -= shard.records;
+                totals.bytes -= shard.bytes;
+            }
+        }
+        lists.add(adds, 0)?;
+        for shard in adds {
+            totals.shards += 1;
+            totals.records += shard.records;
+            totals.bytes += shard.bytes;
+        }
+        Ok((lists.merged()?, totals))
+    }
+
+    fn run_lists(
+        &self,
+        parent: Option<&Snapshot>,
+        removed: &HashSet<&str>,
+        shift: u64,
+        version: Version,
+    ) -> Result<Vec<ListRef>> {
+        let mut lists = ListWriter::new(self, "runs", runs::read, runs::batch);
+        for list in parent.map_or(&[][..], |p| &p.entry().runs) {
+            if removed.is_empty() {
+                lists.keep(list.clone());
+                continue;
+            }
+            let mut rows = lists.read(list)?;
+            let mut changed = false;
+            for run in rows.iter_mut().filter(|r| r.until.is_none() && removed.contains(r.shard.as_str())) {
+                run.until = Some(version);
+                changed = true;
+            }
+            if changed { lists.add(&rows, list.level)? } else { lists.keep(list.clone()) }
+        }
+        let fresh: Vec<Run> = self
+            .transaction
+            .adds
+            .iter()
+            .flat_map(|shard| {
+                shard.runs.iter().map(move |(first, records, ordinal)| Run {
+                    first: first + shift,
+                    records: *records,
+                    shard: shard.meta.path.clone(),
+                    ordinal: *ordinal,
+                    from: version,
+                    until: None,
+                })
+            })
+            .collect();
+        lists.add(&fresh, 0)?;
+        lists.merged()
+    }
+
+    fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
+        let mut lists = ListWriter::new(self, "sources", sources::read, sources::batch);
+        for list in old.map_or(&[][..], |e| &e.sources) {
+            lists.keep(list.clone());
+        }
+        let fresh: Vec<SourceRow> = self
+            .transaction
+            .sources
+            .iter()
+            .map(|s| SourceRow { first_record: s.first_record + shift, version, ..s.clone() })
+            .collect();
+        lists.add(&fresh, 0)?;
+        lists.merged()
+    }
+}
+
+/// Collects the lists of one kind for the next version, writing those that changed.
+struct ListWriter<'a, T> {
+    draft: &'a Draft<'a>,
+    kind: &'static str,
+    read: fn(&dyn Store, &str) -> Result<Vec<T>>,
+    batch: fn(&[T]) -> Result<RecordBatch>,
+    lists: Vec<ListRef>,
+    written: usize,
+}
+
+impl<'a, T> ListWriter<'a, T> {
+    fn new(
+        draft: &'a Draft<'a>,
+        kind: &'static str,
+        read: fn(&dyn Store, &str) -> Result<Vec<T>>,
+        batch: fn(&[T]) -> Result<RecordBatch>,
+    ) -> Self {
+        Self { draft, kind, read, batch, lists: Vec::new(), written: 0 }
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.draft.dataset.store().as_ref()
+    }
+
+    fn keep(&mut self, list: ListRef) {
+        self.lists.push(list);
+    }
+
+    fn read(&self, list: &ListRef) -> Result<Vec<T>> {
+        (self.read)(self.store(), &list.path)
+    }
+
+    fn add(&mut self, rows: &[T], level: u32) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let name = format!(
+            "lists/{}-{}-{}-{}.parquet",
+            self.draft.transaction.id, self.draft.attempt, self.kind, self.written
+        );
+        self.written += 1;
+        let path = system_path(&name);
+        let properties: WriterProperties = table::properties().build();
+        table::write(self.store(), &path, &(self.batch)(rows)?, properties)?;
+        self.lists.push(ListRef { path, rows: rows.len() as u64, level });
+        Ok(())
+    }
+
+    /// The lists, after merging each level that has become crowded into one list of the next level.
+    fn merged(mut self) -> Result<Vec<ListRef>> {
+        let mut level = 0;
+        while self.lists.iter().any(|l| l.level >= level) {
+            let crowd: Vec<ListRef> = self.lists.iter().filter(|l| l.level == level).cloned().collect();
+            if crowd.len() >= FAN_OUT {
+                let mut rows = Vec::new();
+                for list in &crowd {
+                    rows.extend(self.read(list)?);
+                }
+                self.lists.retain(|l| l.level != level);
+                self.add(&rows, level + 1)?;
+            }
+            level += 1;
+        }
+        Ok(self.lists)
+    }
+}
+
+/// The current time, but later than the parent's commit, so that times grow with versions even when clocks do not.
+fn now_after(parent: Option<Timestamp>) -> Timestamp {
+    let now = Timestamp::now();
+    match parent.and_then(|p| p.checked_add(SignedDuration::from_micros(1)).ok()) {
+        Some(earliest) => now.max(earliest),
+        None => now,
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{codec::Codec, format::OutputFormat, storage::RemoteStore, units::Size};
+
+    fn dataset() -> Dataset {
+        Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
+    }
+
+    fn shard(path: &str, first: u64, records: u64) -> NewShard {
+        let meta = ShardMeta {
+            path: path.into(),
+            records,
+            bytes: 10 * records,
+            codec: Codec::None,
+            raw_bytes: 10 * records,
+            checksum: [0; 32],
+            body_offset: 0,
+            body_bytes: 0,
+            body_crc32: 0,
+            first_record: first,
+            version: Version(0),
+            committed_at: Timestamp::UNIX_EPOCH,
+        };
+        NewShard { meta, runs: vec![(first, records, 0)] }
+    }
+
+    fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction {
+        Transaction {
+            id: TransactionId::fresh(),
+            operation: "convert",
+            arguments: BTreeMap::new(),
+            counts: Counts::default(),
+            settings: Settings {
+                shard_format: OutputFormat::Tar,
+                codec: Codec::None,
+                target_shard: Size::mib(128),
+                row_group: Size::mib(64),
+                id: Vec::new(),
+                subject: None,
+            },
+            adds,
+            removes: removes.iter().map(|s| (*s).to_owned()).collect(),
+            segments: Vec::new(),
+            sources: Vec::new(),
+            numbers,
+        }
+    }
+
+    #[test]
+    fn records_are_numbered_in_commit_order_and_compaction_keeps_the_numbers() {
+        let dataset = dataset();
+        for name in ["a", "b"] {
+            commit(&dataset, &transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        }
+        let mut merged = shard("c", 0, 20);
+        merged.runs = vec![(0, 10, 0), (10, 10, 10)];
+        let snapshot = commit(&dataset, &transaction(vec![merged], &["a", "b"], Numbers::Kept), Version(2)).unwrap();
+        assert_eq!(snapshot.version(), Version(3));
+        assert_eq!(snapshot.entry().totals, Totals { shards: 1, records: 20, bytes: 200 });
+        assert_eq!(snapshot.entry().next_record, 20);
+        let runs = snapshot.runs().unwrap();
+        let places: Vec<_> = runs.of_record(13).iter().map(|r| (r.shard.as_str(), r.from.0, r.until)).collect();
+        assert_eq!(places, [("b", 2, Some(Version(3))), ("c", 3, None)]);
+        // The old version still answers as it did.
+        assert_eq!(dataset.at(Version(2)).unwrap().shards().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn replacing_a_shard_twice_is_a_conflict_and_commits_nothing() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        commit(&dataset, &transaction(vec![shard("b", 0, 10)], &["a"], Numbers::Kept), Version(1)).unwrap();
+        let late = commit(&dataset, &transaction(vec![shard("c", 0, 10)], &["a"], Numbers::Kept), Version(1));
+        assert_eq!(late.unwrap_err().kind(), crate::error::Kind::Conflict);
+        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(2));
+    }
+
+    #[test]
+    fn an_entry_holds_few_lists_after_many_commits() {
+        let dataset = dataset();
+        for i in 0..100 {
+            let add = shard(&format!("s{i}"), 0, 1);
+            commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(1)), Version(i)).unwrap();
+        }
+        let snapshot = dataset.open().unwrap();
+        assert!(snapshot.entry().shards.len() < 3 * FAN_OUT, "{}", snapshot.entry().shards.len());
+        assert_eq!(snapshot.shards().unwrap().len(), 100);
+        assert_eq!(snapshot.shards().unwrap()[57].path, "s57");
+    }
+
+    #[test]
+    fn concurrent_appends_all_succeed_and_lose_nothing() {
+        let dataset = dataset();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let dataset = dataset.clone();
+                scope.spawn(move || {
+                    for i in 0..10 {
+                        let add = shard(&format!("t{thread}-{i}"), 0, 3);
+                        commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(3)), Version(0)).unwrap();
+                    }
+                });
+            }
+        });
+        let snapshot = dataset.open().unwrap();
+        assert_eq!(snapshot.version(), Version(40));
+        assert_eq!(snapshot.entry().totals.records, 120);
+        let mut firsts: Vec<u64> = snapshot.shards().unwrap().iter().map(|s| s.first_record).collect();
+        firsts.dedup();
+        assert_eq!(firsts, (0..40).map(|i| i * 3).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_version_is_found_by_instant() {
+        let dataset = dataset();
+        for i in 0..5 {
+            let add = shard(&format!("s{i}"), 0, 1);
+            commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(1)), Version(i)).unwrap();
+        }
+        let third = dataset.at(Version(3)).unwrap().entry().committed_at;
+        assert_eq!(dataset.version_at(third).unwrap(), Some(Version(3)));
+        assert_eq!(dataset.version_at(Timestamp::UNIX_EPOCH).unwrap(), None);
+        assert_eq!(dataset.version_at(Timestamp::now()).unwrap(), Some(Version(5)));
+    }
+}

@@ -1,0 +1,227 @@
+//! Finding records by id: from the text of an id to every place that holds or held the record.
+//!
+//! id -> hash -> record numbers (id index) -> runs (run table) -> rows (sidecars), where the text is compared, so that
+//! two ids with one hash are told apart. A record id that is an origin, `source#row`, is not in the index: the list
+//! of sources says which record numbers can carry it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Snapshot,
+    index::{self, SegmentRef},
+    runs::Run,
+    sidecar::{self, SidecarRow},
+};
+use crate::{
+    error::Result,
+    id::{IdHash, Version},
+};
+
+/// The two kinds of id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdKind {
+    /// Names one record.
+    Record,
+    /// Whom records are about.
+    Subject,
+}
+
+impl IdKind {
+    /// `record` or `subject`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Record => "record",
+            Self::Subject => "subject",
+        }
+    }
+}
+
+/// A record that carries the id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// What kind of id matched.
+    pub kind: IdKind,
+    /// Record id.
+    pub record_id: String,
+    /// Subject id.
+    pub subject_id: Option<String>,
+    /// Record number.
+    pub record: u64,
+    /// Name of its source.
+    pub source: String,
+    /// Row in its source, from 1; `None` when the source is the record.
+    pub row: Option<u64>,
+    /// Content hash.
+    pub hash: u64,
+    /// Where it is and was, oldest first.
+    pub places: Vec<Place>,
+}
+
+impl Hit {
+    /// Whether the snapshot's version holds the record.
+    pub fn is_live(&self) -> bool {
+        self.places.iter().any(|p| p.state == State::Live)
+    }
+}
+
+/// A place that holds or held a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Path of the shard.
+    pub shard: String,
+    /// Row within the shard, from 0.
+    pub ordinal: u64,
+    /// Offset in the uncompressed shard; `None` in Parquet.
+    pub offset: Option<u64>,
+    /// Length in bytes.
+    pub length: Option<u64>,
+    /// First version that has it here.
+    pub from: Version,
+    /// First version that no longer has it here.
+    pub until: Option<Version>,
+    /// What the place is at the snapshot's version.
+    pub state: State,
+}
+
+/// State of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// The snapshot reads the record here.
+    Live,
+    /// The record moved on to another shard; older versions read it here.
+    Compacted,
+}
+
+/// Every record of the snapshot that carries the id as its record id or subject id, in record order.
+///
+/// # Errors
+/// When the index, the run table or a sidecar cannot be read; never an empty answer instead.
+pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
+    let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
+    let hash = IdHash::of(id);
+    let store = snapshot.dataset().store();
+    let segments: &[SegmentRef] = &snapshot.entry().segments;
+    let found: Vec<Vec<(u64, IdKind)>> = segments
+        .par_iter()
+        .map(|s| Ok(index::lookup(store, s, hash)?.into_iter().map(|record| (record, s.kind)).collect()))
+        .collect::<Result<_>>()?;
+    candidates.extend(found.into_iter().flatten());
+    candidates.extend(by_origin(snapshot, id)?.into_iter().map(|record| (record, IdKind::Record)));
+    let mut hits = resolve(snapshot, &candidates)?;
+    hits.retain(|hit| match hit.kind {
+        IdKind::Record => hit.record_id == id,
+        IdKind::Subject => hit.subject_id.as_deref() == Some(id),
+    });
+    Ok(hits)
+}
+
+/// Record numbers that may have the origin `source#row`.
+fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
+    let Some((name, row)) = id.rsplit_once('#') else { return Ok(Vec::new()) };
+    let Ok(row) = row.parse::<u64>() else { return Ok(Vec::new()) };
+    let mut out = Vec::new();
+    for source in snapshot.sources()?.iter().filter(|s| s.name == name && 0 < row && row <= s.records) {
+        // Rejected records have a row but no number, so the number is at most `row - 1` after the first one.
+        let last = source.first_record + row - 1;
+        out.extend(search_row(snapshot, name, source.first_record, last, row)?);
+    }
+    Ok(out)
+}
+
+/// The number in `first..=last` whose row is `row`: rows ascend with numbers, and no faster than 1 a record.
+fn search_row(snapshot: &Snapshot, name: &str, first: u64, last: u64, row: u64) -> Result<Option<u64>> {
+    let (mut low, mut high) = (first, last);
+    // Without rejects the very first guess is right.
+    let mut guess = last;
+    while low <= high {
+        let rows = match row_of(snapshot, guess)? {
+            Some((source, rows)) if source == name => rows,
+            // Past the end of this source: its last records were rejected.
+            _ => u64::MAX,
+        };
+        match rows.cmp(&row) {
+            std::cmp::Ordering::Equal => return Ok(Some(guess)),
+            std::cmp::Ordering::Less => low = guess + 1,
+            std::cmp::Ordering::Greater => match guess.checked_sub(1) {
+                Some(below) => high = below,
+                None => break,
+            },
+        }
+        if low <= high {
+            guess = low + (high - low) / 2;
+        }
+    }
+    Ok(None)
+}
+
+fn row_of(snapshot: &Snapshot, record: u64) -> Result<Option<(String, u64)>> {
+    let runs = snapshot.runs()?.of_record(record);
+    let Some(run) = runs.into_iter().rfind(|r| r.from <= snapshot.version()) else { return Ok(None) };
+    let ordinal = run.ordinal + (record - run.first);
+    let rows = sidecar::read_rows(snapshot.dataset().store(), &run.shard, &[ordinal])?;
+    Ok(rows.into_iter().next().and_then(|r| Some((r.source, r.row?))))
+}
+
+/// Turns record numbers to hits by reading the sidecar of every place.
+fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
+    let table = snapshot.runs()?;
+    let version = snapshot.version();
+    // Rows wanted of each shard, each with the candidates and the run that asked for it.
+    let mut wanted: BTreeMap<&str, BTreeMap<u64, Vec<(u64, IdKind, &Run)>>> = BTreeMap::new();
+    for (record, kind) in candidates {
+        for run in table.of_record(*record).into_iter().filter(|run| run.from <= version) {
+            let ordinal = run.ordinal + (record - run.first);
+            wanted.entry(&run.shard).or_default().entry(ordinal).or_default().push((*record, *kind, run));
+        }
+    }
+    let store = snapshot.dataset().store();
+    let read: Vec<Vec<(u64, IdKind, Place, SidecarRow)>> = wanted
+        .into_par_iter()
+        .map(|(shard, rows)| {
+            let ordinals: Vec<u64> = rows.keys().copied().collect();
+            let sidecar = sidecar::read_rows(store, shard, &ordinals)?;
+            let places = rows.into_iter().zip(sidecar).flat_map(|((ordinal, askers), row)| {
+                askers
+                    .into_iter()
+                    .map(move |(record, kind, run)| (record, kind, place(run, ordinal, &row, version), row.clone()))
+            });
+            Ok(places.collect())
+        })
+        .collect::<Result<_>>()?;
+    let mut hits: BTreeMap<(u64, IdKind), Hit> = BTreeMap::new();
+    for (record, kind, place, row) in read.into_iter().flatten() {
+        let hit = hits.entry((record, kind)).or_insert_with(|| Hit {
+            kind,
+            record_id: row.id(),
+            subject_id: row.subject_id,
+            record,
+            source: row.source,
+            row: row.row,
+            hash: row.hash,
+            places: Vec::new(),
+        });
+        hit.places.push(place);
+    }
+    let mut hits: Vec<Hit> = hits.into_values().collect();
+    for hit in &mut hits {
+        hit.places.sort_by_key(|p| p.from);
+    }
+    Ok(hits)
+}
+
+fn place(run: &Run, ordinal: u64, row: &SidecarRow, version: Version) -> Place {
+    Place {
+        shard: run.shard.clone(),
+        ordinal,
+        offset: row.offset,
+        length: row.length,
+        from: run.from,
+        until: run.until.filter(|until| *until <= version),
+        state: if run.contains(version) { State::Live } else { State::Compacted },
+    }
+}

@@ -1,0 +1,220 @@
+//! The log: one JSON object per version, created only if absent.
+//!
+//! An entry is complete: it names every list and segment of its version, so opening a snapshot takes one listing, one
+//! read of the entry, and one parallel round of reads. Names count down, so that the newest version comes first in a
+//! listing. Unknown fields are ignored, so later releases may add some; `format` grows when an old release could not
+//! read the dataset correctly any more.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{index::SegmentRef, system_path};
+use crate::{
+    codec::Codec,
+    error::{Error, Result},
+    format::OutputFormat,
+    id::{TransactionId, Version},
+    storage::Store,
+    units::Size,
+};
+
+/// Version of everything below `_shardify/`; a release reads datasets up to its own.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// One version of the dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Format version of the dataset.
+    pub format: u32,
+    /// Number of this version.
+    pub version: Version,
+    /// Names the run that wrote it.
+    pub transaction: TransactionId,
+    /// When it was committed.
+    #[serde(with = "instant")]
+    pub committed_at: Timestamp,
+    /// `convert`, `compact`, ...
+    pub operation: String,
+    /// Program and release that wrote it.
+    pub tool: String,
+    /// Options of the run that decided its output.
+    pub arguments: BTreeMap<String, String>,
+    /// What the run did.
+    pub counts: Counts,
+    /// What the dataset is.
+    pub settings: Settings,
+    /// Sums over the live shards.
+    pub totals: Totals,
+    /// The next record number to give.
+    pub next_record: u64,
+    /// Lists of live shards.
+    pub shards: Vec<ListRef>,
+    /// Lists that make up the run table.
+    pub runs: Vec<ListRef>,
+    /// Lists of sources.
+    pub sources: Vec<ListRef>,
+    /// Segments of the id index.
+    pub segments: Vec<SegmentRef>,
+}
+
+/// What a run did: records in = out + rejected + deduplicated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Records read.
+    pub records_in: u64,
+    /// Records written.
+    pub records_out: u64,
+    /// Records not taken.
+    pub records_rejected: u64,
+    /// Records left out because they were there already.
+    pub records_deduplicated: u64,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Bytes of shards written.
+    pub bytes_out: u64,
+    /// Shards written.
+    pub shards_added: u64,
+    /// Shards that stopped being live.
+    pub shards_removed: u64,
+}
+
+impl Counts {
+    /// Fails unless every record that came in is accounted for.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) with the four counts.
+    pub fn reconcile(&self) -> Result<()> {
+        let accounted = self.records_out + self.records_rejected + self.records_deduplicated;
+        if accounted == self.records_in {
+            return Ok(());
+        }
+        Err(Error::integrity(format!(
+            "expected {} records to be accounted for, found {} written + {} rejected + {} deduplicated = {accounted}",
+            self.records_in, self.records_out, self.records_rejected, self.records_deduplicated
+        ))
+        .hint("nothing was committed; please report this as a bug"))
+    }
+}
+
+/// What all shards of the dataset have in common, and the defaults of later commands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Format of the shards.
+    pub shard_format: OutputFormat,
+    /// Compression of the shards.
+    pub codec: Codec,
+    /// Size that shards aim at.
+    pub target_shard: Size,
+    /// Uncompressed bytes of a Parquet row group.
+    pub row_group: Size,
+    /// Columns that make the record id; empty: the origin or sample key.
+    pub id: Vec<String>,
+    /// Column of the subject id.
+    pub subject: Option<String>,
+}
+
+/// Sums over live shards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Live shards.
+    pub shards: u64,
+    /// Live records.
+    pub records: u64,
+    /// Bytes of live shards.
+    pub bytes: u64,
+}
+
+/// A list in Parquet, referenced by every entry that it is part of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListRef {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// Rows it has.
+    pub rows: u64,
+    /// How often it was merged: lists of one level are merged when there are several, so there are always few.
+    pub level: u32,
+}
+
+/// Path of a version's entry.
+pub(super) fn path(version: Version) -> String {
+    system_path(&format!("log/{:020}.json", u64::MAX - version.0))
+}
+
+/// The newest entry.
+pub(super) fn latest(store: &dyn Store) -> Result<Option<Entry>> {
+    let Some(first) = store.first(&system_path("log"))? else { return Ok(None) };
+    match store.get(&first)? {
+        Some(bytes) => decode(store, &first, &bytes).map(Some),
+        None => Err(Error::storage("the newest log entry vanished while it was read").at(first)),
+    }
+}
+
+/// The entry of one version.
+pub(super) fn read(store: &dyn Store, version: Version) -> Result<Option<Entry>> {
+    if version.0 == 0 {
+        return Ok(None);
+    }
+    let path = path(version);
+    store.get(&path)?.map(|bytes| decode(store, &path, &bytes)).transpose()
+}
+
+/// Bytes of an entry.
+pub(super) fn encode(entry: &Entry) -> Result<Vec<u8>> {
+    let mut bytes =
+        serde_json::to_vec_pretty(entry).map_err(|e| Error::internal("encoding a log entry failed").cause(e))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
+    /// Only what is needed to say that the rest cannot be understood.
+    #[derive(Deserialize)]
+    struct Head {
+        format: u32,
+    }
+    let place = || store.location().join(path).to_string();
+    let bad =
+        |e: serde_json::Error| Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).cause(e);
+    let head: Head = serde_json::from_slice(bytes).map_err(bad)?;
+    if head.format > FORMAT_VERSION {
+        return Err(Error::usage(format!("expected dataset format {FORMAT_VERSION} or older, found {}", head.format))
+            .at(place())
+            .hint("use a newer release of shardify"));
+    }
+    serde_json::from_slice(bytes).map_err(bad)
+}
+
+/// RFC 3339 with microseconds.
+mod instant {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(instant: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{instant:.6}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_versions_sort_first() {
+        assert!(path(Version(2)) < path(Version(1)));
+        assert_eq!(path(Version(1)), "_shardify/log/18446744073709551614.json");
+    }
+
+    #[test]
+    fn counts_that_do_not_add_up_are_an_error() {
+        let counts = Counts { records_in: 3, records_out: 1, records_rejected: 1, ..Counts::default() };
+        assert!(counts.reconcile().is_err());
+        assert!(Counts { records_deduplicated: 1, ..counts }.reconcile().is_ok());
+    }
+}

@@ -1,0 +1,165 @@
+//! The run table: where each record number is, and was.
+//!
+//! A run says that records `first .. first + records` are the rows `ordinal ..` of one shard, in versions
+//! `from .. until`. A record number is in exactly one live run at any version that contains it. Compaction closes the
+//! runs of the shards it replaces and adds new ones for the same numbers; the id index, which knows only numbers,
+//! stays as it is.
+//!
+//! ```text
+//! number   0        100       250            shard      ordinal  from  until
+//!          |-- a ---|---- b ---|             a             0      1     3
+//!          |------- c ---------|             b             0      2     3
+//!                                            c             0      3     -
+//! ```
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema},
+};
+
+use super::table::{self, column};
+use crate::{error::Result, id::Version, storage::Store};
+
+/// Consecutive records in consecutive rows of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// First record number.
+    pub first: u64,
+    /// How many records.
+    pub records: u64,
+    /// Path of the shard.
+    pub shard: String,
+    /// Row of the first record within the shard, from 0.
+    pub ordinal: u64,
+    /// First version that contains the run.
+    pub from: Version,
+    /// First version that no longer does; `None` while it is live.
+    pub until: Option<Version>,
+}
+
+impl Run {
+    /// Whether a version contains the run.
+    pub fn contains(&self, version: Version) -> bool {
+        self.from <= version && self.until.is_none_or(|until| version < until)
+    }
+}
+
+/// All runs, ordered by record number.
+#[derive(Debug)]
+pub struct RunTable {
+    runs: Vec<Run>,
+    /// For each run the largest end of any run up to it, so that a search knows when to stop going back.
+    reach: Vec<u64>,
+}
+
+impl RunTable {
+    /// Orders runs for searching.
+    pub fn new(mut runs: Vec<Run>) -> Self {
+        runs.sort_by(|a, b| (a.first, a.from, &a.shard, a.ordinal).cmp(&(b.first, b.from, &b.shard, b.ordinal)));
+        let mut reach = Vec::with_capacity(runs.len());
+        let mut furthest = 0;
+        for run in &runs {
+            furthest = furthest.max(run.first + run.records);
+            reach.push(furthest);
+        }
+        Self { runs, reach }
+    }
+
+    /// Every run, live or closed.
+    pub fn all(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Runs that hold a record number in any version, oldest version first.
+    pub fn of_record(&self, record: u64) -> Vec<&Run> {
+        let end = self.runs.partition_point(|run| run.first <= record);
+        let mut found: Vec<&Run> = self.runs[..end]
+            .iter()
+            .zip(&self.reach[..end])
+            .rev()
+            .take_while(|(_, reach)| **reach > record)
+            .map(|(run, _)| run)
+            .filter(|run| record < run.first + run.records)
+            .collect();
+        found.sort_by_key(|run| run.from);
+        found
+    }
+
+    /// Runs of a shard that a version contains, in row order.
+    pub fn of_shard(&self, shard: &str, version: Version) -> Vec<&Run> {
+        let mut found: Vec<&Run> = self.runs.iter().filter(|r| r.shard == shard && r.contains(version)).collect();
+        found.sort_by_key(|run| run.ordinal);
+        found
+    }
+}
+
+/// Encodes rows for [`table::write`].
+pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
+    let field = |name: &str, nullable| Field::new(name, DataType::UInt64, nullable);
+    let schema = Schema::new(vec![
+        field("first", false),
+        field("records", false),
+        Field::new("shard", DataType::Utf8, false),
+        field("ordinal", false),
+        field("from_version", false),
+        field("until_version", true),
+    ]);
+    let numbers = |of: fn(&Run) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(runs.iter().map(of))) };
+    let columns: Vec<ArrayRef> = vec![
+        numbers(|r| r.first),
+        numbers(|r| r.records),
+        Arc::new(StringArray::from_iter_values(runs.iter().map(|r| r.shard.as_str()))),
+        numbers(|r| r.ordinal),
+        numbers(|r| r.from.0),
+        Arc::new(runs.iter().map(|r| r.until.map(|v| v.0)).collect::<UInt64Array>()),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Reads a list.
+pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
+    let mut out = Vec::new();
+    for batch in table::read(store, path)? {
+        let number = |name| column::<UInt64Array>(&batch, name);
+        let (first, records, ordinal) = (number("first")?, number("records")?, number("ordinal")?);
+        let (from, until) = (number("from_version")?, number("until_version")?);
+        let shard: &StringArray = column(&batch, "shard")?;
+        out.extend((0..batch.num_rows()).map(|i| Run {
+            first: first.value(i),
+            records: records.value(i),
+            shard: shard.value(i).to_owned(),
+            ordinal: ordinal.value(i),
+            from: Version(from.value(i)),
+            until: until.is_valid(i).then(|| Version(until.value(i))),
+        }));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(first: u64, records: u64, shard: &str, from: u64, until: Option<u64>) -> Run {
+        Run { first, records, shard: shard.into(), ordinal: 0, from: Version(from), until: until.map(Version) }
+    }
+
+    #[test]
+    fn a_record_is_found_in_every_shard_that_ever_held_it() {
+        let table = RunTable::new(vec![
+            run(0, 250, "c", 3, None),
+            run(100, 150, "b", 2, Some(3)),
+            run(0, 100, "a", 1, Some(3)),
+            run(250, 10, "d", 4, None),
+        ]);
+        let shards = |record| table.of_record(record).iter().map(|r| r.shard.as_str()).collect::<Vec<_>>();
+        assert_eq!(shards(0), ["a", "c"]);
+        assert_eq!(shards(99), ["a", "c"]);
+        assert_eq!(shards(100), ["b", "c"]);
+        assert_eq!(shards(249), ["b", "c"]);
+        assert_eq!(shards(250), ["d"]);
+        assert!(shards(260).is_empty());
+    }
+}

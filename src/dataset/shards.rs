@@ -1,0 +1,127 @@
+//! The list of shards: one row per live shard.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{
+        Array, ArrayRef, BinaryArray, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array, UInt64Array,
+    },
+    datatypes::{DataType, Field, Schema, TimeUnit},
+};
+use jiff::Timestamp;
+
+use super::table::{self, column};
+use crate::{
+    codec::Codec,
+    error::{Error, Result},
+    id::Version,
+    storage::Store,
+};
+
+/// Facts about one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardMeta {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// Records in it.
+    pub records: u64,
+    /// Size on disk in bytes.
+    pub bytes: u64,
+    /// Compression.
+    pub codec: Codec,
+    /// Bytes before compression.
+    pub raw_bytes: u64,
+    /// BLAKE3 of the whole object.
+    pub checksum: [u8; 32],
+    /// Where the records begin; what comes before is the header of a compressed stream.
+    pub body_offset: u64,
+    /// Bytes of records, as stored; what follows ends the shard. Zero for Parquet.
+    pub body_bytes: u64,
+    /// CRC-32 of the records before compression, for gzip, so that shards can be joined without decoding.
+    pub body_crc32: u32,
+    /// Smallest record number in it; shards are ordered by it.
+    pub first_record: u64,
+    /// Version that added it.
+    pub version: Version,
+    /// When that version was committed.
+    pub committed_at: Timestamp,
+}
+
+/// Encodes rows for [`table::write`].
+pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
+    let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
+    let schema = Schema::new(vec![
+        field("path", DataType::Utf8),
+        field("records", DataType::UInt64),
+        field("bytes", DataType::UInt64),
+        field("codec", DataType::Utf8),
+        field("raw_bytes", DataType::UInt64),
+        field("checksum", DataType::Binary),
+        field("body_offset", DataType::UInt64),
+        field("body_bytes", DataType::UInt64),
+        field("body_crc32", DataType::UInt32),
+        field("first_record", DataType::UInt64),
+        field("version", DataType::UInt64),
+        field("committed_at", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+    ]);
+    let numbers =
+        |of: fn(&ShardMeta) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(shards.iter().map(of))) };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(shards.iter().map(|s| s.path.as_str()))),
+        numbers(|s| s.records),
+        numbers(|s| s.bytes),
+        Arc::new(StringArray::from_iter_values(shards.iter().map(|s| s.codec.to_string()))),
+        numbers(|s| s.raw_bytes),
+        Arc::new(BinaryArray::from_iter_values(shards.iter().map(|s| s.checksum))),
+        numbers(|s| s.body_offset),
+        numbers(|s| s.body_bytes),
+        Arc::new(UInt32Array::from_iter_values(shards.iter().map(|s| s.body_crc32))),
+        numbers(|s| s.first_record),
+        numbers(|s| s.version.0),
+        Arc::new(
+            TimestampMicrosecondArray::from_iter_values(shards.iter().map(|s| s.committed_at.as_microsecond()))
+                .with_timezone("UTC"),
+        ),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Reads a list.
+pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
+    let mut out = Vec::new();
+    for batch in table::read(store, path)? {
+        let paths: &StringArray = column(&batch, "path")?;
+        let codecs: &StringArray = column(&batch, "codec")?;
+        let checksums: &BinaryArray = column(&batch, "checksum")?;
+        let crcs: &UInt32Array = column(&batch, "body_crc32")?;
+        let times: &TimestampMicrosecondArray = column(&batch, "committed_at")?;
+        let number = |name| column::<UInt64Array>(&batch, name);
+        let (records, bytes, raw_bytes) = (number("records")?, number("bytes")?, number("raw_bytes")?);
+        let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
+        let (first_record, version) = (number("first_record")?, number("version")?);
+        for i in 0..batch.num_rows() {
+            let checksum = checksums.value(i).try_into().map_err(|_| {
+                Error::integrity(format!("expected a checksum of 32 bytes, found {}", checksums.value(i).len()))
+                    .at(path)
+            })?;
+            out.push(ShardMeta {
+                path: paths.value(i).to_owned(),
+                records: records.value(i),
+                bytes: bytes.value(i),
+                codec: codecs.value(i).parse().map_err(|e: Error| {
+                    Error::integrity("expected the name of a codec").at(path).cause(e)
+                })?,
+                raw_bytes: raw_bytes.value(i),
+                checksum,
+                body_offset: body_offset.value(i),
+                body_bytes: body_bytes.value(i),
+                body_crc32: crcs.value(i),
+                first_record: first_record.value(i),
+                version: Version(version.value(i)),
+                committed_at: Timestamp::from_microsecond(times.value(i)).unwrap_or_default(),
+            });
+        }
+        debug_assert_eq!(paths.null_count(), 0);
+    }
+    Ok(out)
+}

@@ -1,0 +1,88 @@
+//! Small tables in Parquet: the lists, sidecars and segments are all read and written through here.
+//!
+//! They are plain Parquet, zstd, with statistics, so that DuckDB or pandas can answer questions without shardify.
+
+use arrow::array::{Array, RecordBatch};
+use bytes::Bytes;
+use parquet::{
+    arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
+    basic::{Compression, Encoding, ZstdLevel},
+    file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder},
+};
+
+use crate::{
+    error::{Error, Result},
+    storage::Store,
+};
+
+/// Rows of a row group in lists and sidecars: small enough that one lookup reads little.
+pub(super) const ROW_GROUP_ROWS: usize = 32_768;
+
+/// Properties that all tables share.
+pub(super) fn properties() -> WriterPropertiesBuilder {
+    WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
+}
+
+/// Stores a column of numbers that grow slowly as differences.
+pub(super) fn delta(properties: WriterPropertiesBuilder, column: &str) -> WriterPropertiesBuilder {
+    properties
+        .set_column_dictionary_enabled(column.into(), false)
+        .set_column_encoding(column.into(), Encoding::DELTA_BINARY_PACKED)
+}
+
+/// Writes one batch as a table.
+pub(super) fn write(store: &dyn Store, path: &str, batch: &RecordBatch, properties: WriterProperties) -> Result<u64> {
+    let bytes = encode(batch, properties)?;
+    let length = bytes.len() as u64;
+    store.put(path, bytes.into())?;
+    Ok(length)
+}
+
+/// Bytes of one batch as a table.
+pub(super) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Result<Vec<u8>> {
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).map_err(failed)?;
+    writer.write(batch).map_err(failed)?;
+    writer.into_inner().map_err(failed)
+}
+
+/// Reads a whole table.
+pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<RecordBatch>> {
+    let place = || store.location().join(path).to_string();
+    let bytes = store
+        .get(path)?
+        .ok_or_else(|| Error::integrity("expected an object that the log refers to, found none").at(place()))?;
+    decode(bytes).map_err(|e| Error::integrity("the table is damaged").at(place()).cause(e))
+}
+
+/// Decodes a whole table; a panic of the decoder on damaged bytes is an error like any other.
+pub(super) fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>> {
+    guarded(|| {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)
+            .and_then(|builder| builder.with_batch_size(1 << 16).build())
+            .map_err(failed)?;
+        reader.map(|batch| batch.map_err(Error::from)).collect()
+    })
+}
+
+/// Runs a decode of stored bytes so that a panic inside becomes an error.
+pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err(Error::integrity("the decoder gave up on damaged bytes")))
+}
+
+/// A column by name and type.
+pub(super) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
+    batch
+        .column_by_name(name)
+        .and_then(|column| column.as_any().downcast_ref())
+        .ok_or_else(|| Error::integrity(format!("expected a column `{name}` of another type")))
+}
+
+pub(super) fn failed(error: parquet::errors::ParquetError) -> Error {
+    Error::internal("encoding a table failed").cause(error)
+}

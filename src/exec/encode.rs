@@ -1,0 +1,355 @@
+//! From records to bytes: encodes a [`Unit`] to a row group, or to framed and compressed records.
+//!
+//! Units are independent, so this runs on many threads. Who each record is, its ids with their hashes, is worked out
+//! here too, because it costs about as much as encoding.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder},
+    datatypes::{DataType, SchemaRef},
+};
+
+use crate::{
+    codec::{Codec, checksum::xxh3_64},
+    error::{Error, Result},
+    format::{
+        Framing, Keyed, OutputFormat,
+        parquet::{ParquetEncoder, RowGroup, batch_of_samples},
+        tar::TarFraming,
+        tfrecord::TfRecordFraming,
+    },
+    id::IdHash,
+    record::{Payload, key::escape_key},
+};
+
+/// Consecutive records of one source.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// The records.
+    pub payload: Payload,
+    /// The source they came from.
+    pub source: Arc<SourceName>,
+    /// Rows in the source, from 1; not used for samples, which name their origin themselves.
+    pub rows: Vec<u64>,
+    /// Hash of each record's source bytes.
+    pub hashes: Vec<u64>,
+}
+
+/// How records of a source are named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceName {
+    /// Name in origins.
+    pub name: String,
+    /// Begin of the keys of its rows; escaped.
+    pub key: String,
+    /// Columns that it has, when they are the same for all its rows. Formats that store each row by itself leave
+    /// columns out that only other sources have.
+    pub columns: Option<Vec<String>>,
+}
+
+/// Records to be encoded together.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    /// Number of the unit, from 0.
+    pub number: usize,
+    /// The records, in order.
+    pub pieces: Vec<Piece>,
+    /// Whether a new shard begins with it (Parquet; other formats decide when they append).
+    pub starts_shard: bool,
+    /// Bytes of input that it stands for.
+    pub bytes_in: u64,
+}
+
+/// A unit ready to be appended to a shard.
+#[derive(Debug)]
+pub struct Encoded {
+    /// The bytes.
+    pub body: Body,
+    /// Records in it.
+    pub records: usize,
+    /// Whether a new shard begins with it.
+    pub starts_shard: bool,
+    /// Bytes of input that it stands for.
+    pub bytes_in: u64,
+    /// Record ids, unless they are the origins.
+    pub record_ids: Option<StringArray>,
+    /// Subject ids, if the dataset has them.
+    pub subject_ids: Option<StringArray>,
+    /// Hashes of record ids that are stored.
+    pub record_hashes: Vec<Option<IdHash>>,
+    /// Hashes of subject ids.
+    pub subject_hashes: Vec<Option<IdHash>>,
+    /// Names of sources.
+    pub sources: StringArray,
+    /// Rows in the sources; `None` when each source is one record.
+    pub rows: Option<Vec<u64>>,
+    /// Content hashes.
+    pub hashes: Vec<u64>,
+}
+
+/// Bytes of a unit.
+#[derive(Debug)]
+pub enum Body {
+    /// A row group.
+    RowGroup(RowGroup),
+    /// Framed records, compressed as a whole.
+    Stream {
+        /// What goes to the shard.
+        bytes: Vec<u8>,
+        /// Length of each record before compression.
+        lengths: Vec<u64>,
+        /// Bytes before compression.
+        raw_bytes: u64,
+        /// CRC-32 before compression, for gzip.
+        crc32: u32,
+    },
+}
+
+/// What records become.
+#[derive(Debug)]
+pub struct Encoder {
+    output: Output,
+    codec: Codec,
+    id: Vec<String>,
+    subject: Option<String>,
+}
+
+/// How shards of a format are made.
+#[derive(Debug)]
+pub enum Output {
+    /// Row groups and a footer.
+    Parquet(ParquetEncoder),
+    /// A sequence of framed records.
+    Stream(Box<dyn Framing>),
+}
+
+/// The framing of a format; `None` for Parquet.
+pub fn framing(format: OutputFormat) -> Option<Box<dyn Framing>> {
+    match format {
+        OutputFormat::Parquet => None,
+        OutputFormat::Tar => Some(Box::new(TarFraming)),
+        OutputFormat::TfRecord => Some(Box::new(TfRecordFraming)),
+    }
+}
+
+impl Encoder {
+    /// Makes an encoder for records of `schema` (the schema of samples when these are samples).
+    ///
+    /// # Errors
+    /// When the format cannot store the schema.
+    pub fn new(
+        format: OutputFormat,
+        codec: Codec,
+        schema: &SchemaRef,
+        id: Vec<String>,
+        subject: Option<String>,
+    ) -> Result<Self> {
+        let output = match framing(format) {
+            Some(framing) => Output::Stream(framing),
+            None => Output::Parquet(ParquetEncoder::new(schema, codec, &[])?),
+        };
+        Ok(Self { output, codec, id, subject })
+    }
+
+    /// How shards are made.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Compression of the shards.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Encodes a unit.
+    ///
+    /// # Errors
+    /// When a record cannot be expressed in the format.
+    pub fn encode(&self, unit: Unit) -> Result<Encoded> {
+        let names = self.names(&unit)?;
+        let mut hashes: Vec<u64> = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
+        let body = match &self.output {
+            Output::Parquet(encoder) => self.row_group(encoder, &unit)?,
+            Output::Stream(framing) => {
+                let body = self.stream(framing.as_ref(), &unit, &names)?;
+                hashes = body.1;
+                body.0
+            }
+        };
+        let samples = unit.pieces.iter().all(|p| matches!(p.payload, Payload::Samples(_)));
+        Ok(Encoded {
+            body,
+            records: hashes.len(),
+            starts_shard: unit.starts_shard,
+            bytes_in: unit.bytes_in,
+            record_hashes: names.record_ids.as_ref().map_or_else(Vec::new, hash_ids),
+            subject_hashes: names.subject_ids.as_ref().map_or_else(Vec::new, hash_ids),
+            record_ids: names.record_ids,
+            subject_ids: names.subject_ids,
+            sources: sources(&unit),
+            rows: (!samples).then(|| unit.pieces.iter().flat_map(|p| p.rows.iter().copied()).collect()),
+            hashes,
+        })
+    }
+
+    fn row_group(&self, encoder: &ParquetEncoder, unit: &Unit) -> Result<Body> {
+        let batches: Vec<RecordBatch> = unit
+            .pieces
+            .iter()
+            .map(|piece| match &piece.payload {
+                Payload::Rows(batch) => Ok(batch.clone()),
+                Payload::Samples(samples) => batch_of_samples(samples, encoder.schema()),
+            })
+            .collect::<Result<_>>()?;
+        Ok(Body::RowGroup(encoder.encode(&batches)?))
+    }
+
+    /// Frames and compresses the unit; also returns the hash of each framed record.
+    fn stream(&self, framing: &dyn Framing, unit: &Unit, names: &Names) -> Result<(Body, Vec<u64>)> {
+        let mut bytes = Vec::new();
+        let mut lengths = Vec::new();
+        let mut first = 0;
+        for piece in &unit.pieces {
+            let keys = keys(piece, names.record_ids.as_ref(), first);
+            first += piece.payload.len();
+            let own = own_columns(piece)?;
+            let payload = own.as_ref().unwrap_or(&piece.payload);
+            framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
+        }
+        let mut hashes = Vec::with_capacity(lengths.len());
+        let mut at = 0;
+        for length in &lengths {
+            let end = at + usize::try_from(*length).map_err(|_| Error::internal("a record is larger than memory"))?;
+            hashes.push(xxh3_64(&bytes[at..end]));
+            at = end;
+        }
+        let unit = self.codec.compress_unit(bytes)?;
+        Ok((Body::Stream { bytes: unit.bytes, lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 }, hashes))
+    }
+
+    fn names(&self, unit: &Unit) -> Result<Names> {
+        let records: usize = unit.pieces.iter().map(|p| p.payload.len()).sum();
+        let mut ids = Vec::new();
+        let mut subjects = Vec::new();
+        for piece in &unit.pieces {
+            match &piece.payload {
+                Payload::Rows(batch) => {
+                    if !self.id.is_empty() {
+                        ids.push(id_column(batch, &self.id)?);
+                    }
+                    if let Some(subject) = &self.subject {
+                        subjects.push(id_column(batch, std::slice::from_ref(subject))?);
+                    }
+                }
+                Payload::Samples(samples) => {
+                    ids.push(samples.iter().map(|s| Some(s.key.as_str())).collect());
+                }
+            }
+        }
+        let join = |parts: Vec<StringArray>| -> Result<Option<StringArray>> {
+            if parts.is_empty() {
+                return Ok(None);
+            }
+            let refs: Vec<&dyn Array> = parts.iter().map(|a| a as &dyn Array).collect();
+            let joined = arrow::compute::concat(&refs)?;
+            debug_assert_eq!(joined.len(), records);
+            Ok(joined.as_any().downcast_ref::<StringArray>().cloned())
+        };
+        Ok(Names { record_ids: join(ids)?, subject_ids: join(subjects)? })
+    }
+}
+
+struct Names {
+    record_ids: Option<StringArray>,
+    subject_ids: Option<StringArray>,
+}
+
+/// Text of an id column; several columns are joined with `,`, and one null part makes the id null. Also used to read
+/// ids back out of Parquet shards.
+///
+/// # Errors
+/// When the batch lacks a column, or values have no plain text.
+pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray> {
+    let parts: Vec<StringArray> = columns
+        .iter()
+        .map(|name| {
+            let column = batch.column_by_name(name).ok_or_else(|| {
+                Error::internal("an id column is not in the records").column(name.clone())
+            })?;
+            text_column(column, name)
+        })
+        .collect::<Result<_>>()?;
+    if let [one] = parts.as_slice() {
+        return Ok(one.clone());
+    }
+    let mut out = StringBuilder::new();
+    for row in 0..batch.num_rows() {
+        if parts.iter().any(|p| p.is_null(row)) {
+            out.append_null();
+            continue;
+        }
+        let id: Vec<&str> = parts.iter().map(|p| p.value(row)).collect();
+        out.append_value(id.join(","));
+    }
+    Ok(out.finish())
+}
+
+fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
+    if let Some(text) = column.as_any().downcast_ref::<StringArray>() {
+        return Ok(text.clone());
+    }
+    if matches!(column.data_type(), DataType::List(_) | DataType::Struct(_)) {
+        return Err(Error::usage("expected a column of plain values for ids, found nested ones").column(name));
+    }
+    Ok((0..column.len()).map(|row| crate::record::json::text_of(column.as_ref(), row)).collect())
+}
+
+/// The piece without columns that its source does not have; `None` when it has all of them.
+fn own_columns(piece: &Piece) -> Result<Option<Payload>> {
+    let (Payload::Rows(batch), Some(columns)) = (&piece.payload, &piece.source.columns) else { return Ok(None) };
+    let schema = batch.schema();
+    let own: Vec<usize> =
+        (0..schema.fields().len()).filter(|i| columns.contains(schema.field(*i).name())).collect();
+    if own.len() == schema.fields().len() {
+        return Ok(None);
+    }
+    Ok(Some(Payload::Rows(batch.project(&own)?)))
+}
+
+/// Key of each record: its id, or a name made of its source and row.
+fn keys(piece: &Piece, ids: Option<&StringArray>, first: usize) -> Vec<String> {
+    (0..piece.payload.len())
+        .map(|i| match ids.filter(|ids| ids.is_valid(first + i)) {
+            Some(ids) => escape_key(ids.value(first + i)),
+            None => format!("{}-{:09}", piece.source.key, piece.rows.get(i).copied().unwrap_or_default()),
+        })
+        .collect()
+}
+
+fn sources(unit: &Unit) -> StringArray {
+    let mut names = StringBuilder::new();
+    for piece in &unit.pieces {
+        match &piece.payload {
+            Payload::Rows(batch) => (0..batch.num_rows()).for_each(|_| names.append_value(&piece.source.name)),
+            Payload::Samples(samples) => samples.iter().for_each(|s| names.append_value(&s.origin)),
+        }
+    }
+    names.finish()
+}
+
+fn hash_ids(ids: &StringArray) -> Vec<Option<IdHash>> {
+    let mut last: Option<(&str, IdHash)> = None;
+    ids.iter()
+        .map(|id| {
+            let id = id?;
+            // Records of one subject often come together.
+            let hash = match last {
+                Some((text, hash)) if text == id => hash,
+                _ => IdHash::of(id),
+            };
+            last = Some((id, hash));
+            Some(hash)
+        })
+        .collect()
+}

@@ -1,0 +1,530 @@
+//! Gathers parsed blocks to units: numbers the rows, counts everything, deals with rejects, and cuts.
+//!
+//! This is the one place where the order of the input becomes the order of the records, and where
+//! in = out + rejected is counted.
+
+use std::{
+    collections::VecDeque,
+    io::{Read as _, Write as _},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::Serialize;
+
+use super::encode::{Piece, SourceName, Unit};
+use crate::{
+    error::{Error, Result},
+    events::{Event, Observer},
+    format::{Misfit, Parsed, parquet::logical_bytes},
+    plan::roll::RowGroupPlanner,
+    record::{Payload, RecordBlock, Reject},
+    scan::SourceFile,
+    storage::Sink,
+};
+
+/// What to do with a bad record or file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// Stop; nothing is committed.
+    #[default]
+    Fail,
+    /// Leave it out and count it.
+    Skip,
+    /// Leave it out, count it, and keep it in a rejects file.
+    Quarantine,
+}
+
+/// Something that the parse stage hands on.
+#[derive(Debug)]
+pub enum Read {
+    /// A split was parsed.
+    Parsed {
+        /// Index of the source.
+        source: usize,
+        /// Offset of the split in the source.
+        offset: u64,
+        /// What became of it.
+        parsed: Parsed,
+    },
+    /// A source came to its end.
+    End {
+        /// Index of the source.
+        source: usize,
+        /// XXH3-64 of its bytes as stored.
+        hash: u64,
+    },
+}
+
+/// What is known about each source after a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SourceTally {
+    /// Records in it, rejected ones included.
+    pub records: u64,
+    /// Number of its first record, counted from the first record of the run.
+    pub first_record: u64,
+    /// XXH3-64 of its bytes.
+    pub hash: u64,
+}
+
+/// Everything that was counted.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Records read.
+    pub records_in: u64,
+    /// Records not taken.
+    pub rejected: u64,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Empty lines.
+    pub blank_lines: u64,
+    /// Records with missing fields.
+    pub padded: u64,
+    /// Per source.
+    pub sources: Vec<SourceTally>,
+    /// Set when a value did not fit and the run must start again with wider types.
+    pub misfit: Option<(usize, Misfit)>,
+}
+
+/// Encoded sizes on their way back from the encoders to the planner.
+#[derive(Debug, Default)]
+pub struct Feedback {
+    state: Mutex<FeedbackState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FeedbackState {
+    sizes: Vec<Option<u64>>,
+    closed: bool,
+}
+
+impl Feedback {
+    /// Tells the encoded size of a unit.
+    pub fn tell(&self, unit: usize, bytes: u64) {
+        let mut state = self.lock();
+        if state.sizes.len() <= unit {
+            state.sizes.resize(unit + 1, None);
+        }
+        state.sizes[unit] = Some(bytes);
+        self.changed.notify_all();
+    }
+
+    /// Ends all waiting: the run has failed.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the size of a unit; `None` when the run has failed.
+    fn wait(&self, unit: usize) -> Option<u64> {
+        let mut state = self.lock();
+        loop {
+            if let Some(Some(bytes)) = state.sizes.get(unit) {
+                return Some(*bytes);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FeedbackState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How units are cut.
+#[derive(Debug)]
+pub enum Cutting {
+    /// Every so many bytes.
+    Even(u64),
+    /// By what is missing in the shard.
+    RowGroups(RowGroupPlanner, Arc<Feedback>),
+}
+
+/// A file for rejects.
+pub type RejectsFile = Mutex<Box<dyn Sink>>;
+
+/// Turns what was read into units.
+pub struct Gather<'a, I> {
+    input: I,
+    cutting: Cutting,
+    on_error: OnError,
+    rejects: Option<&'a RejectsFile>,
+    sources: &'a [SourceFacts],
+    tally: &'a Mutex<Tally>,
+    observer: &'a dyn Observer,
+    pieces: VecDeque<(Piece, u64)>,
+    pending_bytes: u64,
+    pending_bytes_in: u64,
+    accepted: u64,
+    units: usize,
+    /// Budget of the unit that is being filled.
+    cut: Option<(u64, bool)>,
+    /// Source that is being read, with records and lines seen of it.
+    position: Position,
+    ended: bool,
+}
+
+/// What the gatherer needs to know about a source.
+#[derive(Debug, Clone)]
+pub struct SourceFacts {
+    /// How its records are named.
+    pub name: Arc<SourceName>,
+    /// The file; of samples, which have no lines, the first one.
+    pub file: SourceFile,
+}
+
+impl SourceFacts {
+    /// Whether its records are samples, which name their files themselves and have no lines.
+    fn is_samples(&self) -> bool {
+        self.name.name.is_empty()
+    }
+
+    /// Lines before a byte: what comes before the first split, a header, is not counted by the reader.
+    fn lines_before(&self, byte: u64) -> u64 {
+        let mut head = Vec::new();
+        // Without the count the message is still right about the byte.
+        match self.file.open(|_| {}).map(|r| r.take(byte).read_to_end(&mut head)) {
+            Ok(Ok(_)) => head.iter().filter(|b| **b == b'\n').count() as u64,
+            _ => 0,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Position {
+    source: Option<usize>,
+    records: u64,
+    lines: u64,
+    first_offset: u64,
+    head_lines: Option<u64>,
+}
+
+impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
+    /// Gathers from `input`; counts go to `tally`.
+    pub fn new(
+        input: I,
+        cutting: Cutting,
+        on_error: OnError,
+        rejects: Option<&'a RejectsFile>,
+        sources: &'a [SourceFacts],
+        tally: &'a Mutex<Tally>,
+        observer: &'a dyn Observer,
+    ) -> Self {
+        Self {
+            input,
+            cutting,
+            on_error,
+            rejects,
+            sources,
+            tally,
+            observer,
+            pieces: VecDeque::new(),
+            pending_bytes: 0,
+            pending_bytes_in: 0,
+            accepted: 0,
+            units: 0,
+            cut: None,
+            position: Position::default(),
+            ended: false,
+        }
+    }
+
+    fn tally(&self) -> MutexGuard<'a, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&mut self, read: Read) -> Result<()> {
+        match read {
+            Read::End { source, hash } => {
+                self.enter(source);
+                self.tally().sources[source].hash = hash;
+                Ok(())
+            }
+            Read::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
+                let error = Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value))
+                    .at(self.sources[source].file.uri.clone())
+                    .byte(misfit.byte)
+                    .column(misfit.column.clone());
+                self.tally().misfit = Some((source, misfit));
+                Err(error)
+            }
+            Read::Parsed { source, offset, parsed: Parsed::Block(block) } => {
+                if self.enter(source) {
+                    self.position.first_offset = offset;
+                }
+                self.block(source, block)
+            }
+        }
+    }
+
+    /// Notes that records of `source` follow; true when they are its first.
+    fn enter(&mut self, source: usize) -> bool {
+        if self.position.source == Some(source) {
+            return false;
+        }
+        self.position = Position { source: Some(source), ..Position::default() };
+        self.tally().sources[source].first_record = self.accepted;
+        true
+    }
+
+    fn block(&mut self, source: usize, block: RecordBlock) -> Result<()> {
+        let records = block.records_in();
+        for reject in &block.rejects {
+            self.reject(source, reject)?;
+        }
+        let base = self.position.records;
+        self.position.records += records;
+        self.position.lines += block.lines;
+        {
+            let mut tally = self.tally();
+            tally.records_in += records;
+            tally.rejected += block.rejects.len() as u64;
+            tally.bytes_in += block.bytes_in;
+            tally.blank_lines += block.blank_lines;
+            tally.padded += block.padded;
+            tally.sources[source].records += records;
+        }
+        self.observer.event(Event::Read { bytes: block.bytes_in, records });
+        self.pending_bytes_in += block.bytes_in;
+        if block.payload.is_empty() {
+            return Ok(());
+        }
+        self.accepted += block.payload.len() as u64;
+        let bytes = match &block.payload {
+            Payload::Rows(batch) => logical_bytes(batch),
+            Payload::Samples(samples) => samples.iter().map(crate::record::Sample::bytes).sum(),
+        };
+        self.pending_bytes += bytes;
+        let piece = Piece {
+            payload: block.payload,
+            source: Arc::clone(&self.sources[source].name),
+            rows: block.rows.iter().map(|row| base + u64::from(*row) + 1).collect(),
+            hashes: block.hashes,
+        };
+        self.pieces.push_back((piece, bytes));
+        Ok(())
+    }
+
+    fn reject(&mut self, source: usize, reject: &Reject) -> Result<()> {
+        if self.on_error == OnError::Skip {
+            return Ok(());
+        }
+        let facts = &self.sources[source];
+        let first_offset = self.position.first_offset;
+        let head = if facts.is_samples() {
+            0
+        } else {
+            *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset))
+        };
+        let line = head + self.position.lines + reject.line + 1;
+        let row = self.position.records + u64::from(reject.row) + 1;
+        match self.rejects {
+            Some(file) if self.on_error == OnError::Quarantine => {
+                let line = RejectLine {
+                    source: (!facts.is_samples()).then_some(facts.file.uri.as_str()),
+                    row,
+                    line: (!facts.is_samples()).then_some(line),
+                    byte: (!facts.is_samples()).then_some(reject.byte),
+                    column: reject.column.as_deref(),
+                    reason: &reject.reason,
+                    raw: std::str::from_utf8(&reject.raw).ok(),
+                    raw_base64: std::str::from_utf8(&reject.raw).is_err().then(|| base64(&reject.raw)),
+                };
+                let mut text =
+                    serde_json::to_vec(&line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
+                text.push(b'\n');
+                file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
+                Ok(())
+            }
+            _ => {
+                let mut error = Error::input(reject.reason.clone())
+                    .hint("leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine");
+                if !facts.is_samples() {
+                    error = error.at(facts.file.uri.clone()).line(line).byte(reject.byte);
+                }
+                if let Some(column) = &reject.column {
+                    error = error.column(column.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Size of the unit to be filled next, and whether it starts a shard.
+    fn budget(&mut self) -> Result<(u64, bool)> {
+        if let Some(cut) = self.cut {
+            return Ok(cut);
+        }
+        let cut = match &mut self.cutting {
+            Cutting::Even(bytes) => (*bytes, false),
+            Cutting::RowGroups(planner, feedback) => {
+                for unit in 0..planner.must_know() {
+                    let Some(bytes) = feedback.wait(unit) else {
+                        return Err(Error::internal("the run has ended"));
+                    };
+                    planner.encoded(unit, bytes);
+                }
+                let cut = planner.cut();
+                (cut.raw_bytes, cut.starts_shard)
+            }
+        };
+        self.cut = Some(cut);
+        Ok(cut)
+    }
+
+    /// Cuts a unit of at most `budget` bytes (at least one record) off the pending pieces.
+    fn cut_unit(&mut self, budget: u64, starts_shard: bool) -> Unit {
+        let mut pieces = Vec::new();
+        let mut room = budget;
+        let mut raw = 0;
+        while let Some((piece, bytes)) = self.pieces.pop_front() {
+            if bytes <= room {
+                room -= bytes;
+                raw += bytes;
+                pieces.push(piece);
+                continue;
+            }
+            let (head, head_bytes, tail) = split_piece(piece, bytes, room, pieces.is_empty());
+            if let Some(head) = head {
+                raw += head_bytes;
+                pieces.push(head);
+            }
+            if let Some(tail) = tail {
+                self.pieces.push_front((tail, bytes - head_bytes));
+            }
+            break;
+        }
+        self.pending_bytes -= raw;
+        self.cut = None;
+        if let Cutting::RowGroups(planner, _) = &mut self.cutting {
+            planner.push(raw);
+        }
+        let unit = Unit { number: self.units, pieces, starts_shard, bytes_in: std::mem::take(&mut self.pending_bytes_in) };
+        self.units += 1;
+        unit
+    }
+
+    fn next_unit(&mut self) -> Result<Option<Unit>> {
+        loop {
+            if self.pieces.is_empty() {
+                if self.ended {
+                    return Ok(None);
+                }
+            } else {
+                let (budget, starts_shard) = self.budget()?;
+                if self.ended || self.pending_bytes >= budget {
+                    return Ok(Some(self.cut_unit(budget, starts_shard)));
+                }
+            }
+            match self.input.next() {
+                Some(read) => self.take(read?)?,
+                None => self.ended = true,
+            }
+        }
+    }
+}
+
+impl<I: Iterator<Item = Result<Read>>> Iterator for Gather<'_, I> {
+    type Item = Result<Unit>;
+
+    fn next(&mut self) -> Option<Result<Unit>> {
+        self.next_unit().transpose()
+    }
+}
+
+/// Splits a piece of `bytes` so that the head has about `room` bytes; at least one record when `force`.
+fn split_piece(piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piece>, u64, Option<Piece>) {
+    let records = piece.payload.len();
+    let (head_records, head_bytes) = match &piece.payload {
+        Payload::Rows(_) => {
+            let share = u128::from(room) * records as u128 / u128::from(bytes.max(1));
+            let taken = usize::try_from(share).unwrap_or(records).clamp(usize::from(force), records);
+            let taken_bytes = u64::try_from(u128::from(bytes) * taken as u128 / records as u128).unwrap_or(bytes);
+            (taken, taken_bytes)
+        }
+        Payload::Samples(samples) => {
+            let mut taken = 0;
+            let mut taken_bytes = 0;
+            for sample in samples {
+                if taken_bytes + sample.bytes() > room && !(force && taken == 0) {
+                    break;
+                }
+                taken += 1;
+                taken_bytes += sample.bytes();
+            }
+            (taken, taken_bytes)
+        }
+    };
+    if head_records == 0 {
+        return (None, 0, Some(piece));
+    }
+    if head_records == records {
+        return (Some(piece), bytes, None);
+    }
+    let (head_payload, tail_payload) = match piece.payload {
+        Payload::Rows(batch) => (
+            Payload::Rows(batch.slice(0, head_records)),
+            Payload::Rows(batch.slice(head_records, records - head_records)),
+        ),
+        Payload::Samples(mut samples) => {
+            let tail = samples.split_off(head_records);
+            (Payload::Samples(samples), Payload::Samples(tail))
+        }
+    };
+    let (mut rows, mut hashes) = (piece.rows, piece.hashes);
+    let tail_rows = if rows.is_empty() { Vec::new() } else { rows.split_off(head_records) };
+    let tail_hashes = hashes.split_off(head_records);
+    let source = Arc::clone(&piece.source);
+    let tail = Piece { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
+    (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))
+}
+
+/// One line of a rejects file.
+#[derive(Serialize)]
+struct RejectLine<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+    row: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    byte: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<&'a str>,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw_base64: Option<String>,
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, b| bits << 8 | u32::from(*b)) << (8 * (3 - group.len()));
+        for i in 0..4 {
+            if i <= group.len() {
+                out.push(char::from(ALPHABET[(bits >> (18 - 6 * i)) as usize & 63]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_pads() {
+        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")] {
+            assert_eq!(base64(bytes), text);
+        }
+    }
+}

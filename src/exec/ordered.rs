@@ -1,0 +1,211 @@
+//! A parallel map that keeps order: results come out as the items went in, however long each took.
+//!
+//! ```text
+//! input --(producer)--> tasks --(workers)--> results --(reorder)--> caller
+//!             ^------------- permits ------------------'
+//! ```
+//!
+//! An item needs a permit to enter and gives it back when its result leaves, so at most `window` items are anywhere in
+//! between. Dropping the iterator stops everything upstream. A panic in the work becomes an error of that item; a
+//! stream that ends without having said so is an error too, never a short result.
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread::Scope,
+};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+
+use crate::{
+    error::{Error, Result},
+    events::Cancel,
+};
+
+/// Results in order; see [`ordered`].
+#[derive(Debug)]
+pub struct Ordered<U> {
+    results: Receiver<Message<U>>,
+    permits: Sender<()>,
+    waiting: BTreeMap<u64, Result<U>>,
+    next: u64,
+    total: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Message<U> {
+    Result(u64, Result<U>),
+    /// The input ended after this many items.
+    End(u64),
+}
+
+/// Runs `work` over `input` on `jobs` threads of the scope, at most `window` items at a time, and returns the results
+/// in order. An error of the input takes its place in the order.
+pub fn ordered<'scope, 'env, I, T, U, F>(
+    scope: &'scope Scope<'scope, 'env>,
+    input: I,
+    jobs: usize,
+    window: usize,
+    cancel: &Cancel,
+    work: F,
+) -> Ordered<U>
+where
+    I: Iterator<Item = Result<T>> + Send + 'scope,
+    T: Send + 'scope,
+    U: Send + 'scope,
+    F: Fn(T) -> Result<U> + Clone + Send + 'scope,
+{
+    let window = window.max(1);
+    let (permits, permitted) = bounded(window);
+    for _ in 0..window {
+        // The channel has room for all of them.
+        let _ = permits.send(());
+    }
+    let (give, tasks) = bounded::<(u64, Result<T>)>(window);
+    let (done, results) = unbounded();
+    for _ in 0..jobs.clamp(1, window) {
+        let (tasks, done, work) = (tasks.clone(), done.clone(), work.clone());
+        scope.spawn(move || {
+            for (number, item) in tasks {
+                let result = item.and_then(|item| {
+                    catch_unwind(AssertUnwindSafe(|| work(item))).unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+                });
+                if done.send(Message::Result(number, result)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    let cancel = cancel.clone();
+    scope.spawn(move || {
+        let mut count = 0;
+        let mut input = input;
+        loop {
+            if permitted.recv().is_err() {
+                return;
+            }
+            let item = match cancel.check() {
+                Ok(()) => catch_unwind(AssertUnwindSafe(|| input.next()))
+                    .unwrap_or_else(|panic| Some(Err(panicked(panic.as_ref())))),
+                Err(interrupted) => Some(Err(interrupted)),
+            };
+            let Some(item) = item else { break };
+            let failed = item.is_err();
+            if give.send((count, item)).is_err() {
+                return;
+            }
+            count += 1;
+            if failed {
+                break;
+            }
+        }
+        let _ = done.send(Message::End(count));
+    });
+    Ordered { results, permits, waiting: BTreeMap::new(), next: 0, total: None }
+}
+
+impl<U> Iterator for Ordered<U> {
+    type Item = Result<U>;
+
+    fn next(&mut self) -> Option<Result<U>> {
+        loop {
+            if let Some(result) = self.waiting.remove(&self.next) {
+                self.next += 1;
+                let _ = self.permits.try_send(());
+                return Some(result);
+            }
+            if self.total == Some(self.next) {
+                return None;
+            }
+            match self.results.recv() {
+                Ok(Message::Result(number, result)) => {
+                    self.waiting.insert(number, result);
+                }
+                Ok(Message::End(total)) => self.total = Some(total),
+                Err(_) => {
+                    self.total = Some(self.next);
+                    return Some(Err(Error::internal("a stage ended without finishing its work")));
+                }
+            }
+        }
+    }
+}
+
+/// The error of work that panicked.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "unknown".to_owned());
+    Error::internal(format!("the program met a bug: {text}")).hint("nothing was committed; please report this")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn results_keep_the_order_and_the_window() {
+        let inside = AtomicUsize::new(0);
+        let most = AtomicUsize::new(0);
+        let inside = &inside;
+        let most = &most;
+        std::thread::scope(|scope| {
+            let input = (0..500_u64).map(|i| {
+                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                Ok(i)
+            });
+            let results = ordered(scope, input, 4, 6, &Cancel::default(), |i: u64| {
+                std::thread::sleep(std::time::Duration::from_micros(i * 7919 % 300));
+                Ok(i * 2)
+            });
+            for (i, result) in results.enumerate() {
+                assert_eq!(result.unwrap(), i as u64 * 2);
+                inside.fetch_sub(1, Ordering::SeqCst);
+            }
+        });
+        assert!(most.load(Ordering::SeqCst) <= 7, "{most:?}");
+    }
+
+    #[test]
+    fn errors_and_panics_take_their_place() {
+        std::thread::scope(|scope| {
+            let input = (0..10).map(Ok);
+            let mut results = ordered(scope, input, 3, 4, &Cancel::default(), |i: i32| {
+                assert!(i != 5, "five");
+                if i == 3 { Err(Error::input("three")) } else { Ok(i) }
+            });
+            let texts: Vec<String> =
+                results.by_ref().map(|r| r.map_or_else(|e| e.message().to_owned(), |i| i.to_string())).collect();
+            assert_eq!(texts.len(), 10);
+            assert_eq!(texts[3], "three");
+            assert!(texts[5].contains("five"), "{}", texts[5]);
+            assert_eq!(texts[9], "9");
+        });
+    }
+
+    #[test]
+    fn dropping_stops_an_endless_input() {
+        std::thread::scope(|scope| {
+            let mut results = ordered(scope, (0_u64..).map(Ok), 2, 3, &Cancel::default(), Ok);
+            assert_eq!(results.next().unwrap().unwrap(), 0);
+        });
+    }
+
+    #[test]
+    fn a_cancelled_run_ends_in_an_error() {
+        let cancel = Cancel::default();
+        std::thread::scope(|scope| {
+            let mut results = ordered(scope, (0_u64..).map(Ok), 2, 3, &cancel, Ok);
+            results.next().unwrap().unwrap();
+            cancel.cancel();
+            let error = results.find_map(std::result::Result::err).unwrap();
+            assert_eq!(error.kind(), crate::error::Kind::Interrupted);
+            assert!(results.next().is_none());
+        });
+    }
+}

@@ -1,0 +1,449 @@
+//! Writing shards: appends encoded units in order, rolls to the next shard when one is full, and writes each shard's
+//! sidecar and index entries along the way.
+//!
+//! A finished shard is durable but staged: it gets its name only when the whole run is published.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use arrow::array::{RecordBatch, StringArray};
+use jiff::Timestamp;
+
+use super::encode::{Body, Encoded, Encoder, Output};
+use crate::{
+    codec::{Codec, stream::Tail},
+    dataset::{
+        IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path,
+    },
+    error::{Error, Result},
+    events::{Event, Observer},
+    format::{
+        OutputFormat,
+        parquet::{ParquetShard, RowGroup},
+    },
+    id::{IdHash, TransactionId, Version},
+    plan::roll::rolls_before,
+    storage::{Sink, Staged, Store},
+};
+
+/// Where and how shards of one run are written.
+#[derive(Debug, Clone)]
+pub struct ShardNaming {
+    /// Folder of the shards.
+    pub tag: String,
+    /// Format.
+    pub format: OutputFormat,
+    /// Compression.
+    pub codec: Codec,
+}
+
+impl ShardNaming {
+    /// Path of the shard with a number: `<tag>/000017.tar.gz`.
+    pub fn path(&self, number: usize) -> String {
+        let packed = if self.format == OutputFormat::Parquet { "" } else { self.codec.stream_extension() };
+        format!("{}/{number:06}.{}{packed}", self.tag, self.format.name())
+    }
+}
+
+/// A shard that is complete but has no name yet.
+#[derive(Debug)]
+pub struct FinishedShard {
+    /// Its bytes.
+    pub staged: Staged,
+    /// Its facts.
+    pub shard: NewShard,
+}
+
+/// Appends units to shards.
+pub struct Appender<'a> {
+    store: Arc<dyn Store>,
+    encoder: &'a Encoder,
+    naming: ShardNaming,
+    target: u64,
+    observer: &'a dyn Observer,
+    open: Option<OpenShard<'a>>,
+    finished: Vec<FinishedShard>,
+    records: u64,
+    record_ids: SegmentWriter,
+    subject_ids: SegmentWriter,
+}
+
+impl<'a> Appender<'a> {
+    /// Starts to write shards of about `target` bytes.
+    pub fn new(
+        store: Arc<dyn Store>,
+        encoder: &'a Encoder,
+        naming: ShardNaming,
+        target: u64,
+        transaction: &TransactionId,
+        observer: &'a dyn Observer,
+    ) -> Self {
+        let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, transaction.clone());
+        let (record_ids, subject_ids) = (ids(IdKind::Record), ids(IdKind::Subject));
+        Self {
+            store,
+            encoder,
+            naming,
+            target,
+            observer,
+            open: None,
+            finished: Vec::new(),
+            records: 0,
+            record_ids,
+            subject_ids,
+        }
+    }
+
+    /// Appends a unit.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn append(&mut self, unit: Encoded) -> Result<()> {
+        self.index(&unit)?;
+        let rows = Rows::new(&unit);
+        match unit.body {
+            Body::RowGroup(group) => {
+                if unit.starts_shard {
+                    self.roll()?;
+                }
+                self.shard()?.append_row_group(group, rows.slice(0, unit.records, None))
+            }
+            Body::Stream { bytes, lengths, raw_bytes, crc32 } if self.naming.codec != Codec::None => {
+                let next = bytes.len() as u64;
+                if self.open.as_ref().is_some_and(|open| rolls_before(open.bytes(), next, self.target)) {
+                    self.roll()?;
+                }
+                self.shard()?.append_stream(&bytes, raw_bytes, crc32, rows.slice(0, unit.records, Some(&lengths)))
+            }
+            Body::Stream { bytes, lengths, .. } => self.append_plain(&bytes, &lengths, &rows),
+        }
+    }
+
+    /// Appends uncompressed records, rolling between any two of them.
+    fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &Rows) -> Result<()> {
+        let (mut first, mut at) = (0, 0_usize);
+        while first < lengths.len() {
+            let mut size = self.open.as_ref().map_or(0, OpenShard::bytes);
+            let mut end = first;
+            let mut taken = 0_u64;
+            while end < lengths.len() && !rolls_before(size, lengths[end], self.target) {
+                size += lengths[end];
+                taken += lengths[end];
+                end += 1;
+            }
+            if end > first {
+                let next = at + usize::try_from(taken).map_err(|_| Error::internal("a unit is larger than memory"))?;
+                let slice = rows.slice(first, end - first, Some(&lengths[first..end]));
+                self.shard()?.append_stream(&bytes[at..next], taken, 0, slice)?;
+                at = next;
+                first = end;
+            }
+            if end < lengths.len() {
+                self.roll()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the last shard; returns the shards, the number of records and the segments of the id index.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(mut self) -> Result<(Vec<FinishedShard>, u64, Vec<SegmentRef>)> {
+        self.roll()?;
+        let mut segments = self.record_ids.finish()?;
+        segments.extend(self.subject_ids.finish()?);
+        Ok((self.finished, self.records, segments))
+    }
+
+    fn index(&mut self, unit: &Encoded) -> Result<()> {
+        let push = |writer: &mut SegmentWriter, hashes: &[Option<IdHash>], base: u64| -> Result<()> {
+            for (i, hash) in hashes.iter().enumerate() {
+                if let Some(hash) = hash {
+                    writer.push(*hash, base + i as u64)?;
+                }
+            }
+            Ok(())
+        };
+        push(&mut self.record_ids, &unit.record_hashes, self.records)?;
+        push(&mut self.subject_ids, &unit.subject_hashes, self.records)?;
+        self.records += unit.records as u64;
+        Ok(())
+    }
+
+    fn shard(&mut self) -> Result<&mut OpenShard<'a>> {
+        if self.open.is_none() {
+            let path = self.naming.path(self.finished.len());
+            self.open = Some(OpenShard::create(Arc::clone(&self.store), self.encoder, path)?);
+        }
+        self.open.as_mut().ok_or_else(|| Error::internal("no shard is open"))
+    }
+
+    fn roll(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let first = self.finished.last().map_or(0, |f| f.shard.meta.first_record + f.shard.meta.records);
+        let finished = open.finish(&[(first, None)])?;
+        self.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
+        self.finished.push(finished);
+        Ok(())
+    }
+}
+
+/// Sidecar columns of a whole unit, to be cut where shards roll.
+struct Rows {
+    record_ids: Option<StringArray>,
+    subject_ids: Option<StringArray>,
+    sources: StringArray,
+    rows: Option<Vec<u64>>,
+    hashes: Vec<u64>,
+}
+
+impl Rows {
+    fn new(unit: &Encoded) -> Self {
+        Self {
+            record_ids: unit.record_ids.clone(),
+            subject_ids: unit.subject_ids.clone(),
+            sources: unit.sources.clone(),
+            rows: unit.rows.clone(),
+            hashes: unit.hashes.clone(),
+        }
+    }
+
+    /// Columns of some records; offsets are relative to the first of them.
+    fn slice(&self, first: usize, records: usize, lengths: Option<&[u64]>) -> SidecarColumns {
+        let text = |array: &StringArray| array.slice(first, records);
+        SidecarColumns {
+            record_ids: self.record_ids.as_ref().map(text),
+            subject_ids: self.subject_ids.as_ref().map(text),
+            extents: lengths.map(|lengths| {
+                let offsets = lengths.iter().scan(0, |at, length| {
+                    let offset = *at;
+                    *at += length;
+                    Some(offset)
+                });
+                (offsets.collect(), lengths.to_vec())
+            }),
+            sources: text(&self.sources),
+            rows: self.rows.as_ref().map(|rows| rows[first..first + records].to_vec()),
+            hashes: self.hashes[first..first + records].to_vec(),
+        }
+    }
+}
+
+/// A shard that is being written.
+pub struct OpenShard<'a> {
+    store: Arc<dyn Store>,
+    path: String,
+    codec: Codec,
+    sidecar: SidecarWriter,
+    body: OpenBody<'a>,
+}
+
+enum OpenBody<'a> {
+    Parquet { shard: Box<ParquetShard<HashingSink>>, raw_bytes: u64 },
+    Stream { sink: HashingSink, header_bytes: u64, tail: Tail, codec: Codec, trailer: &'a [u8] },
+}
+
+impl<'a> OpenShard<'a> {
+    /// Starts a shard.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create(store: Arc<dyn Store>, encoder: &'a Encoder, path: String) -> Result<Self> {
+        let mut sink = HashingSink { inner: store.create(&path)?, hasher: blake3::Hasher::new(), bytes: 0 };
+        let body = match encoder.output() {
+            Output::Parquet(parquet) => OpenBody::Parquet { shard: Box::new(parquet.start(sink)?), raw_bytes: 0 },
+            Output::Stream(framing) => {
+                let codec = encoder.codec();
+                sink.write_all(codec.stream_header())?;
+                let header_bytes = sink.bytes;
+                OpenBody::Stream { sink, header_bytes, tail: Tail::new(codec), codec, trailer: framing.trailer() }
+            }
+        };
+        Ok(Self { store, path, codec: encoder.codec(), sidecar: SidecarWriter::new()?, body })
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        match &self.body {
+            OpenBody::Parquet { shard, .. } => shard.bytes_written(),
+            OpenBody::Stream { sink, .. } => sink.bytes,
+        }
+    }
+
+    /// Records so far.
+    pub fn records(&self) -> u64 {
+        self.sidecar.rows()
+    }
+
+    /// Appends a row group.
+    ///
+    /// # Errors
+    /// When the shard is not Parquet or the store fails.
+    pub fn append_row_group(&mut self, group: RowGroup, columns: SidecarColumns) -> Result<()> {
+        let OpenBody::Parquet { shard, raw_bytes } = &mut self.body else {
+            return Err(Error::internal("a row group was given to a shard of another format"));
+        };
+        *raw_bytes += group.raw_bytes;
+        shard.append(group)?;
+        self.sidecar.append(columns)
+    }
+
+    /// Appends a row group whose sidecar rows exist already.
+    ///
+    /// # Errors
+    /// When the shard is not Parquet or the store fails.
+    pub fn append_known_rows(&mut self, group: RowGroup) -> Result<()> {
+        let OpenBody::Parquet { shard, raw_bytes } = &mut self.body else {
+            return Err(Error::internal("a row group was given to a shard of another format"));
+        };
+        *raw_bytes += group.raw_bytes;
+        shard.append(group)
+    }
+
+    /// Appends framed records, compressed as the shard is; offsets of `columns` count from the first of them.
+    ///
+    /// # Errors
+    /// When the shard is Parquet or the store fails.
+    pub fn append_stream(&mut self, bytes: &[u8], raw_bytes: u64, crc32: u32, columns: SidecarColumns) -> Result<()> {
+        let base = self.append_bytes(bytes)?;
+        self.end_bytes(raw_bytes, crc32)?;
+        let extents = columns.extents.map(|(mut offsets, lengths)| {
+            offsets.iter_mut().for_each(|offset| *offset += base);
+            (offsets, lengths)
+        });
+        self.sidecar.append(SidecarColumns { extents, ..columns })
+    }
+
+    /// Appends stored bytes of records and returns where they begin in the uncompressed shard. To be followed by more
+    /// of the same piece, then by [`Self::end_bytes`].
+    ///
+    /// # Errors
+    /// When the shard is Parquet or the store fails.
+    pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
+        let OpenBody::Stream { sink, tail, .. } = &mut self.body else {
+            return Err(Error::internal("framed records were given to a Parquet shard"));
+        };
+        sink.write_all(bytes)?;
+        Ok(tail.combined().0)
+    }
+
+    /// Ends a piece of [`Self::append_bytes`], given its size and CRC-32 before compression.
+    ///
+    /// # Errors
+    /// When the shard is Parquet.
+    pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32) -> Result<()> {
+        let OpenBody::Stream { tail, .. } = &mut self.body else {
+            return Err(Error::internal("framed records were given to a Parquet shard"));
+        };
+        tail.add(raw_bytes, crc32);
+        Ok(())
+    }
+
+    /// Appends rows of another sidecar, moved by `shift` bytes.
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar.
+    pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
+        self.sidecar.append_moved(batch, shift)
+    }
+
+    /// Ends the shard and writes its sidecar. `runs` gives for each run its first record number and its length; the
+    /// last one may leave the length out.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+        let records = self.sidecar.rows();
+        let ended = self.body.finish()?;
+        self.store.put(&sidecar_path(&self.path), self.sidecar.finish()?.into())?;
+        let mut ordinal = 0;
+        let mut placed = Vec::with_capacity(runs.len());
+        for (first, length) in runs {
+            let length = length.unwrap_or(records - ordinal);
+            placed.push((*first, length, ordinal));
+            ordinal += length;
+        }
+        if ordinal != records {
+            return Err(Error::internal(format!("expected runs of {records} records, found {ordinal}")));
+        }
+        let meta = ShardMeta {
+            path: self.path,
+            records,
+            bytes: ended.bytes,
+            codec: self.codec,
+            raw_bytes: ended.raw_bytes,
+            checksum: ended.checksum,
+            body_offset: ended.body_offset,
+            body_bytes: ended.body_bytes,
+            body_crc32: ended.body_crc32,
+            first_record: runs.iter().map(|r| r.0).min().unwrap_or_default(),
+            version: Version(0),
+            committed_at: Timestamp::UNIX_EPOCH,
+        };
+        Ok(FinishedShard { staged: ended.staged, shard: NewShard { meta, runs: placed } })
+    }
+}
+
+struct Ended {
+    staged: Staged,
+    bytes: u64,
+    raw_bytes: u64,
+    checksum: [u8; 32],
+    body_offset: u64,
+    body_bytes: u64,
+    body_crc32: u32,
+}
+
+impl OpenBody<'_> {
+    fn finish(self) -> Result<Ended> {
+        match self {
+            Self::Parquet { shard, raw_bytes } => {
+                let sink = shard.finish()?;
+                let (bytes, checksum, staged) = sink.finish()?;
+                Ok(Ended { staged, bytes, raw_bytes, checksum, body_offset: 0, body_bytes: 0, body_crc32: 0 })
+            }
+            Self::Stream { mut sink, header_bytes, mut tail, codec, trailer } => {
+                let body_bytes = sink.bytes - header_bytes;
+                let (_, body_crc32) = tail.combined();
+                if !trailer.is_empty() {
+                    let unit = codec.compress_unit(trailer.to_vec())?;
+                    sink.write_all(&unit.bytes)?;
+                    tail.add(unit.raw_bytes, unit.crc32);
+                }
+                let (raw_bytes, _) = tail.combined();
+                sink.write_all(&tail.finish())?;
+                let (bytes, checksum, staged) = sink.finish()?;
+                Ok(Ended { staged, bytes, raw_bytes, checksum, body_offset: header_bytes, body_bytes, body_crc32 })
+            }
+        }
+    }
+}
+
+/// Counts and hashes what goes to a sink.
+struct HashingSink {
+    inner: Box<dyn Sink>,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl HashingSink {
+    fn finish(self) -> Result<(u64, [u8; 32], Staged)> {
+        Ok((self.bytes, *self.hasher.finalize().as_bytes(), self.inner.finish()?))
+    }
+}
+
+impl Write for HashingSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.inner.write(bytes)?;
+        self.hasher.update(&bytes[..n]);
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}

@@ -1,0 +1,569 @@
+//! Columns that grow record by record, straight from the text of the source.
+//!
+//! Every column knows its length, and the length of all columns between two records is the number of records. From that
+//! follow the two things that make a record all or nothing: a key that appears twice finds its column already longer
+//! than it should be, and a record that fails midway is undone by cutting every column back to the old length.
+//!
+//! ```text
+//! {"a":1,"c":[2,3]}     a: 1      b: -      c: [2,3]      walked
+//!                       a: 1      b: null   c: [2,3]      columns without a value padded
+//! {"a":4,"b":oops}      a: 1 4    b: null   c: [2,3]      fault
+//!                       a: 1      b: null   c: [2,3]      cut back
+//! ```
+
+use std::{fmt, sync::Arc};
+
+use arrow::array::builder::{BooleanBufferBuilder, NullBufferBuilder};
+use arrow::{
+    array::{
+        ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
+        StructArray, new_null_array,
+    },
+    buffer::{Buffer, OffsetBuffer, ScalarBuffer},
+    datatypes::{DataType, Field, FieldRef, Fields, SchemaRef},
+};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{
+    fault::{self, Fault, Trail},
+    names::{Key, KeySeed, Names},
+    token::{self, Number},
+};
+use crate::{error::Result, schema};
+
+/// The columns of a schema while records are appended.
+#[derive(Debug)]
+pub(super) struct Table {
+    schema: SchemaRef,
+    members: Members,
+    rows: usize,
+}
+
+impl Table {
+    /// Empty columns; those named in `text` take any value as text.
+    pub(super) fn new(schema: &SchemaRef, text: &[String]) -> Self {
+        let mut members = Members::new(schema.fields());
+        for (field, column) in schema.fields().iter().zip(&mut members.columns) {
+            if let Values::Text { style: style @ Style::Scalars, .. } = &mut column.values
+                && text.contains(field.name())
+            {
+                *style = Style::Any;
+            }
+        }
+        Self { schema: Arc::clone(schema), members, rows: 0 }
+    }
+
+    /// Appends a record, or leaves the columns as they were.
+    ///
+    /// # Errors
+    /// When the record is malformed or a value does not fit its column.
+    pub(super) fn push(&mut self, record: &str) -> Result<(), Fault> {
+        let result = fault::walk(record, |deserializer, trail| {
+            self.members.truncate(self.rows);
+            let visitor = MembersVisitor { members: &mut self.members, len: self.rows, trail, depth: 1 };
+            deserializer.deserialize_map(visitor)
+        });
+        match result {
+            Ok(()) => self.rows += 1,
+            Err(_) => self.members.truncate(self.rows),
+        }
+        result
+    }
+
+    /// The columns as arrays.
+    ///
+    /// # Errors
+    /// When a column that must not be null has nulls.
+    pub(super) fn finish(self) -> Result<RecordBatch> {
+        let columns = self.members.finish()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        Ok(RecordBatch::try_new_with_options(self.schema, columns, &options)?)
+    }
+}
+
+/// Columns with names: those of the table, or those of a struct.
+#[derive(Debug)]
+struct Members {
+    names: Names,
+    columns: Vec<Column>,
+}
+
+impl Members {
+    fn new(fields: &Fields) -> Self {
+        let mut names = Names::default();
+        for field in fields {
+            names.push(field.name().clone());
+        }
+        Self { names, columns: fields.iter().map(|f| Column::new(f)).collect() }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.columns.iter_mut().for_each(|c| c.truncate(len));
+    }
+
+    fn finish(self) -> Result<Vec<ArrayRef>> {
+        self.columns.into_iter().map(Column::finish).collect()
+    }
+}
+
+/// One column.
+#[derive(Debug)]
+struct Column {
+    data_type: DataType,
+    nulls: NullBufferBuilder,
+    values: Values,
+}
+
+#[derive(Debug)]
+enum Values {
+    Integers(Vec<i64>),
+    Floats(Vec<f64>),
+    Booleans(BooleanBufferBuilder),
+    Text {
+        offsets: Vec<i32>,
+        bytes: Vec<u8>,
+        style: Style,
+    },
+    List {
+        offsets: Vec<i32>,
+        item: Box<Column>,
+        field: FieldRef,
+    },
+    Struct {
+        members: Members,
+        fields: Fields,
+    },
+    /// A type that JSON has no values of.
+    Nulls,
+}
+
+/// What a text column takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Content of strings, and other scalars as they stand.
+    Scalars,
+    /// As `Scalars`, and lists and objects as they stand.
+    Any,
+    /// Every value as it stands.
+    Json,
+}
+
+impl Column {
+    fn new(field: &Field) -> Self {
+        let text = |style| Values::Text { offsets: vec![0], bytes: Vec::new(), style };
+        let values = match field.data_type() {
+            DataType::Int64 => Values::Integers(Vec::new()),
+            DataType::Float64 => Values::Floats(Vec::new()),
+            DataType::Boolean => Values::Booleans(BooleanBufferBuilder::new(0)),
+            DataType::Utf8 => text(if schema::is_json(field) { Style::Json } else { Style::Scalars }),
+            DataType::List(item) => {
+                Values::List { offsets: vec![0], item: Box::new(Self::new(item)), field: Arc::clone(item) }
+            }
+            DataType::Struct(fields) if !fields.is_empty() => {
+                Values::Struct { members: Members::new(fields), fields: fields.clone() }
+            }
+            _ => Values::Nulls,
+        };
+        Self { data_type: field.data_type().clone(), nulls: NullBufferBuilder::new(0), values }
+    }
+
+    fn len(&self) -> usize {
+        self.nulls.len()
+    }
+
+    fn push_null(&mut self) {
+        self.nulls.append_null();
+        match &mut self.values {
+            Values::Integers(values) => values.push(0),
+            Values::Floats(values) => values.push(0.0),
+            Values::Booleans(values) => values.append(false),
+            Values::Text { offsets, bytes, .. } => offsets.push(offset(bytes.len())),
+            Values::List { offsets, item, .. } => offsets.push(offset(item.len())),
+            Values::Struct { members, .. } => members.columns.iter_mut().for_each(Self::push_null),
+            Values::Nulls => {}
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.nulls.truncate(len);
+        match &mut self.values {
+            Values::Integers(values) => values.truncate(len),
+            Values::Floats(values) => values.truncate(len),
+            Values::Booleans(values) => values.truncate(len),
+            Values::Text { offsets, bytes, .. } => {
+                offsets.truncate(len + 1);
+                bytes.truncate(position(offsets));
+            }
+            Values::List { offsets, item, .. } => {
+                offsets.truncate(len + 1);
+                item.truncate(position(offsets));
+            }
+            Values::Struct { members, .. } => members.truncate(len),
+            Values::Nulls => {}
+        }
+    }
+
+    /// Appends a value that is not a list or struct, given as its text.
+    fn push_raw<E: serde::de::Error>(&mut self, raw: &str, trail: &mut Trail<'_>, depth: usize) -> Result<(), E> {
+        let first = raw.as_bytes().first().copied().unwrap_or(b'n');
+        if first == b'n' {
+            self.push_null();
+            return Ok(());
+        }
+        let numeric = first == b'-' || first.is_ascii_digit();
+        match &mut self.values {
+            Values::Integers(values) if numeric => match token::number(raw) {
+                Number::Int(value) => values.push(value),
+                _ => return Err(self.misfit(raw, trail)),
+            },
+            Values::Floats(values) if numeric => {
+                let float = match token::number(raw) {
+                    Number::Float(value) => Some(value),
+                    Number::Int(value) => token::exact_float(value),
+                    Number::Exact => None,
+                };
+                match float {
+                    Some(value) => values.push(value),
+                    None => return Err(self.misfit(raw, trail)),
+                }
+            }
+            Values::Booleans(values) if matches!(first, b't' | b'f') => values.append(first == b't'),
+            Values::Text { offsets, bytes, style } => {
+                if matches!(first, b'[' | b'{') {
+                    if *style == Style::Scalars {
+                        return Err(self.misfit(raw, trail));
+                    }
+                    if depth + token::nesting(raw) > token::MAX_DEPTH {
+                        return Err(trail.too_deep(raw));
+                    }
+                }
+                if first == b'"' && *style != Style::Json {
+                    let content = token::unquote(raw).map_err(|e| trail.malformed(raw, &e))?;
+                    bytes.extend_from_slice(content.as_bytes());
+                } else {
+                    bytes.extend_from_slice(raw.as_bytes());
+                }
+                offsets.push(offset(bytes.len()));
+            }
+            _ => return Err(self.misfit(raw, trail)),
+        }
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn misfit<E: serde::de::Error>(&self, value: &str, trail: &mut Trail<'_>) -> E {
+        match &self.data_type {
+            DataType::List(_) => trail.misfit(value, "List"),
+            DataType::Struct(_) => trail.misfit(value, "Struct"),
+            other => trail.misfit(value, other),
+        }
+    }
+
+    fn finish(mut self) -> Result<ArrayRef> {
+        let len = self.len();
+        let nulls = self.nulls.finish();
+        Ok(match self.values {
+            Values::Integers(values) => Arc::new(Int64Array::try_new(values.into(), nulls)?),
+            Values::Floats(values) => Arc::new(Float64Array::try_new(values.into(), nulls)?),
+            Values::Booleans(mut values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            Values::Text { offsets, bytes, .. } => {
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+                Arc::new(StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls)?)
+            }
+            Values::List { offsets, item, field } => {
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+                Arc::new(ListArray::try_new(field, offsets, item.finish()?, nulls)?)
+            }
+            Values::Struct { members, fields } => Arc::new(StructArray::try_new(fields, members.finish()?, nulls)?),
+            Values::Nulls => new_null_array(&self.data_type, len),
+        })
+    }
+}
+
+/// Offsets fit, because a column never holds more bytes or items than its split, which is shorter than 2 GiB.
+fn offset(len: usize) -> i32 {
+    i32::try_from(len).unwrap_or(i32::MAX)
+}
+
+fn position(offsets: &[i32]) -> usize {
+    offsets.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(0)
+}
+
+/// Appends one object to columns that all have length `len`.
+struct MembersVisitor<'a, 't> {
+    members: &'a mut Members,
+    len: usize,
+    trail: &'a mut Trail<'t>,
+    /// Containers open, this object included.
+    depth: usize,
+}
+
+impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { members, len, trail, depth } = self;
+        let Members { names, columns } = members;
+        let (mut guess, mut filled) = (0, 0);
+        while let Some(key) = map.next_key_seed(KeySeed { names, guess })? {
+            let at = match key {
+                Key::Known(at) => at,
+                Key::New(name) => {
+                    let error = trail.misfit(map.next_value::<&RawValue>()?.get(), "no field of this name");
+                    return Err(trail.within(&name, error));
+                }
+            };
+            let column = &mut columns[at];
+            if column.len() > len {
+                return Err(trail.twice(map.next_value::<&RawValue>()?.get(), names.get(at)));
+            }
+            if let Err(error) = map.next_value_seed(ColumnSeed { column, trail: &mut *trail, depth }) {
+                return Err(trail.within(names.get(at), error));
+            }
+            filled += 1;
+            guess = at + 1;
+        }
+        if filled < columns.len() {
+            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::push_null);
+        }
+        Ok(())
+    }
+}
+
+/// Appends one value to a column.
+struct ColumnSeed<'a, 't> {
+    column: &'a mut Column,
+    trail: &'a mut Trail<'t>,
+    /// Containers open around the value.
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for ColumnSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let nested = matches!(self.column.values, Values::List { .. } | Values::Struct { .. });
+        if nested && !self.trail.careful() {
+            return deserializer.deserialize_any(self);
+        }
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let Self { column, trail, depth } = self;
+        if nested && raw.starts_with(['[', '{']) {
+            let seed = ColumnSeed { column, trail: &mut *trail, depth };
+            let result = serde_json::Deserializer::from_str(raw).deserialize_any(seed);
+            return result.map_err(|error| trail.malformed(raw, &error));
+        }
+        column.push_raw(raw, trail, depth)
+    }
+}
+
+/// Values of lists and structs.
+impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list or an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.column.push_null();
+        Ok(())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        Err(self.column.misfit(value, self.trail))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { column, trail, depth } = self;
+        let Values::List { offsets, item, .. } = &mut column.values else {
+            return Err(column.misfit("[…]", trail));
+        };
+        let mut next = || {
+            let seed = ColumnSeed { column: &mut *item, trail: &mut *trail, depth: depth + 1 };
+            seq.next_element_seed(seed).map(|found| found.is_some())
+        };
+        while next()? {}
+        offsets.push(offset(item.len()));
+        column.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        let Self { column, trail, depth } = self;
+        let len = column.len();
+        let Values::Struct { members, .. } = &mut column.values else {
+            return Err(column.misfit("{…}", trail));
+        };
+        MembersVisitor { members, len, trail, depth: depth + 1 }.visit_map(map)?;
+        column.nulls.append_non_null();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::datatypes::Schema;
+
+    use super::{super::fault::What, *};
+    use crate::record::json::RowJson;
+
+    fn schema_with(fields: Vec<Field>) -> SchemaRef {
+        Arc::new(Schema::new(fields))
+    }
+
+    fn schema_abc() -> SchemaRef {
+        let members: Fields =
+            vec![Field::new("x", DataType::Int64, true), Field::new("y", DataType::Utf8, true)].into();
+        schema_with(vec![
+            Field::new("a", DataType::Int64, true),
+            Field::new("b", DataType::Float64, true),
+            Field::new("c", DataType::List(Arc::new(Field::new("item", DataType::Struct(members), true))), true),
+            Field::new("d", DataType::Boolean, true),
+            schema::json_field("j"),
+            Field::new("t", DataType::Utf8, true),
+            Field::new("date", DataType::Date32, true),
+        ])
+    }
+
+    fn rows(table: Table) -> Vec<String> {
+        let batch = table.finish().unwrap();
+        let json = RowJson::new(&batch);
+        let row = |row| {
+            let mut out = Vec::new();
+            json.write_row(row, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        (0..batch.num_rows()).map(row).collect()
+    }
+
+    #[test]
+    fn records_in_any_key_order_fill_the_columns() {
+        let mut table = Table::new(&schema_abc(), &[]);
+        table.push(r#"{"a":1,"b":2,"c":[{"x":1,"y":"s"},null,{}],"d":true,"j":[1, {}],"t":"é\n"}"#).unwrap();
+        table.push(r#"{"t":1.50,"d":null,"j":"\u0041","c":[],"date":null}"#).unwrap();
+        table.push("{}").unwrap();
+        let nothing = r#"{"a":null,"b":null,"c":null,"d":null,"j":null,"t":null,"date":null}"#;
+        assert_eq!(
+            rows(table),
+            [
+                concat!(
+                    r#"{"a":1,"b":2.0,"c":[{"x":1,"y":"s"},null,{"x":null,"y":null}],"#,
+                    r#""d":true,"j":[1, {}],"t":"é\n","date":null}"#
+                ),
+                r#"{"a":null,"b":null,"c":[],"d":null,"j":"\u0041","t":"1.50","date":null}"#,
+                nothing,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_record_that_fails_leaves_nothing_behind() {
+        let good = r#"{"a":1,"b":2,"c":[{"x":1}],"d":true,"j":1,"t":"s"}"#;
+        let mut table = Table::new(&schema_abc(), &[]);
+        table.push(good).unwrap();
+        for bad in [
+            r#"{"a":2,"b":3,"c":[{"x":1},{"y":"s"},{"x":"#,
+            r#"{"a":2,"c":[{"x":1},{"x":"s"}]}"#,
+            r#"{"a":2,"c":[{"x":1,"x":2}]}"#,
+            r#"{"c":[{"x":1}],"j":2,"t":"long text","d":1}"#,
+            r#"{"c":[{"x":1,"z":2}]}"#,
+            r#"{"a":1}{"a":2}"#,
+            r#"{"d":false,"date":"2020-01-01"}"#,
+            r#"{"t":"\ud800"}"#,
+        ] {
+            table.push(bad).unwrap_err();
+        }
+        table.push(good).unwrap();
+        let rows = rows(table);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0], rows[1]);
+    }
+
+    #[test]
+    fn misfits_name_the_path_and_the_value() {
+        for (record, column, value) in [
+            (r#"{"a":1.5}"#, "a", "1.5"),
+            (r#"{"a":-0}"#, "a", "-0"),
+            (r#"{"a":99999999999999999999}"#, "a", "99999999999999999999"),
+            (r#"{"b":9007199254740993}"#, "b", "9007199254740993"),
+            (r#"{"b":12345678901234567890123}"#, "b", "12345678901234567890123"),
+            (r#"{"b":1e400}"#, "b", "1e400"),
+            (r#"{"c":[{"x":"s"}]}"#, "c.x", "\"s\""),
+            (r#"{"c":[{"n":{"m":1}}]}"#, "c.n", "{\"m\":1}"),
+            (r#"{"c":5}"#, "c", "5"),
+            (r#"{"c":{}}"#, "c", "{…}"),
+            (r#"{"c":1e400}"#, "c", "1e400"),
+            (r#"{"c":[{"x":1},-1e400]}"#, "c", "-1e400"),
+            (r#"{"d":"true"}"#, "d", "\"true\""),
+            (r#"{"t":[1]}"#, "t", "[1]"),
+            (r#"{"new":null}"#, "new", "null"),
+        ] {
+            let fault = Table::new(&schema_abc(), &[]).push(record).unwrap_err();
+            assert_eq!(fault.column.as_deref(), Some(column), "{record}");
+            let What::Misfit { value: found, .. } = fault.what else { panic!("{fault:?}") };
+            assert_eq!(found, value);
+        }
+    }
+
+    #[test]
+    fn integers_at_the_edge_of_floats_are_exact() {
+        let mut table = Table::new(&schema_abc(), &[]);
+        table.push(r#"{"a":-9223372036854775808,"b":9007199254740992}"#).unwrap();
+        table.push(r#"{"b":-0}"#).unwrap();
+        table.push(r#"{"b":1e23}"#).unwrap();
+        table.push(r#"{"b":5.1e-324}"#).unwrap();
+        let rows = rows(table);
+        assert!(rows[0].starts_with(r#"{"a":-9223372036854775808,"b":9007199254740992.0,"#), "{}", rows[0]);
+        assert!(rows[1].contains(r#""b":-0.0"#));
+        assert!(rows[2].contains(r#""b":1e+23"#));
+        assert!(rows[3].contains(r#""b":5e-324"#));
+    }
+
+    #[test]
+    fn text_columns_take_anything() {
+        let schema = schema_with(vec![Field::new("t", DataType::Utf8, true)]);
+        let mut table = Table::new(&schema, &["t".to_owned()]);
+        for value in ["\"s\"", "1.0", "[1, 2]", "true", "null"] {
+            table.push(&format!("{{\"t\":{value}}}")).unwrap();
+        }
+        assert_eq!(
+            rows(table),
+            [r#"{"t":"s"}"#, r#"{"t":"1.0"}"#, r#"{"t":"[1, 2]"}"#, r#"{"t":"true"}"#, r#"{"t":null}"#]
+        );
+    }
+
+    #[test]
+    fn depth_bombs_are_refused() {
+        let schema = schema_with(vec![schema::json_field("j")]);
+        let bomb = |depth: usize| format!("{{\"j\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+        let mut table = Table::new(&schema, &[]);
+        table.push(&bomb(126)).unwrap();
+        for depth in [127, 128, 100_000] {
+            let fault = table.push(&bomb(depth)).unwrap_err();
+            assert!(matches!(fault.what, What::Broken { .. }), "{fault:?}");
+        }
+    }
+}

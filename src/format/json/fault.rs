@@ -1,0 +1,188 @@
+//! What is wrong with a record, carried out of the depths of a `serde_json` walk.
+//!
+//! `serde_json` can only be stopped with an error of its own, which holds nothing but text. So the walk leaves its
+//! finding in a [`Trail`], stops with a nameless error, and every level on the way out adds its name to the path.
+
+use serde::de::{Deserialize as _, IgnoredAny};
+use serde_json::{Deserializer, de::StrRead};
+
+use super::token;
+
+/// Why a record cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// Dotted path of the field to blame, where there is one.
+    pub(super) column: Option<String>,
+    /// What is wrong.
+    pub(super) what: What,
+}
+
+/// Kinds of fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    /// A value that needs a wider type.
+    Misfit {
+        /// The value, shortened.
+        value: String,
+        /// Type of its column.
+        expected: String,
+    },
+    /// A record that no schema can take.
+    Broken {
+        /// What was expected and what was found.
+        reason: String,
+        /// Where, as an offset from the start of the record.
+        at: usize,
+    },
+}
+
+/// Collects the fault of one record while its walk is stopped.
+#[derive(Debug)]
+pub(super) struct Trail<'a> {
+    record: &'a str,
+    careful: bool,
+    what: Option<What>,
+    /// Names from the innermost to the outermost.
+    names: Vec<String>,
+}
+
+impl<'a> Trail<'a> {
+    /// Whether to take every value as text first.
+    pub(super) fn careful(&self) -> bool {
+        self.careful
+    }
+
+    /// Stops because `value` does not fit a column of type `expected`.
+    pub(super) fn misfit<E: serde::de::Error>(&mut self, value: &str, expected: impl ToString) -> E {
+        self.stop(What::Misfit { value: token::shorten(value), expected: expected.to_string() })
+    }
+
+    /// Stops because the record cannot be taken at `text`, which is a part of it.
+    pub(super) fn broken<E: serde::de::Error>(&mut self, text: &str, reason: impl Into<String>) -> E {
+        let at = self.offset_of(text);
+        self.stop(What::Broken { reason: reason.into(), at })
+    }
+
+    /// Stops because `serde_json` refused `text`, which is a part of the record. That only counts in a careful walk.
+    pub(super) fn malformed<E: serde::de::Error>(&mut self, text: &str, error: &serde_json::Error) -> E {
+        if !self.careful && self.what.is_none() {
+            return E::custom("stopped");
+        }
+        let at = self.offset_of(text) + offset(text, error);
+        self.stop(What::Broken { reason: reason(error), at })
+    }
+
+    /// Stops because the key `name` appears again, with the value `text`.
+    pub(super) fn twice<E: serde::de::Error>(&mut self, text: &str, name: &str) -> E {
+        let error = self.broken(text, "expected each key once, found one that appears twice");
+        self.within(name, error)
+    }
+
+    /// Stops because containers are nested too deep.
+    pub(super) fn too_deep<E: serde::de::Error>(&mut self, text: &str) -> E {
+        self.broken(text, format!("expected at most {} nested arrays and objects, found more", token::MAX_DEPTH))
+    }
+
+    /// Notes on the way out that the fault lies within the field `name`.
+    pub(super) fn within<E>(&mut self, name: &str, error: E) -> E {
+        if self.what.is_some() {
+            self.names.push(name.to_owned());
+        }
+        error
+    }
+
+    /// The fault that stopped the walk with `error`.
+    fn fault(self, error: &serde_json::Error) -> Fault {
+        let column = (!self.names.is_empty()).then(|| {
+            let names: Vec<&str> = self.names.iter().rev().map(String::as_str).collect();
+            names.join(".")
+        });
+        let what = self.what.unwrap_or_else(|| What::Broken { reason: reason(error), at: offset(self.record, error) });
+        Fault { column, what }
+    }
+
+    fn stop<E: serde::de::Error>(&mut self, what: What) -> E {
+        // The first finding stays: a nested walk that was stopped fails its outer walk as well.
+        self.what.get_or_insert(what);
+        E::custom("stopped")
+    }
+
+    fn offset_of(&self, part: &str) -> usize {
+        let offset = (part.as_ptr() as usize).wrapping_sub(self.record.as_ptr() as usize);
+        if offset <= self.record.len() { offset } else { 0 }
+    }
+}
+
+/// Walks through a record, which must be one object and nothing else.
+///
+/// `serde_json` refuses numbers that floats cannot hold unless it is only asked for their text. The first walk does not
+/// ask where a list or struct is expected, since reading containers twice costs time; if it fails, a second one that is
+/// `careful` does.
+pub(super) fn walk<'r>(
+    record: &'r str,
+    mut visit: impl FnMut(&mut Deserializer<StrRead<'r>>, &mut Trail<'r>) -> serde_json::Result<()>,
+) -> Result<(), Fault> {
+    let mut attempt = |careful| {
+        let mut trail = Trail { record, careful, what: None, names: Vec::new() };
+        let mut deserializer = Deserializer::from_str(record);
+        let result = if record.starts_with('{') {
+            visit(&mut deserializer, &mut trail)
+        } else {
+            IgnoredAny::deserialize(&mut deserializer)
+                .and_then(|_| Err(trail.broken(record, format!("expected an object, found {}", token::kind(record)))))
+        };
+        result.and_then(|()| deserializer.end()).map_err(|error| (trail.what.is_some(), trail.fault(&error)))
+    };
+    match attempt(false) {
+        Err((false, _)) => attempt(true).map_err(|(_, fault)| fault),
+        other => other.map_err(|(_, fault)| fault),
+    }
+}
+
+/// What `serde_json` says, without its line and column.
+pub(super) fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let end = if error.line() > 0 { text.rfind(" at line ") } else { None };
+    format!("expected JSON, found a fault: {}", &text[..end.unwrap_or(text.len())])
+}
+
+/// Byte offset of an error within the text that was parsed.
+pub(super) fn offset(text: &str, error: &serde_json::Error) -> usize {
+    let line = error.line().saturating_sub(1);
+    let start = match line {
+        0 => 0,
+        _ => memchr::memchr_iter(b'\n', text.as_bytes()).nth(line - 1).map_or(text.len(), |at| at + 1),
+    };
+    (start + error.column().saturating_sub(1)).min(text.len())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_point_at_the_offending_byte() {
+        for (text, at) in [("{\"a\":x}", 5), ("{\n \"a\": tru }", 11), ("[1,\n2,\n", 7), ("", 0)] {
+            let error = serde_json::from_str::<serde::de::IgnoredAny>(text).unwrap_err();
+            assert_eq!(offset(text, &error), at, "{text:?} {error}");
+        }
+    }
+
+    #[test]
+    fn reasons_have_no_line_numbers_of_their_own() {
+        let error = serde_json::from_str::<serde::de::IgnoredAny>("[1").unwrap_err();
+        assert_eq!(reason(&error), "expected JSON, found a fault: EOF while parsing a list");
+    }
+
+    #[test]
+    fn names_are_joined_from_the_outside_in() {
+        let mut trail = Trail { record: "{}", careful: false, what: None, names: Vec::new() };
+        let error: serde_json::Error = trail.misfit("1", "Utf8");
+        let error = trail.within("b", error);
+        let error = trail.within("a", error);
+        let fault = trail.fault(&error);
+        assert_eq!(fault.column.unwrap(), "a.b");
+        assert_eq!(fault.what, What::Misfit { value: "1".into(), expected: "Utf8".into() });
+    }
+}

@@ -1,0 +1,293 @@
+//! Finding the records of a split: lines, or the objects of a document.
+//!
+//! ```text
+//! Lines      {"a":1}\n  \r\n {"a":2}\r\n           two records, one blank line
+//! Document   [ {"a":1}, {"a":2} ]  or  {"a":1}     two records, or one
+//! ```
+//!
+//! A document that breaks off or goes astray keeps the records before the fault; the rest is one broken record.
+
+use std::{fmt, ops::ControlFlow};
+
+use serde::de::{Deserialize, Deserializer as _, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde_json::{Deserializer, value::RawValue};
+
+use super::{Mode, fault, token};
+use crate::record::Split;
+
+/// Mark that some programs put before UTF-8 text.
+pub(super) const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// Number among the records of the split.
+    pub(super) row: u32,
+    /// Line within the split, from 0.
+    pub(super) line: u64,
+    /// Offset of its first byte within the split.
+    pub(super) start: usize,
+    /// The record without white space around it.
+    pub(super) bytes: &'a [u8],
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(super) enum Found<'a> {
+    /// Something in the place of a record, not yet parsed.
+    Record(Place<'a>, &'a str),
+    /// Something that cannot be a record, the offset of the fault within it, and the reason.
+    Broken(Place<'a>, usize, String),
+}
+
+/// Visits every record until `visit` breaks; otherwise returns the number of blank lines.
+pub(super) fn each<'a, B>(
+    mode: Mode,
+    split: &'a Split,
+    mut visit: impl FnMut(Found<'a>) -> ControlFlow<B>,
+) -> ControlFlow<B, u64> {
+    let start = if split.offset == 0 && split.bytes.starts_with(BOM) { BOM.len() } else { 0 };
+    match mode {
+        Mode::Lines => each_line(&split.bytes, start, visit),
+        Mode::Document => match document(&split.bytes, start, &mut visit) {
+            Some(broken) => ControlFlow::Break(broken),
+            None => ControlFlow::Continue(0),
+        },
+    }
+}
+
+fn each_line<'a, B>(
+    bytes: &'a [u8],
+    mut start: usize,
+    mut visit: impl FnMut(Found<'a>) -> ControlFlow<B>,
+) -> ControlFlow<B, u64> {
+    let (mut row, mut line, mut blank) = (0, 0, 0);
+    while start < bytes.len() {
+        let end = memchr::memchr(b'\n', &bytes[start..]).map_or(bytes.len(), |at| start + at);
+        let (from, record) = trimmed(bytes, start, end);
+        if record.is_empty() {
+            blank += 1;
+        } else {
+            let place = Place { row, line, start: from, bytes: record };
+            visit(match as_text(record) {
+                Ok(text) => Found::Record(place, text),
+                Err((at, reason)) => Found::Broken(place, at, reason),
+            })?;
+            row += 1;
+        }
+        line += 1;
+        start = end + 1;
+    }
+    ControlFlow::Continue(blank)
+}
+
+/// The bytes between two offsets without ASCII white space around them, and where they start.
+fn trimmed(bytes: &[u8], start: usize, end: usize) -> (usize, &[u8]) {
+    let tail = bytes[start..end].trim_ascii_start();
+    (end - tail.len(), tail.trim_ascii_end())
+}
+
+/// The bytes as text, or where and why they are none.
+fn as_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
+    simdutf8::basic::from_utf8(bytes).or_else(|_| {
+        simdutf8::compat::from_utf8(bytes).map_err(|error| {
+            let at = error.valid_up_to();
+            let found = bytes.get(at).map_or_else(|| "nothing".to_owned(), |b| format!("byte 0x{b:02X}"));
+            (at, format!("expected UTF-8 text, found {found}"))
+        })
+    })
+}
+
+/// Visits the records of a document; returns what `visit` broke with.
+fn document<'a, B>(bytes: &'a [u8], start: usize, visit: &mut impl FnMut(Found<'a>) -> ControlFlow<B>) -> Option<B> {
+    let (start, content) = trimmed(bytes, start, bytes.len());
+    let mut cursor = Cursor { bytes, row: 0, line: 0, at: 0 };
+    let text = match as_text(content) {
+        Ok(text) => text,
+        Err((at, reason)) => return visit(Found::Broken(cursor.place(start, content), at, reason)).break_value(),
+    };
+    if text.starts_with('{') {
+        return visit(Found::Record(cursor.place(start, content), text)).break_value();
+    }
+    if let Err((at, reason)) = check_top(text) {
+        return visit(Found::Broken(cursor.place(start, content), at, reason)).break_value();
+    }
+    let (mut taken, mut broke) = (0, None);
+    let mut deserializer = Deserializer::from_str(text);
+    let result = deserializer
+        .deserialize_seq(Elements(|element: &'a str| {
+            let offset = element.as_ptr() as usize - text.as_ptr() as usize;
+            taken = offset + element.len();
+            broke = visit(Found::Record(cursor.place(start + offset, element.as_bytes()), element)).break_value();
+            broke.is_none()
+        }))
+        .and_then(|()| deserializer.end());
+    if broke.is_some() {
+        return broke;
+    }
+    let error = result.err()?;
+    let fault = fault::offset(text, &error);
+    let (from, rest) = trimmed(bytes, start + taken, bytes.len());
+    visit(Found::Broken(cursor.place(from, rest), (start + fault).saturating_sub(from), fault::reason(&error)))
+        .break_value()
+}
+
+/// Whether a document that is no object can be an array of objects, as far as its start tells.
+fn check_top(text: &str) -> Result<(), (usize, String)> {
+    let Some(inner) = text.strip_prefix('[') else {
+        let error = serde_json::from_str::<IgnoredAny>(text).err();
+        return Err(error.map_or_else(
+            || (0, format!("expected an object or an array of objects, found {}", token::kind(text))),
+            |error| (fault::offset(text, &error), fault::reason(&error)),
+        ));
+    };
+    let first = inner.trim_ascii_start();
+    match first.as_bytes().first() {
+        Some(b'"' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => Err((
+            text.len() - first.len(),
+            format!("expected an array of objects, found an array that starts with {}", token::kind(first)),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Counts records and lines up to a place.
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    row: u32,
+    line: u64,
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn place<'a>(&mut self, start: usize, record: &'a [u8]) -> Place<'a> {
+        self.line += memchr::memchr_iter(b'\n', &self.bytes[self.at..start]).count() as u64;
+        self.at = start;
+        let row = self.row;
+        self.row += 1;
+        Place { row, line: self.line, start, bytes: record }
+    }
+}
+
+/// Hands the text of each element of an array to a function, until it says no.
+struct Elements<F>(F);
+
+impl<'de, F: FnMut(&'de str) -> bool> Visitor<'de> for Elements<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(element) = seq.next_element::<&'de RawValue>()? {
+            if !(self.0)(element.get()) {
+                return Err(A::Error::custom("stopped"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether these bytes are one JSON value, or could be the start of one.
+pub(super) enum Value {
+    /// One whole value.
+    Whole,
+    /// The bytes end before the value does.
+    Started,
+    /// Not JSON.
+    Not,
+}
+
+/// Tells whether bytes are JSON, without looking at what its strings hold.
+pub(super) fn value(bytes: &[u8]) -> Value {
+    let mut deserializer = Deserializer::from_slice(bytes);
+    match IgnoredAny::deserialize(&mut deserializer).and_then(|_| deserializer.end()) {
+        Ok(()) => Value::Whole,
+        Err(error) if error.is_eof() => Value::Started,
+        Err(_) => Value::Not,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn found(mode: Mode, bytes: &[u8]) -> Vec<String> {
+        let split = Split { offset: 0, bytes: Bytes::copy_from_slice(bytes) };
+        let mut out = Vec::new();
+        let blank = each::<()>(mode, &split, |found| {
+            out.push(match found {
+                Found::Record(p, text) => format!("{} {} {} {text}", p.row, p.line, p.start),
+                Found::Broken(p, at, reason) => {
+                    format!("{} {} {}+{at} {reason}: {}", p.row, p.line, p.start, String::from_utf8_lossy(p.bytes))
+                }
+            });
+            ControlFlow::Continue(())
+        });
+        if let ControlFlow::Continue(blank @ 1..) = blank {
+            out.push(format!("blank {blank}"));
+        }
+        out
+    }
+
+    #[test]
+    fn lines_are_records_unless_blank() {
+        assert_eq!(
+            found(Mode::Lines, b"\xEF\xBB\xBF{1}\r\n\n \t\r\n  {2} \n{3"),
+            ["0 0 3 {1}", "1 3 15 {2}", "2 4 20 {3", "blank 2"]
+        );
+        assert_eq!(found(Mode::Lines, b""), [""; 0]);
+        assert_eq!(found(Mode::Lines, b"\n"), ["blank 1"]);
+        assert_eq!(
+            found(Mode::Lines, b"{\xFF}\n{}"),
+            ["0 0 0+1 expected UTF-8 text, found byte 0xFF: {\u{fffd}}", "1 1 4 {}"]
+        );
+    }
+
+    #[test]
+    fn documents_hold_one_object_or_an_array_of_them() {
+        assert_eq!(found(Mode::Document, b"\n {\"a\":\n1}\n"), ["0 1 2 {\"a\":\n1}"]);
+        assert_eq!(
+            found(Mode::Document, b"\xEF\xBB\xBF[ {\"a\":1},\n\n {},5 ]\n"),
+            ["0 0 5 {\"a\":1}", "1 2 16 {}", "2 2 19 5"]
+        );
+        assert_eq!(found(Mode::Document, b"[]"), [""; 0]);
+    }
+
+    #[test]
+    fn broken_documents_keep_the_records_before_the_fault() {
+        let eof = "expected JSON, found a fault: EOF while parsing";
+        assert_eq!(
+            found(Mode::Document, b"[{},\n{\"a\":"),
+            ["0 0 1 {}".to_owned(), format!("1 0 3+6 {eof} a value: ,\n{{\"a\":")]
+        );
+        assert_eq!(
+            found(Mode::Document, b"[{}] x"),
+            ["0 0 1 {}", "1 0 3+2 expected JSON, found a fault: trailing characters: ] x"]
+        );
+        assert_eq!(found(Mode::Document, b"["), [format!("0 0 0+0 {eof} a list: [")]);
+        assert_eq!(
+            found(Mode::Document, b" [1,{}]"),
+            ["0 0 1+1 expected an array of objects, found an array that starts with a number: [1,{}]"]
+        );
+        assert_eq!(
+            found(Mode::Document, b"\"x\""),
+            ["0 0 0+0 expected an object or an array of objects, found a string: \"x\""]
+        );
+        assert_eq!(found(Mode::Document, b"  "), [format!("0 0 2+0 {eof} a value: ")]);
+    }
+
+    #[test]
+    fn a_visitor_can_stop() {
+        let split = Split { offset: 0, bytes: Bytes::from_static(b"[{},{},{}]") };
+        let mut seen = 0;
+        let end = each(Mode::Document, &split, |_| {
+            seen += 1;
+            if seen == 2 { ControlFlow::Break("enough") } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!((end, seen), (ControlFlow::Break("enough"), 2));
+    }
+}

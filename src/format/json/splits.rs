@@ -1,0 +1,224 @@
+//! Cutting a source into splits of whole records.
+//!
+//! Lines are cut behind the last line end of each `split_bytes` bytes; a line that is longer makes its split longer.
+//! Every read fills its buffer to a size that follows from the bytes read so far, so the cut never depends on how much
+//! the source happened to hand over at a time.
+//!
+//! ```text
+//! read    |<------ split_bytes ------>|
+//! bytes   record\nrecord\nrecord\nreco rd\nrecord\n
+//! split   |<------------------->|
+//! carried                        |<-->|
+//! ```
+
+use std::io::Read;
+
+use bytes::Bytes;
+
+use crate::{
+    error::{Error, Result},
+    record::Split,
+};
+
+/// Splits never reach 2 GiB, because offsets within their columns have 31 bits.
+pub(super) const MAX_SPLIT: usize = 0x7FFF_FFFF;
+
+/// Cuts at line ends.
+pub(super) struct Lines<'a> {
+    input: Box<dyn Read + Send + 'a>,
+    /// Read but not yet handed out.
+    carried: Vec<u8>,
+    offset: u64,
+    split_bytes: usize,
+    max_record_bytes: usize,
+    done: bool,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(input: Box<dyn Read + Send + 'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
+        let split_bytes = split_bytes.clamp(1, MAX_SPLIT / 4);
+        // The terminator counts towards the split but not towards the record.
+        let max_record_bytes = max_record_bytes.min(MAX_SPLIT / 2);
+        Self { input, carried: Vec::new(), offset: 0, split_bytes, max_record_bytes, done: false }
+    }
+
+    fn next_split(&mut self) -> Result<Option<Split>> {
+        let mut target = self.split_bytes;
+        let mut searched = 0;
+        let cut = loop {
+            let end = !fill(&mut self.input, &mut self.carried, target)?;
+            if end {
+                self.done = true;
+                break self.carried.len();
+            }
+            if let Some(at) = memchr::memrchr(b'\n', &self.carried[searched..]) {
+                break searched + at + 1;
+            }
+            if self.carried.len() > self.max_record_bytes {
+                return Err(self.too_long(0));
+            }
+            searched = self.carried.len();
+            target = searched.saturating_mul(2).min(self.max_record_bytes + 1);
+        };
+        if cut > self.max_record_bytes {
+            self.check_lengths(cut)?;
+        }
+        if cut == 0 {
+            return Ok(None);
+        }
+        let rest = self.carried.split_off(cut);
+        let bytes = Bytes::from(std::mem::replace(&mut self.carried, rest));
+        let offset = self.offset;
+        self.offset += bytes.len() as u64;
+        Ok(Some(Split { offset, bytes }))
+    }
+
+    fn check_lengths(&self, cut: usize) -> Result<()> {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', &self.carried[..cut]).chain([cut]) {
+            if end.saturating_sub(start) > self.max_record_bytes {
+                return Err(self.too_long(start));
+            }
+            start = end + 1;
+        }
+        Ok(())
+    }
+
+    fn too_long(&self, start: usize) -> Error {
+        too_long("record", self.max_record_bytes).byte(self.offset + start as u64)
+    }
+}
+
+impl Iterator for Lines<'_> {
+    type Item = Result<Split>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.next_split();
+        self.done |= next.is_err();
+        next.transpose()
+    }
+}
+
+/// Reads a whole document as one split; `None` when the source is empty.
+///
+/// # Errors
+/// When reading fails or the document is longer than `max_bytes`.
+pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Option<Split>> {
+    let max_bytes = max_bytes.min(MAX_SPLIT);
+    let mut bytes = Vec::new();
+    let mut target = 1 << 16;
+    while fill(&mut input, &mut bytes, target.min(max_bytes + 1))? {
+        if bytes.len() > max_bytes {
+            return Err(too_long("document", max_bytes).byte(0));
+        }
+        target *= 2;
+    }
+    Ok((!bytes.is_empty()).then(|| Split { offset: 0, bytes: bytes.into() }))
+}
+
+/// Reads until `buffer` holds `target` bytes; `false` when the source ended before.
+fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<bool> {
+    let missing = target.saturating_sub(buffer.len());
+    if missing > 0 {
+        buffer.reserve_exact(missing);
+        input.take(missing as u64).read_to_end(buffer)?;
+    }
+    Ok(buffer.len() >= target)
+}
+
+fn too_long(what: &str, max_bytes: usize) -> Error {
+    Error::input(format!("expected a {what} of at most {max_bytes} bytes, found a longer one"))
+        .hint("if the input is as it should be, raise --memory")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Kind;
+
+    /// Hands out a few bytes at a time.
+    struct Dribble<'a>(&'a [u8], usize);
+
+    impl Read for Dribble<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let n = self.1.min(buffer.len()).min(self.0.len());
+            buffer[..n].copy_from_slice(&self.0[..n]);
+            self.0 = &self.0[n..];
+            Ok(n)
+        }
+    }
+
+    fn cut(input: &'static [u8], split: usize, max: usize) -> Vec<&'static str> {
+        let mut at = 0;
+        Lines::new(Box::new(input), split, max)
+            .map(|s| {
+                let s = s.unwrap();
+                assert_eq!(s.offset, at as u64);
+                at += s.bytes.len();
+                std::str::from_utf8(&input[at - s.bytes.len()..at]).unwrap()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn splits_end_behind_line_ends() {
+        assert_eq!(cut(b"ab\ncd\nef\ngh", 7, 100), ["ab\ncd\n", "ef\ngh"]);
+        assert_eq!(cut(b"ab\ncd\n", 3, 100), ["ab\n", "cd\n"]);
+        assert_eq!(cut(b"abcdefghij\nklmnopqr", 2, 100), ["abcdefghij\n", "klmnopqr"]);
+        assert_eq!(cut(b"", 2, 100), [""; 0]);
+        assert_eq!(cut(b"a", 100, 100), ["a"]);
+    }
+
+    #[test]
+    fn a_long_record_is_an_error_with_its_place() {
+        for (input, split) in [(&b"ab\nlong line\n"[..], 3), (b"ab\nlong line", 3), (b"ab\nlong line\n", 100)] {
+            let error = Lines::new(Box::new(input), split, 8).find_map(Result::err).unwrap();
+            assert_eq!((error.kind(), error.place().byte), (Kind::Input, Some(3)), "{input:?}");
+            assert!(error.hints()[0].contains("--memory"));
+        }
+        assert_eq!(cut(b"ab\n12345678\n12345678", 3, 8), ["ab\n", "12345678\n", "12345678"]);
+    }
+
+    #[test]
+    fn documents_are_read_whole_up_to_a_limit() {
+        let long = vec![b' '; 200_000];
+        assert_eq!(document(Box::new(&long[..]), 200_000).unwrap().unwrap().bytes.len(), 200_000);
+        assert_eq!(document(Box::new(&long[..]), 199_999).unwrap_err().kind(), Kind::Input);
+        assert!(document(Box::new(&b""[..]), 10).unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn the_cut_depends_on_the_bytes_alone(
+            input in "[ab\n]{0,60}", split in 1usize..20, max in 1usize..30, step in 1usize..7,
+        ) {
+            let collect = |step| -> Vec<Result<Split>> {
+                Lines::new(Box::new(Dribble(input.as_bytes(), step)), split, max).collect()
+            };
+            let (one, other) = (collect(usize::MAX), collect(step));
+            prop_assert_eq!(one.len(), other.len());
+            let mut whole = Vec::new();
+            for (a, b) in one.iter().zip(&other) {
+                match (a, b) {
+                    (Ok(a), Ok(b)) => {
+                        prop_assert_eq!(&a.bytes, &b.bytes);
+                        whole.extend_from_slice(&a.bytes);
+                    }
+                    (Err(a), Err(b)) => prop_assert_eq!(a.place(), b.place()),
+                    _ => prop_assert!(false, "{:?} {:?}", a, b),
+                }
+            }
+            let too_long = input.split('\n').any(|line| line.len() > max);
+            prop_assert_eq!(one.iter().any(Result::is_err), too_long);
+            if !too_long {
+                prop_assert_eq!(whole, input.as_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Types of the columns as the values tell them, in one walk over each record and without a document tree.
+//!
+//! A [`Seen`] grows from `Nothing` towards `Json` and never shrinks back:
+//!
+//! ```text
+//! Nothing -> Boolean | Integer -> Float | ... -> Text      scalars that differ become text
+//! Nothing -> List(Seen) | Object(name -> Seen)             their contents grow in the same way
+//! anything with structure + anything else -> Json          kept as it stands in the source
+//! ```
+//!
+//! A walk that meets a fault has already left traces of the bad record; the caller starts over with records it has
+//! checked (see [`Shape::observe`]).
+
+use std::{fmt, sync::Arc};
+
+use arrow::datatypes::{DataType, Field, Fields};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{
+    fault::{self, Fault, Trail},
+    names::{Key, KeySeed, Names},
+    token::{self, Number},
+};
+use crate::schema;
+
+/// Containers below this depth become JSON text instead of ever deeper types.
+const TYPED_DEPTH: usize = 100;
+
+/// Objects with more distinct keys become JSON text; their keys are data, not columns.
+const MAX_FIELDS: usize = 10_000;
+
+/// From this many distinct keys on, objects that each have only a [`SPARSE_FRACTION`]th of them become JSON text too,
+/// because as columns they would take far more memory than the input.
+const SPARSE_FIELDS: u64 = 256;
+const SPARSE_FRACTION: u64 = 32;
+
+/// Types of the columns of all records seen so far.
+#[derive(Debug)]
+pub(super) struct Shape<'o> {
+    members: Members,
+    text: &'o [String],
+}
+
+impl<'o> Shape<'o> {
+    /// Nothing seen; columns named in `text` are text whatever they hold.
+    pub(super) fn new(text: &'o [String]) -> Self {
+        Self { members: Members::default(), text }
+    }
+
+    /// Widens the types so that they take this record.
+    ///
+    /// # Errors
+    /// When the record cannot be taken by any schema; the types may then be wider than the good records need.
+    pub(super) fn observe(&mut self, record: &str) -> Result<(), Fault> {
+        fault::walk(record, |deserializer, trail| {
+            let visitor = MembersVisitor { members: &mut self.members, trail, depth: 1, text: self.text };
+            deserializer.deserialize_map(visitor)
+        })
+    }
+
+    /// The columns in the order in which they appeared.
+    pub(super) fn fields(&self) -> Fields {
+        let forced = |name: &str| self.text.iter().any(|t| t == name);
+        self.members
+            .fields()
+            .into_iter()
+            .map(|f| if forced(f.name()) { Field::new(f.name(), DataType::Utf8, true) } else { f })
+            .collect()
+    }
+}
+
+/// What was seen in one place.
+#[derive(Debug, Default)]
+enum Seen {
+    /// Nothing but null.
+    #[default]
+    Nothing,
+    Boolean,
+    /// Integers; `wide` when some float cannot hold them.
+    Integer {
+        wide: bool,
+    },
+    Float,
+    Text,
+    List(Box<Self>),
+    Object(Box<Members>),
+    /// Values that only JSON text can hold together.
+    Json,
+}
+
+impl Seen {
+    fn add_scalar(&mut self, scalar: Self) {
+        *self = match (std::mem::take(self), scalar) {
+            (Self::Nothing, scalar) => scalar,
+            (Self::List(_) | Self::Object(_) | Self::Json, _) => Self::Json,
+            (Self::Boolean, Self::Boolean) => Self::Boolean,
+            (Self::Integer { wide: a }, Self::Integer { wide: b }) => Self::Integer { wide: a || b },
+            (Self::Integer { wide: false } | Self::Float, Self::Float)
+            | (Self::Float, Self::Integer { wide: false }) => Self::Float,
+            _ => Self::Text,
+        };
+    }
+
+    fn field(&self, name: &str) -> Field {
+        let data_type = match self {
+            Self::Nothing => DataType::Null,
+            Self::Boolean => DataType::Boolean,
+            Self::Integer { wide: true } => return schema::wide_field(name),
+            Self::Integer { wide: false } => DataType::Int64,
+            Self::Float => DataType::Float64,
+            Self::Text => DataType::Utf8,
+            Self::List(item) => DataType::List(Arc::new(item.field("item"))),
+            Self::Object(members) if members.is_map() => return schema::json_field(name),
+            Self::Object(members) => DataType::Struct(members.fields().into()),
+            Self::Json => return schema::json_field(name),
+        };
+        Field::new(name, data_type, true)
+    }
+}
+
+/// Fields of all objects seen in one place.
+#[derive(Debug, Default)]
+struct Members {
+    names: Names,
+    seen: Vec<Seen>,
+    /// For each field the number of the object that had it last.
+    last: Vec<u64>,
+    objects: u64,
+    filled: u64,
+    overflow: bool,
+}
+
+impl Members {
+    fn fields(&self) -> Vec<Field> {
+        self.seen.iter().enumerate().map(|(i, seen)| seen.field(self.names.get(i))).collect()
+    }
+
+    fn push(&mut self, name: String, seen: Seen) -> usize {
+        self.seen.push(seen);
+        self.last.push(0);
+        self.names.push(name)
+    }
+
+    /// Whether the keys are data rather than names of columns.
+    fn is_map(&self) -> bool {
+        let fields = self.names.len() as u64;
+        let sparse = self.filled.saturating_mul(SPARSE_FRACTION) < fields.saturating_mul(self.objects);
+        self.overflow || (fields > SPARSE_FIELDS && sparse)
+    }
+}
+
+/// Adds one object to what was seen.
+struct MembersVisitor<'a, 't> {
+    members: &'a mut Members,
+    trail: &'a mut Trail<'t>,
+    /// Containers open, this object included.
+    depth: usize,
+    /// Columns that are text whatever they hold.
+    text: &'a [String],
+}
+
+impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { members, trail, depth, text } = self;
+        members.objects += 1;
+        let object = members.objects;
+        let mut guess = 0;
+        while let Some(key) = map.next_key_seed(KeySeed { names: &members.names, guess })? {
+            let at = match key {
+                Key::Known(at) if members.last[at] == object => {
+                    return Err(trail.twice(map.next_value::<&RawValue>()?.get(), members.names.get(at)));
+                }
+                Key::Known(at) => at,
+                Key::New(_) if depth > 1 && members.names.len() >= MAX_FIELDS => {
+                    members.overflow = true;
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                Key::New(name) => {
+                    let forced = text.contains(&name);
+                    members.push(name, if forced { Seen::Json } else { Seen::Nothing })
+                }
+            };
+            members.last[at] = object;
+            members.filled += 1;
+            guess = at + 1;
+            let seed = SeenSeed { seen: &mut members.seen[at], trail: &mut *trail, depth };
+            if let Err(error) = map.next_value_seed(seed) {
+                return Err(trail.within(members.names.get(at), error));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds one value to what was seen.
+struct SeenSeed<'a, 't> {
+    seen: &'a mut Seen,
+    trail: &'a mut Trail<'t>,
+    /// Containers open around the value.
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for SeenSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        // Where containers were seen another one is expected and walked at once; elsewhere the text of the value
+        // decides, which for scalars is needed anyway.
+        if matches!(self.seen, Seen::List(_) | Seen::Object(_)) && !self.trail.careful() {
+            return deserializer.deserialize_any(self);
+        }
+        self.add(<&RawValue>::deserialize(deserializer)?.get())
+    }
+}
+
+impl SeenSeed<'_, '_> {
+    fn add<E: serde::de::Error>(self, raw: &str) -> Result<(), E> {
+        let scalar = match raw.as_bytes().first() {
+            Some(b'n') => return Ok(()),
+            Some(b't' | b'f') => Seen::Boolean,
+            Some(b'"') => {
+                token::unquote(raw).map_err(|e| self.trail.malformed::<E>(raw, &e))?;
+                Seen::Text
+            }
+            Some(b'[' | b'{') => return self.add_container(raw),
+            _ => match token::number(raw) {
+                Number::Int(value) => Seen::Integer { wide: token::exact_float(value).is_none() },
+                Number::Float(_) => Seen::Float,
+                Number::Exact => Seen::Text,
+            },
+        };
+        self.seen.add_scalar(scalar);
+        Ok(())
+    }
+
+    fn add_container<E: serde::de::Error>(self, raw: &str) -> Result<(), E> {
+        let Self { seen, trail, depth } = self;
+        let list = raw.starts_with('[');
+        let fits = match seen {
+            Seen::Nothing => depth < TYPED_DEPTH,
+            Seen::List(_) => list,
+            Seen::Object(_) => !list,
+            _ => false,
+        };
+        if !fits {
+            *seen = Seen::Json;
+            return if depth + token::nesting(raw) > token::MAX_DEPTH { Err(trail.too_deep(raw)) } else { Ok(()) };
+        }
+        if matches!(seen, Seen::Nothing) {
+            *seen = if list { Seen::List(Box::default()) } else { Seen::Object(Box::default()) };
+        }
+        let seed = SeenSeed { seen, trail: &mut *trail, depth };
+        let result = serde_json::Deserializer::from_str(raw).deserialize_any(seed);
+        result.map_err(|error| trail.malformed(raw, &error))
+    }
+}
+
+impl<'de> Visitor<'de> for SeenSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        *self.seen = Seen::Json;
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        *self.seen = Seen::Json;
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        *self.seen = Seen::Json;
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        *self.seen = Seen::Json;
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        *self.seen = Seen::Json;
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { seen, trail, depth } = self;
+        if let Seen::List(item) = seen {
+            while seq.next_element_seed(SeenSeed { seen: &mut *item, trail: &mut *trail, depth: depth + 1 })?.is_some()
+            {
+            }
+        } else {
+            *seen = Seen::Json;
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { seen, trail, depth } = self;
+        if let Seen::Object(members) = seen {
+            return MembersVisitor { members, trail, depth: depth + 1, text: &[] }.visit_map(map);
+        }
+        *seen = Seen::Json;
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn types(records: &[&str]) -> String {
+        let mut shape = Shape::new(&[]);
+        for record in records {
+            shape.observe(record).unwrap();
+        }
+        let fields = schema::settle(&shape.fields());
+        fields.iter().map(|f| describe(f)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn describe(field: &Field) -> String {
+        let kind = match field.data_type() {
+            _ if schema::is_json(field) => "json".to_owned(),
+            DataType::List(item) => format!("[{}]", describe(item)),
+            DataType::Struct(fields) => {
+                format!("{{{}}}", fields.iter().map(|f| describe(f)).collect::<Vec<_>>().join(" "))
+            }
+            other => other.to_string(),
+        };
+        format!("{}:{kind}", field.name())
+    }
+
+    #[test]
+    fn scalars_have_types() {
+        assert_eq!(
+            types(&[r#"{"a":1,"b":1.5,"c":true,"d":"x","e":null,"f":-0,"g":99999999999999999999,"h":1e400}"#]),
+            "a:Int64 b:Float64 c:Boolean d:Utf8 e:Utf8 f:Float64 g:Utf8 h:Utf8"
+        );
+    }
+
+    #[test]
+    fn types_widen_without_loss() {
+        for (values, expected) in [
+            (&["1", "null", "2"][..], "Int64"),
+            (&["1", "1.5"], "Float64"),
+            (&["9007199254740993", "1"], "Int64"),
+            (&["9007199254740993", "1.5"], "Utf8"),
+            (&["1.5", "9007199254740993"], "Utf8"),
+            (&["1", "\"x\""], "Utf8"),
+            (&["true", "1"], "Utf8"),
+            (&["1", "[1]"], "json"),
+            (&["[1]", "\"x\""], "json"),
+            (&["[1]", "{}"], "json"),
+            (&["{}", "[1]", "5"], "json"),
+            (&["[1]", "1e400"], "json"),
+            (&["[[1],[1e400]]"], "[item:[item:Utf8]]"),
+            (&["{}"], "json"),
+            (&["[]"], "[item:Utf8]"),
+            (&["[1,null]", "[]", "null", "[2.5]"], "[item:Float64]"),
+            (&["[1,\"a\"]"], "[item:Utf8]"),
+            (&["[[1],2]"], "[item:json]"),
+            (&["[[1],[[2]]]"], "[item:[item:json]]"),
+            (&["{\"x\":1}", "{\"y\":[{\"z\":true}]}"], "{x:Int64 y:[item:{z:Boolean}]}"),
+        ] {
+            let records: Vec<String> = values.iter().map(|v| format!("{{\"c\":{v}}}")).collect();
+            let records: Vec<&str> = records.iter().map(String::as_str).collect();
+            assert_eq!(types(&records), format!("c:{expected}"), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn columns_come_in_order_of_appearance() {
+        assert_eq!(types(&[r#"{"b":1,"a":2}"#, r#"{"c":1,"b":2}"#]), "b:Int64 a:Int64 c:Int64");
+        assert_eq!(types(&["{\"\\u0061\":1}", r#"{"a":1.5,"":1}"#]), "a:Float64 :Int64");
+    }
+
+    #[test]
+    fn text_columns_are_text() {
+        let text = ["t".to_owned()];
+        let mut shape = Shape::new(&text);
+        shape.observe(r#"{"x":{"t":1},"t":{"a":[1]}}"#).unwrap();
+        assert_eq!(shape.fields()[1].data_type(), &DataType::Utf8);
+        assert!(!schema::is_json(&shape.fields()[1]));
+        assert!(matches!(shape.fields()[0].data_type(), DataType::Struct(_)));
+    }
+
+    #[test]
+    fn deep_and_wide_objects_become_json_text() {
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(120), "]".repeat(120));
+        let described = types(&[&deep]);
+        assert!(described.ends_with(&format!("json{}", "]".repeat(TYPED_DEPTH - 1))), "{described}");
+        let keys: Vec<String> = (0..=MAX_FIELDS).map(|i| format!("\"k{i}\":1")).collect();
+        let keys = keys.join(",");
+        assert_eq!(types(&[&format!("{{\"a\":{{{keys}}}}}")]), "a:json");
+        let sparse: Vec<String> = (0..300).map(|i| format!("{{\"a\":{{\"k{i}\":1}},\"b\":1}}")).collect();
+        let sparse: Vec<&str> = sparse.iter().map(String::as_str).collect();
+        assert_eq!(types(&sparse), "a:json b:Int64");
+    }
+
+    #[test]
+    fn bad_records_are_faults() {
+        for record in [
+            "",
+            "1",
+            "[]",
+            "{",
+            r#"{"a":1"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1}x"#,
+            r#"{"a":1,"a":2}"#,
+            r#"{"x":{"a":1,"a":2}}"#,
+            r#"{"x":[{"a":1,"a":2}]}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"a":"\x"}"#,
+            r#"{"a":01}"#,
+            r#"{"a":tru}"#,
+            r#"{a:1}"#,
+        ] {
+            assert!(Shape::new(&[]).observe(record).is_err(), "{record}");
+        }
+        for depth in [127, 128, 100_000] {
+            let bomb = format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+            assert!(Shape::new(&[]).observe(&bomb).is_err());
+            assert!(Shape::new(&[]).observe(&"{\"a\":".repeat(depth)).is_err());
+        }
+    }
+}

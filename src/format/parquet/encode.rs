@@ -1,0 +1,570 @@
+//! Turns record batches into row groups, and row groups into a shard.
+//!
+//! Encoding and compression happen in [`ParquetEncoder::encode`], which needs nothing of the shard that the row group
+//! will stand in; appending only copies pages and adjusts their offsets. Column chunks are encoded side by side, each
+//! by one thread from start to end, so that the bytes cannot depend on how many threads there are.
+
+use std::{io::Write, sync::Arc};
+
+use ::parquet::{
+    arrow::{
+        ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata,
+        arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves},
+    },
+    basic::{Compression, ConvertedType, GzipLevel, Type as PhysicalType, ZstdLevel},
+    errors::ParquetError,
+    file::{
+        metadata::KeyValue,
+        properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion},
+        writer::SerializedFileWriter,
+    },
+    schema::types::{ColumnDescriptor, SchemaDescriptor, TypePtr},
+};
+use arrow::{
+    array::{ArrayRef, RecordBatch},
+    datatypes::{Field, SchemaRef},
+};
+use rayon::prelude::*;
+
+use super::size::logical_bytes;
+use crate::{
+    codec::Codec,
+    error::{Error, Result},
+};
+
+/// Bytes after which a data page is closed.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// Rows after which a data page is closed.
+const PAGE_ROWS: usize = 20_000;
+
+/// Encodes batches of one schema with one set of options.
+#[derive(Debug)]
+pub struct ParquetEncoder {
+    schema: SchemaRef,
+    root: TypePtr,
+    properties: WriterPropertiesPtr,
+    factory: ArrowRowGroupWriterFactory,
+    /// Parquet columns per top-level Arrow field.
+    leaves: Vec<usize>,
+}
+
+/// A row group in memory, encoded and compressed.
+#[derive(Debug)]
+pub struct RowGroup {
+    columns: Vec<ArrowColumnChunk>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Bytes that it takes in a shard, without its share of the footer and the page indexes.
+    pub encoded_bytes: u64,
+    /// Bytes of its values in memory, as [`logical_bytes`] counts them.
+    pub raw_bytes: u64,
+}
+
+/// A Parquet file that is being written.
+pub struct ParquetShard<W: Write + Send> {
+    writer: SerializedFileWriter<Slot<W>>,
+}
+
+/// A sink that can be taken back after the footer was flushed. The file writer's own way of giving back its sink turns
+/// errors of the last flush into text, and a full disk into a bug of ours.
+struct Slot<W>(Option<W>);
+
+impl ParquetEncoder {
+    /// Prepares for batches of `schema`. `metadata` goes into the footer in the given order, followed by the Arrow
+    /// schema, from which readers restore zones and extension types.
+    ///
+    /// # Errors
+    /// When the schema has no Parquet equivalent, or the codec's level is out of range.
+    pub fn new(schema: &SchemaRef, codec: Codec, metadata: &[(String, String)]) -> Result<Self> {
+        let parquet_schema = ArrowSchemaConverter::new().convert(schema).map_err(encoding_failed)?;
+        let mut properties = properties(&parquet_schema, codec, metadata)?;
+        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
+        let properties = Arc::new(properties);
+        let root = parquet_schema.root_schema_ptr();
+        // The factory takes schema and options from a file writer; nothing is ever written to this one.
+        let template = SerializedFileWriter::new(std::io::sink(), Arc::clone(&root), Arc::clone(&properties))
+            .map_err(encoding_failed)?;
+        let factory = ArrowRowGroupWriterFactory::new(&template, Arc::clone(schema));
+        let mut leaves = vec![0; schema.fields().len()];
+        for leaf in 0..parquet_schema.num_columns() {
+            leaves[parquet_schema.get_column_root_idx(leaf)] += 1;
+        }
+        Ok(Self { schema: Arc::clone(schema), root, properties, factory, leaves })
+    }
+
+    /// Schema of the batches and of the shards.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Estimate of the bytes that the footer and the page index of a shard with so many row groups take.
+    pub fn footer_bytes(&self, row_groups: u64) -> u64 {
+        /// Metadata, statistics and page index of a column chunk, as they come out on ordinary data.
+        const CHUNK_BYTES: u64 = 140;
+        /// A column in the Parquet schema and in the Arrow schema, in base64.
+        const COLUMN_BYTES: u64 = 90;
+        let names: u64 = self.schema.fields().iter().map(|f| 3 * f.name().len() as u64).sum();
+        let columns = self.leaves.iter().sum::<usize>() as u64;
+        512 + names + columns * COLUMN_BYTES + row_groups * columns * CHUNK_BYTES
+    }
+
+    /// Encodes all rows of all batches to one row group, columns in parallel on the current rayon pool.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) when a batch has another schema, or a null where the schema
+    /// allows none.
+    pub fn encode(&self, batches: &[RecordBatch]) -> Result<RowGroup> {
+        for batch in batches {
+            self.check(batch)?;
+        }
+        let mut writers = self.factory.create_column_writers(0).map_err(encoding_failed)?.into_iter();
+        let columns: Vec<(usize, Vec<ArrowColumnWriter>)> =
+            self.leaves.iter().map(|&count| writers.by_ref().take(count).collect()).enumerate().collect();
+        let encoded: Vec<Result<Vec<ArrowColumnChunk>>> = columns
+            .into_par_iter()
+            .map(|(index, writers)| {
+                encode_field(self.schema.field(index), batches.iter().map(|batch| batch.column(index)), writers)
+            })
+            .collect();
+        let mut columns = Vec::new();
+        for field in encoded {
+            columns.append(&mut field?);
+        }
+        Ok(RowGroup {
+            rows: batches.iter().map(RecordBatch::num_rows).sum(),
+            encoded_bytes: columns.iter().map(|chunk| chunk.close().bytes_written).sum(),
+            raw_bytes: batches.iter().map(logical_bytes).sum(),
+            columns,
+        })
+    }
+
+    /// Begins a shard. Bytes reach `sink` in pieces; it needs no buffer of its own.
+    ///
+    /// # Errors
+    /// When `sink` fails.
+    pub fn start<W: Write + Send>(&self, sink: W) -> Result<ParquetShard<W>> {
+        let writer = SerializedFileWriter::new(Slot(Some(sink)), Arc::clone(&self.root), Arc::clone(&self.properties))
+            .map_err(encoding_failed)?;
+        Ok(ParquetShard { writer })
+    }
+
+    fn check(&self, batch: &RecordBatch) -> Result<()> {
+        let (expected, found) = (self.schema.fields(), batch.schema_ref().fields());
+        if expected.len() != found.len() {
+            return Err(Error::internal(format!("expected {} columns, found {}", expected.len(), found.len())));
+        }
+        for (e, f) in expected.iter().zip(found) {
+            if e.name() != f.name() || !e.data_type().equals_datatype(f.data_type()) {
+                let message = format!(
+                    "expected `{}` of type {}, found `{}` of {}",
+                    e.name(),
+                    e.data_type(),
+                    f.name(),
+                    f.data_type()
+                );
+                return Err(Error::internal(message).column(e.name().as_str()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> ParquetShard<W> {
+    /// Appends a row group; one without rows leaves no trace.
+    ///
+    /// # Errors
+    /// When the sink fails, or the row group comes from an encoder with another schema.
+    pub fn append(&mut self, group: RowGroup) -> Result<()> {
+        if group.rows == 0 {
+            return Ok(());
+        }
+        let mut writer = self.writer.next_row_group().map_err(encoding_failed)?;
+        for chunk in group.columns {
+            chunk.append_to_row_group(&mut writer).map_err(encoding_failed)?;
+        }
+        let written = writer.close().map_err(encoding_failed)?;
+        // A schema without columns leaves the row count to the first column chunk, and there is none.
+        if usize::try_from(written.num_rows()).ok() != Some(group.rows) {
+            let message = format!("expected a row group of {} rows, wrote {}", group.rows, written.num_rows());
+            return Err(Error::internal(message));
+        }
+        Ok(())
+    }
+
+    /// Bytes written so far, those still in the buffer included, the footer to come not.
+    pub fn bytes_written(&self) -> u64 {
+        self.writer.bytes_written() as u64
+    }
+
+    /// Writes the page indexes and the footer, and gives back the sink.
+    ///
+    /// # Errors
+    /// When the sink fails.
+    pub fn finish(mut self) -> Result<W> {
+        self.writer.finish().map_err(encoding_failed)?;
+        self.writer.inner_mut().0.take().ok_or_else(|| Error::internal("the sink of a shard was taken twice"))
+    }
+}
+
+impl<W: Write> Write for Slot<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.as_mut().map_or(Err(std::io::ErrorKind::BrokenPipe.into()), |sink| sink.write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+impl<W: Write + Send> std::fmt::Debug for ParquetShard<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ParquetShard").field("writer", &self.writer).finish()
+    }
+}
+
+fn encode_field<'a>(
+    field: &Field,
+    arrays: impl Iterator<Item = &'a ArrayRef>,
+    mut writers: Vec<ArrowColumnWriter>,
+) -> Result<Vec<ArrowColumnChunk>> {
+    let named = |error| encoding_failed(error).column(field.name().as_str());
+    for array in arrays {
+        let leaves = compute_leaves(field, array).map_err(named)?;
+        for (leaf, writer) in leaves.iter().zip(&mut writers) {
+            writer.write(leaf).map_err(named)?;
+        }
+    }
+    writers.into_iter().map(|writer| writer.close().map_err(named)).collect()
+}
+
+fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, String)]) -> Result<WriterProperties> {
+    let metadata = metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+    let mut builder = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(compression(codec)?)
+        .set_data_page_size_limit(PAGE_BYTES)
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_key_value_metadata(Some(metadata));
+    for column in schema.columns().iter().filter(|column| is_binary(column)) {
+        // Whole files: no two are alike, and nobody filters by their first bytes.
+        builder = builder
+            .set_column_dictionary_enabled(column.path().clone(), false)
+            .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
+    }
+    Ok(builder.build())
+}
+
+fn is_binary(column: &ColumnDescriptor) -> bool {
+    column.physical_type() == PhysicalType::BYTE_ARRAY
+        && column.logical_type_ref().is_none()
+        && column.converted_type() == ConvertedType::NONE
+}
+
+fn compression(codec: Codec) -> Result<Compression> {
+    let out_of_range = |error: ParquetError| Error::usage("the level of the codec is out of range").cause(error);
+    Ok(match codec {
+        Codec::None => Compression::UNCOMPRESSED,
+        Codec::Zstd(level) => Compression::ZSTD(ZstdLevel::try_new(level).map_err(out_of_range)?),
+        // Codec LZ4 of the Parquet format is deprecated for its undocumented framing.
+        Codec::Lz4 => Compression::LZ4_RAW,
+        Codec::Snappy => Compression::SNAPPY,
+        Codec::Gzip(level) => Compression::GZIP(GzipLevel::try_new(level).map_err(out_of_range)?),
+    })
+}
+
+/// Errors of the sink keep their kind; anything else is ours, because the batches are.
+fn encoding_failed(error: ParquetError) -> Error {
+    match super::read::io_error(error) {
+        Ok(io) => Error::from(io),
+        Err(error) => Error::internal("encoding Parquet failed").cause(error),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::fmt::Write as _;
+
+    use ::parquet::{
+        column::page::Page,
+        file::{
+            metadata::{PageIndexPolicy, ParquetMetaDataReader},
+            reader::{FileReader, SerializedFileReader},
+        },
+    };
+    use arrow::{
+        array::{
+            Array, BinaryArray, BooleanArray, Date32Array, Float64Array, Int32Array, Int64Array, ListArray,
+            StringArray, StructArray, TimestampMicrosecondArray,
+        },
+        compute::concat_batches,
+        datatypes::{DataType, Int64Type, Schema},
+    };
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{error::Kind, format::parquet::open, schema};
+
+    const CODECS: [Codec; 5] = [Codec::None, Codec::Zstd(1), Codec::Lz4, Codec::Snappy, Codec::Gzip(6)];
+
+    fn shard(schema: &SchemaRef, codec: Codec, groups: &[&[RecordBatch]]) -> Bytes {
+        let metadata = [("shardify.test".to_owned(), "1".to_owned())];
+        let encoder = ParquetEncoder::new(schema, codec, &metadata).unwrap();
+        let mut shard = encoder.start(Vec::new()).unwrap();
+        for group in groups {
+            shard.append(encoder.encode(group).unwrap()).unwrap();
+        }
+        let before = shard.bytes_written();
+        let bytes = shard.finish().unwrap();
+        assert!(bytes.len() as u64 > before);
+        bytes.into()
+    }
+
+    fn rows(bytes: Bytes, schema: &SchemaRef) -> RecordBatch {
+        let batches: Vec<_> = open(bytes, "test").unwrap().batches(1000).map(Result::unwrap).collect();
+        concat_batches(schema, &batches).unwrap()
+    }
+
+    /// Every type that readers of this crate produce, with nulls, and a slice to make offsets matter.
+    fn everything() -> RecordBatch {
+        let list = ListArray::from_iter_primitive::<Int64Type, _, _>([
+            Some(vec![Some(1), None]),
+            None,
+            Some(vec![]),
+            Some(vec![Some(i64::MIN)]),
+        ]);
+        let inner: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec![Some("é"), None, Some(""), Some("z")])),
+            Arc::new(Float64Array::from(vec![Some(f64::NAN), Some(-0.0), None, Some(f64::INFINITY)])),
+        ];
+        let fields =
+            vec![Field::new("text", DataType::Utf8, true), Field::new("float", DataType::Float64, true)].into();
+        let nested = StructArray::new(fields, inner, Some(vec![true, false, true, true].into()));
+        let micros = vec![Some(0), None, Some(-1), Some(1_700_000_000_123_456)];
+        let columns: Vec<(Field, ArrayRef)> = vec![
+            (
+                Field::new("bool", DataType::Boolean, true),
+                Arc::new(BooleanArray::from(vec![None, Some(true), None, Some(false)])),
+            ),
+            (
+                Field::new("int", DataType::Int64, true),
+                Arc::new(Int64Array::from(vec![Some(1), None, Some(i64::MAX), Some(3)])),
+            ),
+            (
+                Field::new("date", DataType::Date32, true),
+                Arc::new(Date32Array::from(vec![Some(-1), None, Some(0), Some(20_000)])),
+            ),
+            (Field::new("local", schema::TIMESTAMP, true), Arc::new(TimestampMicrosecondArray::from(micros.clone()))),
+            (
+                Field::new("instant", schema::instant(), true),
+                Arc::new(TimestampMicrosecondArray::from(micros).with_timezone("UTC")),
+            ),
+            (
+                schema::json_field("json"),
+                Arc::new(StringArray::from(vec![Some("{}"), None, Some("[1]"), Some("null")])),
+            ),
+            (
+                Field::new("bytes", DataType::Binary, true),
+                Arc::new(BinaryArray::from(vec![Some(&b"\0\xff"[..]), None, Some(b""), Some(b"x")])),
+            ),
+            (Field::new("list", list.data_type().clone(), true), Arc::new(list)),
+            (Field::new("nested", nested.data_type().clone(), true), Arc::new(nested)),
+        ];
+        let (fields, columns): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+    }
+
+    #[test]
+    fn every_type_and_codec_comes_back_with_its_schema() {
+        let batch = everything();
+        let schema = batch.schema();
+        for codec in CODECS {
+            let bytes = shard(&schema, codec, &[&[batch.slice(0, 1), batch.slice(1, 2)], &[batch.slice(3, 1)]]);
+            let file = open(bytes.clone(), "test").unwrap();
+            assert_eq!(file.schema().fields(), schema.fields(), "field metadata included");
+            assert_eq!(file.row_groups().iter().map(|group| group.rows).collect::<Vec<_>>(), [3, 1]);
+            let keys: Vec<_> = file.metadata().into_iter().map(|(key, _)| key).collect();
+            assert_eq!(keys, ["shardify.test", "ARROW:schema"]);
+            assert_eq!(rows(bytes, &schema), batch, "{codec:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_do_not_depend_on_threads() {
+        let columns = (0..50).map(|c| {
+            let values: StringArray = (0..3000).map(|r| (r % 7 != c % 7).then(|| format!("{}", r * c % 101))).collect();
+            (format!("c{c}"), Arc::new(values) as ArrayRef)
+        });
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let with_threads = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                shard(&batch.schema(), Codec::Zstd(1), &[std::slice::from_ref(&batch), &[batch.slice(5, 100)]])
+            })
+        };
+        let one = with_threads(1);
+        assert_eq!(one, with_threads(4));
+        assert_eq!(one, with_threads(4));
+    }
+
+    /// Row groups, pages, encodings and indexes of a shard in words.
+    fn layout(bytes: &Bytes) -> String {
+        let reader = SerializedFileReader::new(bytes.clone()).unwrap();
+        let metadata = ParquetMetaDataReader::new()
+            .with_page_index_policy(PageIndexPolicy::Required)
+            .parse_and_finish(bytes)
+            .unwrap();
+        let file = metadata.file_metadata();
+        let mut text = format!("version {} by {}\n", file.version(), file.created_by().unwrap());
+        for (g, group) in metadata.row_groups().iter().enumerate() {
+            writeln!(text, "group of {} rows", group.num_rows()).unwrap();
+            for (c, column) in group.columns().iter().enumerate() {
+                let statistics = if column.statistics().is_some() { "statistics" } else { "no statistics" };
+                let indexes = match (column.column_index_length(), column.offset_index_length()) {
+                    (Some(_), Some(_)) => "both indexes",
+                    (None, Some(_)) => "offset index",
+                    _ => "no index",
+                };
+                let (name, codec) = (column.column_path(), column.compression());
+                write!(text, "  {name} {codec}, {statistics}, {indexes}:").unwrap();
+                for page in reader.get_row_group(g).unwrap().get_column_page_reader(c).unwrap() {
+                    let page = page.unwrap();
+                    let kind = match &page {
+                        Page::DataPage { .. } => "v1",
+                        Page::DataPageV2 { .. } => "v2",
+                        Page::DictionaryPage { .. } => "dictionary",
+                    };
+                    write!(text, " {kind} {} {}", page.encoding(), page.num_values()).unwrap();
+                }
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn layout_of_a_shard() {
+        let count = 25_000;
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("id", Arc::new(Int64Array::from_iter_values(0..count))),
+            ("class", Arc::new(StringArray::from_iter_values((0..count).map(|row| (row % 3).to_string())))),
+            ("jpg", Arc::new(BinaryArray::from_iter_values((0..count).map(|_| [7_u8; 100])))),
+        ];
+        let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
+        let expected = format!(
+            "version 1 by shardify {}
+group of 25000 rows
+  \"id\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 25000 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
+  \"class\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
+  \"jpg\" ZSTD(ZstdLevel(1)), no statistics, offset index: v1 PLAIN 10083 v1 PLAIN 14917
+",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(layout(&shard(&batch.schema(), Codec::Zstd(1), &[&[batch]])), expected);
+    }
+
+    #[test]
+    fn sizes_of_a_row_group() {
+        let batch = everything();
+        let encoder = ParquetEncoder::new(&batch.schema(), Codec::Snappy, &[]).unwrap();
+        let group = encoder.encode(&[batch.clone(), batch.clone()]).unwrap();
+        assert_eq!((group.rows, group.raw_bytes), (8, 2 * logical_bytes(&batch)));
+        let mut shard = encoder.start(Vec::new()).unwrap();
+        let (before, encoded) = (shard.bytes_written(), group.encoded_bytes);
+        assert_eq!(before, 4);
+        shard.append(group).unwrap();
+        assert_eq!(shard.bytes_written(), before + encoded);
+    }
+
+    #[test]
+    fn no_rows_leave_no_row_group() {
+        let batch = everything();
+        let bytes = shard(&batch.schema(), Codec::None, &[&[], &[batch.slice(0, 0)]]);
+        let file = open(bytes, "test").unwrap();
+        assert_eq!((file.rows(), file.row_groups().len()), (0, 0));
+        assert_eq!(file.batches(10).count(), 0);
+    }
+
+    #[test]
+    fn large_values_get_pages_of_their_own() {
+        let blob = |byte| vec![byte; 700 << 10];
+        let column: ArrayRef = Arc::new(BinaryArray::from_iter_values((0..5).map(blob)));
+        let batch = RecordBatch::try_from_iter([("jpg", column)]).unwrap();
+        let text = layout(&shard(&batch.schema(), Codec::None, &[&[batch]]));
+        assert!(text.matches("v1 PLAIN").count() >= 3, "{text}");
+    }
+
+    #[test]
+    fn other_schemas_and_forbidden_nulls_are_bugs() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+        let batch = RecordBatch::try_from_iter_with_nullable([("a", column, true)]).unwrap();
+        let encode = |field: Field| {
+            let schema = Arc::new(Schema::new(vec![field]));
+            ParquetEncoder::new(&schema, Codec::None, &[]).unwrap().encode(std::slice::from_ref(&batch)).unwrap_err()
+        };
+        for field in [
+            Field::new("a", DataType::Int64, false),
+            Field::new("b", DataType::Int64, true),
+            Field::new("a", DataType::Utf8, true),
+        ] {
+            let error = encode(field);
+            assert_eq!((error.kind(), error.place().column.is_some()), (Kind::Internal, true), "{error}");
+        }
+        let narrow = RecordBatch::try_from_iter([("a", Arc::new(Int32Array::from(vec![1])) as ArrayRef)]).unwrap();
+        let encoder = ParquetEncoder::new(&batch.schema(), Codec::None, &[]).unwrap();
+        assert_eq!(encoder.encode(&[narrow]).unwrap_err().kind(), Kind::Internal);
+    }
+
+    #[test]
+    fn levels_out_of_range_are_refused() {
+        let schema = everything().schema();
+        for codec in [Codec::Zstd(99), Codec::Gzip(99)] {
+            assert_eq!(ParquetEncoder::new(&schema, codec, &[]).unwrap_err().kind(), Kind::Usage);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_a_storage_error() {
+        struct Full(usize);
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let batch = everything();
+        let encoder = ParquetEncoder::new(&batch.schema(), Codec::None, &[]).unwrap();
+        let outcome = encoder.start(Full(100)).and_then(|mut shard| {
+            shard.append(encoder.encode(&[batch])?)?;
+            shard.finish()
+        });
+        assert_eq!(outcome.err().unwrap().kind(), Kind::Storage);
+    }
+
+    proptest! {
+        /// What goes in comes out, wherever batches and row groups are cut.
+        #[test]
+        fn round_trip(
+            values in prop::collection::vec((prop::option::of(any::<i64>()), prop::option::of(".{0,8}")), 1..60),
+            cuts in (0..60_usize, 0..60_usize),
+            codec in prop::sample::select(&CODECS[..]),
+        ) {
+            let (ints, texts): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+            let columns: [(&str, ArrayRef, bool); 2] =
+                [("i", Arc::new(Int64Array::from(ints)), true), ("t", Arc::new(StringArray::from(texts)), true)];
+            let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+            let all = batch.num_rows();
+            let (a, b) = (cuts.0.min(cuts.1).min(all), cuts.0.max(cuts.1).min(all));
+            let groups = [batch.slice(0, a), batch.slice(a, b - a), batch.slice(b, all - b)];
+            let bytes = shard(&batch.schema(), codec, &[&groups[..2], &groups[2..]]);
+            prop_assert_eq!(rows(bytes, &batch.schema()), batch);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Reads Parquet files of any origin.
+//!
+//! The parquet crate panics on some damaged files, and returns fewer rows than the footer promises for others. Here
+//! every call into it is guarded, so that a panic becomes an error which names the file, and three counts have to
+//! agree before a file counts as read: the footer's, the sum over the row groups, and the rows decoded.
+
+use std::{
+    cell::Cell,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use ::parquet::{
+    arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+    errors::ParquetError,
+    file::reader::ChunkReader,
+};
+use arrow::{array::RecordBatch, datatypes::SchemaRef, error::ArrowError};
+
+use crate::error::{Error, Result};
+
+/// Reads the footer. `name` stands in errors.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read, and
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) when footer and row groups disagree about the number of rows.
+pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
+    let builder = guard(name, || ParquetRecordBatchReaderBuilder::try_new(input))?;
+    let groups = guard(name, || -> Result<Vec<RowGroupSize>, ParquetError> {
+        builder.metadata().row_groups().iter().map(size_of).collect()
+    })?;
+    let file_rows = builder.metadata().file_metadata().num_rows();
+    let group_rows = groups.iter().map(|group| u128::from(group.rows)).sum::<u128>();
+    let rows = match u64::try_from(file_rows) {
+        Ok(rows) if u128::from(rows) == group_rows => rows,
+        _ => {
+            let message = format!("expected {file_rows} rows as in the footer, found {group_rows} in the row groups");
+            return Err(Error::integrity(message).at(name));
+        }
+    };
+    Ok(ParquetFile { name: name.to_owned(), builder, rows, groups })
+}
+
+/// A Parquet file whose footer was read.
+#[derive(Debug)]
+pub struct ParquetFile<R: ChunkReader + 'static> {
+    name: String,
+    builder: ParquetRecordBatchReaderBuilder<R>,
+    rows: u64,
+    groups: Vec<RowGroupSize>,
+}
+
+/// What the footer says about a row group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowGroupSize {
+    /// Number of rows.
+    pub rows: u64,
+    /// Bytes in the file.
+    pub encoded_bytes: u64,
+    /// Bytes of the encoded pages before compression.
+    pub uncompressed_bytes: u64,
+}
+
+impl<R: ChunkReader + 'static> ParquetFile<R> {
+    /// Schema, with what the writer kept of Arrow's types.
+    pub fn schema(&self) -> &SchemaRef {
+        self.builder.schema()
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The row groups in order.
+    pub fn row_groups(&self) -> &[RowGroupSize] {
+        &self.groups
+    }
+
+    /// Key-value metadata of the footer, in its order; keys without a value have an empty one.
+    pub fn metadata(&self) -> Vec<(String, String)> {
+        let entries = self.builder.metadata().file_metadata().key_value_metadata();
+        entries.into_iter().flatten().map(|e| (e.key.clone(), e.value.clone().unwrap_or_default())).collect()
+    }
+
+    /// Decodes the file, `batch_rows` rows at a time. Ends after the first error.
+    pub fn batches(self, batch_rows: usize) -> Batches {
+        let Self { name, builder, rows, .. } = self;
+        let (reader, failure) = match guard(&name, || builder.with_batch_size(batch_rows.max(1)).build()) {
+            Ok(reader) => (Some(reader), None),
+            Err(error) => (None, Some(error)),
+        };
+        Batches { name, reader, failure, expected: rows, seen: 0 }
+    }
+}
+
+/// The rows of a file, in batches.
+pub struct Batches {
+    name: String,
+    /// Gone once the file is read or an error was met.
+    reader: Option<ParquetRecordBatchReader>,
+    failure: Option<Error>,
+    expected: u64,
+    seen: u64,
+}
+
+impl Iterator for Batches {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.failure.take() {
+            return Some(Err(error));
+        }
+        let reader = self.reader.as_mut()?;
+        match guard(&self.name, || reader.next().transpose()) {
+            Ok(Some(batch)) => {
+                self.seen += batch.num_rows() as u64;
+                if self.seen > self.expected { Some(Err(self.miscounted())) } else { Some(Ok(batch)) }
+            }
+            Ok(None) if self.seen == self.expected => {
+                self.reader = None;
+                None
+            }
+            Ok(None) => Some(Err(self.miscounted())),
+            Err(error) => {
+                self.reader = None;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl Batches {
+    fn miscounted(&mut self) -> Error {
+        self.reader = None;
+        let message = format!("expected {} rows as in the footer, found {} in the pages", self.expected, self.seen);
+        Error::integrity(message).at(self.name.as_str())
+    }
+}
+
+impl std::fmt::Debug for Batches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batches").field("name", &self.name).field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    static DECODING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside a guarded call. A panic then is bad input that is reported as an error, so that a
+/// panic hook has nothing to print.
+pub fn decoding() -> bool {
+    DECODING.get()
+}
+
+/// Calls into the parquet crate and turns its errors and panics into ours.
+fn guard<T, E: Into<DecodeError>>(name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
+    let outer = DECODING.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    DECODING.set(outer);
+    let error = match outcome {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(error)) => match error.into().io() {
+            Ok(io) => Error::from(io),
+            Err(cause) => Error::input("expected a Parquet file, found one that cannot be decoded").cause(cause),
+        },
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            Error::input(format!("expected a Parquet file, found one that makes the decoder give up: {text}"))
+        }
+    };
+    Err(error.at(name))
+}
+
+/// Whatever the crates for Parquet and Arrow report.
+enum DecodeError {
+    Parquet(ParquetError),
+    Arrow(ArrowError),
+}
+
+impl From<ParquetError> for DecodeError {
+    fn from(error: ParquetError) -> Self {
+        Self::Parquet(error)
+    }
+}
+
+impl From<ArrowError> for DecodeError {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error)
+    }
+}
+
+impl DecodeError {
+    /// The input or output error underneath, if that is what it is.
+    fn io(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
+        match self {
+            Self::Parquet(error) => io_error(error).map_err(Into::into),
+            Self::Arrow(ArrowError::ExternalError(inner)) => match inner.downcast::<ParquetError>() {
+                Ok(error) => io_error(*error).map_err(Into::into),
+                Err(inner) => Err(inner),
+            },
+            Self::Arrow(ArrowError::IoError(_, io)) if is_outside(&io) => Ok(io),
+            Self::Arrow(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The error of a reader or writer that the parquet crate passed through.
+pub(super) fn io_error(error: ParquetError) -> Result<io::Error, ParquetError> {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(io) if is_outside(&io) => Ok(*io),
+            Ok(io) => Err(ParquetError::External(io)),
+            Err(inner) => Err(ParquetError::External(inner)),
+        },
+        other => Err(other),
+    }
+}
+
+/// Codecs report damaged pages as input errors too; those are the file's fault, not the storage's.
+fn is_outside(error: &io::Error) -> bool {
+    let damaged = [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput];
+    let ours = error.get_ref().is_some_and(|inner| inner.is::<Error>());
+    ours || !damaged.contains(&error.kind()) && error.kind() != io::ErrorKind::Other
+}
+
+fn size_of(group: &::parquet::file::metadata::RowGroupMetaData) -> Result<RowGroupSize, ParquetError> {
+    let size = |value: i64| u64::try_from(value).map_err(ParquetError::from);
+    let encoded = group.columns().iter().try_fold(0_u64, |sum, column| {
+        let bytes = size(column.compressed_size())?;
+        Ok::<_, ParquetError>(sum.saturating_add(bytes))
+    })?;
+    let uncompressed = group.columns().iter().try_fold(0_u64, |sum, column| {
+        let bytes = size(column.uncompressed_size())?;
+        Ok::<_, ParquetError>(sum.saturating_add(bytes))
+    })?;
+    Ok(RowGroupSize { rows: size(group.num_rows())?, encoded_bytes: encoded, uncompressed_bytes: uncompressed })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::{fs::File, path::PathBuf, sync::Arc};
+
+    use arrow::array::{ArrayRef, Int64Array, StringArray};
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{codec::Codec, error::Kind, format::parquet::ParquetEncoder};
+
+    fn count<R: ChunkReader + 'static>(input: R) -> Result<u64> {
+        open(input, "test")?.batches(1024).try_fold(0, |sum, batch| Ok(sum + batch?.num_rows() as u64))
+    }
+
+    fn small_file() -> Vec<u8> {
+        let columns: [(&str, ArrayRef); 2] = [
+            ("id", Arc::new(Int64Array::from_iter_values(0..100))),
+            ("text", Arc::new(StringArray::from_iter_values((0..100).map(|i| format!("text {}", i % 9))))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let encoder = ParquetEncoder::new(&batch.schema(), Codec::Snappy, &[]).unwrap();
+        let mut shard = encoder.start(Vec::new()).unwrap();
+        shard.append(encoder.encode(&[batch.slice(0, 60)]).unwrap()).unwrap();
+        shard.append(encoder.encode(&[batch.slice(60, 40)]).unwrap()).unwrap();
+        shard.finish().unwrap()
+    }
+
+    #[test]
+    fn truncated_files_are_bad_input() {
+        let whole = small_file();
+        assert_eq!(count(Bytes::from(whole.clone())).unwrap(), 100);
+        for length in (0..whole.len()).step_by(13) {
+            let error = count(Bytes::from(whole[..length].to_vec())).unwrap_err();
+            assert_eq!(error.kind(), Kind::Input, "{length} bytes: {error}");
+            assert_eq!(error.place().source.as_deref(), Some("test"));
+        }
+    }
+
+    /// Pages carry no checksum, so values may be wrong; the number of rows may not, and nothing may panic.
+    #[test]
+    fn flipped_bits_never_change_the_count_unnoticed() {
+        let whole = small_file();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            match count(Bytes::from(damaged)) {
+                Ok(rows) => assert_eq!(rows, 100, "byte {at}"),
+                Err(error) => assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "byte {at}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn panics_become_errors_and_are_announced_to_the_hook() {
+        let error = guard("x.parquet", || -> Result<(), ParquetError> {
+            assert!(decoding());
+            panic!("bad bit width")
+        });
+        let error = error.unwrap_err();
+        assert!(!decoding());
+        assert_eq!((error.kind(), error.place().source.as_deref()), (Kind::Input, Some("x.parquet")));
+        assert!(error.message().contains("bad bit width"), "{error}");
+    }
+
+    #[test]
+    fn failing_storage_is_not_blamed_on_the_file() {
+        let denied = || ParquetError::from(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!(guard("x", || Err::<(), _>(denied())).unwrap_err().kind(), Kind::Storage);
+        let nested = || ArrowError::ExternalError(Box::new(denied()));
+        assert_eq!(guard("x", || Err::<(), _>(nested())).unwrap_err().kind(), Kind::Storage);
+        let ours = || ParquetError::from(io::Error::from(Error::interrupted()));
+        assert_eq!(guard("x", || Err::<(), _>(ours())).unwrap_err().kind(), Kind::Interrupted);
+    }
+
+    /// Files on which pyarrow and this reader disagree: the rows found here, or none where the file is refused.
+    const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
+        // A decimal of 45 digits in 6 bytes.
+        ("clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5068991573000192", None),
+        // The dictionary page is cut short.
+        ("nation.dict-malformed.parquet", None),
+        // The footer says 0 rows, its row group 6.
+        ("repeated_no_annotation.parquet", None),
+        // Brotli is left out, and with it bombs that inflate a millionfold.
+        ("data_page=2_BROTLI.parquet", None),
+        // Decimals in no bytes are taken for zero.
+        ("byte_array_decimal_empty_value.parquet", Some(24)),
+        // Text that is not UTF-8.
+        ("invalid_utf8_dictionary.parquet", None),
+    ];
+
+    fn corpus() -> Option<PathBuf> {
+        let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+        let root = std::env::var_os("SHARDIFY_CORPUS").map_or_else(beside, PathBuf::from);
+        root.is_dir().then_some(root)
+    }
+
+    /// Every Parquet file of the corpus ends in the oracle's count or in a clean error, and one that the oracle could
+    /// read is not refused without being listed.
+    #[test]
+    fn corpus_agrees_with_the_oracle() {
+        let Some(root) = corpus() else { return };
+        let oracle = std::fs::read_to_string(root.join("ORACLE.tsv")).unwrap();
+        let mut surprises = Vec::new();
+        for line in oracle.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [file, kind, status, what, rows, ..] = fields[..] else { continue };
+            if !kind.starts_with("parquet") || what == "not-parquet" {
+                continue;
+            }
+            let expected = (status == "ok").then(|| rows.parse::<u64>().unwrap());
+            let expected =
+                DISAGREEMENTS.iter().find(|(name, _)| file.ends_with(name)).map_or(expected, |(_, ours)| *ours);
+            let found = count(File::open(root.join(file)).unwrap());
+            match (&found, expected) {
+                (Ok(found), Some(expected)) if *found == expected => {}
+                (Err(_), None) => {}
+                _ => surprises.push(format!("{file}: oracle {status} {rows}, found {found:?}")),
+            }
+            if let Err(error) = found {
+                assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "{file}: {error}");
+            }
+        }
+        assert!(surprises.is_empty(), "{}", surprises.join("\n"));
+    }
+}

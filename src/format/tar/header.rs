@@ -1,0 +1,323 @@
+//! Header blocks of tar members: ustar, and pax in front where ustar has no room.
+//!
+//! ```text
+//! ustar  0 name 100 | 100 mode 8 | 108 uid 8 | 116 gid 8 | 124 size 12 | 136 mtime 12 | 148 checksum 8
+//!        156 type 1 | 157 link 100 | 257 "ustar\0" "00" | 265 owner 32 | 297 group 32 | 329 devices 16
+//!        345 prefix 155 | 500 zeros 12
+//! pax    header of type 'x' | records "LENGTH key=value\n" padded to 512 | header of the member itself
+//! ```
+//!
+//! A name of more than 100 bytes is cut at a slash into prefix and name if both fit. Names are UTF-8 as they are.
+
+use super::BLOCK;
+
+/// Longest member name written, in bytes.
+pub(super) const MAX_NAME: usize = 0xffff;
+/// Largest size that eleven octal digits can say.
+pub(super) const MAX_OCTAL_SIZE: u64 = (8 << 30) - 1;
+/// Most bytes of pax records that are read: twice what the longest name takes.
+const MAX_PAX: u64 = 2 * (MAX_NAME as u64 + 1);
+
+const NAME: std::ops::Range<usize> = 0..100;
+const SIZE: std::ops::Range<usize> = 124..136;
+const CHECKSUM: std::ops::Range<usize> = 148..156;
+const TYPE: usize = 156;
+const MAGIC: std::ops::Range<usize> = 257..265;
+const PREFIX: std::ops::Range<usize> = 345..500;
+
+/// Header of an empty regular file without a name, mode 0644, everything about owner and time zero.
+const TEMPLATE: [u8; BLOCK] = {
+    let mut block = [0; BLOCK];
+    let fields: [(usize, &[u8]); 9] = [
+        (100, b"0000644\0"),
+        (108, b"0000000\0"),
+        (116, b"0000000\0"),
+        (SIZE.start, b"00000000000\0"),
+        (136, b"00000000000\0"),
+        (CHECKSUM.start, b"        "),
+        (TYPE, b"0"),
+        (MAGIC.start, b"ustar\x0000"),
+        (329, b"0000000\x000000000\0"),
+    ];
+    let mut field = 0;
+    while field < fields.len() {
+        let (start, bytes) = fields[field];
+        let mut i = 0;
+        while i < bytes.len() {
+            block[start + i] = bytes[i];
+            i += 1;
+        }
+        field += 1;
+    }
+    block
+};
+
+/// Appends the header of a regular file, with a pax header before it if needed.
+pub(super) fn push_member_header(out: &mut Vec<u8>, name: &str, size: u64) {
+    let fits = split_name(name);
+    let large = size > MAX_OCTAL_SIZE;
+    if fits.is_none() || large {
+        let mut records = Vec::with_capacity(name.len() + 64);
+        if fits.is_none() {
+            push_pax_record(&mut records, "path", name);
+        }
+        if large {
+            push_pax_record(&mut records, "size", &size.to_string());
+        }
+        push_ustar(out, "", "././@PaxHeader", records.len() as u64, b'x');
+        out.extend_from_slice(&records);
+        pad(out, records.len());
+    }
+    let (prefix, name) = fits.unwrap_or_else(|| ("", shorten(name)));
+    push_ustar(out, prefix, name, if large { 0 } else { size }, b'0');
+}
+
+/// Sets the size in a header block, then its checksum.
+pub(super) fn seal(block: &mut [u8], size: u64) {
+    set_octal(&mut block[SIZE.start..SIZE.end - 1], size);
+    let sum = checksum(block);
+    set_octal(&mut block[CHECKSUM.start..CHECKSUM.start + 6], u64::from(sum));
+    block[CHECKSUM.start + 6..CHECKSUM.end].copy_from_slice(b"\0 ");
+}
+
+/// Zeros between content of this length and the next block.
+pub(super) fn padding(length: usize) -> usize {
+    length.wrapping_neg() % BLOCK
+}
+
+/// Appends the zeros after content of this length.
+pub(super) fn pad(out: &mut Vec<u8>, length: usize) {
+    out.extend_from_slice(&[0; BLOCK][..padding(length)]);
+}
+
+fn push_ustar(out: &mut Vec<u8>, prefix: &str, name: &str, size: u64, kind: u8) {
+    let start = out.len();
+    out.extend_from_slice(&TEMPLATE);
+    let block = &mut out[start..];
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    block[PREFIX.start..PREFIX.start + prefix.len()].copy_from_slice(prefix.as_bytes());
+    block[TYPE] = kind;
+    seal(block, size);
+}
+
+/// Prefix and name as ustar stores them, or `None` if they do not fit; cut at the first slash that will do.
+fn split_name(name: &str) -> Option<(&str, &str)> {
+    if name.len() <= NAME.len() {
+        return Some(("", name));
+    }
+    let earliest = (name.len() - NAME.len() - 1).max(1);
+    let cut = earliest + memchr::memchr(b'/', &name.as_bytes()[earliest..])?;
+    (cut <= PREFIX.len() && cut + 1 < name.len()).then(|| (&name[..cut], &name[cut + 1..]))
+}
+
+/// What readers that know no pax see of a long name; not ending in a slash, which would mean a folder to them.
+fn shorten(name: &str) -> &str {
+    let mut end = NAME.len().min(name.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name[..end].trim_end_matches('/')
+}
+
+fn push_pax_record(out: &mut Vec<u8>, key: &str, value: &str) {
+    // The length counts its own digits.
+    let rest = " =\n".len() + key.len() + value.len();
+    let mut length = rest + 1;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    out.extend_from_slice(format!("{length} {key}={value}\n").as_bytes());
+}
+
+fn set_octal(field: &mut [u8], mut value: u64) {
+    for digit in field.iter_mut().rev() {
+        *digit = b'0' + (value & 7) as u8;
+        value >>= 3;
+    }
+}
+
+/// Sum of the bytes, with blanks in place of the checksum itself.
+fn checksum(block: &[u8]) -> u32 {
+    let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    sum(block) - sum(&block[CHECKSUM]) + 8 * u32::from(b' ')
+}
+
+/// What the bytes before the content of a member turn out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    /// So many bytes from its start are needed to tell.
+    Needs(usize),
+    /// All there: bytes of the headers, and bytes of content after them.
+    Member { length: usize, size: u64 },
+}
+
+/// Reads the headers of a member from the start of `window`, its name into `name`. The message of the error says what
+/// was expected and found.
+pub(super) fn parse(window: &[u8], name: &mut Vec<u8>) -> Result<Head, String> {
+    let Some(first) = window.first_chunk::<BLOCK>() else { return Ok(Head::Needs(BLOCK)) };
+    let (kind, size) = parse_ustar(first)?;
+    if kind == b'0' {
+        name_of(first, name);
+        return Ok(Head::Member { length: BLOCK, size });
+    }
+    let length = usize::try_from(size)
+        .ok()
+        .filter(|_| size <= MAX_PAX)
+        .ok_or_else(|| format!("expected a pax header of at most {MAX_PAX} bytes, found one of {size}"))?;
+    let own = BLOCK + length + padding(length);
+    let Some(records) = window.get(BLOCK..own) else { return Ok(Head::Needs(own + BLOCK)) };
+    let Some(second) = window[own..].first_chunk::<BLOCK>() else { return Ok(Head::Needs(own + BLOCK)) };
+    let (kind, size) = parse_ustar(second)?;
+    if kind != b'0' {
+        return Err("expected a file after a pax header, found another pax header".to_owned());
+    }
+    if records[length..].iter().any(|byte| *byte != 0) {
+        return Err("expected zeros after a pax header, found other bytes".to_owned());
+    }
+    name_of(second, name);
+    let size = apply_pax(&records[..length], name)?.unwrap_or(size);
+    Ok(Head::Member { length: own + BLOCK, size })
+}
+
+/// Checks a header block; returns its type and size.
+fn parse_ustar(block: &[u8; BLOCK]) -> Result<(u8, u64), String> {
+    let mut expected = [0; 8];
+    set_octal(&mut expected[..6], u64::from(checksum(block)));
+    expected[7] = b' ';
+    if block[CHECKSUM] != expected {
+        let found = String::from_utf8_lossy(&block[CHECKSUM]).into_owned();
+        let expected = String::from_utf8_lossy(&expected[..6]).into_owned();
+        return Err(format!("expected a tar header with checksum {expected}, found {found:?}"));
+    }
+    if block[MAGIC] != TEMPLATE[MAGIC] {
+        return Err("expected a ustar header, found another kind of tar".to_owned());
+    }
+    let kind = block[TYPE];
+    if !matches!(kind, b'0' | b'x') {
+        let kind = char::from(kind);
+        return Err(format!("expected a member of type '0' (file) or 'x' (pax header), found type {kind:?}"));
+    }
+    let digits = &block[SIZE.start..SIZE.end - 1];
+    if block[SIZE.end - 1] != 0 || !digits.iter().all(|digit| matches!(digit, b'0'..=b'7')) {
+        return Err(format!("expected a size in octal digits, found {:?}", String::from_utf8_lossy(&block[SIZE])));
+    }
+    Ok((kind, digits.iter().fold(0, |size, digit| size << 3 | u64::from(digit & 7))))
+}
+
+fn name_of(block: &[u8; BLOCK], name: &mut Vec<u8>) {
+    let text = |field: std::ops::Range<usize>| {
+        let field = &block[field];
+        &field[..memchr::memchr(0, field).unwrap_or(field.len())]
+    };
+    name.clear();
+    let prefix = text(PREFIX);
+    if !prefix.is_empty() {
+        name.extend_from_slice(prefix);
+        name.push(b'/');
+    }
+    name.extend_from_slice(text(NAME));
+}
+
+/// Reads pax records; replaces the name by `path` and returns `size`.
+fn apply_pax(mut records: &[u8], name: &mut Vec<u8>) -> Result<Option<u64>, String> {
+    let mut size = None;
+    while !records.is_empty() {
+        let (key, value, rest) =
+            split_pax_record(records).ok_or("expected pax records `LENGTH key=value`, found other bytes")?;
+        match key {
+            b"path" => {
+                name.clear();
+                name.extend_from_slice(value);
+            }
+            b"size" => {
+                let text = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                size = Some(text.ok_or("expected a number as pax size, found something else")?);
+            }
+            _ => {}
+        }
+        records = rest;
+    }
+    Ok(size)
+}
+
+/// Key, value and what comes after the first record.
+fn split_pax_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let blank = memchr::memchr(b' ', records)?;
+    let length: usize = str::from_utf8(&records[..blank]).ok()?.parse().ok()?;
+    let record = records.get(..length)?;
+    let text = record.get(blank + 1..)?.strip_suffix(b"\n")?;
+    let equals = memchr::memchr(b'=', text)?;
+    Some((&text[..equals], &text[equals + 1..], &records[length..]))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pax_records_count_their_own_digits() {
+        for length in [0, 1, 85, 90, 91, 92, 93, 988, 989, 990, 991, 9987, 9988, 65_535] {
+            let value = "v".repeat(length);
+            let mut out = Vec::new();
+            push_pax_record(&mut out, "path", &value);
+            let (key, found, rest) = split_pax_record(&out).unwrap();
+            assert_eq!((key, found.len(), rest), (&b"path"[..], length, &b""[..]));
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_octal_go_into_a_pax_header() {
+        for size in [MAX_OCTAL_SIZE, MAX_OCTAL_SIZE + 1, u64::MAX] {
+            let mut out = Vec::new();
+            push_member_header(&mut out, "a/b.bin", size);
+            let mut name = Vec::new();
+            let length = out.len();
+            assert_eq!(length, if size > MAX_OCTAL_SIZE { 3 * BLOCK } else { BLOCK });
+            assert_eq!(parse(&out, &mut name).unwrap(), Head::Member { length, size });
+            assert_eq!(name, b"a/b.bin");
+        }
+    }
+
+    #[test]
+    fn names_are_cut_only_where_both_halves_fit() {
+        let long = |a: usize, b: usize| format!("{}/{}", "a".repeat(a), "b".repeat(b));
+        for (name, expected) in [
+            ("x".repeat(100), Some((0, 100))),
+            ("x".repeat(101), None),
+            (long(1, 99), Some((1, 99))),
+            (long(1, 100), Some((1, 100))),
+            (long(1, 101), None),
+            (long(155, 100), Some((155, 100))),
+            (long(156, 100), None),
+            (long(155, 101), None),
+            (format!("/{}", "b".repeat(100)), None),
+            (format!("{}/", "b".repeat(100)), None),
+            (format!("a/{}/{}", "b".repeat(50), "c".repeat(60)), Some((52, 60))),
+        ] {
+            let found = split_name(&name).map(|(prefix, name)| (prefix.len(), name.len()));
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn hostile_pax_records_are_errors() {
+        for records in [
+            &b"x"[..],
+            b"5 a=b",
+            b"99 path=x\n",
+            b"0 path=x\n",
+            b"3 =\n",
+            b"-1 a=b\n",
+            b"9 size=x\n",
+            b"11 size=-1\n",
+            b"18446744073709551615 a=b\n",
+            b"4 ab\n",
+            b"\xff 1",
+            b" ",
+            b"30 size=99999999999999999999\n",
+        ] {
+            assert!(apply_pax(records, &mut Vec::new()).is_err(), "{records:?}");
+        }
+    }
+}

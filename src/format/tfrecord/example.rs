@@ -1,0 +1,472 @@
+//! `tf.train.Example`, written by hand in protobuf's wire format.
+//!
+//! ```text
+//! Example    0a len Features
+//! Features   [ 0a len Entry ]*                            sorted by key, since protobuf maps have no order
+//! Entry      0a len key   12 len Feature
+//! Feature    0a len BytesList | 12 len FloatList | 1a len Int64List
+//! BytesList  [ 0a len bytes ]*
+//! FloatList  0a len little-endian f32s                    packed; nothing at all when empty
+//! Int64List  0a len varints                               packed; negative numbers take ten bytes
+//! ```
+//!
+//! Every length comes before what it counts, so a record is measured first and then written without moving a byte.
+//!
+//! | column | feature |
+//! |---|---|
+//! | booleans, integers except `UInt64` | int64 |
+//! | floats | float, rounded to the nearest `f32`, as there is no double |
+//! | text, binary, JSON documents | bytes as they are |
+//! | `UInt64`, dates, timestamps, other scalars | bytes: the text that JSON has for it, without quotes |
+//! | list of these | list of the same kind; a list that holds a null is one JSON text |
+//! | everything else | bytes: one JSON text |
+//! | null | no feature |
+
+use std::{io::Write, ops::Range};
+
+use arrow::{
+    array::{
+        Array, ArrayRef, AsArray, BinaryArray, Float32Array, Int64Array, LargeBinaryArray, ListArray, OffsetSizeTrait,
+        RecordBatch, UInt64Array,
+    },
+    buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
+    compute::cast,
+    datatypes::{ArrowNativeType, DataType, Float32Type, Float64Type, Int64Type, UInt64Type},
+};
+
+use crate::{
+    error::{Error, Result},
+    record::{Sample, json},
+};
+
+/// Tag of the only field of most messages here: number 1, length-delimited.
+const FIRST: u8 = 0x0a;
+/// Tag of the feature in an entry: number 2, length-delimited.
+const SECOND: u8 = 0x12;
+/// Tags of the lists in a feature.
+const BYTES_LIST: u8 = 0x0a;
+const FLOAT_LIST: u8 = 0x12;
+const INT64_LIST: u8 = 0x1a;
+/// Feature that holds the key of a sample.
+const KEY: &str = "__key__";
+
+/// Encodes the rows of one batch.
+#[derive(Debug)]
+pub(super) struct Rows {
+    columns: Vec<Column>,
+    /// What the measured row has in each column.
+    cells: Vec<Cell>,
+    features_length: usize,
+}
+
+impl Rows {
+    /// Prepares the columns.
+    pub(super) fn new(batch: &RecordBatch) -> Result<Self> {
+        let schema = batch.schema_ref();
+        let mut order: Vec<usize> = (0..batch.num_columns()).collect();
+        order.sort_by_key(|&i| schema.field(i).name());
+        if let Some(pair) = order.windows(2).find(|pair| schema.field(pair[0]).name() == schema.field(pair[1]).name()) {
+            return Err(same_name(schema.field(pair[0]).name()));
+        }
+        let column = |i: usize| Column::new(schema.field(i).name(), batch.column(i));
+        let columns = order.into_iter().map(column).collect::<Result<Vec<_>>>()?;
+        Ok(Self { cells: Vec::with_capacity(columns.len()), columns, features_length: 0 })
+    }
+
+    /// Length of the Example of a row, which [`write`](Self::write) writes next.
+    pub(super) fn measure(&mut self, row: usize) -> usize {
+        self.cells.clear();
+        self.features_length = 0;
+        for column in &self.columns {
+            let cell = column.cell(row);
+            if let Some(list) = cell.list_length() {
+                self.features_length += delimited(column.prefix.len() + feature_length(list));
+            }
+            self.cells.push(cell);
+        }
+        delimited(self.features_length)
+    }
+
+    /// Appends the Example of the row that was measured last.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        push_head(out, FIRST, self.features_length);
+        for (column, cell) in self.columns.iter().zip(&self.cells) {
+            let Some(list) = cell.list_length() else { continue };
+            push_head(out, FIRST, column.prefix.len() + feature_length(list));
+            out.extend_from_slice(&column.prefix);
+            push_varint(out, delimited(list) as u64);
+            match cell {
+                Cell::Items { range, .. } => {
+                    push_head(out, column.values.tag(), list);
+                    column.values.write(range.clone(), out);
+                }
+                Cell::Json { row, .. } => {
+                    push_head(out, BYTES_LIST, list);
+                    if let Some(lists) = &column.lists {
+                        push_blobs(&lists.json, *row..*row + 1, out);
+                    }
+                }
+                Cell::Absent => {}
+            }
+        }
+    }
+}
+
+/// Encodes samples; holds the order of the parts from measuring to writing.
+#[derive(Debug, Default)]
+pub(super) struct SampleEncoder {
+    /// Indices of the parts sorted by extension, and `None` for the key.
+    order: Vec<Option<usize>>,
+    features_length: usize,
+}
+
+impl SampleEncoder {
+    /// Length of the Example of a sample, which [`write`](Self::write) writes next.
+    pub(super) fn measure(&mut self, sample: &Sample, key: &str) -> Result<usize> {
+        self.order.clear();
+        self.order.extend((0..sample.parts.len()).map(Some));
+        self.order.push(None);
+        self.order.sort_by_key(|&part| named(sample, key, part).0);
+        self.features_length = 0;
+        let mut previous = None;
+        for &part in &self.order {
+            let (name, bytes) = named(sample, key, part);
+            if previous == Some(name) {
+                return Err(same_name(name).at(&*sample.origin));
+            }
+            previous = Some(name);
+            self.features_length += delimited(entry_length(name, bytes));
+        }
+        Ok(delimited(self.features_length))
+    }
+
+    /// Appends the Example of the sample that was measured last.
+    pub(super) fn write(&self, sample: &Sample, key: &str, out: &mut Vec<u8>) {
+        push_head(out, FIRST, self.features_length);
+        for &part in &self.order {
+            let (name, bytes) = named(sample, key, part);
+            let list = delimited(bytes.len());
+            push_head(out, FIRST, entry_length(name, bytes));
+            push_delimited(out, FIRST, name.as_bytes());
+            push_head(out, SECOND, delimited(list));
+            push_head(out, BYTES_LIST, list);
+            push_delimited(out, FIRST, bytes);
+        }
+    }
+}
+
+/// Name and content of the feature of a part, or of the key.
+fn named<'a>(sample: &'a Sample, key: &'a str, part: Option<usize>) -> (&'a str, &'a [u8]) {
+    match part.and_then(|index| sample.parts.get(index)) {
+        Some(part) => (&part.extension, &part.bytes),
+        None => (KEY, key.as_bytes()),
+    }
+}
+
+fn entry_length(name: &str, bytes: &[u8]) -> usize {
+    delimited(name.len()) + delimited(delimited(delimited(bytes.len())))
+}
+
+fn same_name(name: &str) -> Error {
+    Error::input(format!("expected features with names of their own, found `{name}` twice"))
+        .column(name)
+        .hint("an Example keeps one feature per name; rename one of the two")
+}
+
+/// A column ready to be measured and written.
+#[derive(Debug)]
+struct Column {
+    /// The key with tag and length, and the tag of the feature.
+    prefix: Vec<u8>,
+    values: Values,
+    nulls: Option<NullBuffer>,
+    /// Where the lists lie within `values`; `None` for scalars.
+    lists: Option<Lists>,
+}
+
+#[derive(Debug)]
+struct Lists {
+    offsets: OffsetBuffer<i32>,
+    /// JSON text of the lists that hold a null, empty for the others.
+    json: LargeBinaryArray,
+}
+
+/// What one row has in one column, with the length of the list message.
+#[derive(Debug)]
+enum Cell {
+    Absent,
+    Items { range: Range<usize>, length: usize },
+    Json { row: usize, length: usize },
+}
+
+impl Cell {
+    fn list_length(&self) -> Option<usize> {
+        match self {
+            Self::Absent => None,
+            Self::Items { length, .. } | Self::Json { length, .. } => Some(*length),
+        }
+    }
+}
+
+impl Column {
+    fn new(name: &str, array: &ArrayRef) -> Result<Self> {
+        let mut prefix = Vec::with_capacity(name.len() + 8);
+        push_delimited(&mut prefix, FIRST, name.as_bytes());
+        prefix.push(SECOND);
+        let array = plain(array)?;
+        let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        let (values, lists) = match array.data_type() {
+            DataType::List(item) if !is_nested(item.data_type()) => {
+                let (values, lists) = prepare_lists(array.as_list())?;
+                (values, Some(lists))
+            }
+            _ => (Values::new(&array)?, None),
+        };
+        Ok(Self { prefix, values, nulls, lists })
+    }
+
+    fn cell(&self, row: usize) -> Cell {
+        if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            return Cell::Absent;
+        }
+        let Some(lists) = &self.lists else {
+            let range = row..row + 1;
+            return Cell::Items { length: self.values.length(range.clone()), range };
+        };
+        let text = blob_length(&lists.json, row);
+        if text > 0 {
+            return Cell::Json { row, length: delimited(text) };
+        }
+        // Offsets of an Arrow list are never negative.
+        let range = lists.offsets[row].as_usize()..lists.offsets[row + 1].as_usize();
+        Cell::Items { length: self.values.length(range.clone()), range }
+    }
+}
+
+/// The same values in one of the types told apart below: dictionaries, views and the rarer lists unpacked.
+fn plain(array: &ArrayRef) -> Result<ArrayRef> {
+    let data_type = match array.data_type() {
+        DataType::Dictionary(_, value) => value.as_ref().clone(),
+        DataType::RunEndEncoded(_, value) => value.data_type().clone(),
+        DataType::Utf8View => DataType::LargeUtf8,
+        DataType::BinaryView => DataType::LargeBinary,
+        DataType::FixedSizeBinary(_) => DataType::Binary,
+        DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+            if !is_nested(item.data_type()) =>
+        {
+            DataType::List(std::sync::Arc::clone(item))
+        }
+        _ => return Ok(ArrayRef::clone(array)),
+    };
+    plain(&cast(array, &data_type)?)
+}
+
+/// Whether values are made of values, so that as an item of a list they are not a scalar.
+fn is_nested(data_type: &DataType) -> bool {
+    data_type.is_nested() && !matches!(data_type, DataType::RunEndEncoded(..))
+}
+
+fn prepare_lists(list: &ListArray) -> Result<(Values, Lists)> {
+    let (first, last) = (list.offsets()[0].as_usize(), list.offsets()[list.len()].as_usize());
+    let items = plain(&list.values().slice(first, last - first))?;
+    // A list counts its items from where the slice begins.
+    let base = list.offsets()[0];
+    let offsets: Vec<i32> = list.offsets().iter().map(|offset| offset - base).collect();
+    let nulls = items.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+    let json = match nulls {
+        None => LargeBinaryArray::new_null(list.len()),
+        Some(nulls) => render(list.len(), |row, out| {
+            let (start, end) = (offsets[row].as_usize(), offsets[row + 1].as_usize());
+            if list.is_valid(row) && nulls.slice(start, end - start).null_count() > 0 {
+                json::write_value(list, row, out);
+            }
+        })?,
+    };
+    Ok((Values::new(&items)?, Lists { offsets: OffsetBuffer::new(offsets.into()), json }))
+}
+
+/// Values of a column, or items of all its lists, in one of the three kinds of feature. Values under a null are never
+/// asked for.
+#[derive(Debug)]
+enum Values {
+    Int64(Int64Array),
+    Float(Float32Array),
+    Bytes(BinaryArray),
+    LargeBytes(LargeBinaryArray),
+}
+
+impl Values {
+    fn new(array: &ArrayRef) -> Result<Self> {
+        Ok(match array.data_type() {
+            DataType::Null => Self::Int64(Int64Array::new_null(array.len())),
+            DataType::Boolean
+            | DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::UInt8
+            | DataType::UInt16
+            | DataType::UInt32 => Self::Int64(cast(array, &DataType::Int64)?.as_primitive::<Int64Type>().clone()),
+            DataType::Float16 | DataType::Float32 => {
+                Self::Float(cast(array, &DataType::Float32)?.as_primitive::<Float32Type>().clone())
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "the format has no double")]
+            DataType::Float64 => Self::Float(array.as_primitive::<Float64Type>().unary(|value| value as f32)),
+            DataType::Utf8 => Self::Bytes(BinaryArray::from(array.as_string::<i32>().clone())),
+            DataType::LargeUtf8 => Self::LargeBytes(LargeBinaryArray::from(array.as_string::<i64>().clone())),
+            DataType::Binary => Self::Bytes(array.as_binary::<i32>().clone()),
+            DataType::LargeBinary => Self::LargeBytes(array.as_binary::<i64>().clone()),
+            DataType::UInt64 => Self::LargeBytes(render_decimals(array.as_primitive::<UInt64Type>())?),
+            data_type => Self::LargeBytes(render_others(array, data_type)?),
+        })
+    }
+
+    /// Tag of the list in its feature.
+    fn tag(&self) -> u8 {
+        match self {
+            Self::Int64(_) => INT64_LIST,
+            Self::Float(_) => FLOAT_LIST,
+            Self::Bytes(_) | Self::LargeBytes(_) => BYTES_LIST,
+        }
+    }
+
+    /// Length of the list message with these values.
+    fn length(&self, range: Range<usize>) -> usize {
+        match self {
+            _ if range.is_empty() => 0,
+            Self::Int64(array) => delimited(varints_length(&array.values()[range])),
+            Self::Float(array) => delimited(size_of_val(&array.values()[range])),
+            Self::Bytes(array) => range.map(|row| delimited(blob_length(array, row))).sum(),
+            Self::LargeBytes(array) => range.map(|row| delimited(blob_length(array, row))).sum(),
+        }
+    }
+
+    /// Appends the list message with these values.
+    fn write(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        match self {
+            _ if range.is_empty() => {}
+            Self::Int64(array) => {
+                let values = &array.values()[range];
+                push_head(out, FIRST, varints_length(values));
+                values.iter().for_each(|value| push_varint(out, value.cast_unsigned()));
+            }
+            Self::Float(array) => {
+                let values = &array.values()[range];
+                push_head(out, FIRST, size_of_val(values));
+                let start = out.len();
+                out.resize(start + size_of_val(values), 0);
+                for (bytes, value) in out[start..].chunks_exact_mut(4).zip(values) {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            Self::Bytes(array) => push_blobs(array, range, out),
+            Self::LargeBytes(array) => push_blobs(array, range, out),
+        }
+    }
+}
+
+fn push_blobs<O: OffsetSizeTrait>(array: &arrow::array::GenericBinaryArray<O>, range: Range<usize>, out: &mut Vec<u8>) {
+    range.for_each(|row| push_delimited(out, FIRST, array.value(row)));
+}
+
+fn blob_length<O: OffsetSizeTrait>(array: &arrow::array::GenericBinaryArray<O>, row: usize) -> usize {
+    array.value_length(row).as_usize()
+}
+
+fn render_decimals(array: &UInt64Array) -> Result<LargeBinaryArray> {
+    render(array.len(), |row, out| {
+        if array.is_valid(row) {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "{}", array.value(row));
+        }
+    })
+}
+
+fn render_others(array: &ArrayRef, data_type: &DataType) -> Result<LargeBinaryArray> {
+    render(array.len(), |row, out| match data_type {
+        _ if array.is_null(row) => {}
+        // JSON text of a point in time is that text in quotes, free of escapes.
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
+            let start = out.len();
+            json::write_value(array.as_ref(), row, out);
+            if out.len() >= start + 2 && out[start] == b'"' && out.ends_with(b"\"") {
+                out.pop();
+                out.remove(start);
+            }
+        }
+        nested if is_nested(nested) => json::write_value(array.as_ref(), row, out),
+        _ => out.extend_from_slice(json::text_of(array.as_ref(), row).unwrap_or_default().as_bytes()),
+    })
+}
+
+/// Texts of `count` rows, each appended by `write`.
+fn render(count: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Result<LargeBinaryArray> {
+    let mut bytes = Vec::new();
+    let mut offsets = Vec::with_capacity(count + 1);
+    offsets.push(0);
+    for row in 0..count {
+        write(row, &mut bytes);
+        offsets.push(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+    }
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?)
+}
+
+/// Length of a feature: one list, whose message has `list` bytes, and the length that stands before the feature.
+fn feature_length(list: usize) -> usize {
+    let feature = delimited(list);
+    varint_length(feature as u64) + feature
+}
+
+/// Length of a field with tag, length and that many bytes.
+fn delimited(length: usize) -> usize {
+    1 + varint_length(length as u64) + length
+}
+
+fn varints_length(values: &[i64]) -> usize {
+    values.iter().map(|value| varint_length(value.cast_unsigned())).sum()
+}
+
+/// Bytes that a number takes at seven bits each.
+fn varint_length(value: u64) -> usize {
+    // Equals the number of bits divided by 7, rounded up, for all of 1 to 64 bits.
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    (bits * 9 + 64) / 64
+}
+
+fn push_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push((value & 0x7f) as u8);
+}
+
+fn push_head(out: &mut Vec<u8>, tag: u8, length: usize) {
+    out.push(tag);
+    push_varint(out, length as u64);
+}
+
+fn push_delimited(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+    push_head(out, tag, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_have_the_length_they_are_given() {
+        for bits in 0..64 {
+            for value in [1_u64 << bits, (1_u64 << bits) - 1, (1_u64 << bits) + 1, u64::MAX >> bits] {
+                let mut out = Vec::new();
+                push_varint(&mut out, value);
+                assert_eq!(out.len(), varint_length(value), "{value}");
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! `manifest`: what a dataset holds, where a record is, and how it came to be.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Context;
+use crate::{
+    dataset::{Dataset, Entry, Hit, Settings, ShardMeta, Snapshot, State, Totals, find},
+    error::{Error, Result},
+    id::Version,
+    plan::compact::When,
+    storage::Location,
+    units::parse_duration,
+};
+
+/// Opens the snapshot that a command is to look at.
+///
+/// # Errors
+/// When there is no dataset, or it had no version at that time.
+pub fn snapshot(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<Snapshot> {
+    let dataset = context.dataset(location)?;
+    match parse_when(at)? {
+        None => dataset.open(),
+        Some(When::Version(version)) => {
+            dataset.open()?;
+            dataset.at(version)
+        }
+        Some(When::Instant(instant)) => {
+            let latest = dataset.open()?;
+            match dataset.version_at(instant)? {
+                Some(version) => dataset.at(version),
+                None => Err(Error::usage(format!("the dataset has no version from {instant} or before"))
+                    .at(latest.dataset().store().location().to_string())
+                    .hint("`shardify manifest --history` lists the versions")),
+            }
+        }
+    }
+}
+
+/// Understands a duration back from now, an instant, a date, or a version.
+///
+/// # Errors
+/// When the text is none of these.
+pub fn parse_when(text: Option<&str>) -> Result<Option<When>> {
+    let Some(text) = text else { return Ok(None) };
+    let bad = || {
+        Error::usage(format!("expected a point in time, found `{text}`"))
+            .hint("write a duration back from now (7d), a date (2026-11-21), an instant (2026-11-21T08:00:00Z) or a version (v42)")
+    };
+    if let Some(number) = text.strip_prefix('v') {
+        return number.parse().map(|n| Some(When::Version(Version(n)))).map_err(|_| bad());
+    }
+    if let Ok(back) = parse_duration(text) {
+        let instant = Timestamp::now().checked_sub(back).map_err(|_| bad())?;
+        return Ok(Some(When::Instant(instant)));
+    }
+    if let Ok(instant) = text.parse::<Timestamp>() {
+        return Ok(Some(When::Instant(instant)));
+    }
+    let date: jiff::civil::Date = text.parse().map_err(|_| bad())?;
+    let instant = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(|_| bad())?.timestamp();
+    Ok(Some(When::Instant(instant)))
+}
+
+/// Summary of a snapshot.
+#[derive(Debug, Clone, Serialize)]
+pub struct SummaryReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The version.
+    pub version: Version,
+    /// When it was committed.
+    pub committed_at: String,
+    /// What made it.
+    pub operation: String,
+    /// What the dataset is.
+    pub settings: Settings,
+    /// Live shards, records and bytes.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Sources converted so far.
+    pub sources: u64,
+    /// Smallest, median and largest shard in bytes.
+    pub shard_bytes: [u64; 3],
+    /// Whether subject ids can be found.
+    pub subject: Option<String>,
+}
+
+/// Summarises a snapshot.
+///
+/// # Errors
+/// When its lists cannot be read.
+pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
+    let entry = snapshot.entry();
+    let mut sizes: Vec<u64> = snapshot.shards()?.iter().map(|s| s.bytes).collect();
+    sizes.sort_unstable();
+    let pick = |i: usize| sizes.get(i).copied().unwrap_or_default();
+    Ok(SummaryReport {
+        dataset: snapshot.dataset().store().location().to_string(),
+        version: entry.version,
+        committed_at: format!("{:.0}", entry.committed_at),
+        operation: entry.operation.clone(),
+        settings: entry.settings.clone(),
+        totals: entry.totals,
+        sources: entry.sources.iter().map(|l| l.rows).sum(),
+        shard_bytes: [pick(0), pick(sizes.len() / 2), pick(sizes.len().saturating_sub(1))],
+        subject: entry.settings.subject.clone(),
+    })
+}
+
+/// A hit as it is reported.
+#[derive(Debug, Clone, Serialize)]
+pub struct HitReport {
+    /// The id that was asked for.
+    pub id: String,
+    /// `record` or `subject`: which of its ids matched.
+    pub kind: &'static str,
+    /// Record id.
+    pub record_id: String,
+    /// Subject id.
+    pub subject_id: Option<String>,
+    /// Path of the shard.
+    pub shard: String,
+    /// Row within the shard, from 0.
+    pub ordinal: u64,
+    /// Offset in the uncompressed shard.
+    pub offset: Option<u64>,
+    /// Length in bytes.
+    pub length: Option<u64>,
+    /// Where it came from.
+    pub origin: OriginReport,
+    /// Versions that have it.
+    pub versions: VersionsReport,
+    /// `live` or `compacted` (older versions read it there).
+    pub state: State,
+    /// Content hash, XXH3-64 in hexadecimal.
+    pub hash: String,
+    /// Earlier places of the record, oldest first.
+    pub earlier: Vec<EarlierReport>,
+}
+
+/// Where a record came from.
+#[derive(Debug, Clone, Serialize)]
+pub struct OriginReport {
+    /// Name of the source.
+    pub source: String,
+    /// Row in it, from 1; absent when the source is the record.
+    pub row: Option<u64>,
+    /// URL or path of the source.
+    pub uri: Option<String>,
+}
+
+/// An interval of versions.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct VersionsReport {
+    /// First version that has the record.
+    pub from: Version,
+    /// Last version that has it; absent while it is live.
+    pub to: Option<Version>,
+}
+
+/// A place that held a record in earlier versions.
+#[derive(Debug, Clone, Serialize)]
+pub struct EarlierReport {
+    /// Path of the shard.
+    pub shard: String,
+    /// Row within the shard.
+    pub ordinal: u64,
+    /// Versions that have it there.
+    pub versions: VersionsReport,
+}
+
+/// Finds records by ids; hits come in the order of the ids, then of the records.
+///
+/// # Errors
+/// When the index or a sidecar cannot be read.
+pub fn find_all(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<HitReport>> {
+    let mut out = Vec::new();
+    let mut sources = None;
+    for id in ids {
+        let hits = find(snapshot, id)?;
+        if hits.is_empty() {
+            continue;
+        }
+        if sources.is_none() {
+            sources = Some(SourceUris::new(snapshot)?);
+        }
+        out.extend(hits.into_iter().filter_map(|hit| {
+            let uri = sources.as_ref().and_then(|s| s.uri(&hit));
+            hit_report(id, hit, uri)
+        }));
+    }
+    Ok(out)
+}
+
+fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
+    let interval =
+        |from: Version, until: Option<Version>| VersionsReport { from, to: until.map(|u| Version(u.0.saturating_sub(1))) };
+    let current = hit.places.last()?.clone();
+    let first = hit.places.first()?.from;
+    let earlier = hit.places[..hit.places.len() - 1]
+        .iter()
+        .map(|p| EarlierReport { shard: p.shard.clone(), ordinal: p.ordinal, versions: interval(p.from, p.until) })
+        .collect();
+    Some(HitReport {
+        id: id.to_owned(),
+        kind: hit.kind.name(),
+        record_id: hit.record_id,
+        subject_id: hit.subject_id,
+        shard: current.shard,
+        ordinal: current.ordinal,
+        offset: current.offset,
+        length: current.length,
+        origin: OriginReport { source: hit.source, row: hit.row, uri },
+        versions: interval(first, current.until),
+        state: current.state,
+        hash: format!("{:016x}", hit.hash),
+        earlier,
+    })
+}
+
+/// Finds the URI of a hit's source among sources of the same name: the last one that began at or before its number.
+struct SourceUris(std::collections::HashMap<String, Vec<(u64, String)>>);
+
+impl SourceUris {
+    fn new(snapshot: &Snapshot) -> Result<Self> {
+        let mut by_name: std::collections::HashMap<String, Vec<(u64, String)>> = std::collections::HashMap::new();
+        for source in snapshot.sources()? {
+            by_name.entry(source.name).or_default().push((source.first_record, source.uri));
+        }
+        by_name.values_mut().for_each(|sources| sources.sort());
+        Ok(Self(by_name))
+    }
+
+    fn uri(&self, hit: &Hit) -> Option<String> {
+        let sources = self.0.get(&hit.source)?;
+        let after = sources.partition_point(|(first, _)| *first <= hit.record);
+        sources.get(after.checked_sub(1)?).map(|(_, uri)| uri.clone())
+    }
+}
+
+/// Live shards in record order.
+///
+/// # Errors
+/// When the list cannot be read.
+pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
+    snapshot.shards()
+}
+
+/// Patterns that name all live shards, as training tools expand them: `TAG/{000000..000123}.tar`.
+pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
+    let mut paths: Vec<&str> = shards.iter().map(|s| s.path.as_str()).collect();
+    paths.sort_unstable();
+    let mut out: Vec<String> = Vec::new();
+    let mut range: Option<(&str, &str, u64, u64, usize)> = None;
+    let mut flush = |range: Option<(&str, &str, u64, u64, usize)>| {
+        if let Some((folder, extension, first, last, width)) = range {
+            out.push(if first == last {
+                format!("{folder}{first:0width$}{extension}")
+            } else {
+                format!("{folder}{{{first:0width$}..{last:0width$}}}{extension}")
+            });
+        }
+    };
+    for path in paths {
+        let start = path.rfind('/').map_or(0, |i| i + 1);
+        let digits = path[start..].find(|c: char| !c.is_ascii_digit()).unwrap_or(path.len() - start);
+        let (folder, extension) = (&path[..start], &path[start + digits..]);
+        let Ok(number) = path[start..start + digits].parse::<u64>() else { continue };
+        range = match range {
+            Some((f, e, first, last, width)) if f == folder && e == extension && last + 1 == number && width == digits => {
+                Some((f, e, first, number, width))
+            }
+            other => {
+                flush(other);
+                Some((folder, extension, number, number, digits))
+            }
+        };
+    }
+    flush(range);
+    out
+}
+
+/// All versions, oldest first.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn history(dataset: &Dataset, newest: Version) -> Result<Vec<Entry>> {
+    dataset.history(newest)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn shard(path: &str) -> ShardMeta {
+        ShardMeta {
+            path: path.into(),
+            records: 0,
+            bytes: 0,
+            codec: crate::codec::Codec::None,
+            raw_bytes: 0,
+            checksum: [0; 32],
+            body_offset: 0,
+            body_bytes: 0,
+            body_crc32: 0,
+            first_record: 0,
+            version: Version(1),
+            committed_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn shards_are_named_by_ranges() {
+        let shards: Vec<ShardMeta> =
+            ["a/000000.tar.gz", "a/000001.tar.gz", "a/000003.tar.gz", "b/000000.tar"].map(shard).into();
+        assert_eq!(brace_patterns(&shards), ["a/{000000..000001}.tar.gz", "a/000003.tar.gz", "b/000000.tar"]);
+        assert!(brace_patterns(&[]).is_empty());
+    }
+
+    #[test]
+    fn points_in_time_parse() {
+        assert_eq!(parse_when(Some("v42")).unwrap(), Some(When::Version(Version(42))));
+        let day = "2026-11-21T00:00:00Z".parse().unwrap();
+        assert_eq!(parse_when(Some("2026-11-21")).unwrap(), Some(When::Instant(day)));
+        assert!(matches!(parse_when(Some("7d")).unwrap(), Some(When::Instant(_))));
+        assert!(parse_when(Some("soon")).is_err());
+        assert!(parse_when(Some("v")).is_err());
+        assert_eq!(parse_when(None).unwrap(), None);
+    }
+}

@@ -1,0 +1,375 @@
+//! `verify`: whether a dataset is what its log says.
+//!
+//! Without reading data: every live shard is there in its size, sidecars have a row for each record, runs number each
+//! record exactly once, the id index is sorted and holds every id of every sidecar. With `--read-data` every byte of
+//! every shard is read: checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
+
+use std::{collections::HashSet, io::BufReader, time::Instant};
+
+use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::Context;
+use crate::{
+    codec::stream,
+    dataset::{Dataset, IdKind, Run, ShardMeta, Snapshot, read_segment, read_sidecar},
+    error::{Error, Kind, Result},
+    events::Event,
+    exec::{
+        compact::verify_checksum,
+        encode::{framing, id_column},
+    },
+    format::{OutputFormat, parquet},
+    id::{IdHash, Version},
+    storage::{Location, SYSTEM_FOLDER},
+};
+
+/// Something that is wrong.
+#[derive(Debug, Clone, Serialize)]
+pub struct Problem {
+    /// The object.
+    pub object: String,
+    /// What was expected and what was found.
+    pub problem: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerifyReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The version looked at; absent when nothing was ever committed.
+    pub version: Option<Version>,
+    /// Whether every byte was read.
+    pub read_data: bool,
+    /// Live shards.
+    pub shards: u64,
+    /// Live records.
+    pub records: u64,
+    /// Bytes of live shards.
+    pub bytes: u64,
+    /// Ids in the index.
+    pub ids: u64,
+    /// Objects that no version refers to: left by a run that did not finish.
+    pub unreferenced: u64,
+    /// Number of problems.
+    pub problem_count: u64,
+    /// The problems.
+    #[serde(skip)]
+    pub problems: Vec<Problem>,
+    /// Time taken.
+    pub seconds: f64,
+}
+
+/// Verifies a snapshot.
+///
+/// # Errors
+/// When there is no dataset, the store fails or the run is interrupted; damage is in the report, not an error.
+pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read_data: bool) -> Result<VerifyReport> {
+    let started = Instant::now();
+    let dataset = context.dataset(location)?;
+    let mut report = VerifyReport {
+        dataset: location.to_string(),
+        version: None,
+        read_data,
+        shards: 0,
+        records: 0,
+        bytes: 0,
+        ids: 0,
+        unreferenced: 0,
+        problem_count: 0,
+        problems: Vec::new(),
+        seconds: 0.0,
+    };
+    if dataset.latest()?.is_none() && at.is_none() {
+        // A first run that was killed leaves a folder without a version, which is in order.
+        if dataset.store().list(SYSTEM_FOLDER)?.is_empty() {
+            dataset.open()?;
+        }
+        return Ok(report);
+    }
+    let snapshot = super::manifest::snapshot(context, location, at)?;
+    let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data };
+    report.version = Some(snapshot.version());
+    verification.run(&mut report)?;
+    report.problem_count = report.problems.len() as u64;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+struct Verification<'a> {
+    context: &'a Context<'a>,
+    dataset: &'a Dataset,
+    snapshot: &'a Snapshot,
+    read_data: bool,
+}
+
+/// Ids of the index, for looking up those of the sidecars.
+struct Ids {
+    record: HashSet<(IdHash, u64)>,
+    subject: HashSet<(IdHash, u64)>,
+}
+
+impl Verification<'_> {
+    fn run(&self, report: &mut VerifyReport) -> Result<()> {
+        let shards = match self.snapshot.shards() {
+            Ok(shards) => shards,
+            Err(e) => return damage(e, &mut report.problems),
+        };
+        report.shards = shards.len() as u64;
+        report.records = shards.iter().map(|s| s.records).sum();
+        report.bytes = shards.iter().map(|s| s.bytes).sum();
+        let totals = self.snapshot.entry().totals;
+        if (totals.records, totals.bytes) != (report.records, report.bytes) {
+            report.problems.push(Problem {
+                object: format!("log entry of {}", self.snapshot.version()),
+                problem: format!(
+                    "expected {} records in {} bytes, found {} in {}",
+                    totals.records, totals.bytes, report.records, report.bytes
+                ),
+            });
+        }
+        let ids = match self.ids() {
+            Ok(ids) => ids,
+            Err(e) => return damage(e, &mut report.problems),
+        };
+        report.ids = (ids.record.len() + ids.subject.len()) as u64;
+        let work = if self.read_data { Some(report.bytes) } else { None };
+        self.context.observer.event(Event::Phase { name: "verifying", bytes: work });
+        let found: Vec<Vec<Problem>> = shards.par_iter().map(|shard| self.shard(shard, &ids)).collect::<Result<_>>()?;
+        report.problems.extend(found.into_iter().flatten());
+        self.numbers(shards, &mut report.problems)?;
+        report.unreferenced = self.unreferenced()?;
+        Ok(())
+    }
+
+    fn ids(&self) -> Result<Ids> {
+        let mut ids = Ids { record: HashSet::new(), subject: HashSet::new() };
+        for segment in &self.snapshot.entry().segments {
+            let pairs = read_segment(self.dataset.store().as_ref(), segment)?;
+            match segment.kind {
+                IdKind::Record => ids.record.extend(pairs),
+                IdKind::Subject => ids.subject.extend(pairs),
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Everything that is wrong with a shard.
+    fn shard(&self, shard: &ShardMeta, ids: &Ids) -> Result<Vec<Problem>> {
+        self.context.cancel.check()?;
+        let mut problems = Vec::new();
+        let checks: [&dyn Fn() -> Result<()>; 3] =
+            [&|| self.size(shard), &|| self.sidecar(shard, ids), &|| self.data(shard)];
+        for check in checks {
+            match check() {
+                Ok(()) => {}
+                Err(e) if e.kind() == Kind::Interrupted => return Err(e),
+                Err(e) => problems.push(problem(&e, &shard.path)),
+            }
+        }
+        self.context.observer.event(Event::Read { bytes: shard.bytes, records: shard.records });
+        Ok(problems)
+    }
+
+    fn size(&self, shard: &ShardMeta) -> Result<()> {
+        match self.dataset.store().head(&shard.path)? {
+            None => Err(Error::integrity("expected a shard, found none")),
+            Some(facts) if facts.bytes != shard.bytes => {
+                Err(Error::integrity(format!("expected {} bytes, found {}", shard.bytes, facts.bytes)))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn sidecar(&self, shard: &ShardMeta, ids: &Ids) -> Result<()> {
+        let mut ordinal = 0;
+        let runs = self.snapshot.runs()?.of_shard(&shard.path, self.snapshot.version());
+        for batch in read_sidecar(self.dataset.store().as_ref(), &shard.path)? {
+            for row in 0..batch.num_rows() {
+                for (column, known, kind) in [(0, &ids.record, "record"), (1, &ids.subject, "subject")] {
+                    let Some(id) = text_at(&batch, column, row) else { continue };
+                    let number = number_of(&runs, ordinal)
+                        .ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
+                    if !known.contains(&(IdHash::of(id), number)) {
+                        return Err(Error::integrity(format!("the {kind} id `{id}` of row {ordinal} is not in the id index")));
+                    }
+                }
+                ordinal += 1;
+            }
+        }
+        if ordinal == shard.records {
+            return Ok(());
+        }
+        Err(Error::integrity(format!("expected a sidecar of {} rows, found {ordinal}", shard.records)))
+    }
+
+    fn data(&self, shard: &ShardMeta) -> Result<()> {
+        if !self.read_data || self.dataset.store().head(&shard.path)?.is_none() {
+            return Ok(());
+        }
+        verify_checksum(self.dataset, shard, &self.context.cancel)?;
+        match self.snapshot.entry().settings.shard_format {
+            OutputFormat::Parquet => self.parquet(shard),
+            format => self.stream(shard, format),
+        }
+    }
+
+    fn stream(&self, shard: &ShardMeta, format: OutputFormat) -> Result<()> {
+        let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
+        let mut expected = sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
+        let number = |batch: &RecordBatch, column: usize, row: usize| {
+            batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row))
+        };
+        let stored = self.dataset.store().read(&shard.path)?;
+        let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
+        let mut ordinal = 0_u64;
+        framing.scan(&mut input, &mut |found| {
+            let Some((batch, row)) = expected.next() else {
+                return Err(Error::integrity(format!("expected {ordinal} records, found more")).byte(found.offset));
+            };
+            let wanted = (number(batch, 2, row), number(batch, 3, row), number(batch, 6, row));
+            if wanted != (Some(found.offset), Some(found.length), Some(found.hash)) {
+                return Err(Error::integrity(format!("row {ordinal} is not what the sidecar says")).byte(found.offset));
+            }
+            ordinal += 1;
+            Ok(())
+        })?;
+        if ordinal == shard.records {
+            return Ok(());
+        }
+        Err(Error::integrity(format!("expected {} records, found {ordinal}", shard.records)))
+    }
+
+    fn parquet(&self, shard: &ShardMeta) -> Result<()> {
+        let settings = &self.snapshot.entry().settings;
+        let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
+        let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
+        let mut rows = 0;
+        let mut ids = SidecarIds::new(&sidecar);
+        for batch in file.batches(8_192) {
+            self.context.cancel.check()?;
+            let batch = batch?;
+            let named = |columns: &[String]| -> Result<Option<StringArray>> {
+                let there = !columns.is_empty() && columns.iter().all(|c| batch.column_by_name(c).is_some());
+                there.then(|| id_column(&batch, columns)).transpose()
+            };
+            let samples = vec!["__key__".to_owned()];
+            let record = match named(&settings.id)? {
+                None if settings.id.is_empty() => named(&samples)?,
+                other => other,
+            };
+            let subject = named(settings.subject.as_slice())?;
+            ids.compare(batch.num_rows(), record.as_ref(), subject.as_ref())?;
+            rows += batch.num_rows() as u64;
+        }
+        if rows == shard.records {
+            return Ok(());
+        }
+        Err(Error::integrity(format!("expected {} records, found {rows}", shard.records)))
+    }
+
+    /// Every live record has exactly one number.
+    fn numbers(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
+        let version = self.snapshot.version();
+        let mut live: Vec<&Run> = self.snapshot.runs()?.all().iter().filter(|r| r.contains(version)).collect();
+        live.sort_by_key(|r| r.first);
+        let object = "run table".to_owned();
+        let mut report = |problem: String| problems.push(Problem { object: object.clone(), problem });
+        for pair in live.windows(2) {
+            if pair[0].first + pair[0].records > pair[1].first {
+                report(format!("records from {} on are in {} and in {}", pair[1].first, pair[0].shard, pair[1].shard));
+            }
+        }
+        let numbered: u64 = live.iter().map(|r| r.records).sum();
+        let records: u64 = shards.iter().map(|s| s.records).sum();
+        if numbered != records {
+            report(format!("expected numbers for {records} records, found {numbered}"));
+        }
+        if live.last().is_some_and(|r| r.first + r.records > self.snapshot.entry().next_record) {
+            report("a record has a number that was never given".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Shards in the folder that no version of the run table knows.
+    fn unreferenced(&self) -> Result<u64> {
+        let known: HashSet<&str> = self.snapshot.runs()?.all().iter().map(|r| r.shard.as_str()).collect();
+        let listing = self.dataset.store().list("")?;
+        let system = format!("{SYSTEM_FOLDER}/");
+        let staging = format!("{SYSTEM_FOLDER}/staging/");
+        let left_over = |path: &str| {
+            path.starts_with(&staging) || (!path.starts_with(&system) && path.contains('/') && !known.contains(path))
+        };
+        Ok(listing.iter().filter(|o| left_over(&o.path)).count() as u64)
+    }
+}
+
+/// Ids of a sidecar, read along with the rows of its shard.
+struct SidecarIds<'a> {
+    rows: Box<dyn Iterator<Item = (&'a RecordBatch, usize)> + 'a>,
+    ordinal: u64,
+}
+
+impl<'a> SidecarIds<'a> {
+    fn new(sidecar: &'a [RecordBatch]) -> Self {
+        let rows = sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
+        Self { rows: Box::new(rows), ordinal: 0 }
+    }
+
+    fn compare(&mut self, rows: usize, record: Option<&StringArray>, subject: Option<&StringArray>) -> Result<()> {
+        for row in 0..rows {
+            let Some((batch, at)) = self.rows.next() else {
+                return Err(Error::integrity(format!("expected {} records, found more", self.ordinal)));
+            };
+            for (column, ids) in [(0, record), (1, subject)] {
+                let Some(ids) = ids else { continue };
+                let stored = text_at(batch, column, at);
+                let found = ids.is_valid(row).then(|| ids.value(row));
+                if stored != found {
+                    return Err(Error::integrity(format!(
+                        "expected the id `{}` in row {}, found `{}`",
+                        stored.unwrap_or_default(),
+                        self.ordinal,
+                        found.unwrap_or_default()
+                    )));
+                }
+            }
+            self.ordinal += 1;
+        }
+        Ok(())
+    }
+}
+
+fn text_at(batch: &RecordBatch, column: usize, row: usize) -> Option<&str> {
+    let array = batch.column(column).as_any().downcast_ref::<StringArray>()?;
+    array.is_valid(row).then(|| array.value(row))
+}
+
+fn number_of(runs: &[&Run], ordinal: u64) -> Option<u64> {
+    let after = runs.partition_point(|r| r.ordinal <= ordinal);
+    let run = runs.get(after.checked_sub(1)?)?;
+    (ordinal < run.ordinal + run.records).then(|| run.first + ordinal - run.ordinal)
+}
+
+fn problem(error: &Error, object: &str) -> Problem {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    Problem { object: object.to_owned(), problem: text }
+}
+
+/// Damage that makes further looking pointless is a finding; everything else is an error.
+fn damage(error: Error, problems: &mut Vec<Problem>) -> Result<()> {
+    if error.kind() != Kind::Integrity {
+        return Err(error);
+    }
+    let object = error.place().source.clone().unwrap_or_default();
+    problems.push(problem(&error, &object));
+    Ok(())
+}

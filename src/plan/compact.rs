@@ -1,0 +1,262 @@
+//! What to merge, as a value with reasons.
+//!
+//! Shards are looked at in record order. Those within 75 % to 180 % of the target are left alone, which is what makes
+//! a second run find nothing to do: what a merge makes is in that range, or is a remainder too small to be worth it.
+//! Small shards are packed into bins in record order, over large ones in between, so that records keep their order
+//! within a bin and nobody's place in the middle of a dataset blocks a merge.
+//!
+//! ```text
+//! record order   s1 s2 BIG s3 s4 s5 OK s6 ...
+//! bins           [s1 s2     s3 s4]  [s5    s6 ...   closed where the sum is nearest to the target
+//! ```
+
+use jiff::Timestamp;
+
+use crate::{
+    id::Version,
+    units::Size,
+};
+
+/// Shards smaller than this part of the target are merged.
+const SMALL: f64 = 0.75;
+
+/// Shards larger than this part of the target would be worth splitting.
+const LARGE: f64 = 1.80;
+
+/// What the planner sees of a shard; given in record order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Path.
+    pub path: String,
+    /// Size on disk.
+    pub bytes: u64,
+    /// Records.
+    pub records: u64,
+    /// Version that added it.
+    pub version: Version,
+    /// When that was committed.
+    pub committed_at: Timestamp,
+    /// Whether it can be joined with the others: shards that are copied must be compressed alike.
+    pub joins: bool,
+}
+
+/// A point in a dataset's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// A version.
+    Version(Version),
+    /// An instant.
+    Instant(Timestamp),
+}
+
+/// What the user asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactOptions {
+    /// Size that shards should have.
+    pub target: Size,
+    /// Smallest group worth rewriting, unless fewer fill a shard.
+    pub min_inputs: usize,
+    /// Only shards committed at this point or later.
+    pub since: Option<When>,
+    /// Only shards committed at this point or earlier.
+    pub until: Option<When>,
+}
+
+/// What happens to a shard, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// It goes into the group with this number.
+    Merge(usize),
+    /// It was not committed between `since` and `until`.
+    OutsideWindow,
+    /// Its size is right.
+    RightSize,
+    /// It is larger than it should be; shards are not split.
+    Oversized,
+    /// It is compressed in another way than the dataset now is, and would have to be decoded.
+    OtherCodec,
+    /// It is small, but too few others are there to merge it with.
+    TooFew,
+}
+
+impl Choice {
+    /// The reason in words.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Merge(_) => "smaller than 75% of the target",
+            Self::OutsideWindow => "committed outside the window",
+            Self::RightSize => "within 75% to 180% of the target",
+            Self::Oversized => "larger than 180% of the target; shards are not split",
+            Self::OtherCodec => "compressed with another codec; shards are copied, not decoded",
+            Self::TooFew => "small, but the group has too few inputs",
+        }
+    }
+}
+
+/// Shards to be merged into one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Indexes of the candidates, in record order.
+    pub inputs: Vec<usize>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their records.
+    pub records: u64,
+}
+
+/// What to merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactPlan {
+    /// For each candidate what happens to it.
+    pub choices: Vec<Choice>,
+    /// The merges.
+    pub groups: Vec<Group>,
+}
+
+/// Decides what to merge.
+pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
+    let target = options.target.0 as f64;
+    let mut choices: Vec<Choice> = candidates
+        .iter()
+        .map(|shard| match shard.bytes as f64 / target {
+            _ if !in_window(shard, options) => Choice::OutsideWindow,
+            _ if !shard.joins => Choice::OtherCodec,
+            part if part > LARGE => Choice::Oversized,
+            part if part >= SMALL => Choice::RightSize,
+            _ => Choice::TooFew,
+        })
+        .collect();
+    let small: Vec<usize> = (0..candidates.len()).filter(|i| choices[*i] == Choice::TooFew).collect();
+    let mut groups = Vec::new();
+    for inputs in bins(candidates, &small, options.target.0) {
+        let bytes: u64 = inputs.iter().map(|i| candidates[*i].bytes).sum();
+        let fills = bytes as f64 >= SMALL * target;
+        if inputs.len() < 2 || !(fills || inputs.len() >= options.min_inputs.max(2)) {
+            continue;
+        }
+        for i in &inputs {
+            choices[*i] = Choice::Merge(groups.len());
+        }
+        let records = inputs.iter().map(|i| candidates[*i].records).sum();
+        groups.push(Group { inputs, bytes, records });
+    }
+    CompactPlan { choices, groups }
+}
+
+fn in_window(shard: &Candidate, options: &CompactOptions) -> bool {
+    let since = match options.since {
+        None => true,
+        Some(When::Version(version)) => shard.version >= version,
+        Some(When::Instant(instant)) => shard.committed_at >= instant,
+    };
+    let until = match options.until {
+        None => true,
+        Some(When::Version(version)) => shard.version <= version,
+        Some(When::Instant(instant)) => shard.committed_at <= instant,
+    };
+    since && until
+}
+
+/// Next-fit in record order: a bin is closed where its size is nearest to the target.
+fn bins(candidates: &[Candidate], small: &[usize], target: u64) -> Vec<Vec<usize>> {
+    let mut bins = Vec::new();
+    let mut bin = Vec::new();
+    let mut size = 0;
+    for i in small {
+        let bytes = candidates[*i].bytes;
+        if super::roll::rolls_before(size, bytes, target) {
+            bins.push(std::mem::take(&mut bin));
+            size = 0;
+        }
+        bin.push(*i);
+        size += bytes;
+    }
+    bins.push(bin);
+    bins
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shards(sizes: &[u64]) -> Vec<Candidate> {
+        sizes
+            .iter()
+            .enumerate()
+            .map(|(i, bytes)| Candidate {
+                path: format!("{i}"),
+                bytes: *bytes,
+                records: *bytes,
+                version: Version(i as u64 + 1),
+                committed_at: Timestamp::from_second(i64::try_from(i).unwrap() * 86_400).unwrap(),
+                joins: true,
+            })
+            .collect()
+    }
+
+    fn options(target: u64) -> CompactOptions {
+        CompactOptions { target: Size(target), min_inputs: 5, since: None, until: None }
+    }
+
+    #[test]
+    fn small_shards_are_packed_over_large_ones_in_order() {
+        let plan = plan(&shards(&[30, 30, 200, 30, 10, 100, 40, 40, 30]), &options(100));
+        assert_eq!(plan.groups[0].inputs, [0, 1, 3, 4]);
+        assert_eq!(plan.groups[1].inputs, [6, 7, 8]);
+        assert_eq!(plan.choices[2], Choice::Oversized);
+        assert_eq!(plan.choices[5], Choice::RightSize);
+    }
+
+    #[test]
+    fn a_few_small_shards_are_left_until_more_arrive() {
+        assert!(plan(&shards(&[1, 1, 1, 1]), &options(100)).groups.is_empty());
+        assert_eq!(plan(&shards(&[1, 1, 1, 1, 1]), &options(100)).groups.len(), 1);
+        assert!(plan(&shards(&[10]), &options(100)).groups.is_empty());
+        assert!(plan(&[], &options(100)).groups.is_empty());
+    }
+
+    #[test]
+    fn the_window_is_by_version_or_time() {
+        let mut o = options(100);
+        o.since = Some(When::Version(Version(3)));
+        let plan_versions = plan(&shards(&[40; 6]), &o);
+        assert_eq!(plan_versions.choices[1], Choice::OutsideWindow);
+        assert_eq!(plan_versions.groups[0].inputs, [2, 3]);
+        o.since = None;
+        o.until = Some(When::Instant(Timestamp::from_second(2 * 86_400).unwrap()));
+        assert_eq!(plan(&shards(&[40; 6]), &o).choices[3], Choice::OutsideWindow);
+    }
+
+    proptest! {
+        #[test]
+        fn a_second_run_finds_nothing_to_do(sizes in prop::collection::vec(1_u64..300, 0..80)) {
+            let options = options(100);
+            let first = plan(&shards(&sizes), &options);
+            // What is left, with each group replaced by its sum at the place of its first input.
+            let mut after = Vec::new();
+            for (i, choice) in first.choices.iter().enumerate() {
+                match choice {
+                    Choice::Merge(g) if first.groups[*g].inputs[0] == i => after.push(first.groups[*g].bytes),
+                    Choice::Merge(_) => {}
+                    _ => after.push(sizes[i]),
+                }
+            }
+            prop_assert_eq!(after.iter().sum::<u64>(), sizes.iter().sum::<u64>());
+            let second = plan(&shards(&after), &options);
+            prop_assert!(second.groups.is_empty(), "{:?} -> {:?} -> {:?}", sizes, after, second.groups);
+        }
+
+        #[test]
+        fn groups_keep_order_and_hold_each_shard_once(sizes in prop::collection::vec(1_u64..300, 0..80)) {
+            let plan = plan(&shards(&sizes), &options(100));
+            let all: Vec<usize> = plan.groups.iter().flat_map(|g| g.inputs.clone()).collect();
+            prop_assert!(all.is_sorted_by(|a, b| a < b));
+            for group in &plan.groups {
+                prop_assert!(group.bytes < 180);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! How much of everything may be in memory at once.
+//!
+//! What a run writes must not depend on the number of threads, so sizes of splits and units follow from `--memory`,
+//! the target and the row group alone; the number of threads decides only how many of them are in flight.
+//!
+//! ```text
+//! reading    [split] x parse_window   raw bytes, and the columns they become (about three times a split in all)
+//! gathering  [row group]              rows waiting to be encoded
+//! encoding   [row group] x encode_window, each with its encoded form
+//! ```
+
+use crate::{format::OutputFormat, units::Size};
+
+/// Memory that a run may use unless told otherwise. A constant, because a default taken from the machine would make
+/// shards depend on the machine.
+pub const DEFAULT_MEMORY: Size = Size::mib(1024);
+
+const MAX_SPLIT: u64 = 8 << 20;
+const MAX_STREAM_UNIT: u64 = 4 << 20;
+const MIN_UNIT: u64 = 64 << 10;
+
+/// Sizes that keep a run within its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Bytes of a split.
+    pub split_bytes: u64,
+    /// Bytes that a record may have.
+    pub max_record_bytes: u64,
+    /// Uncompressed bytes of a unit: a row group, or a run of framed records.
+    pub unit_bytes: u64,
+    /// Splits in flight.
+    pub parse_window: usize,
+    /// Units in flight.
+    pub encode_window: usize,
+}
+
+impl MemoryPlan {
+    /// Divides `memory`.
+    pub fn new(memory: Size, jobs: usize, format: OutputFormat, target: Size, row_group: Size) -> Self {
+        let share = |part: u64| (memory.0 / part).max(MIN_UNIT);
+        let split_bytes = MAX_SPLIT.min(share(64));
+        let unit_bytes = match format {
+            OutputFormat::Parquet => row_group.0.clamp(MIN_UNIT, share(8)),
+            // Shards of compressed units end between units, so a unit must be small against the target.
+            OutputFormat::Tar | OutputFormat::TfRecord => (target.0 / 32).clamp(MIN_UNIT, MAX_STREAM_UNIT.min(share(64))),
+        };
+        let parse_window = usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
+        let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
+        Self { split_bytes, max_record_bytes: share(8), unit_bytes, parse_window, encode_window }
+    }
+
+    /// Estimate of the most memory that the pipeline holds, in bytes.
+    pub fn estimate(&self) -> u64 {
+        let splits = 3 * self.split_bytes * self.parse_window as u64;
+        splits + self.unit_bytes * (1 + 2 * self.encode_window as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_do_not_depend_on_jobs() {
+        let plan = |jobs| MemoryPlan::new(DEFAULT_MEMORY, jobs, OutputFormat::Parquet, Size::mib(128), Size::mib(64));
+        let (one, many) = (plan(1), plan(64));
+        assert_eq!((one.split_bytes, one.unit_bytes), (many.split_bytes, many.unit_bytes));
+        assert!(one.parse_window <= many.parse_window);
+    }
+
+    #[test]
+    fn little_memory_makes_everything_smaller() {
+        for mib in [64, 256, 512, 1024, 4096] {
+            let memory = Size::mib(mib);
+            let plan = MemoryPlan::new(memory, 8, OutputFormat::Parquet, Size::mib(128), Size::mib(64));
+            assert!(plan.estimate() <= memory.0, "{mib}: {plan:?}");
+        }
+    }
+}

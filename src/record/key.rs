@@ -1,0 +1,158 @@
+//! Keys under which records are filed in WebDataset tars: made safe for the readers people already have.
+//!
+//! A member of a tar is called `key.extension`, and stock readers cut that name at the first dot of its last component,
+//! pass over names such as `__meta__`, and stumble over control characters, absolute paths and `..`. What they would
+//! mangle is escaped as `%XX` (the UTF-8 bytes in upper-case hexadecimal), and a `%` is itself escaped exactly where it
+//! could be taken for such an escape, so that different keys never meet under one name:
+//!
+//! ```text
+//! patients/P-1     -> patients/P-1          scan 1.5mm -> scan 1%2E5mm
+//! ../x             -> %2E%2E/x              /abs       -> %2Fabs
+//! __init__         -> %5F_init__            100%       -> 100%
+//! 100%25           -> 100%2525              (empty)    -> %
+//! ```
+
+/// Escapes a key so that tar readers take it as it is; different keys give different results.
+pub fn escape_key(key: &str) -> String {
+    // A lone `%` cannot come from any other key, because that one is escaped below.
+    if key.is_empty() {
+        return "%".to_owned();
+    }
+    if key == "%" {
+        return "%25".to_owned();
+    }
+    let bytes = key.as_bytes();
+    // A slash separates only if there is something on both sides.
+    let separates = |slash: usize| slash > 0 && slash + 1 < bytes.len() && bytes[slash - 1] != b'/';
+    let last = memchr::memrchr_iter(b'/', bytes).find(|&slash| separates(slash)).map_or(0, |slash| slash + 1);
+    let mut out = String::with_capacity(key.len() + 8);
+    let mut start = 0;
+    for component in key.split('/') {
+        if start > 0 {
+            out.push_str(if separates(start - 1) { "/" } else { "%2F" });
+        }
+        escape_component(component, start >= last, last == 0, &mut out);
+        start += component.len() + 1;
+    }
+    out
+}
+
+/// Escapes what stands between two slashes. `last` tells whether an extension will follow without a separator between,
+/// `only` whether the key has no separator at all.
+fn escape_component(component: &str, last: bool, only: bool, out: &mut String) {
+    let dots = last || component == "." || component == "..";
+    // `webdataset` passes over names matching `__[^/]*__($|/)`; without a slash even the extension can complete that.
+    let skipped = component.starts_with("__") && (only || (component.len() >= 4 && component.ends_with("__")));
+    for (at, c) in component.char_indices() {
+        let escape = match c {
+            '.' => dots,
+            '_' => skipped && at == 0,
+            '%' => looks_like_escape(&component.as_bytes()[at..]),
+            _ => c.is_control(),
+        };
+        if escape {
+            push_escaped(c, out);
+        } else {
+            out.push(c);
+        }
+    }
+}
+
+fn looks_like_escape(bytes: &[u8]) -> bool {
+    let hex = |b: &u8| matches!(b, b'0'..=b'9' | b'A'..=b'F');
+    bytes.len() >= 3 && bytes[1..3].iter().all(hex)
+}
+
+fn push_escaped(c: char, out: &mut String) {
+    const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+        out.extend(['%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads the escapes back.
+    fn unescape(text: &str) -> String {
+        if text == "%" {
+            return String::new();
+        }
+        let bytes = text.as_bytes();
+        let (mut out, mut at) = (Vec::new(), 0);
+        while at < bytes.len() {
+            if bytes[at] == b'%' && looks_like_escape(&bytes[at..]) {
+                out.push(u8::from_str_radix(&text[at + 1..at + 3], 16).unwrap());
+                at += 3;
+            } else {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    /// `__[^/]*__($|/)` matched at the start, as `webdataset` does.
+    fn webdataset_skips(name: &str) -> bool {
+        let first = name.split('/').next().unwrap();
+        first.len() >= 4 && first.starts_with("__") && first.ends_with("__")
+    }
+
+    #[test]
+    fn harmless_keys_stay_as_they_are() {
+        for key in ["a", "a/b", "v1.2/x", "100%", "50%x", "ä ö", "a\\b", "_x_", "a__b__", "d/__x", "%2e", "... /x"] {
+            assert_eq!(escape_key(key), key);
+        }
+    }
+
+    #[test]
+    fn what_readers_mangle_is_escaped() {
+        for (key, escaped) in [
+            ("", "%"),
+            ("%", "%25"),
+            ("%25", "%2525"),
+            ("a%2Fb", "a%252Fb"),
+            ("1.5", "1%2E5"),
+            ("v1.2/x.y", "v1.2/x%2Ey"),
+            ("..", "%2E%2E"),
+            ("../x", "%2E%2E/x"),
+            ("a/./b", "a/%2E/b"),
+            ("/abs", "%2Fabs"),
+            ("//abs", "%2F%2Fabs"),
+            ("/", "%2F"),
+            ("a/", "a%2F"),
+            ("a//b", "a/%2Fb"),
+            ("a\nb\u{7f}\u{85}", "a%0Ab%7F%C2%85"),
+            ("__init__", "%5F_init__"),
+            ("__a", "%5F_a"),
+            ("__a__/x", "%5F_a__/x"),
+            ("d/__a__", "d/%5F_a__"),
+        ] {
+            assert_eq!(escape_key(key), escaped, "{key:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn escaping_can_be_undone(key in "[a%2F5E_./\\x01\u{80}é]{0,9}") {
+            prop_assert_eq!(unescape(&escape_key(&key)), key);
+        }
+
+        #[test]
+        fn stock_readers_find_the_key_again(key in "[a%2_./\\x01]{0,9}", extension in "[a-z_.]{1,4}") {
+            let escaped = escape_key(&key);
+            let name = format!("{escaped}.{extension}");
+            prop_assert!(!webdataset_skips(&name), "{}", name);
+            let base = name.rfind('/').map_or(0, |slash| slash + 1);
+            let dot = base + name[base..].find('.').unwrap();
+            prop_assert!(dot > base);
+            prop_assert_eq!(&name[..dot], escaped.as_str());
+            prop_assert!(name.split('/').all(|c| !c.is_empty() && c != "." && c != ".."));
+            prop_assert!(!name.chars().any(char::is_control));
+        }
+    }
+}
