@@ -22,6 +22,8 @@
 //! ends after one step for each column.
 
 mod columns;
+#[cfg(test)]
+mod corpus;
 mod dialect;
 mod split;
 mod tokenize;
@@ -365,4 +367,245 @@ fn shown(cells: Cells<'_>, fault: Fault) -> String {
         out.push('…');
     }
     out
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::{
+        array::{Array, AsArray},
+        datatypes::{Int64Type, Schema},
+        util::display::array_value_to_string,
+    };
+    use proptest::prelude::*;
+
+    use super::{
+        corpus::{Outcome, read},
+        tokenize::{oracle, tests::trouble},
+        *,
+    };
+
+    fn source(text: &str, options: &CsvOptions) -> CsvSource {
+        sniff(text.as_bytes(), true, options).unwrap()
+    }
+
+    fn outcome(text: &str) -> Outcome {
+        read(&source(text, &CsvOptions::default()), text.as_bytes(), 1 << 20)
+    }
+
+    fn types(text: &str) -> Vec<String> {
+        outcome(text).batch.schema().fields().iter().map(|f| f.data_type().to_string()).collect()
+    }
+
+    /// Values of a column; null is `-`.
+    fn values(batch: &RecordBatch, column: usize) -> Vec<String> {
+        let array = batch.column(column);
+        let value = |i| if array.is_null(i) { "-".to_owned() } else { array_value_to_string(array, i).unwrap() };
+        (0..array.len()).map(value).collect()
+    }
+
+    fn split(bytes: &str) -> Split {
+        Split { offset: 100, bytes: Bytes::copy_from_slice(bytes.as_bytes()) }
+    }
+
+    fn block(parsed: Parsed) -> RecordBlock {
+        let Parsed::Block(block) = parsed else { panic!("{parsed:?}") };
+        block
+    }
+
+    fn batch(block: &RecordBlock) -> &RecordBatch {
+        let Payload::Rows(batch) = &block.payload else { panic!("rows expected") };
+        batch
+    }
+
+    fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
+        Arc::new(Schema::new(fields.iter().map(|(n, t)| Field::new(*n, t.clone(), true)).collect::<Vec<_>>()))
+    }
+
+    #[test]
+    fn every_type_is_read() {
+        let out = outcome(
+            "b,i,f,d,t,z,s,n\n\
+             true,1,1.5,2024-02-29,2024-01-01 10:00:00.5,2024-01-01T10:00:00+02:00,007,\n\
+             \"False\",\"-2\",3,1969-12-31,2024-01-01T00:00:00,2024-01-01 00:00:00Z,\"a \"\"b\"\"\",\n\
+             ,,,\"\",,,\"\",\n",
+        );
+        let columns: Vec<_> = (0..8).map(|i| values(&out.batch, i)).collect();
+        assert_eq!(columns[0], ["true", "false", "-"]);
+        assert_eq!(columns[1], ["1", "-2", "-"]);
+        assert_eq!(columns[2], ["1.5", "3.0", "-"]);
+        assert_eq!(columns[3], ["2024-02-29", "1969-12-31", "-"]);
+        assert_eq!(columns[4], ["2024-01-01T10:00:00.500", "2024-01-01T00:00:00", "-"]);
+        assert_eq!(columns[5], ["2024-01-01T08:00:00Z", "2024-01-01T00:00:00Z", "-"]);
+        assert_eq!(columns[6], ["007", "a \"b\"", ""]);
+        assert_eq!(columns[7], ["-", "-", "-"]);
+        assert_eq!(out.batch.schema().field(5).data_type(), &crate::schema::instant());
+    }
+
+    #[test]
+    fn types_widen_only_without_loss() {
+        assert_eq!(types("a,b,c\n1,true,2024-01-01\n2.5,1,2024-01-01 00:00:00\n"), ["Float64", "Utf8", "Utf8"]);
+        assert_eq!(types("a,b\n9007199254740993,1\n0.5,1\n"), ["Utf8", "Int64"]);
+        let text = "a,b\n9007199254740993,1\n0.5,1\n";
+        let out = read(&source(text, &CsvOptions::default()), text.as_bytes(), 1);
+        assert_eq!(values(&out.batch, 0), ["9007199254740993", "0.5"]);
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_a_misfit() {
+        let source = source("a,b\n", &CsvOptions::default());
+        let schema = schema(&[("a", DataType::Int64), ("b", DataType::Int64)]);
+        let Parsed::Misfit(misfit) = source.parse(&split("1,2\r\n\r\n3,\"x\ny\"\nz,4\n"), &schema).unwrap() else {
+            panic!("misfit expected")
+        };
+        assert_eq!((misfit.column.as_str(), misfit.line, misfit.byte), ("b", 2, 109));
+        assert_eq!((misfit.value.as_str(), misfit.expected.as_str()), ("x\u{fffd}y", "int64"));
+    }
+
+    #[test]
+    fn columns_are_matched_by_name() {
+        let source = source("a,b\n", &CsvOptions::default());
+        let wider = schema(&[("z", DataType::Utf8), ("b", DataType::Utf8), ("a", DataType::Int64)]);
+        let got = block(source.parse(&split("1,x\n2,y\n"), &wider).unwrap());
+        assert_eq!(values(batch(&got), 0), ["-", "-"]);
+        assert_eq!(values(batch(&got), 1), ["x", "y"]);
+        assert_eq!(values(batch(&got), 2), ["1", "2"]);
+        let Parsed::Misfit(misfit) = source.parse(&split("1,x\n"), &schema(&[("a", DataType::Int64)])).unwrap() else {
+            panic!("misfit expected")
+        };
+        assert_eq!(misfit.column, "b");
+        let odd = schema(&[("a", DataType::Binary), ("b", DataType::Utf8)]);
+        assert_eq!(source.parse(&split(""), &odd).unwrap_err().place().column.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn bad_records_are_rejected_and_others_kept() {
+        let options = CsvOptions { pinned: vec!["a".to_owned()], ..CsvOptions::default() };
+        let source = source("a,b\n", &options);
+        let mut bytes = b"1,x\nabc\n\n2,y,z\r\n3,\xff\n".to_vec();
+        bytes.extend_from_slice(b" +007 ,\"l\n\"\n4\n5,\"open\n");
+        let whole = Split { offset: 100, bytes: bytes.into() };
+        let got = block(source.parse(&whole, &schema(&[("a", DataType::Int8), ("b", DataType::Utf8)])).unwrap());
+        assert_eq!(values(batch(&got), 0), ["1", "7", "4"]);
+        assert_eq!(values(batch(&got), 1), ["x", "l\n", "-"]);
+        assert_eq!(got.rows, [0, 4, 5]);
+        assert_eq!(got.hashes, [xxh3_64(b"1,x"), xxh3_64(b" +007 ,\"l\n\""), xxh3_64(b"4")]);
+        let facts: Vec<_> =
+            got.rejects.iter().map(|r| (r.row, r.line, r.byte, r.column.as_deref(), r.reason.as_str())).collect();
+        assert_eq!(facts, [
+            (1, 1, 104, Some("a"), "expected int8, found `abc`"),
+            (2, 3, 109, None, "expected 2 fields, found 3"),
+            (3, 4, 116, None, "expected UTF-8, found the byte 0xFF at byte 118"),
+            (6, 8, 134, None, "expected a closing quote, found none: opened at byte 136, never closed"),
+        ]);
+        assert_eq!(&got.rejects[1].raw[..], b"2,y,z");
+        assert_eq!((got.lines, got.blank_lines, got.padded, got.bytes_in), (9, 1, 1, 142));
+    }
+
+    #[test]
+    fn pinned_types_of_every_width_are_built() {
+        for (data_type, good, bad) in [
+            (DataType::Int8, "-128", "128"),
+            (DataType::Int16, "32767", "32768"),
+            (DataType::Int32, "0005", "2147483648"),
+            (DataType::Int64, "+1", "1.0"),
+            (DataType::UInt8, "255", "-1"),
+            (DataType::UInt16, "65535", "65536"),
+            (DataType::UInt32, "4294967295", "4294967296"),
+            (DataType::UInt64, "18446744073709551615", "18446744073709551616"),
+            (DataType::Float32, "1.5", "x"),
+            (DataType::Float64, "12345678901234567890123", "1,5"),
+            (DataType::Boolean, "TRUE", "1"),
+            (DataType::Date32, "2024-02-29", "2023-02-29"),
+        ] {
+            let options = CsvOptions { pinned: vec!["a".to_owned()], delimiter: Some(b';'), ..CsvOptions::default() };
+            let source = source("a\n", &options);
+            let got = block(source.parse(&split(&format!("{good}\n{bad}\n")), &schema(&[("a", data_type)])).unwrap());
+            assert_eq!((got.rows, got.rejects.len()), (vec![0], 1), "{good} {bad}");
+        }
+    }
+
+    #[test]
+    fn the_null_text_of_the_user_is_null_unless_quoted() {
+        let options = CsvOptions { null: Some("-999".to_owned()), ..CsvOptions::default() };
+        let source = source("a,b\n", &options);
+        let got = block(
+            source
+                .parse(&split("-999,-999\n\"-999\",\"-999\"\n"), &schema(&[("a", DataType::Int64), ("b", DataType::Utf8)]))
+                .unwrap(),
+        );
+        assert_eq!(batch(&got).column(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [None, Some(-999)]);
+        assert_eq!(values(batch(&got), 1), ["-", "-999"]);
+    }
+
+    #[test]
+    fn a_source_without_records_works() {
+        for text in ["", "\u{feff}", "\n\n"] {
+            let source = source(text, &CsvOptions::default());
+            let mut splits = source.splits(Box::new(text.as_bytes()), 10, 10);
+            assert!(splits.next().is_none());
+            let got = block(source.parse(&Split { offset: 0, bytes: Bytes::new() }, &schema(&[])).unwrap());
+            assert_eq!((got.payload.len(), got.rejects.len()), (0, 0));
+        }
+        assert_eq!(outcome("a,b\n").batch.num_rows(), 0);
+        let none = source("", &CsvOptions::default());
+        let got = block(none.parse(&split("1\n\n"), &schema(&[])).unwrap());
+        assert_eq!((got.records_in(), got.blank_lines), (1, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn text_is_kept_as_the_reference_reads_it(bytes in trouble(1500), size in 1usize..500) {
+            let options = CsvOptions { has_header: false, delimiter: Some(b','), ..CsvOptions::default() };
+            let Some(mut source) = sniff(&bytes, true, &options) else { return Ok(()) };
+            for column in source.columns.clone() {
+                source.force_text(&column);
+            }
+            let width = source.columns.len();
+            let out = read(&source, &bytes, size);
+            let (mut rows, mut bad, mut blank, mut padded) = (Vec::new(), 0, 0, 0);
+            for record in oracle::records(&bytes, b',') {
+                if record.start == record.end {
+                    blank += 1;
+                } else if !record.closed || record.fields.len() > width {
+                    bad += 1;
+                } else {
+                    padded += u64::from(record.fields.len() < width);
+                    rows.push(record);
+                }
+            }
+            prop_assert_eq!((out.records, out.rejects.len()), ((rows.len() + bad) as u64, bad));
+            if width > 0 {
+                prop_assert_eq!((out.blank, out.padded), (blank, padded));
+            }
+            for column in 0..width {
+                let expected: Vec<Option<String>> = rows
+                    .iter()
+                    .map(|record| {
+                        let text = String::from_utf8(record.fields.get(column)?.clone()).unwrap();
+                        // An empty field is null unless it is quoted, which the reference does not tell.
+                        (!text.is_empty()).then_some(text)
+                    })
+                    .collect();
+                let array = out.batch.column(column).as_string::<i32>();
+                let got: Vec<Option<String>> =
+                    array.iter().map(|v| v.filter(|v| !v.is_empty()).map(str::to_owned)).collect();
+                prop_assert_eq!(got, expected);
+            }
+        }
+
+        #[test]
+        fn the_size_of_splits_does_not_matter(
+            cells in proptest::collection::vec(prop::sample::select(&[
+                "1", "-7", "0.5", "9007199254740993", "true", "2024-01-01", "\"1\"", "", "\"\"", "x", "é", "\"a\nb\"",
+                "2024-01-01 00:00:00", "NaN",
+            ][..]), 2..200),
+            size in 1usize..300,
+        ) {
+            let rows: Vec<String> = cells.chunks(2).map(|row| row.join(",") + "\r\n").collect();
+            let text = format!("a,b\r\n{}", rows.concat());
+            let source = source(&text, &CsvOptions { delimiter: Some(b','), ..CsvOptions::default() });
+            prop_assert_eq!(format!("{:?}", read(&source, text.as_bytes(), size)), format!("{:?}", read(&source, text.as_bytes(), 1 << 20)));
+        }
+    }
 }

@@ -400,7 +400,7 @@ pub(super) mod oracle {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
