@@ -381,6 +381,7 @@ impl<'a> OpenShard<'a> {
             body_offset: ended.body_offset,
             body_bytes: ended.body_bytes,
             body_crc32: ended.body_crc32,
+            compacted_for: 0,
             first_record: runs.iter().map(|r| r.0).min().unwrap_or_default(),
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,

@@ -141,6 +141,7 @@ fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
             records: s.records,
             version: s.version,
             committed_at: s.committed_at,
+            settled: s.compacted_for >= settings.target_shard.0,
             joins: settings.shard_format == OutputFormat::Parquet || same(&s.codec, &settings.codec),
         })
         .collect()
@@ -272,7 +273,9 @@ impl Compaction<'_> {
         let mut adds: Vec<NewShard> = Vec::new();
         for m in merged {
             staged.push(m.shard.staged);
-            adds.push(m.shard.shard);
+            let mut shard = m.shard.shard;
+            shard.meta.compacted_for = self.settings.target_shard.0;
+            adds.push(shard);
         }
         report.counts = Counts {
             records_in: self.plan.groups.iter().map(|g| g.records).sum(),

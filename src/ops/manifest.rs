@@ -309,6 +309,7 @@ mod tests {
             body_offset: 0,
             body_bytes: 0,
             body_crc32: 0,
+            compacted_for: 0,
             first_record: 0,
             version: Version(1),
             committed_at: Timestamp::UNIX_EPOCH,

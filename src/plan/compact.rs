@@ -35,6 +35,9 @@ pub struct Candidate {
     pub committed_at: Timestamp,
     /// Whether it can be joined with the others: shards that are copied must be compressed alike.
     pub joins: bool,
+    /// Whether a compaction for this target or a larger one made it. Encoding anew may shrink shards below what was
+    /// planned; merging them again and again would never end.
+    pub settled: bool,
 }
 
 /// A point in a dataset's history.
@@ -85,7 +88,7 @@ impl Choice {
             Self::RightSize => "within 75% to 180% of the target",
             Self::Oversized => "larger than 180% of the target; shards are not split",
             Self::OtherCodec => "compressed with another codec; shards are copied, not decoded",
-            Self::TooFew => "small, but the group has too few inputs",
+            Self::TooFew => "small, but there are too few (new) shards to merge it with",
         }
     }
 }
@@ -128,6 +131,9 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
     for inputs in bins(candidates, &small, options.target.0) {
         let bytes: u64 = inputs.iter().map(|i| candidates[*i].bytes).sum();
         let fills = bytes as f64 >= SMALL * target;
+        if inputs.iter().all(|i| candidates[*i].settled) {
+            continue;
+        }
         if inputs.len() < 2 || !(fills || inputs.len() >= options.min_inputs.max(2)) {
             continue;
         }
@@ -190,6 +196,7 @@ mod tests {
                 version: Version(i as u64 + 1),
                 committed_at: Timestamp::from_second(i64::try_from(i).unwrap() * 86_400).unwrap(),
                 joins: true,
+                settled: false,
             })
             .collect()
     }

@@ -36,8 +36,7 @@ pub(super) struct Outcome {
 
 /// Reads a whole source as a caller would: infer, parse, widen what does not fit, until all fits.
 pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outcome {
-    let splits: Vec<Split> =
-        source.splits(Box::new(bytes), split_bytes, 1 << 29).collect::<Result<_, _>>().unwrap();
+    let splits: Vec<Split> = source.splits(Box::new(bytes), split_bytes, 1 << 29).collect::<Result<_, _>>().unwrap();
     let start = usize::try_from(source.data_offset).unwrap();
     assert_eq!(splits.iter().map(|s| s.bytes.len()).sum::<usize>(), bytes.len() - start);
     let mut source = source.clone();

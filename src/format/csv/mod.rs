@@ -492,12 +492,15 @@ mod tests {
         assert_eq!(got.hashes, [xxh3_64(b"1,x"), xxh3_64(b" +007 ,\"l\n\""), xxh3_64(b"4")]);
         let facts: Vec<_> =
             got.rejects.iter().map(|r| (r.row, r.line, r.byte, r.column.as_deref(), r.reason.as_str())).collect();
-        assert_eq!(facts, [
-            (1, 1, 104, Some("a"), "expected int8, found `abc`"),
-            (2, 3, 109, None, "expected 2 fields, found 3"),
-            (3, 4, 116, None, "expected UTF-8, found the byte 0xFF at byte 118"),
-            (6, 8, 134, None, "expected a closing quote, found none: opened at byte 136, never closed"),
-        ]);
+        assert_eq!(
+            facts,
+            [
+                (1, 1, 104, Some("a"), "expected int8, found `abc`"),
+                (2, 3, 109, None, "expected 2 fields, found 3"),
+                (3, 4, 116, None, "expected UTF-8, found the byte 0xFF at byte 118"),
+                (6, 8, 134, None, "expected a closing quote, found none: opened at byte 136, never closed"),
+            ]
+        );
         assert_eq!(&got.rejects[1].raw[..], b"2,y,z");
         assert_eq!((got.lines, got.blank_lines, got.padded, got.bytes_in), (9, 1, 1, 142));
     }
@@ -531,7 +534,10 @@ mod tests {
         let source = source("a,b\n", &options);
         let got = block(
             source
-                .parse(&split("-999,-999\n\"-999\",\"-999\"\n"), &schema(&[("a", DataType::Int64), ("b", DataType::Utf8)]))
+                .parse(
+                    &split("-999,-999\n\"-999\",\"-999\"\n"),
+                    &schema(&[("a", DataType::Int64), ("b", DataType::Utf8)]),
+                )
                 .unwrap(),
         );
         assert_eq!(batch(&got).column(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [None, Some(-999)]);
