@@ -162,7 +162,8 @@ def same(expected, got, stored):
     if expected is None or got is None:
         return is_nothing(expected) and is_nothing(got)
     if isinstance(expected, (dict, list)) and isinstance(got, str):
-        return same(expected, json.loads(got), stored)
+        # Inside of JSON text floats keep all their digits.
+        return same(expected, json.loads(got), "json")
     if isinstance(expected, dict):
         names = expected.keys() | got.keys()
         return isinstance(got, dict) and all(same(expected.get(n), got.get(n), stored) for n in names)
@@ -359,7 +360,11 @@ class Input:
 
     def check(self, records, stored):
         if self.is_table:
-            compare_rows(self.expected, as_rows(records, stored), stored)
+            rows = as_rows(records, stored)
+            if stored == "tar":
+                # A row by itself has the columns of its own table; the others are null in the united table.
+                rows = [{**dict.fromkeys(self.expected[0]), **row} for row in rows]
+            compare_rows(self.expected, rows, stored)
         else:
             compare_samples(self.expected, as_samples(records, stored), stored)
 

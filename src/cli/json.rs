@@ -59,6 +59,7 @@ pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
             "path": shard.path,
             "records": shard.records,
             "bytes": shard.bytes,
+            "codec": shard.codec,
             "raw_bytes": shard.raw_bytes,
             "blake3": checksum,
             "first_record": shard.first_record,

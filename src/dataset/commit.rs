@@ -384,6 +384,7 @@ mod tests {
             path: path.into(),
             records,
             bytes: 10 * records,
+            codec: Codec::None,
             raw_bytes: 10 * records,
             checksum: [0; 32],
             body_offset: 0,

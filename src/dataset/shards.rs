@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::table::{self, column};
 use crate::{
+    codec::Codec,
     error::{Error, Result},
     id::Version,
     storage::Store,
@@ -26,6 +27,8 @@ pub struct ShardMeta {
     pub records: u64,
     /// Size on disk in bytes.
     pub bytes: u64,
+    /// Compression.
+    pub codec: Codec,
     /// Bytes before compression.
     pub raw_bytes: u64,
     /// BLAKE3 of the whole object.
@@ -51,6 +54,7 @@ pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
         field("path", DataType::Utf8),
         field("records", DataType::UInt64),
         field("bytes", DataType::UInt64),
+        field("codec", DataType::Utf8),
         field("raw_bytes", DataType::UInt64),
         field("checksum", DataType::Binary),
         field("body_offset", DataType::UInt64),
@@ -66,6 +70,7 @@ pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
         Arc::new(StringArray::from_iter_values(shards.iter().map(|s| s.path.as_str()))),
         numbers(|s| s.records),
         numbers(|s| s.bytes),
+        Arc::new(StringArray::from_iter_values(shards.iter().map(|s| s.codec.to_string()))),
         numbers(|s| s.raw_bytes),
         Arc::new(BinaryArray::from_iter_values(shards.iter().map(|s| s.checksum))),
         numbers(|s| s.body_offset),
@@ -86,6 +91,7 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
     let mut out = Vec::new();
     for batch in table::read(store, path)? {
         let paths: &StringArray = column(&batch, "path")?;
+        let codecs: &StringArray = column(&batch, "codec")?;
         let checksums: &BinaryArray = column(&batch, "checksum")?;
         let crcs: &UInt32Array = column(&batch, "body_crc32")?;
         let times: &TimestampMicrosecondArray = column(&batch, "committed_at")?;
@@ -102,6 +108,9 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
                 path: paths.value(i).to_owned(),
                 records: records.value(i),
                 bytes: bytes.value(i),
+                codec: codecs.value(i).parse().map_err(|e: Error| {
+                    Error::integrity("expected the name of a codec").at(path).cause(e)
+                })?,
                 raw_bytes: raw_bytes.value(i),
                 checksum,
                 body_offset: body_offset.value(i),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
@@ -26,7 +27,7 @@ use crate::{
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
-    record::Split,
+    record::{Payload, RecordBlock, Reject, Split},
     scan::{SourceFile, TableSource},
     storage::Store,
 };
@@ -114,7 +115,8 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
             )),
             Work::Samples { files, entries, samples, splits } => {
                 let ranges = splits.iter().cloned().map(Ok);
-                let read = move |range: Range<usize>| read_samples(files, entries, &samples[range]);
+                let on_error = pipeline.on_error;
+                let read = move |range: Range<usize>| read_samples(files, entries, &samples[range], on_error);
                 Box::new(ordered(scope, ranges, pipeline.jobs * 2, memory.parse_window * 2, pipeline.cancel, read))
             }
         };
@@ -228,20 +230,66 @@ fn parse(sources: &[TableSource], schema: &SchemaRef, piece: TablePiece) -> Resu
     }
 }
 
-fn read_samples(files: &[SourceFile], entries: &[FileEntry], samples: &[SampleFiles]) -> Result<Read> {
-    let block = read_block(samples, entries, &|entry| {
-        let file = files.get(entry.source as usize).ok_or_else(|| Error::internal("a file is not in the scan"))?;
-        let mut bytes = Vec::with_capacity(usize::try_from(file.bytes()).unwrap_or_default());
-        // A file that grows while it is read must not take more memory than planned.
-        file.object.read()?.take(file.bytes() + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 != file.bytes() {
-            return Err(Error::input(format!("expected {} bytes, found {}", file.bytes(), bytes.len()))
-                .at(file.uri.clone())
-                .hint("the file changed while it was read; run the command again"));
-        }
-        Ok(bytes.into())
-    })?;
+fn read_samples(
+    files: &[SourceFile],
+    entries: &[FileEntry],
+    samples: &[SampleFiles],
+    on_error: OnError,
+) -> Result<Read> {
+    let read = |entry: &FileEntry| read_file(files, entry);
+    let block = match read_block(samples, entries, &read) {
+        Ok(block) => block,
+        Err(e) if on_error == OnError::Fail => return Err(e),
+        // One file cannot be read: find out which sample it is of, and take the others.
+        Err(_) => read_apart(samples, entries, &read)?,
+    };
     Ok(Read::Parsed { source: 0, offset: 0, parsed: Parsed::Block(block) })
+}
+
+fn read_file(files: &[SourceFile], entry: &FileEntry) -> Result<Bytes> {
+    let file = files.get(entry.source as usize).ok_or_else(|| Error::internal("a file is not in the scan"))?;
+    let mut bytes = Vec::with_capacity(usize::try_from(file.bytes()).unwrap_or_default());
+    // A file that grows while it is read must not take more memory than planned.
+    file.object.read()?.take(file.bytes() + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != file.bytes() {
+        return Err(Error::input(format!("expected {} bytes, found {}", file.bytes(), bytes.len()))
+            .at(file.uri.clone())
+            .hint("the file changed while it was read; run the command again"));
+    }
+    Ok(bytes.into())
+}
+
+/// Reads samples one by one; those that cannot be read become rejects.
+fn read_apart(
+    samples: &[SampleFiles],
+    entries: &[FileEntry],
+    read: &dyn Fn(&FileEntry) -> Result<Bytes>,
+) -> Result<RecordBlock> {
+    let mut all = read_block(&[], entries, read)?;
+    let mut taken = Vec::new();
+    for (sample, row) in samples.iter().zip(0..) {
+        match read_block(std::slice::from_ref(sample), entries, read) {
+            Ok(block) => {
+                if let Payload::Samples(samples) = block.payload {
+                    all.rows.extend(samples.iter().map(|_| row));
+                    taken.extend(samples);
+                }
+                all.hashes.extend(block.hashes);
+                all.rejects.extend(block.rejects.into_iter().map(|reject| Reject { row, ..reject }));
+                all.bytes_in += block.bytes_in;
+            }
+            Err(e) => all.rejects.push(Reject {
+                row,
+                line: 0,
+                byte: 0,
+                column: None,
+                reason: format!("{}: {e}", sample.key(entries)),
+                raw: Bytes::new(),
+            }),
+        }
+    }
+    all.payload = Payload::Samples(taken);
+    Ok(all)
 }
 
 /// Types of all columns of all tables, looked at in full.

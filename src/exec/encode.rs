@@ -43,6 +43,9 @@ pub struct SourceName {
     pub name: String,
     /// Begin of the keys of its rows; escaped.
     pub key: String,
+    /// Columns that it has, when they are the same for all its rows. Formats that store each row by itself leave
+    /// columns out that only other sources have.
+    pub columns: Option<Vec<String>>,
 }
 
 /// Records to be encoded together.
@@ -210,7 +213,9 @@ impl Encoder {
         for piece in &unit.pieces {
             let keys = keys(piece, names.record_ids.as_ref(), first);
             first += piece.payload.len();
-            framing.frame(Keyed { payload: &piece.payload, keys: &keys }, &mut bytes, &mut lengths)?;
+            let own = own_columns(piece)?;
+            let payload = own.as_ref().unwrap_or(&piece.payload);
+            framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
         }
         let mut hashes = Vec::with_capacity(lengths.len());
         let mut at = 0;
@@ -298,6 +303,18 @@ fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
         return Err(Error::usage("expected a column of plain values for ids, found nested ones").column(name));
     }
     Ok((0..column.len()).map(|row| crate::record::json::text_of(column.as_ref(), row)).collect())
+}
+
+/// The piece without columns that its source does not have; `None` when it has all of them.
+fn own_columns(piece: &Piece) -> Result<Option<Payload>> {
+    let (Payload::Rows(batch), Some(columns)) = (&piece.payload, &piece.source.columns) else { return Ok(None) };
+    let schema = batch.schema();
+    let own: Vec<usize> =
+        (0..schema.fields().len()).filter(|i| columns.contains(schema.field(*i).name())).collect();
+    if own.len() == schema.fields().len() {
+        return Ok(None);
+    }
+    Ok(Some(Payload::Rows(batch.project(&own)?)))
 }
 
 /// Key of each record: its id, or a name made of its source and row.

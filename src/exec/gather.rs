@@ -177,6 +177,11 @@ pub struct SourceFacts {
 }
 
 impl SourceFacts {
+    /// Whether its records are samples, which name their files themselves and have no lines.
+    fn is_samples(&self) -> bool {
+        self.name.name.is_empty()
+    }
+
     /// Lines before a byte: what comes before the first split, a header, is not counted by the reader.
     fn lines_before(&self, byte: u64) -> u64 {
         let mut head = Vec::new();
@@ -309,16 +314,20 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         }
         let facts = &self.sources[source];
         let first_offset = self.position.first_offset;
-        let head = *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset));
+        let head = if facts.is_samples() {
+            0
+        } else {
+            *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset))
+        };
         let line = head + self.position.lines + reject.line + 1;
         let row = self.position.records + u64::from(reject.row) + 1;
         match self.rejects {
             Some(file) if self.on_error == OnError::Quarantine => {
                 let line = RejectLine {
-                    source: &facts.file.uri,
+                    source: (!facts.is_samples()).then_some(facts.file.uri.as_str()),
                     row,
-                    line,
-                    byte: reject.byte,
+                    line: (!facts.is_samples()).then_some(line),
+                    byte: (!facts.is_samples()).then_some(reject.byte),
                     column: reject.column.as_deref(),
                     reason: &reject.reason,
                     raw: std::str::from_utf8(&reject.raw).ok(),
@@ -331,10 +340,11 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 Ok(())
             }
             _ => {
-                let mut error =
-                    Error::input(reject.reason.clone()).at(facts.file.uri.clone()).line(line).byte(reject.byte).hint(
-                        "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",
-                    );
+                let mut error = Error::input(reject.reason.clone())
+                    .hint("leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine");
+                if !facts.is_samples() {
+                    error = error.at(facts.file.uri.clone()).line(line).byte(reject.byte);
+                }
                 if let Some(column) = &reject.column {
                     error = error.column(column.clone());
                 }
@@ -475,10 +485,13 @@ fn split_piece(piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piec
 /// One line of a rejects file.
 #[derive(Serialize)]
 struct RejectLine<'a> {
-    source: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
     row: u64,
-    line: u64,
-    byte: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    byte: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<&'a str>,
     reason: &'a str,

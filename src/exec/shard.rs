@@ -236,6 +236,7 @@ impl Rows {
 pub struct OpenShard<'a> {
     store: Arc<dyn Store>,
     path: String,
+    codec: Codec,
     sidecar: SidecarWriter,
     body: OpenBody<'a>,
 }
@@ -261,7 +262,7 @@ impl<'a> OpenShard<'a> {
                 OpenBody::Stream { sink, header_bytes, tail: Tail::new(codec), codec, trailer: framing.trailer() }
             }
         };
-        Ok(Self { store, path, sidecar: SidecarWriter::new()?, body })
+        Ok(Self { store, path, codec: encoder.codec(), sidecar: SidecarWriter::new()?, body })
     }
 
     /// Bytes so far.
@@ -372,6 +373,7 @@ impl<'a> OpenShard<'a> {
             path: self.path,
             records,
             bytes: ended.bytes,
+            codec: self.codec,
             raw_bytes: ended.raw_bytes,
             checksum: ended.checksum,
             body_offset: ended.body_offset,

@@ -32,6 +32,11 @@ pub trait TableFormat: Send + Sync + std::fmt::Debug {
         max_record_bytes: usize,
     ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
 
+    /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
+    fn columns(&self) -> Option<&[String]> {
+        None
+    }
+
     /// Types of the columns as far as this split tells; columns without a value have type `Null`. Bad records are
     /// passed over. Uniting the answers of all splits gives types that every value of the source fits.
     fn infer(&self, split: &Split) -> Fields;

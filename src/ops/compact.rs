@@ -122,7 +122,7 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
         until: super::manifest::parse_when(options.until.as_deref())?,
     };
     let shards = snapshot.shards()?;
-    let plan = plan(&candidates(shards), &compact_options);
+    let plan = plan(&candidates(shards, &settings), &compact_options);
     let mut report = report(&snapshot, &plan, options.dry_run);
     if !options.dry_run && !plan.groups.is_empty() {
         Compaction { context, snapshot: &snapshot, settings, plan: &plan }.run(&mut report)?;
@@ -131,7 +131,8 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     Ok(report)
 }
 
-fn candidates(shards: &[ShardMeta]) -> Vec<Candidate> {
+fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
+    let same = |a: &Codec, b: &Codec| std::mem::discriminant(a) == std::mem::discriminant(b);
     shards
         .iter()
         .map(|s| Candidate {
@@ -140,6 +141,7 @@ fn candidates(shards: &[ShardMeta]) -> Vec<Candidate> {
             records: s.records,
             version: s.version,
             committed_at: s.committed_at,
+            joins: settings.shard_format == OutputFormat::Parquet || same(&s.codec, &settings.codec),
         })
         .collect()
 }

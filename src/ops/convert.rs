@@ -520,7 +520,7 @@ impl<'a> Conversion<'a> {
             Prepared::Samples { files, entries, samples } => {
                 let schema = schema_of_samples(&files::column_names(samples, entries));
                 splits = files::plan_splits(samples, entries, memory.split_bytes, 1024);
-                let name = Arc::new(SourceName { name: String::new(), key: String::new() });
+                let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
                 (schema, facts.into_iter().collect(), Work::Samples { files, entries, samples, splits: &splits })
             }
@@ -673,7 +673,8 @@ fn table_facts(sources: &[TableSource]) -> Vec<SourceFacts> {
             let name = source.file.name.clone();
             let short = stem(&name);
             let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
-            SourceFacts { name: Arc::new(SourceName { name, key }), file: source.file.clone() }
+            let columns = source.reader.columns().map(<[String]>::to_vec);
+            SourceFacts { name: Arc::new(SourceName { name, key, columns }), file: source.file.clone() }
         })
         .collect()
 }

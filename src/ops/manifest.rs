@@ -299,6 +299,7 @@ mod tests {
             path: path.into(),
             records: 0,
             bytes: 0,
+            codec: crate::codec::Codec::None,
             raw_bytes: 0,
             checksum: [0; 32],
             body_offset: 0,

@@ -224,7 +224,7 @@ impl Verification<'_> {
             batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row))
         };
         let stored = self.dataset.store().read(&shard.path)?;
-        let mut input = BufReader::with_capacity(1 << 20, stream::decoder(self.snapshot.entry().settings.codec, stored)?);
+        let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
         let mut ordinal = 0_u64;
         framing.scan(&mut input, &mut |found| {
             let Some((batch, row)) = expected.next() else {

@@ -36,6 +36,8 @@ pub struct Candidate {
     pub version: Version,
     /// When that was committed.
     pub committed_at: Timestamp,
+    /// Whether it can be joined with the others: shards that are copied must be compressed alike.
+    pub joins: bool,
 }
 
 /// A point in a dataset's history.
@@ -71,6 +73,8 @@ pub enum Choice {
     RightSize,
     /// It is larger than it should be; shards are not split.
     Oversized,
+    /// It is compressed in another way than the dataset now is, and would have to be decoded.
+    OtherCodec,
     /// It is small, but too few others are there to merge it with.
     TooFew,
 }
@@ -83,6 +87,7 @@ impl Choice {
             Self::OutsideWindow => "committed outside the window",
             Self::RightSize => "within 75% to 180% of the target",
             Self::Oversized => "larger than 180% of the target; shards are not split",
+            Self::OtherCodec => "compressed with another codec; shards are copied, not decoded",
             Self::TooFew => "small, but the group has too few inputs",
         }
     }
@@ -115,6 +120,7 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
         .iter()
         .map(|shard| match shard.bytes as f64 / target {
             _ if !in_window(shard, options) => Choice::OutsideWindow,
+            _ if !shard.joins => Choice::OtherCodec,
             part if part > LARGE => Choice::Oversized,
             part if part >= SMALL => Choice::RightSize,
             _ => Choice::TooFew,
@@ -186,6 +192,7 @@ mod tests {
                 records: *bytes,
                 version: Version(i as u64 + 1),
                 committed_at: Timestamp::from_second(i64::try_from(i).unwrap() * 86_400).unwrap(),
+                joins: true,
             })
             .collect()
     }

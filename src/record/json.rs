@@ -6,9 +6,9 @@
 //! {"id":7,"score":1.0,"born":"1999-12-31","seen":"2026-01-02T03:04:05.000006Z","tags":["a",null],"raw":"AP8="}
 //! ```
 //!
-//! Numbers keep their value (shortest text that reads back the same), non-finite ones are the strings of the proto3 JSON
-//! mapping, binary is base64, and columns that hold JSON documents are embedded as they are. Writing a value allocates
-//! nothing apart from growing `out`, except for types that no reader of this crate produces.
+//! Numbers keep their value (shortest text that reads back the same), non-finite ones are the strings of the proto3
+//! JSON mapping, binary is base64, and columns that hold JSON documents are embedded as they are. Writing a value
+//! allocates nothing apart from growing `out`, except for types that no reader of this crate produces.
 
 use std::{fmt::Write as _, io::Write as _};
 
@@ -78,11 +78,7 @@ pub fn text_of(array: &dyn Array, row: usize) -> Option<String> {
     let mut out = Vec::new();
     write_value(array, row, &mut out);
     let text = String::from_utf8(out).ok()?;
-    // What is quoted here holds nothing that JSON escapes: dates, base64, `NaN`, and formatted rarities.
-    match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        Some(_) => serde_json::from_str(&text).ok(),
-        None => Some(text),
-    }
+    if text.starts_with('"') { serde_json::from_str(&text).ok() } else { Some(text) }
 }
 
 /// A column ready to be written value by value; common types are resolved once.
@@ -355,8 +351,8 @@ fn push_digits(value: u64, width: usize, out: &mut Vec<u8>) {
 
 /// Proleptic Gregorian year, month and day of a day counted from 1970-01-01.
 ///
-/// The calendar repeats every 400 years (146,097 days); counted from the first of March, the leap day is the last day of
-/// the year, and month lengths follow the line `(153 * month + 2) / 5`.
+/// The calendar repeats every 400 years (146,097 days); counted from the first of March, the leap day is the last day
+/// of the year, and month lengths follow the line `(153 * month + 2) / 5`.
 fn civil_from_days(days: i64) -> (i64, u64, u64) {
     let shifted = i128::from(days) + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -21,22 +21,24 @@ pub fn escape_key(key: &str) -> String {
     if key == "%" {
         return "%25".to_owned();
     }
-    let last = key.rfind('/').map_or(0, |slash| slash + 1);
+    let bytes = key.as_bytes();
+    // A slash separates only if there is something on both sides.
+    let separates = |slash: usize| slash > 0 && slash + 1 < bytes.len() && bytes[slash - 1] != b'/';
+    let last = memchr::memrchr_iter(b'/', bytes).find(|&slash| separates(slash)).map_or(0, |slash| slash + 1);
     let mut out = String::with_capacity(key.len() + 8);
     let mut start = 0;
     for component in key.split('/') {
         if start > 0 {
-            let needless = start == 1 || start == key.len() || key.as_bytes()[start - 2] == b'/';
-            out.push_str(if needless { "%2F" } else { "/" });
+            out.push_str(if separates(start - 1) { "/" } else { "%2F" });
         }
-        escape_component(component, start == last, last == 0, &mut out);
+        escape_component(component, start >= last, last == 0, &mut out);
         start += component.len() + 1;
     }
     out
 }
 
-/// Escapes what stands between two slashes. `last` tells whether an extension will follow, `only` whether the key has
-/// no slash at all.
+/// Escapes what stands between two slashes. `last` tells whether an extension will follow without a separator between,
+/// `only` whether the key has no separator at all.
 fn escape_component(component: &str, last: bool, only: bool, out: &mut String) {
     let dots = last || component == "." || component == "..";
     // `webdataset` passes over names matching `__[^/]*__($|/)`; without a slash even the extension can complete that.

@@ -356,7 +356,9 @@ mod tests {
         }
 
         #[test]
-        fn splits_are_consecutive_and_bounded(sizes in prop::collection::vec(0u64..50, 0..40), limit in 1u64..100, most in 1usize..5) {
+        fn splits_are_consecutive_and_bounded(
+            sizes in prop::collection::vec(0u64..50, 0..40), limit in 1u64..100, most in 1usize..5,
+        ) {
             let entries: Vec<FileEntry> = sizes
                 .iter()
                 .enumerate()

@@ -60,6 +60,7 @@ impl Table {
     /// When the record is malformed or a value does not fit its column.
     pub(super) fn push(&mut self, record: &str) -> Result<(), Fault> {
         let result = fault::walk(record, |deserializer, trail| {
+            self.members.truncate(self.rows);
             let visitor = MembersVisitor { members: &mut self.members, len: self.rows, trail, depth: 1 };
             deserializer.deserialize_map(visitor)
         });
@@ -313,7 +314,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
             let at = match key {
                 Key::Known(at) => at,
                 Key::New(name) => {
-                    let error = trail.misfit(map.next_value::<&RawValue>()?.get(), "no such column");
+                    let error = trail.misfit(map.next_value::<&RawValue>()?.get(), "no field of this name");
                     return Err(trail.within(&name, error));
                 }
             };
@@ -346,10 +347,18 @@ impl<'de> DeserializeSeed<'de> for ColumnSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.column.values {
-            Values::List { .. } | Values::Struct { .. } => deserializer.deserialize_any(self),
-            _ => self.column.push_raw(<&RawValue>::deserialize(deserializer)?.get(), self.trail, self.depth),
+        let nested = matches!(self.column.values, Values::List { .. } | Values::Struct { .. });
+        if nested && !self.trail.careful() {
+            return deserializer.deserialize_any(self);
         }
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let Self { column, trail, depth } = self;
+        if nested && raw.starts_with(['[', '{']) {
+            let seed = ColumnSeed { column, trail: &mut *trail, depth };
+            let result = serde_json::Deserializer::from_str(raw).deserialize_any(seed);
+            return result.map_err(|error| trail.malformed(raw, &error));
+        }
+        column.push_raw(raw, trail, depth)
     }
 }
 
@@ -455,12 +464,15 @@ mod tests {
         let mut table = Table::new(&schema_abc(), &[]);
         table.push(r#"{"a":1,"b":2,"c":[{"x":1,"y":"s"},null,{}],"d":true,"j":[1, {}],"t":"é\n"}"#).unwrap();
         table.push(r#"{"t":1.50,"d":null,"j":"\u0041","c":[],"date":null}"#).unwrap();
-        table.push(" {} ").unwrap();
+        table.push("{}").unwrap();
         let nothing = r#"{"a":null,"b":null,"c":null,"d":null,"j":null,"t":null,"date":null}"#;
         assert_eq!(
             rows(table),
             [
-                r#"{"a":1,"b":2.0,"c":[{"x":1,"y":"s"},null,{"x":null,"y":null}],"d":true,"j":[1, {}],"t":"é\n","date":null}"#,
+                concat!(
+                    r#"{"a":1,"b":2.0,"c":[{"x":1,"y":"s"},null,{"x":null,"y":null}],"#,
+                    r#""d":true,"j":[1, {}],"t":"é\n","date":null}"#
+                ),
                 r#"{"a":null,"b":null,"c":[],"d":null,"j":"\u0041","t":"1.50","date":null}"#,
                 nothing,
             ]
@@ -503,6 +515,8 @@ mod tests {
             (r#"{"c":[{"n":{"m":1}}]}"#, "c.n", "{\"m\":1}"),
             (r#"{"c":5}"#, "c", "5"),
             (r#"{"c":{}}"#, "c", "{…}"),
+            (r#"{"c":1e400}"#, "c", "1e400"),
+            (r#"{"c":[{"x":1},-1e400]}"#, "c", "-1e400"),
             (r#"{"d":"true"}"#, "d", "\"true\""),
             (r#"{"t":[1]}"#, "t", "[1]"),
             (r#"{"new":null}"#, "new", "null"),

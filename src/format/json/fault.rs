@@ -40,14 +40,16 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(super) struct Trail<'a> {
     record: &'a str,
+    careful: bool,
     what: Option<What>,
     /// Names from the innermost to the outermost.
     names: Vec<String>,
 }
 
 impl<'a> Trail<'a> {
-    pub(super) fn new(record: &'a str) -> Self {
-        Self { record, what: None, names: Vec::new() }
+    /// Whether to take every value as text first.
+    pub(super) fn careful(&self) -> bool {
+        self.careful
     }
 
     /// Stops because `value` does not fit a column of type `expected`.
@@ -61,8 +63,11 @@ impl<'a> Trail<'a> {
         self.stop(What::Broken { reason: reason.into(), at })
     }
 
-    /// Stops because `serde_json` refused `text`, which is a part of the record.
+    /// Stops because `serde_json` refused `text`, which is a part of the record. That only counts in a careful walk.
     pub(super) fn malformed<E: serde::de::Error>(&mut self, text: &str, error: &serde_json::Error) -> E {
+        if !self.careful && self.what.is_none() {
+            return E::custom("stopped");
+        }
         let at = self.offset_of(text) + offset(text, error);
         self.stop(What::Broken { reason: reason(error), at })
     }
@@ -87,7 +92,7 @@ impl<'a> Trail<'a> {
     }
 
     /// The fault that stopped the walk with `error`.
-    pub(super) fn fault(self, error: &serde_json::Error) -> Fault {
+    fn fault(self, error: &serde_json::Error) -> Fault {
         let column = (!self.names.is_empty()).then(|| {
             let names: Vec<&str> = self.names.iter().rev().map(String::as_str).collect();
             names.join(".")
@@ -109,19 +114,29 @@ impl<'a> Trail<'a> {
 }
 
 /// Walks through a record, which must be one object and nothing else.
+///
+/// `serde_json` refuses numbers that floats cannot hold unless it is only asked for their text. The first walk does not
+/// ask where a list or struct is expected, since reading containers twice costs time; if it fails, a second one that is
+/// `careful` does.
 pub(super) fn walk<'r>(
     record: &'r str,
-    visit: impl FnOnce(&mut Deserializer<StrRead<'r>>, &mut Trail<'r>) -> serde_json::Result<()>,
+    mut visit: impl FnMut(&mut Deserializer<StrRead<'r>>, &mut Trail<'r>) -> serde_json::Result<()>,
 ) -> Result<(), Fault> {
-    let mut trail = Trail::new(record);
-    let mut deserializer = Deserializer::from_str(record);
-    let result = if record.starts_with('{') {
-        visit(&mut deserializer, &mut trail)
-    } else {
-        IgnoredAny::deserialize(&mut deserializer)
-            .and_then(|_| Err(trail.broken(record, format!("expected an object, found {}", token::kind(record)))))
+    let mut attempt = |careful| {
+        let mut trail = Trail { record, careful, what: None, names: Vec::new() };
+        let mut deserializer = Deserializer::from_str(record);
+        let result = if record.starts_with('{') {
+            visit(&mut deserializer, &mut trail)
+        } else {
+            IgnoredAny::deserialize(&mut deserializer)
+                .and_then(|_| Err(trail.broken(record, format!("expected an object, found {}", token::kind(record)))))
+        };
+        result.and_then(|()| deserializer.end()).map_err(|error| (trail.what.is_some(), trail.fault(&error)))
     };
-    result.and_then(|()| deserializer.end()).map_err(|error| trail.fault(&error))
+    match attempt(false) {
+        Err((false, _)) => attempt(true).map_err(|(_, fault)| fault),
+        other => other.map_err(|(_, fault)| fault),
+    }
 }
 
 /// What `serde_json` says, without its line and column.
@@ -148,7 +163,7 @@ mod tests {
 
     #[test]
     fn offsets_point_at_the_offending_byte() {
-        for (text, at) in [("{\"a\":x}", 5), ("{\n \"a\": tru }", 12), ("[1,\n2,\n", 7), ("", 0)] {
+        for (text, at) in [("{\"a\":x}", 5), ("{\n \"a\": tru }", 11), ("[1,\n2,\n", 7), ("", 0)] {
             let error = serde_json::from_str::<serde::de::IgnoredAny>(text).unwrap_err();
             assert_eq!(offset(text, &error), at, "{text:?} {error}");
         }
@@ -162,7 +177,7 @@ mod tests {
 
     #[test]
     fn names_are_joined_from_the_outside_in() {
-        let mut trail = Trail::new("{}");
+        let mut trail = Trail { record: "{}", careful: false, what: None, names: Vec::new() };
         let error: serde_json::Error = trail.misfit("1", "Utf8");
         let error = trail.within("b", error);
         let error = trail.within("a", error);

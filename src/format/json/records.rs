@@ -237,13 +237,13 @@ mod tests {
     fn lines_are_records_unless_blank() {
         assert_eq!(
             found(Mode::Lines, b"\xEF\xBB\xBF{1}\r\n\n \t\r\n  {2} \n{3"),
-            ["0 0 3 {1}", "1 3 14 {2}", "2 4 19 {3", "blank 2"]
+            ["0 0 3 {1}", "1 3 15 {2}", "2 4 20 {3", "blank 2"]
         );
         assert_eq!(found(Mode::Lines, b""), [""; 0]);
         assert_eq!(found(Mode::Lines, b"\n"), ["blank 1"]);
         assert_eq!(
             found(Mode::Lines, b"{\xFF}\n{}"),
-            ["0 0 0+1 expected UTF-8 text, found byte 0xFF: {\u{fffd}}", "1 1 3 {}"]
+            ["0 0 0+1 expected UTF-8 text, found byte 0xFF: {\u{fffd}}", "1 1 4 {}"]
         );
     }
 
@@ -262,7 +262,7 @@ mod tests {
         let eof = "expected JSON, found a fault: EOF while parsing";
         assert_eq!(
             found(Mode::Document, b"[{},\n{\"a\":"),
-            ["0 0 1 {}".to_owned(), format!("1 0 3+7 {eof} a value: ,\n{{\"a\":")]
+            ["0 0 1 {}".to_owned(), format!("1 0 3+6 {eof} a value: ,\n{{\"a\":")]
         );
         assert_eq!(
             found(Mode::Document, b"[{}] x"),

@@ -170,7 +170,7 @@ mod tests {
     fn splits_end_behind_line_ends() {
         assert_eq!(cut(b"ab\ncd\nef\ngh", 7, 100), ["ab\ncd\n", "ef\ngh"]);
         assert_eq!(cut(b"ab\ncd\n", 3, 100), ["ab\n", "cd\n"]);
-        assert_eq!(cut(b"abcdefghij\nk\n", 2, 100), ["abcdefghij\n", "k\n"]);
+        assert_eq!(cut(b"abcdefghij\nklmnopqr", 2, 100), ["abcdefghij\n", "klmnopqr"]);
         assert_eq!(cut(b"", 2, 100), [""; 0]);
         assert_eq!(cut(b"a", 100, 100), ["a"]);
     }

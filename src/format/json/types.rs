@@ -214,7 +214,7 @@ impl<'de> DeserializeSeed<'de> for SeenSeed<'_, '_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         // Where containers were seen another one is expected and walked at once; elsewhere the text of the value
         // decides, which for scalars is needed anyway.
-        if matches!(self.seen, Seen::List(_) | Seen::Object(_)) {
+        if matches!(self.seen, Seen::List(_) | Seen::Object(_)) && !self.trail.careful() {
             return deserializer.deserialize_any(self);
         }
         self.add(<&RawValue>::deserialize(deserializer)?.get())
@@ -242,19 +242,24 @@ impl SeenSeed<'_, '_> {
     }
 
     fn add_container<E: serde::de::Error>(self, raw: &str) -> Result<(), E> {
-        if !matches!(self.seen, Seen::Nothing) || self.depth >= TYPED_DEPTH {
-            *self.seen = Seen::Json;
-            return if self.depth + token::nesting(raw) > token::MAX_DEPTH {
-                Err(self.trail.too_deep(raw))
-            } else {
-                Ok(())
-            };
-        }
-        *self.seen = if raw.starts_with('[') { Seen::List(Box::default()) } else { Seen::Object(Box::default()) };
         let Self { seen, trail, depth } = self;
-        let mut nested = serde_json::Deserializer::from_str(raw);
+        let list = raw.starts_with('[');
+        let fits = match seen {
+            Seen::Nothing => depth < TYPED_DEPTH,
+            Seen::List(_) => list,
+            Seen::Object(_) => !list,
+            _ => false,
+        };
+        if !fits {
+            *seen = Seen::Json;
+            return if depth + token::nesting(raw) > token::MAX_DEPTH { Err(trail.too_deep(raw)) } else { Ok(()) };
+        }
+        if matches!(seen, Seen::Nothing) {
+            *seen = if list { Seen::List(Box::default()) } else { Seen::Object(Box::default()) };
+        }
         let seed = SeenSeed { seen, trail: &mut *trail, depth };
-        seed.deserialize(&mut nested).map_err(|e| trail.malformed(raw, &e))
+        let result = serde_json::Deserializer::from_str(raw).deserialize_any(seed);
+        result.map_err(|error| trail.malformed(raw, &error))
     }
 }
 
@@ -366,6 +371,8 @@ mod tests {
             (&["[1]", "\"x\""], "json"),
             (&["[1]", "{}"], "json"),
             (&["{}", "[1]", "5"], "json"),
+            (&["[1]", "1e400"], "json"),
+            (&["[[1],[1e400]]"], "[item:[item:Utf8]]"),
             (&["{}"], "json"),
             (&["[]"], "[item:Utf8]"),
             (&["[1,null]", "[]", "null", "[2.5]"], "[item:Float64]"),

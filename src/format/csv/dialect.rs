@@ -1,0 +1,306 @@
+//! Finds out from the first bytes of a source whether it is delimited text, and of which kind.
+//!
+//! ```text
+//! [EF BB BF] blank lines  header record  | first split ...
+//! '-------------- data_offset ----------'
+//! ```
+//!
+//! The delimiter is the one with which most records have as many fields as the first one. A name is made for every
+//! column, and no two are the same.
+
+use std::{collections::HashSet, ops::Range};
+
+use super::{
+    CsvSource,
+    tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
+};
+
+/// Delimiters looked for, the less likely part of a value first: that decides between equals.
+const DELIMITERS: [u8; 4] = *b"\t,;|";
+/// Records that are looked at to find the delimiter.
+const SAMPLE_RECORDS: usize = 1000;
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// What the user said about a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvOptions {
+    /// Byte between fields: ASCII, neither quote nor line terminator nor NUL. Detected if not given.
+    pub delimiter: Option<u8>,
+    /// Whether the first record holds the names of the columns.
+    pub has_header: bool,
+    /// Unquoted text that means null; an empty field always does.
+    pub null: Option<String>,
+    /// Columns whose type the user set: records with values that do not fit are rejected, and the type stays.
+    pub pinned: Vec<String>,
+    /// Columns that are text whatever their values look like.
+    pub text: Vec<String>,
+}
+
+impl Default for CsvOptions {
+    fn default() -> Self {
+        Self { delimiter: None, has_header: true, null: None, pinned: Vec::new(), text: Vec::new() }
+    }
+}
+
+/// Recognises delimited text by its first bytes; `complete` tells that there are no more.
+///
+/// Nothing if it is something else: NUL bytes, not UTF-8, the start of a JSON document; or if the first record is not
+/// complete, or its quotes are not closed. If `options` name the delimiter, the user knows that it is delimited text,
+/// and only an impossible delimiter or an incomplete first record speaks against it.
+///
+/// Text without a delimiter that fits is taken as well, with one column: see [`CsvSource::is_convincing`].
+pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSource> {
+    let mark = if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    let mut text = &head[mark..];
+    if !complete {
+        // A cut may have parted a CR from its LF.
+        text = text.strip_suffix(&[CR]).unwrap_or(text);
+    }
+    if options.delimiter.is_none() && !is_text(text, complete) {
+        return None;
+    }
+    let blank = text.iter().position(|&byte| byte != LF && byte != CR).unwrap_or(text.len());
+    if blank == text.len() {
+        return complete.then(|| CsvSource::empty(head.len() as u64, count_lines(text), options));
+    }
+    let (delimiter, sample) = match options.delimiter {
+        Some(delimiter) if !is_possible(delimiter) => return None,
+        Some(delimiter) => (delimiter, Sample::take(text, delimiter, complete)),
+        None => detect(text, complete),
+    };
+    let consistency = sample.consistency();
+    let first = sample.first?;
+    let columns = if options.has_header {
+        names(header(&text[first.record.clone()], delimiter)?)
+    } else {
+        names(vec![String::new(); first.fields])
+    };
+    // Without header, blank lines before the first record are counted with the others.
+    let skipped = if options.has_header { &text[..first.next] } else { &text[..0] };
+    Some(CsvSource {
+        columns,
+        delimiter,
+        consistency,
+        data_offset: (mark + skipped.len()) as u64,
+        header_lines: count_lines(skipped),
+        header_blank_lines: if options.has_header { count_lines(&text[..blank]) } else { 0 },
+        options: options.clone(),
+    })
+}
+
+fn is_possible(delimiter: u8) -> bool {
+    delimiter.is_ascii() && !matches!(delimiter, QUOTE | LF | CR | 0)
+}
+
+fn is_text(text: &[u8], complete: bool) -> bool {
+    let valid = match simdutf8::compat::from_utf8(text) {
+        Ok(_) => true,
+        Err(error) => !complete && error.error_len().is_none(),
+    };
+    let json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
+    valid && !json && memchr::memchr(0, text).is_none()
+}
+
+/// The first record of a sample.
+#[derive(Debug, Clone)]
+struct First {
+    record: Range<usize>,
+    next: usize,
+    fields: usize,
+}
+
+/// How many fields records have with some delimiter.
+#[derive(Debug, Default)]
+struct Sample {
+    first: Option<First>,
+    /// Fields of the current record.
+    fields: usize,
+    /// Records that are not blank, and how many of them have as many fields as the first.
+    records: usize,
+    alike: usize,
+}
+
+impl Sample {
+    fn take(text: &[u8], delimiter: u8, complete: bool) -> Self {
+        let mut sample = Self::default();
+        if let Ended::Exhausted { start, open: None } = scan(text, delimiter, 0, &mut sample)
+            && complete
+            && start < text.len()
+        {
+            sample.field(text.len());
+            sample.record(start..text.len(), text.len());
+        }
+        sample
+    }
+
+    fn consistency(&self) -> f64 {
+        if self.records == 0 { 0.0 } else { self.alike as f64 / self.records as f64 }
+    }
+
+    fn columns(&self) -> usize {
+        self.first.as_ref().map_or(0, |first| first.fields)
+    }
+}
+
+impl Sink for Sample {
+    fn field(&mut self, _end: usize) {
+        self.fields += 1;
+    }
+
+    fn record(&mut self, record: Range<usize>, next: usize) -> bool {
+        let fields = std::mem::take(&mut self.fields);
+        if !record.is_empty() {
+            let first = self.first.get_or_insert(First { record, next, fields });
+            self.records += 1;
+            self.alike += usize::from(fields == first.fields);
+        }
+        self.records < SAMPLE_RECORDS
+    }
+}
+
+/// The delimiter that fits best; the comma if none does.
+fn detect(text: &[u8], complete: bool) -> (u8, Sample) {
+    let mut best: Option<(u8, Sample)> = None;
+    for delimiter in DELIMITERS {
+        let sample = Sample::take(text, delimiter, complete);
+        let rank = |s: &Sample| (s.consistency(), s.columns());
+        if sample.columns() > 1 && best.as_ref().is_none_or(|(_, other)| rank(&sample) > rank(other)) {
+            best = Some((delimiter, sample));
+        }
+    }
+    best.unwrap_or_else(|| (b',', Sample::take(text, b',', complete)))
+}
+
+/// The fields of the header; nothing if it is not UTF-8.
+fn header(record: &[u8], delimiter: u8) -> Option<Vec<String>> {
+    struct Ends(Vec<usize>);
+    impl Sink for Ends {
+        fn field(&mut self, end: usize) {
+            self.0.push(end);
+        }
+
+        fn record(&mut self, _record: Range<usize>, _next: usize) -> bool {
+            true
+        }
+    }
+    let mut ends = Ends(Vec::new());
+    scan(record, delimiter, 0, &mut ends);
+    ends.0.push(record.len());
+    let mut start = 0;
+    let field = |end| {
+        let raw = &record[start..end];
+        start = end + 1;
+        let mut scratch = Vec::new();
+        let name = if raw.first() == Some(&QUOTE) { unquote(raw, &mut scratch) } else { raw };
+        std::str::from_utf8(name).ok().map(str::to_owned)
+    };
+    ends.0.into_iter().map(field).collect()
+}
+
+/// Fills in names that are missing (`column_3`) and tells apart those that are equal (`name_2`).
+fn names(mut names: Vec<String>) -> Vec<String> {
+    for (i, name) in names.iter_mut().enumerate() {
+        if name.is_empty() {
+            *name = format!("column_{}", i + 1);
+        }
+    }
+    let given: HashSet<String> = names.iter().cloned().collect();
+    let mut used = HashSet::with_capacity(names.len());
+    // Where to go on counting, so that very many equal names do not take quadratic time.
+    let mut next = std::collections::HashMap::new();
+    for name in &mut names {
+        if used.insert(name.clone()) {
+            continue;
+        }
+        let count: &mut u64 = next.entry(name.clone()).or_insert(2);
+        *name = loop {
+            let candidate = format!("{name}_{count}");
+            *count += 1;
+            if !given.contains(&candidate) && used.insert(candidate.clone()) {
+                break candidate;
+            }
+        };
+    }
+    names
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn sniffed(head: &str) -> CsvSource {
+        sniff(head.as_bytes(), true, &CsvOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn delimiters_are_found_by_consistency() {
+        for (text, delimiter, columns) in [
+            ("a,b\n1,2\n", b',', 2),
+            ("a\tb\n1,5\t2,5\n", b'\t', 2),
+            ("a;b;c\n1,5;2,5;3,5\n", b';', 3),
+            ("a|b\n\"x|y\"|2\n", b'|', 2),
+            ("lat, lon\tname\n1, 2\tx\n", b'\t', 2),
+            ("a;b,c,d\n1,2,3\n4;5,6,7\n", b',', 3),
+            ("a,b", b',', 2),
+            ("name\nx\n", b',', 1),
+            ("\"a,b\"\n1\n", b',', 1),
+        ] {
+            let source = sniffed(text);
+            assert_eq!((source.delimiter, source.columns.len()), (delimiter, columns), "{text:?}");
+        }
+        assert!(sniffed("a,b\n1,2\n").is_convincing());
+        assert!(!sniffed("Hello, world\nthis is\nprose\n").is_convincing());
+        assert!(!sniffed("name\nx\n").is_convincing());
+    }
+
+    #[test]
+    fn the_head_is_measured() {
+        let source = sniffed("\u{feff}\r\n\n\"a\r\nb\",c\r\n1,2\r\n");
+        assert_eq!(source.columns, ["a\r\nb", "c"]);
+        assert_eq!((source.data_offset, source.header_lines, source.header_blank_lines), (17, 4, 2));
+        let options = CsvOptions { has_header: false, ..CsvOptions::default() };
+        let source = sniff("\u{feff}\n1,2\n".as_bytes(), true, &options).unwrap();
+        assert_eq!(source.columns, ["column_1", "column_2"]);
+        assert_eq!((source.data_offset, source.header_lines, source.header_blank_lines), (3, 0, 0));
+    }
+
+    #[test]
+    fn names_are_filled_in_and_told_apart() {
+        assert_eq!(sniffed("a,,a,a_2,a,\"\"\n").columns, ["a", "column_2", "a_3", "a_2", "a_4", "column_6"]);
+        assert_eq!(sniffed("column_2,,\"q\"\"\"\n").columns, ["column_2", "column_2_2", "q\""]);
+    }
+
+    #[test]
+    fn other_things_are_not_taken() {
+        let default = CsvOptions::default();
+        for head in [&b"{\"a\": 1}\n"[..], b"[1, 2]\n", b" \n[", b"a,b\0\n", b"a,\xff\n", b"a,\xc3"] {
+            assert!(sniff(head, true, &default).is_none(), "{head:?}");
+        }
+        assert!(sniff(b"\"a,b\n1,2\n", true, &default).is_none(), "the quote swallows everything");
+        let delimiter = |byte| CsvOptions { delimiter: Some(byte), ..CsvOptions::default() };
+        assert!(sniff(b"[a],[b]\n\0\xff,2\n", true, &delimiter(b',')).is_some());
+        for byte in [b'"', b'\n', b'\r', 0, 0xe9] {
+            assert!(sniff(b"a,b\n", true, &delimiter(byte)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_cut_head_must_hold_the_first_record() {
+        let default = CsvOptions::default();
+        for head in [&b"a,b"[..], b"a,b\r", b"\"a\n", b"", b"\n\n"] {
+            assert!(sniff(head, false, &default).is_none(), "{head:?}");
+        }
+        assert_eq!(sniff(b"a,b\r\n1,\xc3", false, &default).unwrap().data_offset, 5);
+    }
+
+    #[test]
+    fn nothing_is_a_table_without_columns() {
+        for head in ["", "\u{feff}", "\n\r\n", "\u{feff}\r"] {
+            let source = sniffed(head);
+            assert!(source.columns.is_empty(), "{head:?}");
+            assert_eq!(source.data_offset, head.len() as u64);
+        }
+        assert_eq!(sniffed("\n\r\n").header_blank_lines, 2);
+    }
+}

@@ -1,0 +1,336 @@
+//! Cuts a stream of delimited text at record boundaries, reading it once and in order.
+//!
+//! ```text
+//! BOM  header  | record record record ... record | record ...
+//! '--skipped--' '------- >= split_bytes --------' '- the next split
+//! ```
+//!
+//! A split ends with the first record that reaches `split_bytes`, so cuts depend on the bytes alone and not on how they
+//! arrive. Whether a quote opens a field is told by the byte before it (a delimiter, a terminator, or nothing), so the
+//! search jumps from quote to quote and text without quotes is passed at the speed of `memchr`.
+//!
+//! Memory: a split and one record. A split holds at least one record, unless nothing but blank lines is left for it.
+
+use std::{
+    io::{self, Read},
+    ops::Range,
+};
+
+use bytes::Bytes;
+use memchr::{memchr, memchr3};
+
+use super::tokenize::{CR, Ended, LF, QUOTE, Sink, scan};
+use crate::{
+    error::{Error, Result},
+    record::Split,
+    units::Size,
+};
+
+/// Splits and records stay below this, so that positions within a split, and Arrow's offsets, fit 31 bits.
+const LIMIT: usize = (1 << 30) - 1;
+
+/// Iterator over the splits of a source.
+pub(super) struct Splits<R> {
+    input: R,
+    delimiter: u8,
+    split_bytes: usize,
+    max_record_bytes: usize,
+    /// Bytes to be passed over first.
+    skip: u64,
+    /// Place of `buffer` in the stream.
+    offset: u64,
+    /// Bytes from the start of the current split on.
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that were searched.
+    searched: usize,
+    /// Quote that is open at `searched`.
+    open: Option<usize>,
+    /// Start of a record that is known not to be too long up to here, at or before the one at `searched`.
+    record: usize,
+    exhausted: bool,
+}
+
+impl<R: Read> Splits<R> {
+    /// Starts to read `input`, whose first `skip` bytes belong to no split.
+    pub(super) fn new(input: R, delimiter: u8, skip: u64, split_bytes: usize, max_record_bytes: usize) -> Self {
+        Self {
+            input,
+            delimiter,
+            split_bytes: split_bytes.clamp(1, LIMIT),
+            max_record_bytes: max_record_bytes.clamp(1, LIMIT),
+            skip,
+            offset: skip,
+            buffer: Vec::new(),
+            searched: 0,
+            open: None,
+            record: 0,
+            exhausted: false,
+        }
+    }
+
+    fn next_split(&mut self) -> Result<Option<Split>> {
+        self.pass_over_head()?;
+        loop {
+            if let Some(end) = self.find_end() {
+                self.check_length(end)?;
+                return Ok(Some(self.cut(end)));
+            }
+            self.check_length(self.searched)?;
+            if self.exhausted {
+                let end = self.buffer.len();
+                return Ok((end > 0).then(|| self.cut(end)));
+            }
+            self.read_more()?;
+        }
+    }
+
+    fn pass_over_head(&mut self) -> Result<()> {
+        if self.skip > 0 {
+            let found = io::copy(&mut (&mut self.input).take(self.skip), &mut io::sink())?;
+            if found < self.skip {
+                return Err(Error::input(format!(
+                    "expected at least {} bytes, as when the header was read, found {found}",
+                    self.skip
+                ))
+                .hint("the source seems to have changed during the run"));
+            }
+            self.skip = 0;
+        }
+        Ok(())
+    }
+
+    /// Reads enough to complete the split, or a bit more of it if that was done and the record goes on.
+    fn read_more(&mut self) -> Result<()> {
+        let step = self.split_bytes.clamp(256, 64 << 10);
+        // One byte beyond the split usually tells whether a CR at its end is followed by LF.
+        let wanted = (self.split_bytes + step).saturating_sub(self.buffer.len()).max(step);
+        // Large splits of a short source must not reserve what is never filled.
+        let wanted = wanted.min((16 << 20).max(self.buffer.len()));
+        self.buffer.reserve(wanted);
+        let read = (&mut self.input).take(wanted as u64).read_to_end(&mut self.buffer)?;
+        self.exhausted = read < wanted;
+        Ok(())
+    }
+
+    /// End of the first record that reaches `split_bytes`, if it is in the buffer.
+    fn find_end(&mut self) -> Option<usize> {
+        let target = self.split_bytes - 1;
+        let length = self.buffer.len();
+        while self.searched < length {
+            if self.open.is_some() {
+                if !self.find_closing_quote() {
+                    return None;
+                }
+            } else if self.searched < target {
+                let stop = target.min(length);
+                match memchr(QUOTE, &self.buffer[self.searched..stop]) {
+                    Some(i) => self.pass_quote(self.searched + i),
+                    None => self.searched = stop,
+                }
+            } else {
+                let Some(i) = memchr3(QUOTE, LF, CR, &self.buffer[self.searched..]) else {
+                    self.searched = length;
+                    return None;
+                };
+                let at = self.searched + i;
+                match (self.buffer[at], self.buffer.get(at + 1)) {
+                    (QUOTE, _) => self.pass_quote(at),
+                    (CR, Some(&LF)) => return Some(at + 2),
+                    (CR, None) if !self.exhausted => {
+                        self.searched = at;
+                        return None;
+                    }
+                    _ => return Some(at + 1),
+                }
+            }
+        }
+        None
+    }
+
+    /// Goes past a quote that is not inside a quoted field.
+    fn pass_quote(&mut self, at: usize) {
+        let before = at.checked_sub(1).map(|i| self.buffer[i]);
+        if before.is_none_or(|byte| byte == self.delimiter || byte == LF || byte == CR) {
+            self.open = Some(at);
+        }
+        self.searched = at + 1;
+    }
+
+    /// Goes past the quote that closes the field; false if more bytes are needed to tell.
+    fn find_closing_quote(&mut self) -> bool {
+        while let Some(i) = memchr(QUOTE, &self.buffer[self.searched..]) {
+            let at = self.searched + i;
+            match self.buffer.get(at + 1) {
+                Some(&QUOTE) => self.searched = at + 2,
+                None if !self.exhausted => {
+                    self.searched = at;
+                    return false;
+                }
+                _ => {
+                    self.searched = at + 1;
+                    self.open = None;
+                    return true;
+                }
+            }
+        }
+        self.searched = self.buffer.len();
+        false
+    }
+
+    fn cut(&mut self, end: usize) -> Split {
+        let rest = self.buffer[end..].to_vec();
+        let mut bytes = std::mem::replace(&mut self.buffer, rest);
+        bytes.truncate(end);
+        if bytes.capacity() / 2 > end {
+            bytes.shrink_to_fit();
+        }
+        let split = Split { offset: self.offset, bytes: Bytes::from(bytes) };
+        self.offset += end as u64;
+        self.searched = 0;
+        self.open = None;
+        self.record = 0;
+        split
+    }
+
+    /// Fails if a record of the buffer up to `end` is too long. Looks only when that is possible, which is rare, so
+    /// that the usual search need not know where records start.
+    fn check_length(&mut self, end: usize) -> Result<()> {
+        if end - self.record <= self.max_record_bytes {
+            return Ok(());
+        }
+        let mut longest = Longest { limit: self.max_record_bytes, too_long: None };
+        match scan(&self.buffer[..end], self.delimiter, self.record, &mut longest) {
+            Ended::Stopped(_) => Err(self.too_long(longest.too_long.unwrap_or(self.record), None)),
+            Ended::Exhausted { start, open } if end - start > self.max_record_bytes => Err(self.too_long(start, open)),
+            Ended::Exhausted { start, .. } => {
+                self.record = start;
+                Ok(())
+            }
+        }
+    }
+
+    fn too_long(&self, record: usize, open: Option<usize>) -> Error {
+        let limit = Size(self.max_record_bytes as u64);
+        let error = Error::input(match open {
+            Some(_) => format!("expected the quote that opens here to be closed within a record of {limit}, found none"),
+            None => format!("expected a record of at most {limit}, found a longer one"),
+        });
+        let error = error.byte(self.offset + open.unwrap_or(record) as u64);
+        let error = if open.is_some() { error.hint("close the quote, or double it if it is meant literally") } else { error };
+        error.hint("if records are really that long, allow more memory with --memory")
+    }
+}
+
+impl<R: Read> Iterator for Splits<R> {
+    type Item = Result<Split>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_split();
+        if next.is_err() {
+            self.exhausted = true;
+            self.skip = 0;
+            self.buffer.clear();
+            self.searched = 0;
+            self.record = 0;
+            self.open = None;
+        }
+        next.transpose()
+    }
+}
+
+/// Stops at the first record that is too long.
+struct Longest {
+    limit: usize,
+    too_long: Option<usize>,
+}
+
+impl Sink for Longest {
+    fn field(&mut self, _end: usize) {}
+
+    fn record(&mut self, record: Range<usize>, _next: usize) -> bool {
+        if record.len() > self.limit {
+            self.too_long = Some(record.start);
+        }
+        self.too_long.is_none()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        super::tokenize::{oracle, tests::trouble},
+        *,
+    };
+
+    /// Gives its bytes in pieces of a few at a time.
+    struct Dribble<'a>(&'a [u8], usize);
+
+    impl Read for Dribble<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let n = self.1.min(self.0.len()).min(out.len());
+            out[..n].copy_from_slice(&self.0[..n]);
+            self.0 = &self.0[n..];
+            Ok(n)
+        }
+    }
+
+    fn splits(bytes: &[u8], split_bytes: usize, max: usize, piece: usize) -> Result<Vec<Split>> {
+        Splits::new(Dribble(bytes, piece), b',', 0, split_bytes, max).collect()
+    }
+
+    /// Where the splits must end, by way of the reference.
+    fn expected_ends(bytes: &[u8], split_bytes: usize) -> Vec<usize> {
+        let (mut ends, mut start) = (Vec::new(), 0);
+        for record in oracle::records(bytes, b',') {
+            if record.next - start >= split_bytes || record.next == bytes.len() {
+                ends.push(record.next);
+                start = record.next;
+            }
+        }
+        ends
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_are_exact_at_every_size(bytes in trouble(2000), size in 1usize..600, piece in 1usize..400) {
+            let splits = splits(&bytes, size, 1 << 20, piece).unwrap();
+            let ends: Vec<_> = splits.iter().map(|s| s.offset as usize + s.bytes.len()).collect();
+            prop_assert_eq!(ends, expected_ends(&bytes, size));
+            let joined: Vec<u8> = splits.iter().flat_map(|s| s.bytes.to_vec()).collect();
+            prop_assert_eq!(joined, bytes);
+        }
+
+        #[test]
+        fn long_records_are_found_whatever_the_split(bytes in trouble(2000), size in 1usize..600, max in 1usize..60) {
+            let long = oracle::records(&bytes, b',').into_iter().find(|r| r.end - r.start > max);
+            let result = splits(&bytes, size, max, 7);
+            prop_assert_eq!(result.is_err(), long.is_some());
+            if let (Err(error), Some(long)) = (result, long) {
+                let byte = error.place().byte.unwrap() as usize;
+                prop_assert!(byte >= long.start && byte < long.end, "{} {:?}", error, long);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unclosed_quote_is_named() {
+        let mut bytes = b"a,b\n1,\"2\n".to_vec();
+        bytes.extend(b"3,4\n".repeat(1000));
+        let error = splits(&bytes, 64, 500, 100).unwrap_err();
+        assert_eq!(error.place().byte, Some(6));
+        assert!(error.message().contains("quote"), "{error}");
+        assert!(error.hints().iter().any(|h| h.contains("--memory")));
+    }
+
+    #[test]
+    fn the_head_is_passed_over() {
+        let splits: Vec<_> = Splits::new(&b"a,b\n1,2\n"[..], b',', 4, 1, 100).map(Result::unwrap).collect();
+        assert_eq!((splits.len(), splits[0].offset, &splits[0].bytes[..]), (1, 4, &b"1,2\n"[..]));
+        let mut short = Splits::new(&b"a,"[..], b',', 4, 1, 100);
+        assert!(short.next().unwrap().is_err());
+        assert!(short.next().is_none());
+    }
+}

@@ -1,0 +1,146 @@
+//! Any records, through any conversion and any compactions: the same multiset of ids and contents, each findable.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+use std::{collections::BTreeMap, path::Path};
+
+use proptest::prelude::*;
+use shardify::{
+    codec::Codec,
+    dataset::{find, read_sidecar},
+    events::{Cancel, Silent},
+    format::OutputFormat,
+    ops::{Context, compact, convert::ConvertOptions, convert::convert, verify::verify},
+    storage::Location,
+    units::Size,
+};
+
+fn context(folder: &Path) -> Context<'static> {
+    Context {
+        folder: folder.to_owned(),
+        settings: Vec::new(),
+        jobs: 2,
+        memory: Size::mib(64),
+        observer: &Silent,
+        cancel: Cancel::default(),
+    }
+}
+
+/// Fields that test quoting and typing.
+fn field() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{0,6}",
+        "-?[0-9]{1,12}",
+        "[0-9]{1,4}\\.[0-9]{1,3}",
+        Just("true".to_owned()),
+        Just("2024-02-29".to_owned()),
+        Just("say \"hi\",\nthere".to_owned()),
+        "\\PC{0,8}",
+    ]
+}
+
+#[derive(Debug, Clone)]
+struct Table {
+    rows: Vec<[String; 3]>,
+}
+
+fn table() -> impl Strategy<Value = Table> {
+    prop::collection::vec([field(), field(), field()], 1..60).prop_map(|rows| Table { rows })
+}
+
+fn csv(table: &Table, number: usize) -> String {
+    let quote = |s: &String| format!("\"{}\"", s.replace('"', "\"\""));
+    let mut text = "rid,who,a,b,c\n".to_owned();
+    for (i, row) in table.rows.iter().enumerate() {
+        let fields: Vec<String> = row.iter().map(quote).collect();
+        text.push_str(&format!("t{number}r{i},P{},{}\n", i % 5, fields.join(",")));
+    }
+    text
+}
+
+fn output() -> impl Strategy<Value = (OutputFormat, Codec)> {
+    prop_oneof![
+        Just((OutputFormat::Parquet, Codec::Zstd(1))),
+        Just((OutputFormat::Parquet, Codec::None)),
+        Just((OutputFormat::Tar, Codec::None)),
+        Just((OutputFormat::Tar, Codec::Gzip(6))),
+        Just((OutputFormat::Tar, Codec::Zstd(3))),
+        Just((OutputFormat::TfRecord, Codec::None)),
+        Just((OutputFormat::TfRecord, Codec::Gzip(1))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_is_lost_or_invented(
+        tables in prop::collection::vec(table(), 1..7),
+        (format, codec) in output(),
+        target in prop_oneof![Just(1_u64), 1_000..20_000_u64, Just(1 << 20)],
+        compactions in prop::collection::vec(2_000..200_000_u64, 0..3),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let context = context(folder.path());
+        let out = Location::local(&folder.path().join("ds")).unwrap();
+        let mut expected = 0;
+        for (number, table) in tables.iter().enumerate() {
+            let name = format!("{number}.csv");
+            #[expect(clippy::disallowed_methods, reason = "tests write their own inputs")]
+            std::fs::write(folder.path().join(&name), csv(table, number)).unwrap();
+            let options = ConvertOptions {
+                sources: vec![name],
+                to: Some(format),
+                codec: Some(codec),
+                target_shard: Some(Size(target)),
+                id: vec!["rid".into()],
+                subject: Some("who".into()),
+                ..ConvertOptions::default()
+            };
+            let report = convert(&context, &out, &options).unwrap();
+            prop_assert_eq!(report.counts.records_out, table.rows.len() as u64);
+            expected += table.rows.len() as u64;
+        }
+        let before = contents(&context, &out);
+        prop_assert_eq!(before.values().sum::<u64>(), expected);
+        for target in compactions {
+            let options = compact::Options { target_shard: Some(Size(target)), min_inputs: Some(2), ..compact::Options::default() };
+            compact::compact(&context, &out, &options).unwrap();
+            prop_assert_eq!(&contents(&context, &out), &before);
+            let again = compact::compact(&context, &out, &options).unwrap();
+            if format != OutputFormat::Parquet {
+                prop_assert_eq!(again.counts.shards_added, 0);
+            }
+        }
+        let verified = verify(&context, &out, None, true).unwrap();
+        prop_assert!(verified.problems.is_empty(), "{:?}", verified.problems);
+        let snapshot = context.dataset(&out).unwrap().open().unwrap();
+        for (number, table) in tables.iter().enumerate() {
+            let row = table.rows.len() / 2;
+            let hits = find(&snapshot, &format!("t{number}r{row}")).unwrap();
+            prop_assert_eq!(hits.len(), 1);
+            prop_assert!(hits[0].is_live());
+            prop_assert_eq!((hits[0].source.clone(), hits[0].row), (format!("{number}.csv"), Some(row as u64 + 1)));
+        }
+        let people: usize = tables.iter().map(|t| (0..t.rows.len()).filter(|i| i % 5 == 0).count()).sum();
+        prop_assert_eq!(find(&snapshot, "P0").unwrap().len(), people);
+        prop_assert!(find(&snapshot, "P9").unwrap().is_empty());
+    }
+}
+
+/// How often each (id, content hash) is in the live shards.
+fn contents(context: &Context<'_>, out: &Location) -> BTreeMap<(String, u64), u64> {
+    use arrow::array::{Array, StringArray, UInt64Array};
+    let dataset = context.dataset(out).unwrap();
+    let snapshot = dataset.open().unwrap();
+    let mut counts = BTreeMap::new();
+    for shard in snapshot.shards().unwrap() {
+        for batch in read_sidecar(dataset.store().as_ref(), &shard.path).unwrap() {
+            let ids: &StringArray = batch.column(0).as_any().downcast_ref().unwrap();
+            let hashes: &UInt64Array = batch.column(6).as_any().downcast_ref().unwrap();
+            assert_eq!(ids.null_count(), 0);
+            for row in 0..batch.num_rows() {
+                *counts.entry((ids.value(row).to_owned(), hashes.value(row))).or_default() += 1;
+            }
+        }
+    }
+    counts
+}

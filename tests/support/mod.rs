@@ -1,0 +1,119 @@
+//! Running the real binary on real files, for the tests of the command line.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
+#![expect(dead_code, reason = "each test binary uses a part of this")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+/// What a run printed, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// The objects printed with `--json`.
+    pub fn objects(&self) -> Vec<Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The last object, which must be the summary.
+    pub fn summary(&self) -> Value {
+        let last = self.objects().pop().unwrap_or_else(|| panic!("no output: {self:?}"));
+        assert_eq!(last["type"], "summary", "{self:?}");
+        last
+    }
+
+    /// The same, if the run succeeded.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+}
+
+/// A folder to work in.
+pub struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn copy(&self, testdata: &str, name: &str) {
+        self.write(name, std::fs::read(testdata_path(testdata)).unwrap());
+    }
+
+    /// Runs shardify here; arguments are split at spaces.
+    pub fn run(&self, arguments: &str) -> Ran {
+        self.run_with(&arguments.split(' ').filter(|a| !a.is_empty()).collect::<Vec<_>>())
+    }
+
+    pub fn run_with(&self, arguments: &[&str]) -> Ran {
+        let output = Command::new(env!("CARGO_BIN_EXE_shardify"))
+            .args(arguments)
+            .current_dir(self.path())
+            .env_remove("SHARDIFY_DATASET")
+            .output()
+            .unwrap();
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Paths and contents of all shards of a dataset, sorted by path.
+    pub fn shards(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
+        let root = self.path().join(dataset);
+        let mut out = Vec::new();
+        for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
+            if folder.file_name().unwrap() == "_shardify" {
+                continue;
+            }
+            for file in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+                let name = file.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+                out.push((name, std::fs::read(file).unwrap()));
+            }
+        }
+        out.sort();
+        out
+    }
+
+    /// What is printed with this folder's name and times taken out.
+    pub fn redact(&self, text: &str) -> String {
+        let mut out = text.replace(&self.path().to_string_lossy().into_owned(), "[FOLDER]");
+        let canonical = self.path().canonicalize().unwrap();
+        out = out.replace(&canonical.to_string_lossy().into_owned(), "[FOLDER]");
+        out.lines().filter(|l| !l.trim_start().starts_with("took ")).map(|l| format!("{l}\n")).collect()
+    }
+}
+
+/// A file of `testdata/`.
+pub fn testdata_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+}
+
+/// The corpus of real files, when it is there.
+pub fn corpus() -> Option<PathBuf> {
+    let named = std::env::var_os("SHARDIFY_CORPUS").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"));
+    path.join("ORACLE.tsv").is_file().then_some(path)
+}
