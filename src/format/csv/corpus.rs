@@ -119,7 +119,8 @@ fn folder() -> Option<PathBuf> {
 fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) -> bool {
     let head = &bytes[..bytes.len().min(HEAD)];
     let Some(source) = sniff(head, head.len() == bytes.len(), options) else { return false };
-    let fine = read(&source, bytes, 64);
+    // Tiny splits of large files would only take long.
+    let fine = read(&source, bytes, if bytes.len() < 100_000 { 64 } else { 4096 });
     let coarse = read(&source, bytes, 1 << 20);
     assert!(fine == coarse, "{name}: results differ between sizes of splits");
     let header = u64::from(options.has_header && !source.columns.is_empty());

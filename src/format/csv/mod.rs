@@ -374,6 +374,7 @@ fn shown(cells: Cells<'_>, fault: Fault) -> String {
 mod tests {
     use arrow::{
         array::{Array, AsArray},
+        compute::cast,
         datatypes::{Int64Type, Schema},
         util::display::array_value_to_string,
     };
@@ -399,7 +400,12 @@ mod tests {
 
     /// Values of a column; null is `-`.
     fn values(batch: &RecordBatch, column: usize) -> Vec<String> {
-        let array = batch.column(column);
+        let array = match batch.column(column).data_type() {
+            // Without a table of zones Arrow does not print those that have a name.
+            DataType::Timestamp(_, Some(_)) => cast(batch.column(column), &crate::schema::TIMESTAMP).unwrap(),
+            _ => Arc::clone(batch.column(column)),
+        };
+        let array = &array;
         let value = |i| if array.is_null(i) { "-".to_owned() } else { array_value_to_string(array, i).unwrap() };
         (0..array.len()).map(value).collect()
     }
@@ -436,7 +442,7 @@ mod tests {
         assert_eq!(columns[2], ["1.5", "3.0", "-"]);
         assert_eq!(columns[3], ["2024-02-29", "1969-12-31", "-"]);
         assert_eq!(columns[4], ["2024-01-01T10:00:00.500", "2024-01-01T00:00:00", "-"]);
-        assert_eq!(columns[5], ["2024-01-01T08:00:00Z", "2024-01-01T00:00:00Z", "-"]);
+        assert_eq!(columns[5], ["2024-01-01T08:00:00", "2024-01-01T00:00:00", "-"]);
         assert_eq!(columns[6], ["007", "a \"b\"", ""]);
         assert_eq!(columns[7], ["-", "-", "-"]);
         assert_eq!(out.batch.schema().field(5).data_type(), &crate::schema::instant());
@@ -502,7 +508,7 @@ mod tests {
             ]
         );
         assert_eq!(&got.rejects[1].raw[..], b"2,y,z");
-        assert_eq!((got.lines, got.blank_lines, got.padded, got.bytes_in), (9, 1, 1, 142));
+        assert_eq!((got.lines, got.blank_lines, got.padded, got.bytes_in), (9, 1, 1, 42));
     }
 
     #[test]
