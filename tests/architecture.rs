@@ -68,7 +68,11 @@ fn sources() -> Vec<Source> {
 fn is_test(path: &Path) -> bool {
     let stem = path.file_stem().unwrap().to_string_lossy();
     let parent = fs::read_to_string(path.with_file_name("mod.rs")).unwrap_or_default();
-    parent.contains(&format!("#[cfg(test)]\nmod {stem};"))
+    let declared = format!("mod {stem};");
+    parent.split("\n\n").flat_map(|block| block.split(";\n")).any(|part| {
+        let part = format!("{part};");
+        part.contains("#[cfg(test)]") && part.contains(&declared)
+    })
 }
 
 /// The identifier that `text` begins with.

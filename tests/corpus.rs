@@ -1,5 +1,5 @@
 //! The corpus of real files, where it is present: everything converts to all three outputs with the oracle's counts.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail loudly, and say when they are skipped")]
 
 mod support;
 

@@ -254,7 +254,7 @@ impl<'a> OpenShard<'a> {
     /// # Errors
     /// When the store fails.
     pub fn create(store: Arc<dyn Store>, encoder: &'a Encoder, path: String) -> Result<Self> {
-        let mut sink = HashingSink { inner: store.create(&path)?, hasher: blake3::Hasher::new(), bytes: 0 };
+        let mut sink = HashingSink { inner: store.create(&path)?, hasher: Box::new(blake3::Hasher::new()), bytes: 0 };
         let body = match encoder.output() {
             Output::Parquet(parquet) => OpenBody::Parquet { shard: Box::new(parquet.start(sink)?), raw_bytes: 0 },
             Output::Stream(framing) => {
@@ -428,7 +428,8 @@ impl OpenBody<'_> {
 /// Counts and hashes what goes to a sink.
 struct HashingSink {
     inner: Box<dyn Sink>,
-    hasher: blake3::Hasher,
+    /// Boxed, for it is larger than everything around it.
+    hasher: Box<blake3::Hasher>,
     bytes: u64,
 }
 
