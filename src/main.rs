@@ -1,13 +1,8 @@
-//! Start-up: the allocator, Ctrl-C, and the exit code. Everything else is in the library.
+//! Start-up: Ctrl-C and the exit code. Everything else is in the library.
 
 use std::process::ExitCode;
 
 use shardify::{cli, events::Cancel};
-
-// Many threads allocate column buffers of megabytes and free them on other threads, which the system allocator answers
-// with contention and fresh pages.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cancel = Cancel::default();

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    storage::{Object, Store},
+    storage::{Object, Sink, Staged, Store},
 };
 
 /// Path of the sidecar of a shard.
@@ -70,9 +70,9 @@ impl SidecarRow {
     }
 }
 
-/// Builds a sidecar in memory, compressed as it grows.
+/// Writes a sidecar as its shard grows.
 pub struct SidecarWriter {
-    writer: ArrowWriter<Vec<u8>>,
+    writer: ArrowWriter<Box<dyn Sink>>,
     rows: u64,
 }
 
@@ -100,12 +100,13 @@ pub struct SidecarColumns {
 }
 
 impl SidecarWriter {
-    /// An empty sidecar.
+    /// Starts the sidecar of a shard.
     ///
     /// # Errors
-    /// Never in practice.
-    pub fn new() -> Result<Self> {
-        let writer = ArrowWriter::try_new(Vec::new(), schema(), Some(properties())).map_err(table::failed)?;
+    /// When the store fails.
+    pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
+        let sink = store.create(&sidecar_path(shard))?;
+        let writer = ArrowWriter::try_new(sink, schema(), Some(properties())).map_err(table::failed)?;
         Ok(Self { writer, rows: 0 })
     }
 
@@ -158,12 +159,12 @@ impl SidecarWriter {
         self.rows
     }
 
-    /// Bytes of the finished sidecar.
+    /// Ends the sidecar; it has no name yet.
     ///
     /// # Errors
-    /// Never in practice.
-    pub fn finish(self) -> Result<Vec<u8>> {
-        self.writer.into_inner().map_err(table::failed)
+    /// When the store fails.
+    pub fn finish(self) -> Result<Staged> {
+        self.writer.into_inner().map_err(table::failed)?.finish()
     }
 
     fn append_batch(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -280,11 +281,11 @@ mod tests {
     #[test]
     fn rows_are_read_by_ordinal_across_row_groups() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SidecarWriter::new().unwrap();
+        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.tar.gz").unwrap();
         writer.append(columns(0..50_000)).unwrap();
         writer.append(columns(50_000..100_000)).unwrap();
         assert_eq!(writer.rows(), 100_000);
-        store.put(&sidecar_path("tag/000003.tar.gz"), writer.finish().unwrap().into()).unwrap();
+        store.publish(vec![writer.finish().unwrap()]).unwrap();
         let rows = read_rows(&store, "tag/000003.tar.gz", &[0, 32_768, 99_999]).unwrap();
         assert_eq!(rows.iter().map(|r| r.row.unwrap()).collect::<Vec<_>>(), [0, 32_768, 99_999]);
         assert_eq!(rows[2].id(), "a.csv#99999");
@@ -295,14 +296,14 @@ mod tests {
     #[test]
     fn moved_rows_have_new_offsets() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SidecarWriter::new().unwrap();
+        let mut writer = SidecarWriter::create(store.as_ref(), "t/000000.tar").unwrap();
         writer.append(columns(10..12)).unwrap();
-        store.put(&sidecar_path("t/000000.tar"), writer.finish().unwrap().into()).unwrap();
-        let mut moved = SidecarWriter::new().unwrap();
+        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let mut moved = SidecarWriter::create(store.as_ref(), "t/000001.tar").unwrap();
         for batch in read_all(store.as_ref(), "t/000000.tar").unwrap() {
             moved.append_moved(&batch, -5_120).unwrap();
         }
-        store.put(&sidecar_path("t/000001.tar"), moved.finish().unwrap().into()).unwrap();
+        store.publish(vec![moved.finish().unwrap()]).unwrap();
         assert_eq!(read_rows(&store, "t/000001.tar", &[0, 1]).unwrap()[1].offset, Some(512));
     }
 }

@@ -3,7 +3,7 @@
 //! Every input is checked against its checksum while it is read, so damage is found and never copied on. Sidecar rows
 //! are carried over, offsets moved; record numbers stay what they are, which the runs of the new shard say.
 
-use std::{io::Read as _, sync::Arc};
+use std::io::Read as _;
 
 use arrow::{
     array::RecordBatch,
@@ -203,7 +203,7 @@ impl Merger<'_> {
     }
 
     fn create<'e>(&self, encoder: &'e Encoder, merge: &Merge) -> Result<OpenShard<'e>> {
-        OpenShard::create(Arc::clone(self.dataset.store()), encoder, self.naming.path(merge.number))
+        OpenShard::create(self.store(), encoder, self.naming.path(merge.number))
     }
 
     fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>, shift: i128) -> Result<()> {

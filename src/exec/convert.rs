@@ -1,13 +1,14 @@
 //! The pipeline of `convert`: sources in, finished but unpublished shards out.
 
 use std::{
+    cell::RefCell,
     io::Read as _,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use arrow::datatypes::SchemaRef;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
@@ -233,7 +234,10 @@ fn read_samples(
     samples: &[SampleFiles],
     on_error: OnError,
 ) -> Result<Read> {
-    let read = |entry: &FileEntry| read_file(files, entry);
+    // All parts share one allocation: thousands of small ones, freed by other threads, would stay with the allocator.
+    let total: u64 = samples.iter().map(|sample| sample.bytes(entries)).sum();
+    let arena = RefCell::new(BytesMut::with_capacity(usize::try_from(total).unwrap_or_default()));
+    let read = |entry: &FileEntry| read_file(files, entry, &mut arena.borrow_mut());
     let block = match read_block(samples, entries, &read) {
         Ok(block) => block,
         Err(e) if on_error == OnError::Fail => return Err(e),
@@ -243,17 +247,28 @@ fn read_samples(
     Ok(Read::Parsed { source: 0, offset: 0, parsed: Parsed::Block(block) })
 }
 
-fn read_file(files: &[SourceFile], entry: &FileEntry) -> Result<Bytes> {
+fn read_file(files: &[SourceFile], entry: &FileEntry, arena: &mut BytesMut) -> Result<Bytes> {
     let file = files.get(entry.source as usize).ok_or_else(|| Error::internal("a file is not in the scan"))?;
-    let mut bytes = Vec::with_capacity(usize::try_from(file.bytes()).unwrap_or_default());
+    let expected = usize::try_from(file.bytes()).map_err(|_| Error::internal("a file is larger than memory"))?;
+    let mut input = file.object.read()?;
+    arena.resize(expected, 0);
+    let mut found = 0;
+    while found < expected {
+        match input.read(&mut arena[found..])? {
+            0 => break,
+            n => found += n,
+        }
+    }
     // A file that grows while it is read must not take more memory than planned.
-    file.object.read()?.take(file.bytes() + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 != file.bytes() {
-        return Err(Error::input(format!("expected {} bytes, found {}", file.bytes(), bytes.len()))
+    let grew = found == expected && input.read(&mut [0; 1])? > 0;
+    if found < expected || grew {
+        let found = if grew { "more".to_owned() } else { found.to_string() };
+        arena.clear();
+        return Err(Error::input(format!("expected {expected} bytes, found {found}"))
             .at(file.uri.clone())
             .hint("the file changed while it was read; run the command again"));
     }
-    Ok(bytes.into())
+    Ok(arena.split().freeze())
 }
 
 /// Reads samples one by one; those that cannot be read become rejects.

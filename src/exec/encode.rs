@@ -3,7 +3,7 @@
 //! Units are independent, so this runs on many threads. Who each record is, its ids with their hashes, is worked out
 //! here too, because it costs about as much as encoding.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder},
@@ -365,17 +365,21 @@ fn sources(unit: &Unit) -> StringArray {
 }
 
 fn hash_ids(ids: &StringArray) -> Vec<Option<IdHash>> {
-    let mut last: Option<(&str, IdHash)> = None;
+    // A subject has many records, and SHA-256 is slow where the processor has no instruction for it. Ids that are all
+    // different would only fill the map, so it is given up when it does not help.
+    let mut known: HashMap<&str, IdHash> = HashMap::new();
+    let mut misses = 0_usize;
     ids.iter()
-        .map(|id| {
+        .enumerate()
+        .map(|(row, id)| {
             let id = id?;
-            // Records of one subject often come together.
-            let hash = match last {
-                Some((text, hash)) if text == id => hash,
-                _ => IdHash::of(id),
-            };
-            last = Some((id, hash));
-            Some(hash)
+            if misses > 32_768 && misses * 10 > row * 9 {
+                return Some(IdHash::of(id));
+            }
+            Some(*known.entry(id).or_insert_with(|| {
+                misses += 1;
+                IdHash::of(id)
+            }))
         })
         .collect()
 }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::encode::{Body, Encoded, Encoder, Output, check_neighbours};
 use crate::{
     codec::{Codec, stream::Tail},
-    dataset::{IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path},
+    dataset::{IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter},
     error::{Error, Result},
     events::{Event, Observer},
     format::{
@@ -48,8 +48,8 @@ impl ShardNaming {
 /// A shard that is complete but has no name yet.
 #[derive(Debug)]
 pub struct FinishedShard {
-    /// Its bytes.
-    pub staged: Staged,
+    /// Its bytes, after those of its sidecar: the order in which they get their names.
+    pub staged: [Staged; 2],
     /// Its facts.
     pub shard: NewShard,
 }
@@ -188,7 +188,7 @@ impl<'a> Appender<'a> {
     fn shard(&mut self) -> Result<&mut OpenShard<'a>> {
         if self.open.is_none() {
             let path = self.naming.path(self.finished.len());
-            self.open = Some(OpenShard::create(Arc::clone(&self.store), self.encoder, path)?);
+            self.open = Some(OpenShard::create(self.store.as_ref(), self.encoder, path)?);
         }
         self.open.as_mut().ok_or_else(|| Error::internal("no shard is open"))
     }
@@ -236,7 +236,6 @@ impl Rows {
 
 /// A shard that is being written.
 pub struct OpenShard<'a> {
-    store: Arc<dyn Store>,
     path: String,
     codec: Codec,
     sidecar: SidecarWriter,
@@ -253,7 +252,7 @@ impl<'a> OpenShard<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn create(store: Arc<dyn Store>, encoder: &'a Encoder, path: String) -> Result<Self> {
+    pub fn create(store: &dyn Store, encoder: &'a Encoder, path: String) -> Result<Self> {
         let mut sink = HashingSink { inner: store.create(&path)?, hasher: Box::new(blake3::Hasher::new()), bytes: 0 };
         let body = match encoder.output() {
             Output::Parquet(parquet) => OpenBody::Parquet { shard: Box::new(parquet.start(sink)?), raw_bytes: 0 },
@@ -264,7 +263,8 @@ impl<'a> OpenShard<'a> {
                 OpenBody::Stream { sink, header_bytes, tail: Tail::new(codec), codec, trailer: framing.trailer() }
             }
         };
-        Ok(Self { store, path, codec: encoder.codec(), sidecar: SidecarWriter::new()?, body })
+        let sidecar = SidecarWriter::create(store, &path)?;
+        Ok(Self { path, codec: encoder.codec(), sidecar, body })
     }
 
     /// Bytes so far.
@@ -352,7 +352,7 @@ impl<'a> OpenShard<'a> {
         self.sidecar.append_moved(batch, shift)
     }
 
-    /// Ends the shard and writes its sidecar. `runs` gives for each run its first record number and its length; the
+    /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the
     /// last one may leave the length out.
     ///
     /// # Errors
@@ -360,7 +360,7 @@ impl<'a> OpenShard<'a> {
     pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
         let records = self.sidecar.rows();
         let ended = self.body.finish()?;
-        self.store.put(&sidecar_path(&self.path), self.sidecar.finish()?.into())?;
+        let sidecar = self.sidecar.finish()?;
         let mut ordinal = 0;
         let mut placed = Vec::with_capacity(runs.len());
         for (first, length) in runs {
@@ -386,7 +386,7 @@ impl<'a> OpenShard<'a> {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
         };
-        Ok(FinishedShard { staged: ended.staged, shard: NewShard { meta, runs: placed } })
+        Ok(FinishedShard { staged: [sidecar, ended.staged], shard: NewShard { meta, runs: placed } })
     }
 }
 

@@ -272,7 +272,7 @@ impl Compaction<'_> {
         let mut staged: Vec<Staged> = Vec::new();
         let mut adds: Vec<NewShard> = Vec::new();
         for m in merged {
-            staged.push(m.shard.staged);
+            staged.extend(m.shard.staged);
             let mut shard = m.shard.shard;
             shard.meta.compacted_for = self.settings.target_shard.0;
             adds.push(shard);

@@ -560,10 +560,10 @@ impl<'a> Conversion<'a> {
         mut report: ConvertReport,
     ) -> Result<ConvertReport> {
         let Attempt { converted, tally, rejects } = attempt;
-        let mut staged: Vec<Staged> = Vec::with_capacity(converted.shards.len() + 1);
+        let mut staged: Vec<Staged> = Vec::with_capacity(2 * converted.shards.len() + 1);
         let mut adds: Vec<NewShard> = Vec::with_capacity(converted.shards.len());
         for finished in converted.shards {
-            staged.push(finished.staged);
+            staged.extend(finished.staged);
             adds.push(finished.shard);
         }
         report.rejects = rejects.as_ref().map(|r| r.path.clone());
