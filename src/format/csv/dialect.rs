@@ -258,7 +258,7 @@ mod tests {
     fn the_head_is_measured() {
         let source = sniffed("\u{feff}\r\n\n\"a\r\nb\",c\r\n1,2\r\n");
         assert_eq!(source.columns, ["a\r\nb", "c"]);
-        assert_eq!((source.data_offset, source.header_lines, source.header_blank_lines), (17, 4, 2));
+        assert_eq!((source.data_offset, source.header_lines, source.header_blank_lines), (16, 4, 2));
         let options = CsvOptions { has_header: false, ..CsvOptions::default() };
         let source = sniff("\u{feff}\n1,2\n".as_bytes(), true, &options).unwrap();
         assert_eq!(source.columns, ["column_1", "column_2"]);
