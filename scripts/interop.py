@@ -26,7 +26,7 @@ import sys
 import tarfile
 import tempfile
 
-REQUIRED = ["duckdb", "numpy", "polars", "pyarrow", "tfrecord", "webdataset", "zstandard"]
+REQUIRED = ["duckdb", "numpy", "polars", "pyarrow", "pytz", "tfrecord", "webdataset", "zstandard"]
 OPTIONAL = ["tensorflow"]
 CODECS = {
     "parquet": ["none", "zstd", "lz4", "snappy", "gzip"],

@@ -13,7 +13,7 @@ fn the_summary_accounts_for_every_record() {
     let ran = folder.run("convert a.csv --codec none").ok();
     assert_snapshot!(folder.redact(&ran.stdout).lines().filter(|l| !l.contains("written")).collect::<Vec<_>>().join("\n"), @r"
     v1 of [FOLDER]/shards
-      read       3 records from 1 source, 29 B
+      read       3 records from 1 source, 25 B
       rejected   0
       duplicate  0
       blank      1 line (not records)
@@ -97,7 +97,10 @@ fn the_same_conversion_is_byte_identical_at_any_number_of_jobs() {
         let tables = support::testdata_path("patients");
         let convert = |jobs: u32| {
             folder
-                .run(&format!("convert {} --out d{jobs} --jobs {jobs} --to {to} --target-shard 200KiB", tables.display()))
+                .run(&format!(
+                    "convert {} --out d{jobs} --jobs {jobs} --to {to} --target-shard 200KiB",
+                    tables.display()
+                ))
                 .ok();
             folder.shards(&format!("d{jobs}"))
         };
@@ -118,8 +121,16 @@ fn shards_hit_the_target() {
     }
     folder.write("a.csv", text);
     for to in [
-        "parquet --codec none", "parquet --codec zstd", "parquet --codec snappy", "parquet --codec lz4",
-        "parquet --codec gzip", "tar", "tar --codec gzip", "tar --codec zstd", "tfrecord", "tfrecord --codec gzip",
+        "parquet --codec none",
+        "parquet --codec zstd",
+        "parquet --codec snappy",
+        "parquet --codec lz4",
+        "parquet --codec gzip",
+        "tar",
+        "tar --codec gzip",
+        "tar --codec zstd",
+        "tfrecord",
+        "tfrecord --codec gzip",
     ] {
         let out = to.replace(' ', "");
         folder.run(&format!("convert a.csv --out {out} --to {to} --target-shard 512KiB")).ok();

@@ -18,7 +18,8 @@ fn help_lists_the_commands() {
     assert_snapshot!(ran.stdout.lines().take_while(|l| !l.starts_with("Options")).collect::<Vec<_>>().join("\n"), @r"
     Turns piles of files and dumps into sized training shards, and knows where every record is.
 
-    With no path at all, every command takes the current folder as its source and ./shards as its dataset; shardify.toml and $SHARDIFY_DATASET name others.
+    With no path at all, every command takes the current folder as its source and ./shards as its
+    dataset; shardify.toml and $SHARDIFY_DATASET name others.
 
     Usage: shardify [OPTIONS] <COMMAND>
 
@@ -45,8 +46,16 @@ fn json_is_one_object_a_line_with_type_and_schema_first() {
     assert!(converted.stdout.starts_with("{\"type\":\"summary\",\"schema\":1,"), "{converted:?}");
     let summary = converted.summary();
     for field in [
-        "version", "records_in", "records_out", "records_rejected", "records_deduplicated", "bytes_in", "bytes_out",
-        "shards_added", "shards_removed", "seconds",
+        "version",
+        "records_in",
+        "records_out",
+        "records_rejected",
+        "records_deduplicated",
+        "bytes_in",
+        "bytes_out",
+        "shards_added",
+        "shards_removed",
+        "seconds",
     ] {
         assert!(summary.get(field).is_some(), "{field}");
     }
@@ -54,7 +63,9 @@ fn json_is_one_object_a_line_with_type_and_schema_first() {
     for field in ["bytes_copied", "bytes_spliced", "bytes_reencoded", "version", "records_in", "seconds"] {
         assert!(compacted.get(field).is_some(), "{field}");
     }
-    for command in ["manifest --find ada", "manifest --list", "manifest --list --urls", "manifest --history", "manifest"] {
+    for command in
+        ["manifest --find ada", "manifest --list", "manifest --list --urls", "manifest --history", "manifest"]
+    {
         let ran = folder.run(&format!("{command} --json")).ok();
         assert!(ran.stdout.lines().all(|l| l.starts_with("{\"type\":\"")), "{command}: {ran:?}");
         ran.summary();
@@ -72,7 +83,10 @@ fn urls_are_brace_ranges_of_shards_that_exist() {
     folder.run("convert a.csv --to tar --target-shard 512KiB").ok();
     let urls = folder.run("manifest --list --urls").ok().stdout;
     let tag = folder.shards("shards")[0].0.split('/').next().unwrap().to_owned();
-    assert!(urls.trim_end().ends_with(&format!("/shards/{tag}/{{000000..{:06}}}.tar", folder.shards("shards").len() - 1)), "{urls}");
+    assert!(
+        urls.trim_end().ends_with(&format!("/shards/{tag}/{{000000..{:06}}}.tar", folder.shards("shards").len() - 1)),
+        "{urls}"
+    );
 }
 
 #[test]
@@ -125,7 +139,8 @@ fn an_interrupted_run_leaves_nothing_visible() {
     assert!(interrupt.success());
     let status = run.wait().unwrap();
     assert_eq!(status.code(), Some(130));
-    let left: Vec<_> = std::fs::read_dir(folder.path().join("shards")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path().join("shards")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["_shardify"], "no shard has a name");
     assert_eq!(std::fs::read_dir(&staging).unwrap().count(), 0, "nothing is left behind");
     assert_eq!(folder.run("verify").code, 0);
@@ -138,7 +153,8 @@ fn two_runs_of_one_command_do_not_mix() {
     (0..200_000).for_each(|i| text.push_str(&format!("{i},{}\n", i * 7)));
     folder.write("a.csv", text);
     let codes: Vec<i32> = std::thread::scope(|scope| {
-        let runs: Vec<_> = (0..3).map(|_| scope.spawn(|| folder.run("convert a.csv --target-shard 100KiB").code)).collect();
+        let runs: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| folder.run("convert a.csv --target-shard 100KiB").code)).collect();
         runs.into_iter().map(|r| r.join().unwrap()).collect()
     });
     // One does the work; the others find the lock held, or the work done.

@@ -30,16 +30,20 @@ fn framings() -> Vec<(Box<dyn Framing>, &'static [Codec])> {
 
 fn rows(count: usize) -> (Payload, Vec<String>) {
     let ids: ArrayRef = Arc::new((0..count).map(|i| i64::try_from(i).ok()).collect::<Int64Array>());
-    let text: ArrayRef = Arc::new((0..count).map(|i| (i % 3 != 0).then(|| "é\"\n".repeat(i % 40))).collect::<StringArray>());
+    let text: ArrayRef =
+        Arc::new((0..count).map(|i| (i % 3 != 0).then(|| "é\"\n".repeat(i % 40))).collect::<StringArray>());
     let score: ArrayRef = Arc::new((0..count).map(|i| Some(i as f64 / 7.0)).collect::<Float64Array>());
-    let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true), ("text", text, true), ("score", score, true)]).unwrap();
+    let batch =
+        RecordBatch::try_from_iter_with_nullable([("id", ids, true), ("text", text, true), ("score", score, true)])
+            .unwrap();
     assert_eq!(batch.column(0).data_type(), &DataType::Int64);
     (Payload::Rows(batch), (0..count).map(|i| format!("row-{i:05}")).collect())
 }
 
-fn samples(sizes: &[(usize, usize)]) -> (Payload, Vec<String>) {
-    let keys: Vec<String> = (0..sizes.len()).map(|i| format!("dir{}/sample{i:05}", i % 3)).collect();
-    let part = |extension: &str, size: usize| Part { extension: extension.into(), bytes: Bytes::from(vec![b'x'; size]) };
+fn samples(first: usize, sizes: &[(usize, usize)]) -> (Payload, Vec<String>) {
+    let keys: Vec<String> = (first..first + sizes.len()).map(|i| format!("dir{}/sample{i:05}", i % 3)).collect();
+    let part =
+        |extension: &str, size: usize| Part { extension: extension.into(), bytes: Bytes::from(vec![b'x'; size]) };
     let samples = sizes
         .iter()
         .zip(&keys)
@@ -95,7 +99,9 @@ fn scan(framing: &dyn Framing, codec: Codec, bytes: Vec<u8>) -> shardify::Result
 fn what_was_framed_is_scanned() {
     for (framing, codecs) in framings() {
         for codec in codecs {
-            for units in [vec![], vec![rows(100)], vec![samples(&[(0, 1), (511, 512), (513, 70_000)]), rows(3), rows(0)]] {
+            for units in
+                [vec![], vec![rows(100)], vec![samples(0, &[(0, 1), (511, 512), (513, 70_000)]), rows(3), rows(0)]]
+            {
                 let (bytes, expected) = shard(framing.as_ref(), *codec, &units);
                 let found = scan(framing.as_ref(), *codec, bytes).unwrap();
                 assert_eq!(found, expected, "{framing:?} {codec}");
@@ -108,7 +114,7 @@ fn what_was_framed_is_scanned() {
 #[test]
 fn what_was_cut_or_changed_does_not_pass() {
     for (framing, _) in framings() {
-        let units = [samples(&[(5, 3), (600, 0)]), rows(2)];
+        let units = [samples(0, &[(5, 3), (600, 0)]), rows(2)];
         let (bytes, expected) = shard(framing.as_ref(), Codec::None, &units);
         for cut in 0..bytes.len() {
             match scan(framing.as_ref(), Codec::None, bytes[..cut].to_vec()) {
@@ -142,7 +148,7 @@ proptest! {
         for (framing, codecs) in framings() {
             for codec in codecs {
                 let cut = cut.min(sizes.len());
-                let units = [samples(&sizes[..cut]), samples(&sizes[cut..])];
+                let units = [samples(0, &sizes[..cut]), samples(cut, &sizes[cut..])];
                 let (bytes, expected) = shard(framing.as_ref(), *codec, &units);
                 prop_assert_eq!(scan(framing.as_ref(), *codec, bytes).unwrap(), expected);
             }

@@ -99,7 +99,13 @@ fn sinks(store: &dyn Store) {
         sink.finish().unwrap()
     };
     let visible = || {
-        store.list("").unwrap().into_iter().map(|o| o.path).filter(|p| !p.starts_with("_shardify/staging/")).collect::<Vec<_>>()
+        store
+            .list("")
+            .unwrap()
+            .into_iter()
+            .map(|o| o.path)
+            .filter(|p| !p.starts_with("_shardify/staging/"))
+            .collect::<Vec<_>>()
     };
     let large = vec![7; 40 << 20];
     let (one, two) = (write("tag/000000.tar", b"one"), write("tag/000001.tar", &large));

@@ -1,5 +1,5 @@
 //! The corpus of real files, where it is present: everything converts to all three outputs with the oracle's counts.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests fail loudly, and say when they are skipped")]
 
 mod support;
 
@@ -103,7 +103,8 @@ fn hostile_text_ends_in_counts_or_in_an_error() {
             assert!(files.len() > 200);
             for file in files {
                 let folder = Folder::new();
-                let arguments = ["convert", file.to_str().unwrap(), "--json", "--on-error", "skip", "--memory", "64MiB"];
+                let arguments =
+                    ["convert", file.to_str().unwrap(), "--json", "--on-error", "skip", "--memory", "64MiB"];
                 let ran = folder.run_with(&arguments);
                 let name = file.display();
                 assert!(matches!(ran.code, 0 | 2 | 3 | 6), "{name}: {ran:?}");

@@ -106,9 +106,7 @@ proptest! {
             compact::compact(&context, &out, &options).unwrap();
             prop_assert_eq!(&contents(&context, &out), &before);
             let again = compact::compact(&context, &out, &options).unwrap();
-            if format != OutputFormat::Parquet {
-                prop_assert_eq!(again.counts.shards_added, 0);
-            }
+            prop_assert_eq!(again.counts.shards_added, 0);
         }
         let verified = verify(&context, &out, None, true).unwrap();
         prop_assert!(verified.problems.is_empty(), "{:?}", verified.problems);

@@ -358,7 +358,11 @@ fn column_type(text: &str) -> std::result::Result<(String, DataType), String> {
         "timestamp" => schema::TIMESTAMP,
         "instant" => schema::instant(),
         "text" | "string" => DataType::Utf8,
-        other => return Err(format!("`{other}` is not a type; the types are bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, date, timestamp, instant, text")),
+        other => {
+            return Err(format!(
+                "`{other}` is not a type; the types are bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, date, timestamp, instant, text"
+            ));
+        }
     };
     Ok((name.to_owned(), data_type))
 }

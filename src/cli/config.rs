@@ -50,11 +50,9 @@ fn parse(text: &str, path: &str) -> Result<Config> {
         Error::usage(format!("expected TOML: {}", e.message())).at(path).line(line)
     })?;
     let dataset = match commands.remove("dataset") {
-        None => commands
-            .get("convert")
-            .and_then(|table| table.get("out"))
-            .and_then(|out| out.as_str())
-            .map(str::to_owned),
+        None => {
+            commands.get("convert").and_then(|table| table.get("out")).and_then(|out| out.as_str()).map(str::to_owned)
+        }
         Some(toml::Value::String(dataset)) => Some(dataset),
         Some(other) => {
             return Err(Error::usage(format!("expected `dataset` to be text, found {}", other.type_str())).at(path));
@@ -99,7 +97,9 @@ impl Config {
             }
             if let Some(position) = position {
                 arguments.splice(position..position, extra);
-                if name == "convert" && let Some(sources) = table.get("sources") {
+                if name == "convert"
+                    && let Some(sources) = table.get("sources")
+                {
                     self.sources(&cli, sources, &mut arguments)?;
                 }
             }
@@ -149,8 +149,10 @@ impl Config {
             toml::Value::String(text) => Ok(text.clone()),
             toml::Value::Integer(n) => Ok(n.to_string()),
             toml::Value::Datetime(d) => Ok(d.to_string()),
-            other => Err(Error::usage(format!("expected text for `{key}`, found {}", other.type_str()))
-                .at(self.path.clone())),
+            other => {
+                Err(Error::usage(format!("expected text for `{key}`, found {}", other.type_str()))
+                    .at(self.path.clone()))
+            }
         }
     }
 
@@ -178,11 +180,22 @@ mod tests {
 
     #[test]
     fn options_of_the_file_come_first_and_the_command_line_wins() {
-        let toml = "[convert]\nsubject = \"person_id\"\ntarget-shard = \"1MiB\"\nno-header = true\ninclude = [\"a\", \"b\"]\n";
+        let toml =
+            "[convert]\nsubject = \"person_id\"\ntarget-shard = \"1MiB\"\nno-header = true\ninclude = [\"a\", \"b\"]\n";
         let arguments = merged(toml, &["shardify", "convert", "--target-shard", "2MiB", "x"]).unwrap();
         assert_eq!(
             arguments,
-            ["shardify", "convert", "--include=a", "--include=b", "--no-header", "--subject=person_id", "--target-shard", "2MiB", "x"]
+            [
+                "shardify",
+                "convert",
+                "--include=a",
+                "--include=b",
+                "--no-header",
+                "--subject=person_id",
+                "--target-shard",
+                "2MiB",
+                "x"
+            ]
         );
         assert_eq!(merged(toml, &["shardify", "compact"]).unwrap(), ["shardify", "compact"]);
     }
@@ -196,7 +209,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for toml in ["[convert]\nsubjekt = 1\n", "[konvert]\n", "[convert\n", "dataset = 1\n", "[convert]\nid = 1.5\n"] {
+        for toml in ["[convert]\nsubjekt = 1\n", "[konvert]\n", "[convert\n", "dataset = 1\n", "[convert]\nid = 1.5\n"]
+        {
             let error = merged(toml, &["shardify", "convert"]).unwrap_err();
             assert_eq!(error.kind(), crate::error::Kind::Usage, "{toml}");
         }

@@ -17,7 +17,9 @@ use crate::{
 
 /// Text without characters that could play tricks on a terminal; names of files and ids come from anywhere.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
-    let tricky = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+    let tricky = |c: char| {
+        c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+    };
     if !text.contains(tricky) {
         return Cow::Borrowed(text);
     }
@@ -47,8 +49,15 @@ pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     let counts = &report.counts;
     let dataset = clean(&report.dataset);
     if report.dry_run {
-        writeln!(w, "would convert {} ({}) to {} of {}, in about {} of memory", plural(report.sources, "source"),
-            Size(counts.bytes_in), report.format, report.codec, Size(report.memory_bytes))?;
+        writeln!(
+            w,
+            "would convert {} ({}) to {} of {}, in about {} of memory",
+            plural(report.sources, "source"),
+            Size(counts.bytes_in),
+            report.format,
+            report.codec,
+            Size(report.memory_bytes)
+        )?;
         if let Some(folder) = &report.folder {
             writeln!(w, "  into       {dataset}/{folder}/")?;
         }
@@ -105,7 +114,11 @@ fn skipped(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
         writeln!(w, "  skipped    {} that changed", plural(report.sources_changed, "source"))?;
     }
     if report.files_passed_over > 0 {
-        writeln!(w, "  ignored    {} (hidden, configuration or of another dataset)", plural(report.files_passed_over, "file"))?;
+        writeln!(
+            w,
+            "  ignored    {} (hidden, configuration or of another dataset)",
+            plural(report.files_passed_over, "file")
+        )?;
     }
     Ok(())
 }
@@ -116,7 +129,13 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     if report.dry_run || verbose {
         for choice in &report.choices {
             let what = choice.group.map_or_else(|| "keep".to_owned(), |group| format!("merge into {group:06}"));
-            writeln!(w, "{what:<18} {:>10}  {}  {}", Size(choice.bytes).to_string(), clean(&choice.shard), choice.reason)?;
+            writeln!(
+                w,
+                "{what:<18} {:>10}  {}  {}",
+                Size(choice.bytes).to_string(),
+                clean(&choice.shard),
+                choice.reason
+            )?;
         }
     }
     if report.dry_run {
@@ -124,7 +143,12 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
         return Ok(());
     }
     if counts.shards_added == 0 {
-        writeln!(w, "nothing to do: {} of the right size, still at {}", plural(report.shards_before, "shard"), report.version)?;
+        writeln!(
+            w,
+            "nothing to do: {} of the right size, still at {}",
+            plural(report.shards_before, "shard"),
+            report.version
+        )?;
         return Ok(());
     }
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;

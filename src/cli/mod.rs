@@ -297,7 +297,9 @@ mod tests {
 
     #[test]
     fn kinds_have_the_documented_codes() {
-        for (kind, code) in [(Kind::Usage, 2), (Kind::Conflict, 4), (Kind::Storage, 5), (Kind::Input, 6), (Kind::Internal, 70)] {
+        for (kind, code) in
+            [(Kind::Usage, 2), (Kind::Conflict, 4), (Kind::Storage, 5), (Kind::Input, 6), (Kind::Internal, 70)]
+        {
             assert_eq!(exit::code(kind), code);
         }
     }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn content(length: usize) -> Vec<u8> {
-        (0..length).map(|i| (i * 31 % 253) as u8).collect()
+        (0..253_u8).map(|i| i.wrapping_mul(31)).cycle().take(length).collect()
     }
 
     #[test]

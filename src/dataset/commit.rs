@@ -390,6 +390,7 @@ mod tests {
             body_offset: 0,
             body_bytes: 0,
             body_crc32: 0,
+            compacted_for: 0,
             first_record: first,
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,

@@ -167,12 +167,15 @@ fn row_of(snapshot: &Snapshot, record: u64) -> Result<Option<(String, u64)>> {
     Ok(rows.into_iter().next().and_then(|r| Some((r.source, r.row?))))
 }
 
+/// A candidate, and the run that leads from it to a row.
+type Asker<'a> = (u64, IdKind, &'a Run);
+
 /// Turns record numbers to hits by reading the sidecar of every place.
 fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
     let table = snapshot.runs()?;
     let version = snapshot.version();
     // Rows wanted of each shard, each with the candidates and the run that asked for it.
-    let mut wanted: BTreeMap<&str, BTreeMap<u64, Vec<(u64, IdKind, &Run)>>> = BTreeMap::new();
+    let mut wanted: BTreeMap<&str, BTreeMap<u64, Vec<Asker<'_>>>> = BTreeMap::new();
     for (record, kind) in candidates {
         for run in table.of_record(*record).into_iter().filter(|run| run.from <= version) {
             let ordinal = run.ordinal + (record - run.first);

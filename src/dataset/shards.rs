@@ -39,6 +39,8 @@ pub struct ShardMeta {
     pub body_bytes: u64,
     /// CRC-32 of the records before compression, for gzip, so that shards can be joined without decoding.
     pub body_crc32: u32,
+    /// Target in bytes of the compaction that made it; 0 when a conversion did.
+    pub compacted_for: u64,
     /// Smallest record number in it; shards are ordered by it.
     pub first_record: u64,
     /// Version that added it.
@@ -60,6 +62,7 @@ pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
         field("body_offset", DataType::UInt64),
         field("body_bytes", DataType::UInt64),
         field("body_crc32", DataType::UInt32),
+        field("compacted_for", DataType::UInt64),
         field("first_record", DataType::UInt64),
         field("version", DataType::UInt64),
         field("committed_at", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
@@ -76,6 +79,7 @@ pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
         numbers(|s| s.body_offset),
         numbers(|s| s.body_bytes),
         Arc::new(UInt32Array::from_iter_values(shards.iter().map(|s| s.body_crc32))),
+        numbers(|s| s.compacted_for),
         numbers(|s| s.first_record),
         numbers(|s| s.version.0),
         Arc::new(
@@ -99,6 +103,7 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
         let (records, bytes, raw_bytes) = (number("records")?, number("bytes")?, number("raw_bytes")?);
         let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
         let (first_record, version) = (number("first_record")?, number("version")?);
+        let compacted_for = number("compacted_for")?;
         for i in 0..batch.num_rows() {
             let checksum = checksums.value(i).try_into().map_err(|_| {
                 Error::integrity(format!("expected a checksum of 32 bytes, found {}", checksums.value(i).len()))
@@ -108,14 +113,16 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
                 path: paths.value(i).to_owned(),
                 records: records.value(i),
                 bytes: bytes.value(i),
-                codec: codecs.value(i).parse().map_err(|e: Error| {
-                    Error::integrity("expected the name of a codec").at(path).cause(e)
-                })?,
+                codec: codecs
+                    .value(i)
+                    .parse()
+                    .map_err(|e: Error| Error::integrity("expected the name of a codec").at(path).cause(e))?,
                 raw_bytes: raw_bytes.value(i),
                 checksum,
                 body_offset: body_offset.value(i),
                 body_bytes: body_bytes.value(i),
                 body_crc32: crcs.value(i),
+                compacted_for: compacted_for.value(i),
                 first_record: first_record.value(i),
                 version: Version(version.value(i)),
                 committed_at: Timestamp::from_microsecond(times.value(i)).unwrap_or_default(),

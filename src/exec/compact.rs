@@ -15,7 +15,7 @@ use super::{
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
 use crate::{
-    dataset::{Dataset, Run, ShardMeta, read_sidecar},
+    dataset::{Dataset, Run, ShardMeta, SidecarRow, read_sidecar, read_sidecar_rows},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -89,9 +89,14 @@ impl Merger<'_> {
     }
 
     fn copy(&self, merge: &Merge) -> Result<FinishedShard> {
-        let encoder = Encoder::new(self.naming.format, self.naming.codec, &schema_of(&Fields::empty()), Vec::new(), None)?;
+        let encoder =
+            Encoder::new(self.naming.format, self.naming.codec, &schema_of(&Fields::empty()), Vec::new(), None)?;
         let mut out = self.create(&encoder, merge)?;
-        let trailer = framing(self.naming.format).map_or(0, |f| f.trailer().len() as u64);
+        let framing = framing(self.naming.format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        let trailer = framing.trailer().len() as u64;
+        if framing.has_keys() {
+            self.check_seams(merge)?;
+        }
         for (input, _) in &merge.inputs {
             let base = self.copy_body(input, &mut out)?;
             out.end_bytes(input.raw_bytes - trailer, input.body_crc32)?;
@@ -99,6 +104,27 @@ impl Merger<'_> {
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
         out.finish(&runs(merge))
+    }
+
+    /// Refuses to make neighbours of two records with the same id, which readers of keys would take for one.
+    fn check_seams(&self, merge: &Merge) -> Result<()> {
+        let mut last: Option<SidecarRow> = None;
+        for (input, _) in merge.inputs.iter().filter(|(shard, _)| shard.records > 0) {
+            let ordinals: Vec<u64> = if input.records == 1 { vec![0] } else { vec![0, input.records - 1] };
+            let rows = read_sidecar_rows(self.dataset.store(), &input.path, &ordinals)?;
+            if let (Some(last), Some(first)) = (&last, rows.first())
+                && last.id() == first.id()
+            {
+                return Err(Error::usage(format!(
+                    "the record `{}` would come twice in a row, and readers would take both for one",
+                    first.id()
+                ))
+                .at(self.place(input))
+                .hint("leave one of the two shards out with --since or --until"));
+            }
+            last = rows.into_iter().next_back();
+        }
+        Ok(())
     }
 
     /// Copies the records of a shard, as stored, and checks the whole shard; returns where they begin.
@@ -151,8 +177,9 @@ impl Merger<'_> {
                 }
             }
             if rows != input.records {
-                return Err(Error::integrity(format!("expected {} records, found {rows}", input.records))
-                    .at(self.place(input)));
+                return Err(
+                    Error::integrity(format!("expected {} records, found {rows}", input.records)).at(self.place(input))
+                );
             }
             self.copy_sidecar(input, &mut out, 0)?;
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });

@@ -99,8 +99,7 @@ pub struct Converted {
 /// # Errors
 /// When a source cannot be read, a record is bad and `on_error` says fail, or the store fails.
 pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
-    tally.lock().unwrap_or_else(PoisonError::into_inner).sources =
-        vec![SourceTally::default(); pipeline.facts.len()];
+    tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
     let feedback = Arc::new(Feedback::default());
     std::thread::scope(|scope| {
         let memory = &pipeline.memory;
@@ -204,10 +203,8 @@ fn table_splits(sources: &[TableSource], memory: MemoryPlan) -> impl Iterator<It
             Ok(input) => input,
             Err(e) => return Box::new(std::iter::once(Err(e))),
         };
-        let splits = source
-            .reader
-            .splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes))
-            .map(move |split| {
+        let splits =
+            source.reader.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
                 split.map(|split| TablePiece::Split(i, split)).map_err(|e| match e.place().source {
                     None => e.at(source.file.uri.clone()),
                     Some(_) => e,

@@ -86,6 +86,8 @@ pub struct Encoded {
     pub rows: Option<Vec<u64>>,
     /// Content hashes.
     pub hashes: Vec<u64>,
+    /// Keys of the first and the last record, where the format has keys that must differ between neighbours.
+    pub end_keys: Option<(String, String)>,
 }
 
 /// Bytes of a unit.
@@ -168,13 +170,14 @@ impl Encoder {
     /// When a record cannot be expressed in the format.
     pub fn encode(&self, unit: Unit) -> Result<Encoded> {
         let names = self.names(&unit)?;
+        let mut end_keys = None;
         let mut hashes: Vec<u64> = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
         let body = match &self.output {
             Output::Parquet(encoder) => self.row_group(encoder, &unit)?,
             Output::Stream(framing) => {
-                let body = self.stream(framing.as_ref(), &unit, &names)?;
-                hashes = body.1;
-                body.0
+                let body;
+                (body, hashes, end_keys) = self.stream(framing.as_ref(), &unit, &names)?;
+                body
             }
         };
         let samples = unit.pieces.iter().all(|p| matches!(p.payload, Payload::Samples(_)));
@@ -190,6 +193,7 @@ impl Encoder {
             sources: sources(&unit),
             rows: (!samples).then(|| unit.pieces.iter().flat_map(|p| p.rows.iter().copied()).collect()),
             hashes,
+            end_keys,
         })
     }
 
@@ -205,13 +209,20 @@ impl Encoder {
         Ok(Body::RowGroup(encoder.encode(&batches)?))
     }
 
-    /// Frames and compresses the unit; also returns the hash of each framed record.
-    fn stream(&self, framing: &dyn Framing, unit: &Unit, names: &Names) -> Result<(Body, Vec<u64>)> {
+    /// Frames and compresses the unit; also returns the hash of each framed record, and the keys at both ends.
+    fn stream(&self, framing: &dyn Framing, unit: &Unit, names: &Names) -> Result<Streamed> {
         let mut bytes = Vec::new();
         let mut lengths = Vec::new();
         let mut first = 0;
+        let mut ends: Option<(String, String)> = None;
         for piece in &unit.pieces {
             let keys = keys(piece, names.record_ids.as_ref(), first);
+            if let (Some(one), Some(other)) = (keys.first(), keys.last()) {
+                if let Some((_, last)) = &ends {
+                    check_neighbours(last, one)?;
+                }
+                ends = Some((ends.map_or_else(|| one.clone(), |(first, _)| first), other.clone()));
+            }
             first += piece.payload.len();
             let own = own_columns(piece)?;
             let payload = own.as_ref().unwrap_or(&piece.payload);
@@ -225,7 +236,8 @@ impl Encoder {
             at = end;
         }
         let unit = self.codec.compress_unit(bytes)?;
-        Ok((Body::Stream { bytes: unit.bytes, lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 }, hashes))
+        let body = Body::Stream { bytes: unit.bytes, lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 };
+        Ok((body, hashes, ends.filter(|_| framing.has_keys())))
     }
 
     fn names(&self, unit: &Unit) -> Result<Names> {
@@ -260,6 +272,21 @@ impl Encoder {
     }
 }
 
+/// Body, content hashes, and the keys at both ends.
+type Streamed = (Body, Vec<u64>, Option<(String, String)>);
+
+/// Refuses two records that readers would take for one.
+///
+/// # Errors
+/// When neighbours have the same key.
+pub fn check_neighbours(last: &str, next: &str) -> Result<()> {
+    if last != next {
+        return Ok(());
+    }
+    Err(Error::input(format!("two neighbouring records have the same key `{next}`; readers would take them for one"))
+        .hint("choose an --id that is unique, or leave it out"))
+}
+
 struct Names {
     record_ids: Option<StringArray>,
     subject_ids: Option<StringArray>,
@@ -274,9 +301,9 @@ pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray>
     let parts: Vec<StringArray> = columns
         .iter()
         .map(|name| {
-            let column = batch.column_by_name(name).ok_or_else(|| {
-                Error::internal("an id column is not in the records").column(name.clone())
-            })?;
+            let column = batch
+                .column_by_name(name)
+                .ok_or_else(|| Error::internal("an id column is not in the records").column(name.clone()))?;
             text_column(column, name)
         })
         .collect::<Result<_>>()?;
@@ -309,8 +336,7 @@ fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
 fn own_columns(piece: &Piece) -> Result<Option<Payload>> {
     let (Payload::Rows(batch), Some(columns)) = (&piece.payload, &piece.source.columns) else { return Ok(None) };
     let schema = batch.schema();
-    let own: Vec<usize> =
-        (0..schema.fields().len()).filter(|i| columns.contains(schema.field(*i).name())).collect();
+    let own: Vec<usize> = (0..schema.fields().len()).filter(|i| columns.contains(schema.field(*i).name())).collect();
     if own.len() == schema.fields().len() {
         return Ok(None);
     }

@@ -340,8 +340,9 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 Ok(())
             }
             _ => {
-                let mut error = Error::input(reject.reason.clone())
-                    .hint("leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine");
+                let mut error = Error::input(reject.reason.clone()).hint(
+                    "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",
+                );
                 if !facts.is_samples() {
                     error = error.at(facts.file.uri.clone()).line(line).byte(reject.byte);
                 }
@@ -402,7 +403,8 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         if let Cutting::RowGroups(planner, _) = &mut self.cutting {
             planner.push(raw);
         }
-        let unit = Unit { number: self.units, pieces, starts_shard, bytes_in: std::mem::take(&mut self.pending_bytes_in) };
+        let unit =
+            Unit { number: self.units, pieces, starts_shard, bytes_in: std::mem::take(&mut self.pending_bytes_in) };
         self.units += 1;
         unit
     }
@@ -523,7 +525,8 @@ mod tests {
 
     #[test]
     fn base64_pads() {
-        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")] {
+        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")]
+        {
             assert_eq!(base64(bytes), text);
         }
     }

@@ -11,12 +11,10 @@ use std::{
 use arrow::array::{RecordBatch, StringArray};
 use jiff::Timestamp;
 
-use super::encode::{Body, Encoded, Encoder, Output};
+use super::encode::{Body, Encoded, Encoder, Output, check_neighbours};
 use crate::{
     codec::{Codec, stream::Tail},
-    dataset::{
-        IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path,
-    },
+    dataset::{IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter, sidecar_path},
     error::{Error, Result},
     events::{Event, Observer},
     format::{
@@ -66,6 +64,7 @@ pub struct Appender<'a> {
     open: Option<OpenShard<'a>>,
     finished: Vec<FinishedShard>,
     records: u64,
+    last_key: Option<String>,
     record_ids: SegmentWriter,
     subject_ids: SegmentWriter,
 }
@@ -91,6 +90,7 @@ impl<'a> Appender<'a> {
             open: None,
             finished: Vec::new(),
             records: 0,
+            last_key: None,
             record_ids,
             subject_ids,
         }
@@ -102,7 +102,19 @@ impl<'a> Appender<'a> {
     /// When the store fails.
     pub fn append(&mut self, unit: Encoded) -> Result<()> {
         self.index(&unit)?;
-        let rows = Rows::new(&unit);
+        if let Some((first, last)) = unit.end_keys {
+            if let Some(before) = &self.last_key {
+                check_neighbours(before, &first)?;
+            }
+            self.last_key = Some(last);
+        }
+        let rows = Rows {
+            record_ids: unit.record_ids,
+            subject_ids: unit.subject_ids,
+            sources: unit.sources,
+            rows: unit.rows,
+            hashes: unit.hashes,
+        };
         match unit.body {
             Body::RowGroup(group) => {
                 if unit.starts_shard {
@@ -201,16 +213,6 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(unit: &Encoded) -> Self {
-        Self {
-            record_ids: unit.record_ids.clone(),
-            subject_ids: unit.subject_ids.clone(),
-            sources: unit.sources.clone(),
-            rows: unit.rows.clone(),
-            hashes: unit.hashes.clone(),
-        }
-    }
-
     /// Columns of some records; offsets are relative to the first of them.
     fn slice(&self, first: usize, records: usize, lengths: Option<&[u64]>) -> SidecarColumns {
         let text = |array: &StringArray| array.slice(first, records);
@@ -252,7 +254,7 @@ impl<'a> OpenShard<'a> {
     /// # Errors
     /// When the store fails.
     pub fn create(store: Arc<dyn Store>, encoder: &'a Encoder, path: String) -> Result<Self> {
-        let mut sink = HashingSink { inner: store.create(&path)?, hasher: blake3::Hasher::new(), bytes: 0 };
+        let mut sink = HashingSink { inner: store.create(&path)?, hasher: Box::new(blake3::Hasher::new()), bytes: 0 };
         let body = match encoder.output() {
             Output::Parquet(parquet) => OpenBody::Parquet { shard: Box::new(parquet.start(sink)?), raw_bytes: 0 },
             Output::Stream(framing) => {
@@ -379,6 +381,7 @@ impl<'a> OpenShard<'a> {
             body_offset: ended.body_offset,
             body_bytes: ended.body_bytes,
             body_crc32: ended.body_crc32,
+            compacted_for: 0,
             first_record: runs.iter().map(|r| r.0).min().unwrap_or_default(),
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
@@ -425,7 +428,8 @@ impl OpenBody<'_> {
 /// Counts and hashes what goes to a sink.
 struct HashingSink {
     inner: Box<dyn Sink>,
-    hasher: blake3::Hasher,
+    /// Boxed, for it is larger than everything around it.
+    hasher: Box<blake3::Hasher>,
     bytes: u64,
 }
 

@@ -98,6 +98,9 @@ pub trait Framing: Send + Sync + std::fmt::Debug {
     /// When a record cannot be expressed in this format.
     fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()>;
 
+    /// Whether records have keys by which readers tell them apart, so that neighbours must have different ones.
+    fn has_keys(&self) -> bool;
+
     /// Bytes that end a shard.
     fn trailer(&self) -> &'static [u8];
 

@@ -141,6 +141,7 @@ fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
             records: s.records,
             version: s.version,
             committed_at: s.committed_at,
+            settled: s.compacted_for >= settings.target_shard.0,
             joins: settings.shard_format == OutputFormat::Parquet || same(&s.codec, &settings.codec),
         })
         .collect()
@@ -165,8 +166,7 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactRepo
         bytes_spliced: 0,
         bytes_reencoded: 0,
         shards_before: shards.len() as u64,
-        shards_after: shards.len() as u64
-            - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
+        shards_after: shards.len() as u64 - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
         seconds: 0.0,
         choices: shards.iter().zip(&plan.choices).map(choice).collect(),
     }
@@ -182,11 +182,8 @@ struct Compaction<'a> {
 impl Compaction<'_> {
     fn run(&self, report: &mut CompactReport) -> Result<()> {
         let shards = self.snapshot.shards()?;
-        let naming = ShardNaming {
-            tag: self.tag(shards),
-            format: self.settings.shard_format,
-            codec: self.settings.codec,
-        };
+        let naming =
+            ShardNaming { tag: self.tag(shards), format: self.settings.shard_format, codec: self.settings.codec };
         let _lock = self.snapshot.dataset().store().lock(&naming.tag)?;
         let merged = self.merge_all(&naming)?;
         report.folder = Some(naming.tag);
@@ -276,7 +273,9 @@ impl Compaction<'_> {
         let mut adds: Vec<NewShard> = Vec::new();
         for m in merged {
             staged.push(m.shard.staged);
-            adds.push(m.shard.shard);
+            let mut shard = m.shard.shard;
+            shard.meta.compacted_for = self.settings.target_shard.0;
+            adds.push(shard);
         }
         report.counts = Counts {
             records_in: self.plan.groups.iter().map(|g| g.records).sum(),

@@ -143,11 +143,8 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
-    let scan_options = ScanOptions {
-        include: options.include.clone(),
-        exclude: options.exclude.clone(),
-        dataset: Some(out.clone()),
-    };
+    let scan_options =
+        ScanOptions { include: options.include.clone(), exclude: options.exclude.clone(), dataset: Some(out.clone()) };
     let found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
     if found.files.is_empty() {
         return Err(Error::usage("expected something to convert, found no files")
@@ -157,11 +154,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let passed_over = found.passed_over;
     let sorted = inputs::sort(found.files, snapshot.as_ref(), options.on_changed)?;
     let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, &sorted)?;
-    let mut report = if sorted.fresh.is_empty() {
-        conversion.report()
-    } else {
-        conversion.run(sorted.fresh)?
-    };
+    let mut report = if sorted.fresh.is_empty() { conversion.report() } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
     report.files_passed_over = passed_over;
@@ -196,9 +189,12 @@ impl<'a> Conversion<'a> {
         if let (Some(old), Some(to)) = (old, options.to)
             && old.shard_format != to
         {
-            return Err(Error::usage(format!("expected shards of {}, as this dataset has, found {to}", old.shard_format))
-                .at(dataset.store().location().to_string())
-                .hint("name another dataset with --out"));
+            return Err(Error::usage(format!(
+                "expected shards of {}, as this dataset has, found {to}",
+                old.shard_format
+            ))
+            .at(dataset.store().location().to_string())
+            .hint("name another dataset with --out"));
         }
         let format = options.to.or(old.map(|o| o.shard_format)).unwrap_or(OutputFormat::Parquet);
         let id = if options.id.is_empty() { old.map(|o| o.id.clone()).unwrap_or_default() } else { options.id.clone() };
@@ -214,8 +210,11 @@ impl<'a> Conversion<'a> {
             return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
         }
         if settings.row_group > Size::mib(128) {
-            return Err(Error::usage(format!("expected a --row-group of at most 128 MiB, found {}", settings.row_group))
-                .hint("readers decode a row group at once; larger ones exhaust their memory"));
+            return Err(Error::usage(format!(
+                "expected a --row-group of at most 128 MiB, found {}",
+                settings.row_group
+            ))
+            .hint("readers decode a row group at once; larger ones exhaust their memory"));
         }
         let planned_on = snapshot.map_or(Version(0), Snapshot::version);
         debug_assert!(sorted.fresh.len() as u64 + sorted.unchanged + sorted.changed > 0);
@@ -315,7 +314,8 @@ impl<'a> Conversion<'a> {
             self.settings.shard_format = OutputFormat::Tar;
             self.settings.codec = self.options.codec.unwrap_or(Codec::None);
         }
-        if matches!(prepared, Prepared::Samples { .. }) && (!self.options.id.is_empty() || self.options.subject.is_some())
+        if matches!(prepared, Prepared::Samples { .. })
+            && (!self.options.id.is_empty() || self.options.subject.is_some())
         {
             return Err(Error::usage("expected tables for --id and --subject, found files")
                 .hint("the record id of a sample is its key; leave both options out"));
@@ -358,10 +358,9 @@ impl<'a> Conversion<'a> {
             // JSON may have a field that the sample does not show.
             let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
             if !columns.contains(column) && !hidden {
-                return Err(Error::usage("no source has this column").column(column.clone()).hint(format!(
-                    "the columns are {}",
-                    columns.join(", ")
-                )));
+                return Err(Error::usage("no source has this column")
+                    .column(column.clone())
+                    .hint(format!("the columns are {}", columns.join(", "))));
             }
         }
         Ok(())
@@ -380,7 +379,9 @@ impl<'a> Conversion<'a> {
                     Size(bytes)
                 ))
                 .at(uri)
-                .hint("a sample may take an eighth of the memory: raise --memory, or leave the file out with --exclude"));
+                .hint(
+                    "a sample may take an eighth of the memory: raise --memory, or leave the file out with --exclude",
+                ));
             }
         }
         Ok(())
@@ -644,7 +645,9 @@ fn rejects_path(transaction: &TransactionId) -> String {
 
 /// Makes the column that a value did not fit text, or JSON text when it has structure.
 fn force_text(fields: &Fields, column: &str) -> Fields {
-    let top = |field: &Field| field.name() == column || column.strip_prefix(field.name().as_str()).is_some_and(|rest| rest.starts_with('.'));
+    let top = |field: &Field| {
+        field.name() == column || column.strip_prefix(field.name().as_str()).is_some_and(|rest| rest.starts_with('.'))
+    };
     fields
         .iter()
         .map(|field| {

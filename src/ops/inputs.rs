@@ -51,8 +51,10 @@ pub fn sort(found: Vec<SourceFile>, snapshot: Option<&Snapshot>, on_changed: OnC
             }
         }
     }
-    let states: Vec<State> =
-        found.par_iter().map(|file| known.get(&file.uri).map_or(Ok(State::New), |row| compare(file, row))).collect::<Result<_>>()?;
+    let states: Vec<State> = found
+        .par_iter()
+        .map(|file| known.get(&file.uri).map_or(Ok(State::New), |row| compare(file, row)))
+        .collect::<Result<_>>()?;
     let mut sorted = Sorted::default();
     for (file, state) in found.into_iter().zip(states) {
         match (state, on_changed) {

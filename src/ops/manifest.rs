@@ -194,8 +194,10 @@ pub fn find_all(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<HitReport>> {
 }
 
 fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
-    let interval =
-        |from: Version, until: Option<Version>| VersionsReport { from, to: until.map(|u| Version(u.0.saturating_sub(1))) };
+    let interval = |from: Version, until: Option<Version>| VersionsReport {
+        from,
+        to: until.map(|u| Version(u.0.saturating_sub(1))),
+    };
     let current = hit.places.last()?.clone();
     let first = hit.places.first()?.from;
     let earlier = hit.places[..hit.places.len() - 1]
@@ -268,7 +270,9 @@ pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
         let (folder, extension) = (&path[..start], &path[start + digits..]);
         let Ok(number) = path[start..start + digits].parse::<u64>() else { continue };
         range = match range {
-            Some((f, e, first, last, width)) if f == folder && e == extension && last + 1 == number && width == digits => {
+            Some((f, e, first, last, width))
+                if f == folder && e == extension && last + 1 == number && width == digits =>
+            {
                 Some((f, e, first, number, width))
             }
             other => {
@@ -305,6 +309,7 @@ mod tests {
             body_offset: 0,
             body_bytes: 0,
             body_crc32: 0,
+            compacted_for: 0,
             first_record: 0,
             version: Version(1),
             committed_at: Timestamp::UNIX_EPOCH,

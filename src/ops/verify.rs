@@ -117,6 +117,9 @@ impl Verification<'_> {
             Ok(shards) => shards,
             Err(e) => return damage(e, &mut report.problems),
         };
+        if let Err(e) = self.snapshot.runs() {
+            return damage(e, &mut report.problems);
+        }
         report.shards = shards.len() as u64;
         report.records = shards.iter().map(|s| s.records).sum();
         report.bytes = shards.iter().map(|s| s.bytes).sum();
@@ -193,7 +196,9 @@ impl Verification<'_> {
                     let number = number_of(&runs, ordinal)
                         .ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
                     if !known.contains(&(IdHash::of(id), number)) {
-                        return Err(Error::integrity(format!("the {kind} id `{id}` of row {ordinal} is not in the id index")));
+                        return Err(Error::integrity(format!(
+                            "the {kind} id `{id}` of row {ordinal} is not in the id index"
+                        )));
                     }
                 }
                 ordinal += 1;

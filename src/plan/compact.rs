@@ -12,10 +12,7 @@
 
 use jiff::Timestamp;
 
-use crate::{
-    id::Version,
-    units::Size,
-};
+use crate::{id::Version, units::Size};
 
 /// Shards smaller than this part of the target are merged.
 const SMALL: f64 = 0.75;
@@ -38,6 +35,9 @@ pub struct Candidate {
     pub committed_at: Timestamp,
     /// Whether it can be joined with the others: shards that are copied must be compressed alike.
     pub joins: bool,
+    /// Whether a compaction for this target or a larger one made it. Encoding anew may shrink shards below what was
+    /// planned; merging them again and again would never end.
+    pub settled: bool,
 }
 
 /// A point in a dataset's history.
@@ -88,7 +88,7 @@ impl Choice {
             Self::RightSize => "within 75% to 180% of the target",
             Self::Oversized => "larger than 180% of the target; shards are not split",
             Self::OtherCodec => "compressed with another codec; shards are copied, not decoded",
-            Self::TooFew => "small, but the group has too few inputs",
+            Self::TooFew => "small, but there are too few (new) shards to merge it with",
         }
     }
 }
@@ -126,21 +126,54 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
             _ => Choice::TooFew,
         })
         .collect();
-    let small: Vec<usize> = (0..candidates.len()).filter(|i| choices[*i] == Choice::TooFew).collect();
+    let small = (0..candidates.len()).filter(|i| choices[*i] == Choice::TooFew);
+    let mut items: Vec<Item> =
+        small.map(|i| Item { inputs: vec![i], bytes: candidates[i].bytes, settled: candidates[i].settled }).collect();
+    while merge_bins(&mut items, options) {}
     let mut groups = Vec::new();
-    for inputs in bins(candidates, &small, options.target.0) {
-        let bytes: u64 = inputs.iter().map(|i| candidates[*i].bytes).sum();
-        let fills = bytes as f64 >= SMALL * target;
-        if inputs.len() < 2 || !(fills || inputs.len() >= options.min_inputs.max(2)) {
-            continue;
-        }
-        for i in &inputs {
+    for item in items.into_iter().filter(|item| item.inputs.len() > 1) {
+        for i in &item.inputs {
             choices[*i] = Choice::Merge(groups.len());
         }
-        let records = inputs.iter().map(|i| candidates[*i].records).sum();
-        groups.push(Group { inputs, bytes, records });
+        let records = item.inputs.iter().map(|i| candidates[*i].records).sum();
+        groups.push(Group { inputs: item.inputs, bytes: item.bytes, records });
     }
     CompactPlan { choices, groups }
+}
+
+/// A small shard, or what a merge will make of some.
+#[derive(Debug)]
+struct Item {
+    inputs: Vec<usize>,
+    bytes: u64,
+    settled: bool,
+}
+
+/// Packs what is small into bins, and merges each bin that is worth it; false when none is. Repeated until then,
+/// because what a merge leaves may fit with what was left out before, and a second run would find that.
+fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
+    let full = |bytes: u64| bytes as f64 >= SMALL * options.target.0 as f64;
+    let mut merged = false;
+    let mut done: Vec<Item> = Vec::with_capacity(items.len());
+    let (small, large): (Vec<Item>, Vec<Item>) = items.drain(..).partition(|item| !full(item.bytes));
+    done.extend(large);
+    for bin in bins(small, options.target.0) {
+        let bytes: u64 = bin.iter().map(|item| item.bytes).sum();
+        let worth = bin.len() > 1
+            && bin.iter().any(|item| !item.settled)
+            && (full(bytes) || bin.len() >= options.min_inputs.max(2));
+        if !worth {
+            done.extend(bin);
+            continue;
+        }
+        merged = true;
+        let mut inputs: Vec<usize> = bin.into_iter().flat_map(|item| item.inputs).collect();
+        inputs.sort_unstable();
+        done.push(Item { inputs, bytes, settled: true });
+    }
+    done.sort_by_key(|item| item.inputs[0]);
+    *items = done;
+    merged
 }
 
 fn in_window(shard: &Candidate, options: &CompactOptions) -> bool {
@@ -158,18 +191,17 @@ fn in_window(shard: &Candidate, options: &CompactOptions) -> bool {
 }
 
 /// Next-fit in record order: a bin is closed where its size is nearest to the target.
-fn bins(candidates: &[Candidate], small: &[usize], target: u64) -> Vec<Vec<usize>> {
+fn bins(items: Vec<Item>, target: u64) -> Vec<Vec<Item>> {
     let mut bins = Vec::new();
     let mut bin = Vec::new();
     let mut size = 0;
-    for i in small {
-        let bytes = candidates[*i].bytes;
-        if super::roll::rolls_before(size, bytes, target) {
+    for item in items {
+        if super::roll::rolls_before(size, item.bytes, target) {
             bins.push(std::mem::take(&mut bin));
             size = 0;
         }
-        bin.push(*i);
-        size += bytes;
+        size += item.bytes;
+        bin.push(item);
     }
     bins.push(bin);
     bins
@@ -193,6 +225,7 @@ mod tests {
                 version: Version(i as u64 + 1),
                 committed_at: Timestamp::from_second(i64::try_from(i).unwrap() * 86_400).unwrap(),
                 joins: true,
+                settled: false,
             })
             .collect()
     }
@@ -239,13 +272,17 @@ mod tests {
             let mut after = Vec::new();
             for (i, choice) in first.choices.iter().enumerate() {
                 match choice {
-                    Choice::Merge(g) if first.groups[*g].inputs[0] == i => after.push(first.groups[*g].bytes),
+                    Choice::Merge(g) if first.groups[*g].inputs[0] == i => after.push((first.groups[*g].bytes, true)),
                     Choice::Merge(_) => {}
-                    _ => after.push(sizes[i]),
+                    _ => after.push((sizes[i], false)),
                 }
             }
-            prop_assert_eq!(after.iter().sum::<u64>(), sizes.iter().sum::<u64>());
-            let second = plan(&shards(&after), &options);
+            prop_assert_eq!(after.iter().map(|(bytes, _)| bytes).sum::<u64>(), sizes.iter().sum::<u64>());
+            let mut candidates = shards(&after.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>());
+            for (candidate, (_, settled)) in candidates.iter_mut().zip(&after) {
+                candidate.settled = *settled;
+            }
+            let second = plan(&candidates, &options);
             prop_assert!(second.groups.is_empty(), "{:?} -> {:?} -> {:?}", sizes, after, second.groups);
         }
 
@@ -253,8 +290,10 @@ mod tests {
         fn groups_keep_order_and_hold_each_shard_once(sizes in prop::collection::vec(1_u64..300, 0..80)) {
             let plan = plan(&shards(&sizes), &options(100));
             let all: Vec<usize> = plan.groups.iter().flat_map(|g| g.inputs.clone()).collect();
-            prop_assert!(all.is_sorted_by(|a, b| a < b));
+            let distinct: std::collections::BTreeSet<usize> = all.iter().copied().collect();
+            prop_assert_eq!(distinct.len(), all.len());
             for group in &plan.groups {
+                prop_assert!(group.inputs.is_sorted_by(|a, b| a < b));
                 prop_assert!(group.bytes < 180);
             }
         }

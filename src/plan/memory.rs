@@ -42,7 +42,9 @@ impl MemoryPlan {
         let unit_bytes = match format {
             OutputFormat::Parquet => row_group.0.clamp(MIN_UNIT, share(8)),
             // Shards of compressed units end between units, so a unit must be small against the target.
-            OutputFormat::Tar | OutputFormat::TfRecord => (target.0 / 32).clamp(MIN_UNIT, MAX_STREAM_UNIT.min(share(64))),
+            OutputFormat::Tar | OutputFormat::TfRecord => {
+                (target.0 / 32).clamp(MIN_UNIT, MAX_STREAM_UNIT.min(share(64)))
+            }
         };
         let parse_window = usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);

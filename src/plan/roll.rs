@@ -141,8 +141,8 @@ mod tests {
         let mut sizes: Vec<u64> = Vec::new();
         let mut at = 0;
         while at < total {
-            for i in 0..planner.must_know() {
-                planner.encoded(i, encoded[i]);
+            for (i, bytes) in encoded.iter().enumerate().take(planner.must_know()) {
+                planner.encoded(i, *bytes);
             }
             let cut = planner.cut();
             let raw = cut.raw_bytes.min(total - at);
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn shards_hit_the_target_whatever_the_compression() {
         for ratio in [0.01, 0.11, 0.3, 0.47, 0.9, 1.05] {
-            let wobble = |at: u64| ratio * if (at / 500_000) % 2 == 0 { 1.15 } else { 0.85 };
+            let wobble = |at: u64| ratio * if (at / 500_000).is_multiple_of(2) { 1.15 } else { 0.85 };
             for (target, unit) in [(128 << 20, 64 << 20), (1 << 20, 64 << 20), (100 << 20, 7 << 20)] {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
                 let total = (5.3 * target as f64 / ratio) as u64;

@@ -89,10 +89,22 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let read: Vec<(SourceFile, Option<TableSource>)> = found
         .into_par_iter()
         .map(|file| {
-            let table = if options.from.is_some() || alone || is_table_name(&file.name) { table(&file, options)? } else { None };
+            let table = if options.from.is_some() || alone || is_table_name(&file.name) {
+                table(&file, options)?
+            } else {
+                None
+            };
             Ok((file, table))
         })
         .collect::<Result<_>>()?;
+    if let [(file, None)] = read.as_slice()
+        && options.from.is_none()
+        && is_table_name(&file.name)
+    {
+        return Err(Error::input("expected a table in UTF-8, as the name says, found something else")
+            .at(file.uri.clone())
+            .hint("name its format with --from; --from files takes it as it is"));
+    }
     if let (Some(from), Some((file, _))) = (options.from, read.iter().find(|(_, t)| t.is_none())) {
         return Err(Error::input(format!("expected {}, found something else", from.name()))
             .at(file.uri.clone())
@@ -102,7 +114,9 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         return Ok(Input::Tables(read.into_iter().filter_map(|(_, table)| table).collect()));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let table = read.iter().find(|(_, t)| t.as_ref().is_some_and(|t| t.format != InputFormat::Json));
+    let is_document =
+        |t: &TableSource| t.format == InputFormat::Json || t.file.name.to_ascii_lowercase().ends_with(".json");
+    let table = read.iter().find(|(_, t)| t.as_ref().is_some_and(|t| !is_document(t)));
     let other = read.iter().find(|(_, t)| t.is_none());
     match (table, other) {
         (Some((table, _)), Some((other, _))) => Err(Error::usage(format!(
@@ -140,7 +154,7 @@ fn table(file: &SourceFile, options: &SniffOptions) -> Result<Option<TableSource
             if from == Some(InputFormat::Tsv) {
                 csv.delimiter.get_or_insert(b'\t');
             }
-            match csv::sniff(&head, complete, &csv) {
+            match sniff_csv(&head, complete, &csv) {
                 Some(source) => (InputFormat::Csv, Box::new(source)),
                 None => return Ok(None),
             }
@@ -172,9 +186,23 @@ fn sniff(
         let format = if source.mode() == json::Mode::Lines { InputFormat::Jsonl } else { InputFormat::Json };
         return Some((format, Box::new(source.with_options(options.json.clone()))));
     }
-    let source = csv::sniff(head, complete, &options.csv)?;
+    let source =
+        if is_csv_name { sniff_csv(head, complete, &options.csv)? } else { csv::sniff(head, complete, &options.csv)? };
     // Any text is a table of one column; only a name makes it worth reading as one.
     (is_csv_name || source.columns.len() > 1).then(|| (InputFormat::Csv, Box::new(source) as Box<dyn TableFormat>))
+}
+
+/// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format.
+fn sniff_csv(head: &[u8], complete: bool, options: &csv::CsvOptions) -> Option<csv::CsvSource> {
+    csv::sniff(head, complete, options).or_else(|| {
+        let mut text = head.to_vec();
+        let mut at = 0;
+        while let Err(e) = std::str::from_utf8(&text[at..]) {
+            at += e.valid_up_to();
+            text[at] = b'?';
+        }
+        csv::sniff(&text, complete, options)
+    })
 }
 
 /// The first split of the head, as far as it holds whole records.

@@ -303,7 +303,14 @@ mod tests {
 
     #[test]
     fn a_folder_gives_its_files_in_order_without_hidden_ones_and_the_output() {
-        let folder = tree(&["b.csv", "a/x.csv", ".git/config", "shards/_shardify/log/1.json", "shards/t/000000.parquet", "shardify.toml"]);
+        let folder = tree(&[
+            "b.csv",
+            "a/x.csv",
+            ".git/config",
+            "shards/_shardify/log/1.json",
+            "shards/t/000000.parquet",
+            "shardify.toml",
+        ]);
         let dataset = Location::local(&folder.path().join("shards")).unwrap();
         let options = ScanOptions { dataset: Some(dataset), ..ScanOptions::default() };
         assert_eq!(names(&["."], folder.path(), &options), ["a/x.csv", "b.csv"]);

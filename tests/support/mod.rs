@@ -1,6 +1,6 @@
 //! Running the real binary on real files, for the tests of the command line.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
-#![expect(dead_code, reason = "each test binary uses a part of this")]
+#![expect(dead_code, unreachable_pub, reason = "each test binary uses a part of this")]
 
 use std::{
     path::{Path, PathBuf},

@@ -7,6 +7,7 @@ use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use arrow::{array::RecordBatch, compute::concat_batches, datatypes::SchemaRef};
@@ -66,7 +67,7 @@ pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outc
 fn parse_all(source: &CsvSource, splits: &[Split], schema: &SchemaRef) -> Result<Outcome, (String, Split)> {
     let mut batches = Vec::new();
     let mut out = Outcome {
-        batch: RecordBatch::new_empty(schema.clone()),
+        batch: RecordBatch::new_empty(Arc::clone(schema)),
         hashes: Vec::new(),
         rejects: Vec::new(),
         records: 0,

@@ -23,6 +23,7 @@
 
 mod columns;
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod corpus;
 mod dialect;
 mod digits;
@@ -105,7 +106,7 @@ impl CsvSource {
     }
 
     /// The place of each column in the schema and its builder; the name of one that is not there as an error.
-    fn builders(&self, schema: &SchemaRef) -> Result<Result<Vec<(usize, Box<dyn Column>)>, String>> {
+    fn builders(&self, schema: &SchemaRef) -> Result<Result<Builders, String>> {
         let mut builders = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
             let Some((at, field)) = schema.fields().find(name) else { return Ok(Err(name.clone())) };
@@ -226,6 +227,9 @@ struct Parse<'a> {
     /// Records with a value that does not fit: record, column, reason.
     unfit: Vec<(Row, usize, String)>,
 }
+
+/// Builders with the places of their columns in the schema.
+type Builders = Vec<(usize, Box<dyn Column>)>;
 
 impl<'a> Parse<'a> {
     fn new(source: &'a CsvSource, split: &'a Split, builders: Vec<(usize, Box<dyn Column>)>) -> Self {

@@ -341,7 +341,7 @@ mod tests {
         #[test]
         fn cuts_are_exact_at_every_size(bytes in trouble(2000), size in 1usize..600, piece in 1usize..400) {
             let splits = splits(&bytes, size, 1 << 20, piece).unwrap();
-            let ends: Vec<_> = splits.iter().map(|s| s.offset as usize + s.bytes.len()).collect();
+            let ends: Vec<_> = splits.iter().map(|s| usize::try_from(s.offset).unwrap() + s.bytes.len()).collect();
             prop_assert_eq!(ends, expected_ends(&bytes, size));
             let joined: Vec<u8> = splits.iter().flat_map(|s| s.bytes.to_vec()).collect();
             prop_assert_eq!(joined, bytes);
@@ -353,7 +353,7 @@ mod tests {
             let result = splits(&bytes, size, max, 7);
             prop_assert_eq!(result.is_err(), long.is_some());
             if let (Err(error), Some(long)) = (result, long) {
-                let byte = error.place().byte.unwrap() as usize;
+                let byte = usize::try_from(error.place().byte.unwrap()).unwrap();
                 prop_assert!(byte >= long.start && byte < long.end, "{} {:?}", error, long);
             }
         }

@@ -50,6 +50,10 @@ impl Framing for TarFraming {
         }
     }
 
+    fn has_keys(&self) -> bool {
+        true
+    }
+
     fn trailer(&self) -> &'static [u8] {
         &TRAILER
     }

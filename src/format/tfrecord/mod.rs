@@ -62,6 +62,10 @@ impl Framing for TfRecordFraming {
         Ok(())
     }
 
+    fn has_keys(&self) -> bool {
+        false
+    }
+
     fn trailer(&self) -> &'static [u8] {
         &[]
     }

@@ -107,7 +107,7 @@ fn unframe(mut bytes: &[u8]) -> Vec<&[u8]> {
             (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
         });
         let crc = !crc;
-        ((crc >> 15) | (crc << 17)).wrapping_add(0xa282_ead8).to_le_bytes()
+        crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
     };
     let mut found = Vec::new();
     while !bytes.is_empty() {
