@@ -35,6 +35,8 @@ pub(super) struct Cells<'a> {
     pub(super) ends: &'a [u32],
     /// Fields per row.
     pub(super) width: usize,
+    /// Rows that the whole split will have, roughly: what builders make room for.
+    pub(super) expected: usize,
     /// Unquoted text that means null, besides nothing.
     pub(super) null: Option<&'a [u8]>,
 }
@@ -173,7 +175,9 @@ impl<T: ArrowPrimitiveType, P: Fn(&[u8]) -> Option<T::Native>> Primitives<T, P> 
 
 impl<T: ArrowPrimitiveType, P: Fn(&[u8]) -> Option<T::Native>> Column for Primitives<T, P> {
     fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
-        self.values.reserve(cells.rows.len());
+        if self.values.is_empty() {
+            self.values.reserve(cells.expected);
+        }
         for row in 0..cells.rows.len() {
             let raw = cells.raw(row, column);
             match (self.parse)(raw) {

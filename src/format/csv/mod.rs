@@ -26,6 +26,7 @@ mod columns;
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod corpus;
 mod dialect;
+mod digits;
 mod split;
 mod tokenize;
 mod value;
@@ -136,7 +137,8 @@ impl TableFormat for CsvSource {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
-        Box::new(Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes))
+        let splits = Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes);
+        Box::new(splits.with_columns(self.columns.len()))
     }
 
     fn infer(&self, split: &Split) -> Fields {
@@ -153,7 +155,8 @@ impl TableFormat for CsvSource {
             })
             .collect();
         while tokens.advance() {
-            let cells = Cells { bytes, text: None, rows: &tokens.rows, ends: &tokens.ends, width, null: self.null() };
+            let (rows, ends) = (&tokens.rows[..], &tokens.ends[..]);
+            let cells = Cells { bytes, text: None, rows, ends, width, expected: 0, null: self.null() };
             for (column, guess) in found.iter_mut().enumerate() {
                 guess.look_at(cells, column);
             }
@@ -195,9 +198,11 @@ impl Guess {
                 return;
             }
             if let Some(text) = cells.value(cells.raw(row, column), &mut scratch) {
-                let kind = Kind::of(text);
-                self.inexact |= kind == Kind::Int64 && text.len() > 15 && value::float64(text).is_none();
-                self.kind = self.kind.unite(kind);
+                if !self.kind.takes(text) {
+                    self.kind = self.kind.unite(Kind::of(text));
+                }
+                // A whole number, then, too long to be exact.
+                self.inexact |= text.len() > 15 && value::int64(text).is_some() && value::float64(text).is_none();
             }
         }
     }
@@ -240,7 +245,8 @@ impl<'a> Parse<'a> {
         let mut faults = Vec::new();
         while tokens.advance() {
             let (rows, ends) = (&tokens.rows[..], &tokens.ends[..]);
-            let cells = Cells { bytes, text: self.text, rows, ends, width, null: self.source.null() };
+            let expected = tokens.expected_rows();
+            let cells = Cells { bytes, text: self.text, rows, ends, width, expected, null: self.source.null() };
             for (column, (_, builder)) in self.builders.iter_mut().enumerate() {
                 builder.append(cells, column, &mut faults);
             }

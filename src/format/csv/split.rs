@@ -9,6 +9,9 @@
 //! arrive. Whether a quote opens a field is told by the byte before it (a delimiter, a terminator, or nothing), so the
 //! search jumps from quote to quote and text without quotes is passed at the speed of `memchr`.
 //!
+//! Records with far fewer fields than there are columns would make a table much larger than the text, so a split also
+//! ends when its table would have more than a few values per byte; complete records never get there.
+//!
 //! Memory: a split and one record. A split holds at least one record, unless nothing but blank lines is left for it.
 
 use std::{
@@ -19,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use memchr::{memchr, memchr3};
 
-use super::tokenize::{CR, Ended, LF, QUOTE, Sink, scan};
+use super::tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan};
 use crate::{
     error::{Error, Result},
     record::Split,
@@ -29,12 +32,17 @@ use crate::{
 /// Splits and records stay below this, so that positions within a split, and Arrow's offsets, fit 31 bits.
 const LIMIT: usize = (1 << 30) - 1;
 
+/// Values in the table of a split for each of its bytes, at most; a value that is there takes at least one byte.
+const VALUES_PER_BYTE: usize = 4;
+
 /// Iterator over the splits of a source.
 pub(super) struct Splits<R> {
     input: R,
     delimiter: u8,
     split_bytes: usize,
     max_record_bytes: usize,
+    /// Records that a split may have.
+    max_records: usize,
     /// Bytes to be passed over first.
     skip: u64,
     /// Place of `buffer` in the stream.
@@ -58,6 +66,7 @@ impl<R: Read> Splits<R> {
             delimiter,
             split_bytes: split_bytes.clamp(1, LIMIT),
             max_record_bytes: max_record_bytes.clamp(1, LIMIT),
+            max_records: usize::MAX,
             skip,
             offset: skip,
             buffer: Vec::new(),
@@ -68,16 +77,23 @@ impl<R: Read> Splits<R> {
         }
     }
 
+    /// Keeps splits small enough for tables of this many columns.
+    pub(super) fn with_columns(mut self, columns: usize) -> Self {
+        self.max_records = (VALUES_PER_BYTE * self.split_bytes / columns.max(1)).max(1);
+        self
+    }
+
     fn next_split(&mut self) -> Result<Option<Split>> {
         self.pass_over_head()?;
         loop {
             if let Some(end) = self.find_end() {
                 self.check_length(end)?;
+                let end = self.limit_records(end);
                 return Ok(Some(self.cut(end)));
             }
             self.check_length(self.searched)?;
             if self.exhausted {
-                let end = self.buffer.len();
+                let end = self.limit_records(self.buffer.len());
                 return Ok((end > 0).then(|| self.cut(end)));
             }
             self.read_more()?;
@@ -177,6 +193,19 @@ impl<R: Read> Splits<R> {
         false
     }
 
+    /// An earlier end if there are too many records up to this one.
+    fn limit_records(&self, end: usize) -> usize {
+        let bytes = &self.buffer[..end];
+        // A record has two bytes at least, but for the last; only few sources make it necessary to count them.
+        if end / 2 < self.max_records || count_lines(bytes) <= self.max_records as u64 {
+            return end;
+        }
+        match scan(bytes, self.delimiter, 0, &mut Few(self.max_records)) {
+            Ended::Stopped(next) => next,
+            Ended::Exhausted { .. } => end,
+        }
+    }
+
     fn cut(&mut self, end: usize) -> Split {
         let rest = self.buffer[end..].to_vec();
         let mut bytes = std::mem::replace(&mut self.buffer, rest);
@@ -238,6 +267,18 @@ impl<R: Read> Iterator for Splits<R> {
             self.open = None;
         }
         next.transpose()
+    }
+}
+
+/// Stops after some records, blank lines not counted.
+struct Few(usize);
+
+impl Sink for Few {
+    fn field(&mut self, _end: usize) {}
+
+    fn record(&mut self, record: Range<usize>, _next: usize) -> bool {
+        self.0 -= usize::from(!record.is_empty());
+        self.0 > 0
     }
 }
 
@@ -326,6 +367,19 @@ mod tests {
         assert_eq!(error.place().byte, Some(6));
         assert!(error.message().contains("quote"), "{error}");
         assert!(error.hints().iter().any(|h| h.contains("--memory")));
+    }
+
+    #[test]
+    fn short_records_of_wide_tables_make_short_splits() {
+        let bytes = b"1\n\n\"\n\"\n".repeat(1000);
+        let splits: Vec<_> =
+            Splits::new(&bytes[..], b',', 0, 1000, 100).with_columns(500).map(Result::unwrap).collect();
+        assert_eq!(splits.iter().map(|s| s.bytes.len()).sum::<usize>(), bytes.len());
+        assert!(splits.iter().all(|s| oracle::records(&s.bytes, b',').iter().filter(|r| r.start < r.end).count() <= 8));
+        assert_eq!(splits.len(), 250);
+        let full = b"1,2,3,4\n".repeat(1000);
+        let splits = Splits::new(&full[..], b',', 0, 1000, 100).with_columns(4);
+        assert_eq!(splits.count(), 8);
     }
 
     #[test]

@@ -55,11 +55,15 @@ pub(super) enum Ended {
 
 /// Scans whole records from `from` on, where a record starts.
 pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut S) -> Ended {
-    if memchr::memchr(QUOTE, &bytes[from..]).is_some() {
+    if has_quotes(&bytes[from..]) {
         scan_blocks::<true, S>(bytes, delimiter, from, sink)
     } else {
         scan_blocks::<false, S>(bytes, delimiter, from, sink)
     }
+}
+
+fn has_quotes(bytes: &[u8]) -> bool {
+    memchr::memchr(QUOTE, bytes).is_some()
 }
 
 /// What the scanner carries from one marked byte to the next.
@@ -194,6 +198,7 @@ pub(super) struct Tokenizer<'a> {
     delimiter: u8,
     width: usize,
     utf8: bool,
+    quotes: bool,
     position: usize,
     chunk_end: usize,
     records: u32,
@@ -218,6 +223,7 @@ impl<'a> Tokenizer<'a> {
             delimiter,
             width,
             utf8,
+            quotes: has_quotes(bytes),
             position: 0,
             chunk_end: 0,
             records: 0,
@@ -237,7 +243,13 @@ impl<'a> Tokenizer<'a> {
             return false;
         }
         self.chunk_end = self.position.saturating_add(CHUNK_BYTES);
-        self.position = match scan(self.bytes, self.delimiter, self.position, self) {
+        // Looked for once per split rather than once per chunk, which would take quadratic time.
+        let ended = if self.quotes {
+            scan_blocks::<true, Self>(self.bytes, self.delimiter, self.position, self)
+        } else {
+            scan_blocks::<false, Self>(self.bytes, self.delimiter, self.position, self)
+        };
+        self.position = match ended {
             Ended::Stopped(next) => next,
             Ended::Exhausted { start, open } => {
                 let end = self.bytes.len();
@@ -251,6 +263,12 @@ impl<'a> Tokenizer<'a> {
             }
         };
         true
+    }
+
+    /// Rows that the whole split will have if the rest is like the chunks so far.
+    pub(super) fn expected_rows(&self) -> usize {
+        let whole = self.bytes.len() as u64 * (u64::from(self.records) + 1) / self.position.max(1) as u64;
+        usize::try_from(whole).unwrap_or(self.rows.len()).max(self.rows.len())
     }
 
     fn set_aside(&mut self, record: Range<usize>, flaw: Flaw) {
