@@ -41,7 +41,7 @@ const BUCKET_PAIRS: u64 = 1 << 20;
 const ROW_GROUP_ROWS: usize = 8_192;
 
 /// Pairs held in memory before they become a segment of their own (16 bytes each).
-const SEGMENT_PAIRS: usize = 8 << 20;
+const SEGMENT_PAIRS: usize = 4 << 20;
 
 /// A segment as the log knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,6 +37,8 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// Divides `memory`.
     pub fn new(memory: Size, jobs: usize, format: OutputFormat, target: Size, row_group: Size) -> Self {
+        // The rest is for the id index, sidecars, and what an allocator keeps of buffers that come and go.
+        let memory = Size(memory.0 / 8 * 5);
         let share = |part: u64| (memory.0 / part).max(MIN_UNIT);
         let split_bytes = MAX_SPLIT.min(share(64));
         let unit_bytes = match format {
@@ -48,7 +50,7 @@ impl MemoryPlan {
         };
         let parse_window = usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
-        Self { split_bytes, max_record_bytes: share(8), unit_bytes, parse_window, encode_window }
+        Self { split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
     }
 
     /// Estimate of the most memory that the pipeline holds, in bytes.

@@ -86,14 +86,15 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         return Ok(Input::Files(found));
     }
     let alone = found.len() == 1;
+    // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
+    let mixed = options.from.is_none() && found.iter().any(|file| !is_table_name(&file.name));
+    let may_be_table = |file: &SourceFile| {
+        options.from.is_some() || alone || (is_table_name(&file.name) && !(mixed && is_document_name(&file.name)))
+    };
     let read: Vec<(SourceFile, Option<TableSource>)> = found
         .into_par_iter()
         .map(|file| {
-            let table = if options.from.is_some() || alone || is_table_name(&file.name) {
-                table(&file, options)?
-            } else {
-                None
-            };
+            let table = if may_be_table(&file) { table(&file, options)? } else { None };
             Ok((file, table))
         })
         .collect::<Result<_>>()?;
@@ -114,8 +115,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         return Ok(Input::Tables(read.into_iter().filter_map(|(_, table)| table).collect()));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let is_document =
-        |t: &TableSource| t.format == InputFormat::Json || t.file.name.to_ascii_lowercase().ends_with(".json");
+    let is_document = |t: &TableSource| t.format == InputFormat::Json || is_document_name(&t.file.name);
     let table = read.iter().find(|(_, t)| t.as_ref().is_some_and(|t| !is_document(t)));
     let other = read.iter().find(|(_, t)| t.is_none());
     match (table, other) {
@@ -127,6 +127,11 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         .hint("take everything as files grouped to samples: --from files")),
         _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
     }
+}
+
+/// Whether a name is that of a JSON document.
+fn is_document_name(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(".json")
 }
 
 /// Whether a name suggests looking for a table.
