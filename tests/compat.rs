@@ -1,0 +1,31 @@
+//! Datasets that former releases wrote are read as they are: `testdata/compat/` is never made again.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+mod support;
+
+use support::{Folder, testdata_path};
+
+#[test]
+fn datasets_of_format_1_are_read() {
+    let folder = Folder::new();
+    for format in ["parquet", "tar", "tfrecord"] {
+        let dataset = testdata_path(&format!("compat/v1/{format}"));
+        let dataset = dataset.to_str().unwrap();
+        let summary = folder.run(&format!("manifest {dataset} --json")).ok().summary();
+        assert_eq!((summary["version"].as_u64(), summary["records"].as_u64()), (Some(4), Some(150)), "{format}");
+        let verified = folder.run(&format!("verify {dataset} --read-data --json")).ok().summary();
+        assert_eq!((verified["records"].as_u64(), verified["shards"].as_u64()), (Some(150), Some(1)), "{format}");
+        assert_eq!(folder.run(&format!("verify {dataset} --json --at v3")).code, 0, "{format}");
+        let found = folder.run(&format!("manifest {dataset} --json --find 7")).ok();
+        let hits: Vec<String> = found
+            .objects()
+            .iter()
+            .filter(|o| o["type"] == "hit")
+            .map(|hit| format!("{} {} {}", hit["record_id"].as_str().unwrap(), hit["versions"], hit["state"]))
+            .collect();
+        assert!(hits.iter().any(|h| h.starts_with("PERSON.csv#7 ") && h.ends_with("\"live\"")), "{format}: {hits:?}");
+        assert_eq!(hits.iter().filter(|h| h.starts_with("CONDITION_OCCURRENCE.csv#")).count(), 21, "{format}: {hits:?}");
+    }
+    let samples = testdata_path("compat/v1/samples");
+    folder.run(&format!("verify {} --read-data", samples.display())).ok();
+}
