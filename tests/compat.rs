@@ -24,7 +24,11 @@ fn datasets_of_format_1_are_read() {
             .map(|hit| format!("{} {} {}", hit["record_id"].as_str().unwrap(), hit["versions"], hit["state"]))
             .collect();
         assert!(hits.iter().any(|h| h.starts_with("PERSON.csv#7 ") && h.ends_with("\"live\"")), "{format}: {hits:?}");
-        assert_eq!(hits.iter().filter(|h| h.starts_with("CONDITION_OCCURRENCE.csv#")).count(), 21, "{format}: {hits:?}");
+        assert_eq!(
+            hits.iter().filter(|h| h.starts_with("CONDITION_OCCURRENCE.csv#")).count(),
+            21,
+            "{format}: {hits:?}"
+        );
     }
     let samples = testdata_path("compat/v1/samples");
     folder.run(&format!("verify {} --read-data", samples.display())).ok();
