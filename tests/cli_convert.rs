@@ -213,6 +213,13 @@ fn a_dry_run_writes_nothing() {
     folder.write("a.csv", "n\n1\n");
     let ran = folder.run("convert a.csv --dry-run").ok();
     assert!(ran.stdout.contains("would convert 1 source"), "{ran:?}");
+    assert!(ran.stdout.contains("about      1 record in 1 shard"), "{ran:?}");
+    for to in ["parquet", "tar", "tfrecord"] {
+        let tables = support::testdata_path("patients");
+        let plan = folder.run(&format!("convert {} --to {to} --dry-run --json", tables.display())).ok().summary();
+        let records = plan["estimate"]["records"].as_f64().unwrap();
+        assert!((records / 18_640.0 - 1.0).abs() < 0.2, "{plan}");
+    }
     assert!(!folder.path().join("shards/_shardify/log").exists());
 }
 

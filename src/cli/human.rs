@@ -58,6 +58,10 @@ pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
             report.codec,
             Size(report.memory_bytes)
         )?;
+        if let Some(estimate) = &report.estimate {
+            let (records, shards) = (plural(estimate.records, "record"), plural(estimate.shards, "shard"));
+            writeln!(w, "  about      {records} in {shards}, {}", Size(estimate.bytes))?;
+        }
         if let Some(folder) = &report.folder {
             writeln!(w, "  into       {dataset}/{folder}/")?;
         }

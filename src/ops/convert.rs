@@ -24,12 +24,12 @@ use crate::{
     events::Event,
     exec::{
         convert::{Converted, Pipeline, Work, infer_all, run},
-        encode::{Encoder, SourceName},
+        encode::{Body, Encoder, Piece, SourceName, Unit},
         gather::{OnError, RejectsFile, SourceFacts, Tally},
         shard::ShardNaming,
     },
     format::{
-        OutputFormat,
+        OutputFormat, Parsed,
         csv::CsvOptions,
         files::{self, FileEntry, SampleFiles},
         json::JsonOptions,
@@ -129,10 +129,24 @@ pub struct ConvertReport {
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.
     pub memory_bytes: u64,
+    /// What would be written, of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
     /// Columns of the shards.
     pub columns: Vec<(String, String)>,
     /// Time taken.
     pub seconds: f64,
+}
+
+/// What a conversion would write, judged by the first records of each source.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Estimate {
+    /// Records.
+    pub records: u64,
+    /// Bytes of shards.
+    pub bytes: u64,
+    /// Shards.
+    pub shards: u64,
 }
 
 /// Converts sources into a dataset.
@@ -238,6 +252,7 @@ impl<'a> Conversion<'a> {
             records_padded: 0,
             rejects: None,
             memory_bytes: 0,
+            estimate: None,
             columns: Vec::new(),
             seconds: 0.0,
         }
@@ -268,6 +283,7 @@ impl<'a> Conversion<'a> {
         if self.options.dry_run {
             report.folder = Some(naming.tag);
             report.columns = columns(&prepared);
+            report.estimate = Some(self.estimate(&prepared)?);
             return Ok(report);
         }
         let transaction = TransactionId::fresh();
@@ -494,6 +510,48 @@ impl<'a> Conversion<'a> {
                 },
             }
         }
+    }
+
+    /// Encodes the first records of each source to see what becomes of a byte.
+    fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
+        let (records, bytes) = match prepared {
+            Prepared::Tables { sources, fields } => self.estimate_tables(sources, fields)?,
+            Prepared::Samples { entries, samples, .. } => {
+                let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
+                (samples.len() as u64, entries.iter().map(|e| e.bytes + framing).sum())
+            }
+        };
+        let shards = bytes.div_ceil(self.settings.target_shard.0);
+        Ok(Estimate { records, bytes, shards })
+    }
+
+    fn estimate_tables(&self, sources: &[TableSource], fields: &Fields) -> Result<(u64, u64)> {
+        let schema = schema_of(fields);
+        let encoder =
+            Encoder::new(self.settings.shard_format, self.settings.codec, &schema, self.settings.id.clone(), None)?;
+        let (mut records, mut bytes) = (0.0, 0.0);
+        for (source, facts) in sources.iter().zip(table_facts(sources)) {
+            let Some(sample) = &source.sample else { continue };
+            let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
+            // Of a compressed source only the size as stored is known.
+            let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
+            let scale = (after_header / (sample.bytes.len() as f64).max(1.0)).max(1.0);
+            records += block.payload.len() as f64 * scale;
+            let piece = Piece {
+                payload: block.payload,
+                source: facts.name,
+                rows: (1..).take(block.rows.len()).collect(),
+                hashes: block.hashes,
+            };
+            let unit = Unit { number: 0, pieces: vec![piece], starts_shard: false, bytes_in: 0 };
+            bytes += scale
+                * match encoder.encode(unit)?.body {
+                    Body::RowGroup(group) => group.encoded_bytes as f64,
+                    Body::Stream { bytes, .. } => bytes.len() as f64,
+                };
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive estimates")]
+        Ok((records.round() as u64, bytes.round() as u64))
     }
 
     fn rejects_file(&self, transaction: &TransactionId) -> Result<Option<RejectsFile>> {
