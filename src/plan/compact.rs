@@ -75,6 +75,8 @@ pub enum Choice {
     Oversized,
     /// It is compressed in another way than the dataset now is, and would have to be decoded.
     OtherCodec,
+    /// A compaction for this target made it, and it stays as it is.
+    Settled,
     /// It is small, but too few others are there to merge it with.
     TooFew,
 }
@@ -88,6 +90,7 @@ impl Choice {
             Self::RightSize => "within 75% to 180% of the target",
             Self::Oversized => "larger than 180% of the target; shards are not split",
             Self::OtherCodec => "compressed with another codec; shards are copied, not decoded",
+            Self::Settled => "made by a compaction for this target",
             Self::TooFew => "small, but there are too few (new) shards to merge it with",
         }
     }
@@ -123,6 +126,7 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
             _ if !shard.joins => Choice::OtherCodec,
             part if part > LARGE => Choice::Oversized,
             part if part >= SMALL => Choice::RightSize,
+            _ if shard.settled => Choice::Settled,
             _ => Choice::TooFew,
         })
         .collect();
@@ -150,18 +154,16 @@ struct Item {
 }
 
 /// Packs what is small into bins, and merges each bin that is worth it; false when none is. Repeated until then,
-/// because what a merge leaves may fit with what was left out before, and a second run would find that.
+/// because what is left over may fit together once the rest is merged, and a second run would find that.
 fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
     let full = |bytes: u64| bytes as f64 >= SMALL * options.target.0 as f64;
     let mut merged = false;
     let mut done: Vec<Item> = Vec::with_capacity(items.len());
-    let (small, large): (Vec<Item>, Vec<Item>) = items.drain(..).partition(|item| !full(item.bytes));
+    let (small, large): (Vec<Item>, Vec<Item>) = items.drain(..).partition(|item| !full(item.bytes) && !item.settled);
     done.extend(large);
     for bin in bins(small, options.target.0) {
         let bytes: u64 = bin.iter().map(|item| item.bytes).sum();
-        let worth = bin.len() > 1
-            && bin.iter().any(|item| !item.settled)
-            && (full(bytes) || bin.len() >= options.min_inputs.max(2));
+        let worth = bin.len() > 1 && (full(bytes) || bin.len() >= options.min_inputs.max(2));
         if !worth {
             done.extend(bin);
             continue;
