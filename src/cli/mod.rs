@@ -102,7 +102,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     let jobs = global.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
     // A second pool in one process would be refused, which only tests could meet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs).build_global();
-    let progress = Arc::new(Progress::new(global.progress, global.quiet, global.verbose > 0));
+    let progress = Arc::new(Progress::new(global.progress, global.quiet));
     let observer: &dyn Observer = progress.as_ref();
     let context = Context {
         folder: folder()?,

@@ -49,7 +49,7 @@ enum Mode {
 }
 
 impl Progress {
-    pub(super) fn new(when: ProgressWhen, quiet: bool, _verbose: bool) -> Self {
+    pub(super) fn new(when: ProgressWhen, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let mode = match when {
             ProgressWhen::Never => Mode::Off,

@@ -17,7 +17,7 @@ use crate::{
     events::{Event, Observer},
     format::{Misfit, Parsed, parquet::logical_bytes},
     plan::roll::RowGroupPlanner,
-    record::{Payload, RecordBlock, Reject},
+    record::{Payload, RecordBlock, Reject, json::base64},
     scan::SourceFile,
     storage::Sink,
 };
@@ -160,6 +160,8 @@ pub struct Gather<'a, I> {
     pending_bytes_in: u64,
     accepted: u64,
     units: usize,
+    /// Units whose encoded size the planner was told.
+    told: usize,
     /// Budget of the unit that is being filled.
     cut: Option<(u64, bool)>,
     /// Source that is being read, with records and lines seen of it.
@@ -226,6 +228,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             pending_bytes_in: 0,
             accepted: 0,
             units: 0,
+            told: 0,
             cut: None,
             position: Position::default(),
             ended: false,
@@ -362,11 +365,12 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         let cut = match &mut self.cutting {
             Cutting::Even(bytes) => (*bytes, false),
             Cutting::RowGroups(planner, feedback) => {
-                for unit in 0..planner.must_know() {
-                    let Some(bytes) = feedback.wait(unit) else {
+                while self.told < planner.must_know() {
+                    let Some(bytes) = feedback.wait(self.told) else {
                         return Err(Error::internal("the run has ended"));
                     };
-                    planner.encoded(unit, bytes);
+                    planner.encoded(self.told, bytes);
+                    self.told += 1;
                 }
                 let cut = planner.cut();
                 (cut.raw_bytes, cut.starts_shard)
@@ -501,33 +505,4 @@ struct RejectLine<'a> {
     raw: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     raw_base64: Option<String>,
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, b| bits << 8 | u32::from(*b)) << (8 * (3 - group.len()));
-        for i in 0..4 {
-            if i <= group.len() {
-                out.push(char::from(ALPHABET[(bits >> (18 - 6 * i)) as usize & 63]));
-            } else {
-                out.push('=');
-            }
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_pads() {
-        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")]
-        {
-            assert_eq!(base64(bytes), text);
-        }
-    }
 }

@@ -263,13 +263,7 @@ impl<'a> Conversion<'a> {
         let count = fresh.len() as u64;
         let mut prepared = self.prepare(fresh)?;
         self.settings.shard_format.check_codec(self.settings.codec)?;
-        let memory = MemoryPlan::new(
-            self.context.memory,
-            self.context.jobs,
-            self.settings.shard_format,
-            self.settings.target_shard,
-            self.settings.row_group,
-        );
+        let memory = self.memory();
         self.check_sizes(&prepared, memory)?;
         let naming = ShardNaming {
             tag: self.tag(&prepared, memory)?,
@@ -291,6 +285,16 @@ impl<'a> Conversion<'a> {
         let attempt = self.attempts(&mut prepared, &naming, memory, &transaction, total)?;
         report.columns = columns(&prepared);
         self.commit(&prepared, naming, transaction, attempt, report)
+    }
+
+    fn memory(&self) -> MemoryPlan {
+        MemoryPlan::new(
+            self.context.memory,
+            self.context.jobs,
+            self.settings.shard_format,
+            self.settings.target_shard,
+            self.settings.row_group,
+        )
     }
 
     fn prepare(&mut self, fresh: Vec<SourceFile>) -> Result<Prepared> {
@@ -640,13 +644,7 @@ impl<'a> Conversion<'a> {
         report.blank_lines = tally.blank_lines;
         report.records_padded = tally.padded;
         report.folder = Some(naming.tag.clone());
-        let memory = MemoryPlan::new(
-            self.context.memory,
-            self.context.jobs,
-            self.settings.shard_format,
-            self.settings.target_shard,
-            self.settings.row_group,
-        );
+        let memory = self.memory();
         self.context.cancel.check()?;
         self.dataset.store().publish(staged)?;
         let transaction = Transaction {

@@ -275,18 +275,22 @@ fn quoted(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
 }
 
 fn push_base64(bytes: &[u8], out: &mut Vec<u8>) {
+    quoted(out, |out| out.extend(base64(bytes).bytes()));
+}
+
+/// Bytes in base64, with the standard alphabet and padding.
+pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    quoted(out, |out| {
-        out.reserve(bytes.len().div_ceil(3) * 4);
-        for chunk in bytes.chunks(3) {
-            let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-            let word = byte(0) << 16 | byte(1) << 8 | byte(2);
-            for i in 0..4 {
-                let digit = ALPHABET[(word >> (18 - 6 * i)) as usize & 63];
-                out.push(if i <= chunk.len() { digit } else { b'=' });
-            }
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            let digit = ALPHABET[(word >> (18 - 6 * i)) as usize & 63];
+            out.push(char::from(if i <= chunk.len() { digit } else { b'=' }));
         }
-    });
+    }
+    out
 }
 
 fn timestamp_value(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
@@ -388,6 +392,14 @@ mod tests {
         let mut out = Vec::new();
         write_value(array, row, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn base64_pads() {
+        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")]
+        {
+            assert_eq!(base64(bytes), text);
+        }
     }
 
     #[test]

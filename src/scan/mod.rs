@@ -19,7 +19,7 @@ use jiff::Timestamp;
 pub use kind::{Input, InputFormat, SniffOptions, TableSource, classify};
 
 use crate::{
-    codec::{Codec, stream},
+    codec::stream,
     error::{Error, Result},
     storage::{self, Location, Object, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings},
 };
@@ -80,16 +80,6 @@ impl SourceFile {
         let complete = head.len() <= limit;
         head.truncate(limit);
         Ok((head, complete))
-    }
-
-    /// Codec of the file as a whole, told by its first bytes.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn codec(&self) -> Result<Codec> {
-        let mut head = Vec::new();
-        self.object.read()?.take(16).read_to_end(&mut head)?;
-        Ok(stream::sniff(&head).unwrap_or(Codec::None))
     }
 }
 
