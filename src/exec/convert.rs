@@ -29,17 +29,17 @@ use crate::{
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
     record::{Payload, RecordBlock, Reject, Split},
-    scan::{SourceFile, TableSource},
+    scan::{RecordSource, SourceFile},
     storage::Store,
 };
 
 /// What is to be converted.
 #[derive(Debug)]
 pub enum Work<'a> {
-    /// Tables, all to one schema.
-    Tables {
-        /// The tables.
-        sources: &'a [TableSource],
+    /// Sources that hold records, all to one schema.
+    Records {
+        /// The sources.
+        sources: &'a [RecordSource],
         /// Columns of all of them united.
         schema: SchemaRef,
     },
@@ -105,7 +105,7 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
     std::thread::scope(|scope| {
         let memory = &pipeline.memory;
         let reads: Box<dyn Iterator<Item = Result<Read>> + Send> = match work {
-            Work::Tables { sources, schema } => Box::new(ordered(
+            Work::Records { sources, schema } => Box::new(ordered(
                 scope,
                 table_splits(sources, *memory),
                 pipeline.jobs,
@@ -192,7 +192,7 @@ enum TablePiece {
 }
 
 /// Splits of all tables, one after the other.
-fn table_splits(sources: &[TableSource], memory: MemoryPlan) -> impl Iterator<Item = Result<TablePiece>> + Send {
+fn table_splits(sources: &[RecordSource], memory: MemoryPlan) -> impl Iterator<Item = Result<TablePiece>> + Send {
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     sources.iter().enumerate().flat_map(move |(i, source)| -> Box<dyn Iterator<Item = Result<TablePiece>> + Send> {
         let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
@@ -218,7 +218,7 @@ fn table_splits(sources: &[TableSource], memory: MemoryPlan) -> impl Iterator<It
     })
 }
 
-fn parse(sources: &[TableSource], schema: &SchemaRef, piece: TablePiece) -> Result<Read> {
+fn parse(sources: &[RecordSource], schema: &SchemaRef, piece: TablePiece) -> Result<Read> {
     match piece {
         TablePiece::End(source, hash) => Ok(Read::End { source, hash }),
         TablePiece::Split(source, split) => {
@@ -309,7 +309,7 @@ fn read_apart(
 /// # Errors
 /// When a source cannot be read.
 pub fn infer_all(
-    sources: &[TableSource],
+    sources: &[RecordSource],
     memory: MemoryPlan,
     jobs: usize,
     observer: &dyn Observer,
@@ -321,7 +321,7 @@ pub fn infer_all(
             Ok(match piece {
                 TablePiece::End(..) => None,
                 TablePiece::Split(source, split) => {
-                    Some((source, sources[source].reader.infer(&split), split.bytes.len() as u64))
+                    Some((source, sources[source].reader.infer(&split), split.bytes_in()))
                 }
             })
         });

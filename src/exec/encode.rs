@@ -30,7 +30,7 @@ pub struct Piece {
     pub payload: Payload,
     /// The source they came from.
     pub source: Arc<SourceName>,
-    /// Rows in the source, from 1; not used for samples, which name their origin themselves.
+    /// Rows in the source, from 1; not used for samples that name their origin themselves.
     pub rows: Vec<u64>,
     /// Hash of each record's source bytes.
     pub hashes: Vec<u64>,
@@ -39,7 +39,7 @@ pub struct Piece {
 /// How records of a source are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceName {
-    /// Name in origins.
+    /// Name in origins; empty when samples name their origin themselves.
     pub name: String,
     /// Begin of the keys of its rows; escaped.
     pub key: String,
@@ -180,7 +180,7 @@ impl Encoder {
                 body
             }
         };
-        let samples = unit.pieces.iter().all(|p| matches!(p.payload, Payload::Samples(_)));
+        let files = unit.pieces.iter().all(|p| p.source.name.is_empty());
         Ok(Encoded {
             body,
             records: hashes.len(),
@@ -191,7 +191,7 @@ impl Encoder {
             record_ids: names.record_ids,
             subject_ids: names.subject_ids,
             sources: sources(&unit),
-            rows: (!samples).then(|| unit.pieces.iter().flat_map(|p| p.rows.iter().copied()).collect()),
+            rows: (!files).then(|| unit.pieces.iter().flat_map(|p| p.rows.iter().copied()).collect()),
             hashes,
             end_keys,
         })
@@ -358,7 +358,9 @@ fn sources(unit: &Unit) -> StringArray {
     for piece in &unit.pieces {
         match &piece.payload {
             Payload::Rows(batch) => (0..batch.num_rows()).for_each(|_| names.append_value(&piece.source.name)),
-            Payload::Samples(samples) => samples.iter().for_each(|s| names.append_value(&s.origin)),
+            Payload::Samples(samples) => samples.iter().for_each(|s| {
+                names.append_value(if s.origin.is_empty() { &piece.source.name } else { &s.origin });
+            }),
         }
     }
     names.finish()

@@ -1,6 +1,6 @@
 //! Formats that shardify reads and writes: one folder each, and they never import each other.
 //!
-//! Inputs that are tables implement [`TableFormat`]: cut into [`Split`]s in order, then each split is typed or parsed
+//! Inputs with many records per source implement [`RecordReader`]: cut into [`Split`]s in order, then each split is typed or parsed
 //! on its own. Outputs whose shards are a plain sequence of framed records implement [`Framing`]; Parquet, whose
 //! shards are row groups and a footer, has its own encoder.
 
@@ -21,16 +21,23 @@ use crate::{
     record::{Payload, RecordBlock, Split},
 };
 
-/// An input format whose records are rows of a table. One value stands for one source with its dialect.
-pub trait TableFormat: Send + Sync + std::fmt::Debug {
+/// An input format whose sources hold many records: rows of a table, or samples. One value stands for one source with
+/// its dialect.
+pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// Cuts the source, read from its first byte, into splits of about `split_bytes`, in input order. The cut depends
     /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its place.
+    /// Damage between records is an error that names its byte; the splits before it are good.
     fn splits<'a>(
         &'a self,
         input: Box<dyn Read + Send + 'a>,
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
+
+    /// Whether `splits` leaves its input alone, because the reader holds the source itself and reads it out of order.
+    fn reads_by_itself(&self) -> bool {
+        false
+    }
 
     /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
     fn columns(&self) -> Option<&[String]> {
@@ -39,9 +46,12 @@ pub trait TableFormat: Send + Sync + std::fmt::Debug {
 
     /// Types of the columns as far as this split tells; columns without a value have type `Null`. Bad records are
     /// passed over. Uniting the answers of all splits gives types that every value of the source fits.
+    ///
+    /// Of samples these are `__key__`, and for each part one column named by its extension.
     fn infer(&self, split: &Split) -> Fields;
 
-    /// Parses the split into columns of `schema`, matched by name; columns the source lacks are null.
+    /// Parses the split into rows with the columns of `schema`, matched by name (columns the source lacks are null), or
+    /// into samples, whose parts need not fit the schema.
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed>;
 }
 

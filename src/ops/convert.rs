@@ -38,7 +38,7 @@ use crate::{
     id::{TransactionId, Version},
     plan::memory::MemoryPlan,
     record::key::escape_key,
-    scan::{self, Input, InputFormat, ScanOptions, SniffOptions, SourceFile, TableSource, classify},
+    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
@@ -187,7 +187,7 @@ struct Conversion<'a> {
 
 /// The inputs, ready to be read.
 enum Prepared {
-    Tables { sources: Vec<TableSource>, fields: Fields },
+    Records { sources: Vec<RecordSource>, fields: Fields },
     Samples { files: Vec<SourceFile>, entries: Vec<FileEntry>, samples: Vec<SampleFiles> },
 }
 
@@ -311,14 +311,14 @@ impl<'a> Conversion<'a> {
             json: JsonOptions { pinned, ..JsonOptions::default() },
         };
         let prepared = match classify(fresh, &sniff)? {
-            Input::Tables(sources) => {
+            Input::Records(sources) => {
                 let fields: Vec<Fields> = sources
                     .iter()
                     .map(|s| s.sample.as_ref().map_or_else(Fields::empty, |split| s.reader.infer(split)))
                     .collect();
                 self.check_same_columns(&sources, &fields)?;
                 let fields = self.united(&fields);
-                Prepared::Tables { sources, fields }
+                Prepared::Records { sources, fields }
             }
             Input::Files(files) => {
                 let entries: Vec<FileEntry> = files
@@ -358,7 +358,7 @@ impl<'a> Conversion<'a> {
         united.iter().map(pin).collect()
     }
 
-    fn check_same_columns(&self, sources: &[TableSource], fields: &[Fields]) -> Result<()> {
+    fn check_same_columns(&self, sources: &[RecordSource], fields: &[Fields]) -> Result<()> {
         let names = |fields: &Fields| fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
         if self.options.on_schema == OnSchema::Fail
             && let Some(other) = fields.iter().position(|f| names(f) != names(&fields[0]))
@@ -416,7 +416,7 @@ impl<'a> Conversion<'a> {
             hasher.update(text.as_bytes());
         };
         let files: Vec<&SourceFile> = match prepared {
-            Prepared::Tables { sources, .. } => sources.iter().map(|s| &s.file).collect(),
+            Prepared::Records { sources, .. } => sources.iter().map(|s| &s.file).collect(),
             Prepared::Samples { files, .. } => files.iter().collect(),
         };
         for file in files {
@@ -494,7 +494,7 @@ impl<'a> Conversion<'a> {
                     return Ok(Attempt { converted, tally, rejects });
                 }
                 Err(error) => match (tally.misfit, &mut *prepared) {
-                    (Some((source, misfit)), Prepared::Tables { sources, fields }) => {
+                    (Some((source, misfit)), Prepared::Records { sources, fields }) => {
                         observer.event(Event::Note(format!(
                             "{}: column `{}` was taken for {} but holds `{}`; looking at all values and starting again",
                             sources[source].file.name, misfit.column, misfit.expected, misfit.value
@@ -519,7 +519,7 @@ impl<'a> Conversion<'a> {
     /// Encodes the first records of each source to see what becomes of a byte.
     fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
         let (records, bytes) = match prepared {
-            Prepared::Tables { sources, fields } => self.estimate_tables(sources, fields)?,
+            Prepared::Records { sources, fields } => self.estimate_tables(sources, fields)?,
             Prepared::Samples { entries, samples, .. } => {
                 let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
                 (samples.len() as u64, entries.iter().map(|e| e.bytes + framing).sum())
@@ -529,7 +529,7 @@ impl<'a> Conversion<'a> {
         Ok(Estimate { records, bytes, shards })
     }
 
-    fn estimate_tables(&self, sources: &[TableSource], fields: &Fields) -> Result<(u64, u64)> {
+    fn estimate_tables(&self, sources: &[RecordSource], fields: &Fields) -> Result<(u64, u64)> {
         let schema = schema_of(fields);
         let encoder =
             Encoder::new(self.settings.shard_format, self.settings.codec, &schema, self.settings.id.clone(), None)?;
@@ -539,7 +539,7 @@ impl<'a> Conversion<'a> {
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
             // Of a compressed source only the size as stored is known.
             let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
-            let scale = (after_header / (sample.bytes.len() as f64).max(1.0)).max(1.0);
+            let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
             records += block.payload.len() as f64 * scale;
             let piece = Piece {
                 payload: block.payload,
@@ -576,9 +576,9 @@ impl<'a> Conversion<'a> {
     ) -> Result<Converted> {
         let splits;
         let (schema, facts, work) = match prepared {
-            Prepared::Tables { sources, fields } => {
+            Prepared::Records { sources, fields } => {
                 let schema = schema_of(fields);
-                (Arc::clone(&schema), table_facts(sources), Work::Tables { sources, schema })
+                (Arc::clone(&schema), table_facts(sources), Work::Records { sources, schema })
             }
             Prepared::Samples { files, entries, samples } => {
                 let schema = schema_of_samples(&files::column_names(samples, entries));
@@ -588,13 +588,13 @@ impl<'a> Conversion<'a> {
                 (schema, facts.into_iter().collect(), Work::Samples { files, entries, samples, splits: &splits })
             }
         };
-        let ids = if matches!(prepared, Prepared::Tables { .. }) { self.settings.id.clone() } else { Vec::new() };
+        let ids = if matches!(prepared, Prepared::Records { .. }) { self.settings.id.clone() } else { Vec::new() };
         for column in ids.iter().chain(&self.settings.subject) {
-            if matches!(prepared, Prepared::Tables { .. }) && schema.field_with_name(column).is_err() {
+            if matches!(prepared, Prepared::Records { .. }) && schema.field_with_name(column).is_err() {
                 return Err(Error::usage("no source has this column").column(column.clone()));
             }
         }
-        let subject = self.settings.subject.clone().filter(|_| matches!(prepared, Prepared::Tables { .. }));
+        let subject = self.settings.subject.clone().filter(|_| matches!(prepared, Prepared::Records { .. }));
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &schema, ids, subject)?;
         let pipeline = Pipeline {
             store: self.dataset.store(),
@@ -677,7 +677,7 @@ impl<'a> Conversion<'a> {
             version: Version(0),
         };
         Ok(match prepared {
-            Prepared::Tables { sources, .. } => sources
+            Prepared::Records { sources, .. } => sources
                 .iter()
                 .zip(&tally.sources)
                 .map(|(s, t)| row(&s.file, t.hash, t.records, t.first_record))
@@ -720,7 +720,7 @@ fn force_text(fields: &Fields, column: &str) -> Fields {
 }
 
 /// Names of tables and of the keys of their rows: the name without extension where that is unique.
-fn table_facts(sources: &[TableSource]) -> Vec<SourceFacts> {
+fn table_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
     let stem = |name: &str| files::split_key(name).0.to_owned();
     let mut stems: BTreeMap<String, usize> = BTreeMap::new();
     for source in sources {
@@ -740,7 +740,7 @@ fn table_facts(sources: &[TableSource]) -> Vec<SourceFacts> {
 
 fn columns(prepared: &Prepared) -> Vec<(String, String)> {
     let fields = match prepared {
-        Prepared::Tables { fields, .. } => schema::settle(fields),
+        Prepared::Records { fields, .. } => schema::settle(fields),
         Prepared::Samples { entries, samples, .. } => {
             schema_of_samples(&files::column_names(samples, entries)).fields().clone()
         }

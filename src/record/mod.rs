@@ -13,10 +13,54 @@ use bytes::Bytes;
 /// A piece of one source that holds whole records and can be read without its neighbours.
 #[derive(Debug, Clone)]
 pub struct Split {
-    /// Offset of the first byte in the (decompressed) source.
+    /// Offset of the first byte in the (decompressed) source; in formats that are read by row, number of the first row.
     pub offset: u64,
-    /// The bytes: whole records, each with its terminator (the last record of a source may lack it).
-    pub bytes: Bytes,
+    /// What there is to read.
+    pub content: Content,
+}
+
+/// What a split holds.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Whole records, each with its terminator (the last record of a source may lack it).
+    Bytes(Bytes),
+    /// So many rows of a source that its reader opens by itself, with their share of the bytes of the source.
+    Rows {
+        /// Number of rows.
+        rows: u64,
+        /// Bytes of input that they stand for.
+        bytes: u64,
+    },
+    /// Rows that were decoded while the source was cut, with their share of the bytes of the source.
+    Batch {
+        /// The rows.
+        batch: RecordBatch,
+        /// Bytes of input that they stand for.
+        bytes: u64,
+    },
+}
+
+impl Split {
+    /// A split of bytes.
+    pub fn of_bytes(offset: u64, bytes: Bytes) -> Self {
+        Self { offset, content: Content::Bytes(bytes) }
+    }
+
+    /// The bytes to be read; empty when the split holds rows.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.content {
+            Content::Bytes(bytes) => bytes,
+            Content::Rows { .. } | Content::Batch { .. } => &[],
+        }
+    }
+
+    /// Bytes of input that the split stands for.
+    pub fn bytes_in(&self) -> u64 {
+        match &self.content {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Rows { bytes, .. } | Content::Batch { bytes, .. } => *bytes,
+        }
+    }
 }
 
 /// One member of a sample: the content of one file.
@@ -33,7 +77,8 @@ pub struct Part {
 pub struct Sample {
     /// Path relative to the source root up to the first dot of the file name.
     pub key: String,
-    /// Where it came from: the path of its file, or `dir/key.{jpg,json}` when it has several.
+    /// Where it came from, when each file is a source: its path, or `dir/key.{jpg,json}` when it has several. Empty when
+    /// the sample is a record of a larger source.
     pub origin: String,
     /// Members sorted by extension; extensions are unique within the sample.
     pub parts: Vec<Part>,

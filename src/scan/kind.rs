@@ -1,4 +1,4 @@
-//! What inputs are: tables to be read row by row, or files to be grouped to samples.
+//! What inputs are: sources that hold records, or files to be grouped to samples.
 //!
 //! The content decides, a name only says where to look: a `.csv` that is not delimited text is not a table. Tables and
 //! other files side by side (images and their `metadata.csv`) have no single reading, so they are an error that
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::SourceFile;
 use crate::{
     error::{Error, Result},
-    format::{TableFormat, csv, files, json},
+    format::{RecordReader, csv, files, json},
     record::Split,
 };
 
@@ -55,15 +55,15 @@ pub struct SniffOptions {
     pub json: json::JsonOptions,
 }
 
-/// A source that is a table.
+/// A source that holds records.
 #[derive(Debug)]
-pub struct TableSource {
+pub struct RecordSource {
     /// The file.
     pub file: SourceFile,
     /// Its format and dialect.
     pub format: InputFormat,
     /// Reads it.
-    pub reader: Box<dyn TableFormat>,
+    pub reader: Box<dyn RecordReader>,
     /// Its first bytes, for a first look at the types; whole records.
     pub sample: Option<Split>,
 }
@@ -71,8 +71,8 @@ pub struct TableSource {
 /// Inputs by what they are.
 #[derive(Debug)]
 pub enum Input {
-    /// Tables.
-    Tables(Vec<TableSource>),
+    /// Sources that hold records.
+    Records(Vec<RecordSource>),
     /// Files that make up samples.
     Files(Vec<SourceFile>),
 }
@@ -91,7 +91,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let may_be_table = |file: &SourceFile| {
         options.from.is_some() || alone || (is_table_name(&file.name) && !(mixed && is_document_name(&file.name)))
     };
-    let read: Vec<(SourceFile, Option<TableSource>)> = found
+    let read: Vec<(SourceFile, Option<RecordSource>)> = found
         .into_par_iter()
         .map(|file| {
             let table = if may_be_table(&file) { table(&file, options)? } else { None };
@@ -112,10 +112,10 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
             .hint("name the right format with --from, or leave the file out with --exclude"));
     }
     if read.iter().all(|(_, table)| table.is_some()) {
-        return Ok(Input::Tables(read.into_iter().filter_map(|(_, table)| table).collect()));
+        return Ok(Input::Records(read.into_iter().filter_map(|(_, table)| table).collect()));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let is_document = |t: &TableSource| t.format == InputFormat::Json || is_document_name(&t.file.name);
+    let is_document = |t: &RecordSource| t.format == InputFormat::Json || is_document_name(&t.file.name);
     let table = read.iter().find(|(_, t)| t.as_ref().is_some_and(|t| !is_document(t)));
     let other = read.iter().find(|(_, t)| t.is_none());
     match (table, other) {
@@ -146,14 +146,14 @@ fn is_table_name(name: &str) -> bool {
     matches!(last, "csv" | "tsv" | "tab" | "psv" | "jsonl" | "ndjson" | "json")
 }
 
-fn table(file: &SourceFile, options: &SniffOptions) -> Result<Option<TableSource>> {
+fn table(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     let (head, complete) = file.head(HEAD_BYTES)?;
     let named = |extensions: &[&str]| {
         let lower = file.name.to_ascii_lowercase();
         extensions.iter().any(|e| lower.ends_with(e) || lower.contains(&format!("{e}.")))
     };
     let from = options.from;
-    let (format, reader): (InputFormat, Box<dyn TableFormat>) = match from {
+    let (format, reader): (InputFormat, Box<dyn RecordReader>) = match from {
         Some(InputFormat::Csv | InputFormat::Tsv) => {
             let mut csv = options.csv.clone();
             if from == Some(InputFormat::Tsv) {
@@ -173,7 +173,7 @@ fn table(file: &SourceFile, options: &SniffOptions) -> Result<Option<TableSource
         },
     };
     let sample = sample(reader.as_ref(), head)?;
-    Ok(Some(TableSource { file: file.clone(), format, reader, sample }))
+    Ok(Some(RecordSource { file: file.clone(), format, reader, sample }))
 }
 
 fn json_source(mode: json::Mode, options: &SniffOptions) -> json::JsonSource {
@@ -185,7 +185,7 @@ fn sniff(
     complete: bool,
     options: &SniffOptions,
     named: &dyn Fn(&[&str]) -> bool,
-) -> Option<(InputFormat, Box<dyn TableFormat>)> {
+) -> Option<(InputFormat, Box<dyn RecordReader>)> {
     let is_csv_name = named(&[".csv", ".tsv", ".tab", ".psv"]);
     if !is_csv_name && let Some(source) = json::sniff(head, complete) {
         let format = if source.mode() == json::Mode::Lines { InputFormat::Jsonl } else { InputFormat::Json };
@@ -194,7 +194,7 @@ fn sniff(
     let source =
         if is_csv_name { sniff_csv(head, complete, &options.csv)? } else { csv::sniff(head, complete, &options.csv)? };
     // Any text is a table of one column; only a name makes it worth reading as one.
-    (is_csv_name || source.columns.len() > 1).then(|| (InputFormat::Csv, Box::new(source) as Box<dyn TableFormat>))
+    (is_csv_name || source.columns.len() > 1).then(|| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
 }
 
 /// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format.
@@ -211,7 +211,7 @@ fn sniff_csv(head: &[u8], complete: bool, options: &csv::CsvOptions) -> Option<c
 }
 
 /// The first split of the head, as far as it holds whole records.
-fn sample(reader: &dyn TableFormat, head: Vec<u8>) -> Result<Option<Split>> {
+fn sample(reader: &dyn RecordReader, head: Vec<u8>) -> Result<Option<Split>> {
     let limit = HEAD_BYTES / 2;
     let mut splits = reader.splits(Box::new(std::io::Cursor::new(head)), limit, HEAD_BYTES * 2);
     match splits.next() {

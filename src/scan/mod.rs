@@ -16,7 +16,7 @@ use std::{
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
 
-pub use kind::{Input, InputFormat, SniffOptions, TableSource, classify};
+pub use kind::{Input, InputFormat, RecordSource, SniffOptions, classify};
 
 use crate::{
     codec::stream,

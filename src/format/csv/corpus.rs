@@ -14,7 +14,7 @@ use arrow::{array::RecordBatch, compute::concat_batches, datatypes::SchemaRef};
 
 use super::{CsvOptions, CsvSource, sniff};
 use crate::{
-    format::{Parsed, TableFormat},
+    format::{Parsed, RecordReader},
     record::{Payload, Reject, Split},
     schema::{schema_of, unite_fields, unite_lists},
 };
@@ -39,9 +39,9 @@ pub(super) struct Outcome {
 pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outcome {
     let splits: Vec<Split> = source.splits(Box::new(bytes), split_bytes, 1 << 29).collect::<Result<_, _>>().unwrap();
     let start = usize::try_from(source.data_offset).unwrap();
-    assert_eq!(splits.iter().map(|s| s.bytes.len()).sum::<usize>(), bytes.len() - start);
+    assert_eq!(splits.iter().map(|s| s.bytes().len()).sum::<usize>(), bytes.len() - start);
     let mut source = source.clone();
-    let mut fields = source.infer(&Split { offset: 0, bytes: bytes::Bytes::new() });
+    let mut fields = source.infer(&Split::of_bytes(0, bytes::Bytes::new()));
     for split in &splits {
         fields = unite_lists(&fields, &source.infer(split));
     }
@@ -82,7 +82,7 @@ fn parse_all(source: &CsvSource, splits: &[Split], schema: &SchemaRef) -> Result
         };
         check_numbers(&block.rows, &block.rejects);
         assert_eq!(block.rows.len(), block.hashes.len());
-        assert_eq!(block.bytes_in, split.bytes.len() as u64);
+        assert_eq!(block.bytes_in, split.bytes_in());
         out.records += block.records_in();
         out.blank += block.blank_lines;
         out.padded += block.padded;

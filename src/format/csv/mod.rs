@@ -48,7 +48,7 @@ use self::{
     tokenize::{Flaw, Row, Tokenizer, count_lines},
     value::Kind,
 };
-use super::{Misfit, Parsed, TableFormat};
+use super::{Misfit, Parsed, RecordReader};
 use crate::{
     error::{Error, Result},
     record::{Payload, RecordBlock, Reject, Split},
@@ -82,7 +82,7 @@ impl CsvSource {
         self.columns.len() > 1 && self.consistency > 0.5
     }
 
-    /// Makes [`infer`](TableFormat::infer) answer that the column is text.
+    /// Makes [`infer`](RecordReader::infer) answer that the column is text.
     pub fn force_text(&mut self, column: &str) {
         if !self.options.text.iter().any(|name| name == column) {
             self.options.text.push(column.to_owned());
@@ -126,7 +126,7 @@ impl CsvSource {
     }
 }
 
-impl TableFormat for CsvSource {
+impl RecordReader for CsvSource {
     fn columns(&self) -> Option<&[String]> {
         Some(&self.columns)
     }
@@ -142,7 +142,7 @@ impl TableFormat for CsvSource {
     }
 
     fn infer(&self, split: &Split) -> Fields {
-        let bytes = &split.bytes[..];
+        let bytes = split.bytes();
         let width = self.columns.len();
         let utf8 = simdutf8::basic::from_utf8(bytes).is_ok();
         let mut tokens = Tokenizer::new(bytes, self.delimiter, width, utf8);
@@ -166,8 +166,8 @@ impl TableFormat for CsvSource {
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        if i32::try_from(split.bytes.len()).is_err() {
-            return Err(Error::internal(format!("expected a split below 2 GiB, found {} bytes", split.bytes.len())));
+        if i32::try_from(split.bytes().len()).is_err() {
+            return Err(Error::internal(format!("expected a split below 2 GiB, found {} bytes", split.bytes().len())));
         }
         match self.builders(schema)? {
             Ok(builders) => Parse::new(self, split, builders).run(schema),
@@ -233,13 +233,13 @@ type Builders = Vec<(usize, Box<dyn Column>)>;
 
 impl<'a> Parse<'a> {
     fn new(source: &'a CsvSource, split: &'a Split, builders: Vec<(usize, Box<dyn Column>)>) -> Self {
-        let text = simdutf8::basic::from_utf8(&split.bytes).ok();
+        let text = simdutf8::basic::from_utf8(split.bytes()).ok();
         let (rows, hashes, stays, unfit) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { source, split, text, builders, rows, hashes, stays, unfit }
     }
 
     fn run(mut self, schema: &SchemaRef) -> Result<Parsed> {
-        let bytes = &self.split.bytes[..];
+        let bytes = self.split.bytes();
         let width = self.source.columns.len();
         let mut tokens = Tokenizer::new(bytes, self.source.delimiter, width, self.text.is_some());
         let mut faults = Vec::new();
@@ -305,7 +305,7 @@ impl<'a> Parse<'a> {
             self.hashes.retain(|_| stays.next() == Some(&true));
         }
         // Of records with too few fields, the rejected ones count as rejected only.
-        let bytes = &self.split.bytes[..];
+        let bytes = self.split.bytes();
         let short = |(row, ..): &&(Row, usize, String)| self.is_short(*row);
         let padded = tokens.padded - self.unfit.iter().filter(short).count() as u64;
         Ok(RecordBlock {
@@ -322,7 +322,7 @@ impl<'a> Parse<'a> {
 
     /// Whether a good row has fewer fields than the header.
     fn is_short(&self, row: Row) -> bool {
-        let record = &self.split.bytes[row.start as usize..row.end as usize];
+        let record = &self.split.bytes()[row.start as usize..row.end as usize];
         let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.columns.len(), true);
         alone.advance();
         alone.padded > 0
@@ -330,7 +330,7 @@ impl<'a> Parse<'a> {
 
     /// All rejects in input order.
     fn rejects(&self, bad: &[(Row, Flaw)]) -> Vec<Reject> {
-        let bytes = &self.split.bytes[..];
+        let bytes = self.split.bytes();
         let unfit = self.unfit.iter().map(|(row, column, reason)| (*row, Some(*column), reason.clone()));
         let mut all: Vec<_> = bad.iter().map(|(row, flaw)| (*row, None, self.reason(*flaw))).chain(unfit).collect();
         all.sort_by_key(|(row, ..)| row.number);
@@ -358,7 +358,7 @@ impl<'a> Parse<'a> {
         match flaw {
             Flaw::Fields(found) => format!("expected {} fields, found {found}", self.source.columns.len()),
             Flaw::Utf8(at) => {
-                format!("expected UTF-8, found the byte 0x{:02X} at byte {}", self.split.bytes[at], place(at))
+                format!("expected UTF-8, found the byte 0x{:02X} at byte {}", self.split.bytes()[at], place(at))
             }
             Flaw::Unclosed(at) => {
                 format!("expected a closing quote, found none: opened at byte {}, never closed", place(at))
@@ -421,7 +421,7 @@ mod tests {
     }
 
     fn split(bytes: &str) -> Split {
-        Split { offset: 100, bytes: Bytes::copy_from_slice(bytes.as_bytes()) }
+        Split::of_bytes(100, Bytes::copy_from_slice(bytes.as_bytes()))
     }
 
     fn block(parsed: Parsed) -> RecordBlock {
@@ -500,7 +500,7 @@ mod tests {
         let source = source("a,b\n", &options);
         let mut bytes = b"1,x\nabc\n\n2,y,z\r\n3,\xff\n".to_vec();
         bytes.extend_from_slice(b" +007 ,\"l\n\"\n4\n5,\"open\n");
-        let whole = Split { offset: 100, bytes: bytes.into() };
+        let whole = Split::of_bytes(100, bytes.into());
         let got = block(source.parse(&whole, &schema(&[("a", DataType::Int8), ("b", DataType::Utf8)])).unwrap());
         assert_eq!(values(batch(&got), 0), ["1", "7", "4"]);
         assert_eq!(values(batch(&got), 1), ["x", "l\n", "-"]);
@@ -566,7 +566,7 @@ mod tests {
             let source = source(text, &CsvOptions::default());
             let mut splits = source.splits(Box::new(text.as_bytes()), 10, 10);
             assert!(splits.next().is_none());
-            let got = block(source.parse(&Split { offset: 0, bytes: Bytes::new() }, &schema(&[])).unwrap());
+            let got = block(source.parse(&Split::of_bytes(0, Bytes::new()), &schema(&[])).unwrap());
             assert_eq!((got.payload.len(), got.rejects.len()), (0, 0));
         }
         assert_eq!(outcome("a,b\n").batch.num_rows(), 0);

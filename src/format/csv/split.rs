@@ -213,7 +213,7 @@ impl<R: Read> Splits<R> {
         if bytes.capacity() / 2 > end {
             bytes.shrink_to_fit();
         }
-        let split = Split { offset: self.offset, bytes: Bytes::from(bytes) };
+        let split = Split::of_bytes(self.offset, Bytes::from(bytes));
         self.offset += end as u64;
         self.searched = 0;
         self.open = None;
@@ -341,9 +341,9 @@ mod tests {
         #[test]
         fn cuts_are_exact_at_every_size(bytes in trouble(2000), size in 1usize..600, piece in 1usize..400) {
             let splits = splits(&bytes, size, 1 << 20, piece).unwrap();
-            let ends: Vec<_> = splits.iter().map(|s| usize::try_from(s.offset).unwrap() + s.bytes.len()).collect();
+            let ends: Vec<_> = splits.iter().map(|s| usize::try_from(s.offset).unwrap() + s.bytes().len()).collect();
             prop_assert_eq!(ends, expected_ends(&bytes, size));
-            let joined: Vec<u8> = splits.iter().flat_map(|s| s.bytes.to_vec()).collect();
+            let joined: Vec<u8> = splits.iter().flat_map(|s| s.bytes().to_vec()).collect();
             prop_assert_eq!(joined, bytes);
         }
 
@@ -374,8 +374,10 @@ mod tests {
         let bytes = b"1\n\n\"\n\"\n".repeat(1000);
         let splits: Vec<_> =
             Splits::new(&bytes[..], b',', 0, 1000, 100).with_columns(500).map(Result::unwrap).collect();
-        assert_eq!(splits.iter().map(|s| s.bytes.len()).sum::<usize>(), bytes.len());
-        assert!(splits.iter().all(|s| oracle::records(&s.bytes, b',').iter().filter(|r| r.start < r.end).count() <= 8));
+        assert_eq!(splits.iter().map(|s| s.bytes().len()).sum::<usize>(), bytes.len());
+        assert!(
+            splits.iter().all(|s| oracle::records(s.bytes(), b',').iter().filter(|r| r.start < r.end).count() <= 8)
+        );
         assert_eq!(splits.len(), 250);
         let full = b"1,2,3,4\n".repeat(1000);
         let splits = Splits::new(&full[..], b',', 0, 1000, 100).with_columns(4);
@@ -385,7 +387,7 @@ mod tests {
     #[test]
     fn the_head_is_passed_over() {
         let splits: Vec<_> = Splits::new(&b"a,b\n1,2\n"[..], b',', 4, 1, 100).map(Result::unwrap).collect();
-        assert_eq!((splits.len(), splits[0].offset, &splits[0].bytes[..]), (1, 4, &b"1,2\n"[..]));
+        assert_eq!((splits.len(), splits[0].offset, splits[0].bytes()), (1, 4, &b"1,2\n"[..]));
         let mut short = Splits::new(&b"a,"[..], b',', 4, 1, 100);
         assert!(short.next().unwrap().is_err());
         assert!(short.next().is_none());

@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Misfit, Parsed, TableFormat},
+    format::{Misfit, Parsed, RecordReader},
     record::{Payload, RecordBlock, Reject, Split},
 };
 
@@ -131,7 +131,7 @@ impl JsonSource {
     }
 }
 
-impl TableFormat for JsonSource {
+impl RecordReader for JsonSource {
     fn splits<'a>(
         &'a self,
         input: Box<dyn Read + Send + 'a>,
@@ -152,7 +152,7 @@ impl TableFormat for JsonSource {
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        if split.bytes.len() > splits::MAX_SPLIT {
+        if split.bytes().len() > splits::MAX_SPLIT {
             return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
         }
         let mut table = Table::new(schema, &self.options.text);
@@ -179,10 +179,10 @@ impl TableFormat for JsonSource {
             rows,
             hashes,
             rejects,
-            lines: memchr::memchr_iter(b'\n', &split.bytes).count() as u64,
+            lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
             blank_lines,
             padded: 0,
-            bytes_in: split.bytes.len() as u64,
+            bytes_in: split.bytes_in(),
         }))
     }
 }
@@ -241,7 +241,7 @@ mod tests {
     use crate::{record::json::RowJson, schema};
 
     pub(super) fn split(bytes: &[u8]) -> Split {
-        Split { offset: 0, bytes: Bytes::copy_from_slice(bytes) }
+        Split::of_bytes(0, Bytes::copy_from_slice(bytes))
     }
 
     pub(super) fn block(parsed: Parsed) -> RecordBlock {
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn offsets_count_from_the_start_of_the_source() {
-        let split = Split { offset: 1000, bytes: Bytes::from_static(b"{}\n1\n") };
+        let split = Split::of_bytes(1000, Bytes::from_static(b"{}\n1\n"));
         let block = block(lines().parse(&split, &Arc::new(Schema::empty())).unwrap());
         assert_eq!(block.rejects[0].byte, 1003);
     }

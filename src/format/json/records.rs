@@ -46,10 +46,10 @@ pub(super) fn each<'a, B>(
     split: &'a Split,
     mut visit: impl FnMut(Found<'a>) -> ControlFlow<B>,
 ) -> ControlFlow<B, u64> {
-    let start = if split.offset == 0 && split.bytes.starts_with(BOM) { BOM.len() } else { 0 };
+    let start = if split.offset == 0 && split.bytes().starts_with(BOM) { BOM.len() } else { 0 };
     match mode {
-        Mode::Lines => each_line(&split.bytes, start, visit),
-        Mode::Document => match document(&split.bytes, start, &mut visit) {
+        Mode::Lines => each_line(split.bytes(), start, visit),
+        Mode::Document => match document(split.bytes(), start, &mut visit) {
             Some(broken) => ControlFlow::Break(broken),
             None => ControlFlow::Continue(0),
         },
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn found(mode: Mode, bytes: &[u8]) -> Vec<String> {
-        let split = Split { offset: 0, bytes: Bytes::copy_from_slice(bytes) };
+        let split = Split::of_bytes(0, Bytes::copy_from_slice(bytes));
         let mut out = Vec::new();
         let blank = each::<()>(mode, &split, |found| {
             out.push(match found {
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_visitor_can_stop() {
-        let split = Split { offset: 0, bytes: Bytes::from_static(b"[{},{},{}]") };
+        let split = Split::of_bytes(0, Bytes::from_static(b"[{},{},{}]"));
         let mut seen = 0;
         let end = each(Mode::Document, &split, |_| {
             seen += 1;

@@ -70,7 +70,7 @@ impl<'a> Lines<'a> {
         let bytes = Bytes::from(std::mem::replace(&mut self.carried, rest));
         let offset = self.offset;
         self.offset += bytes.len() as u64;
-        Ok(Some(Split { offset, bytes }))
+        Ok(Some(Split::of_bytes(offset, bytes)))
     }
 
     fn check_lengths(&self, cut: usize) -> Result<()> {
@@ -116,7 +116,7 @@ pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -
         }
         target *= 2;
     }
-    Ok((!bytes.is_empty()).then(|| Split { offset: 0, bytes: bytes.into() }))
+    Ok((!bytes.is_empty()).then(|| Split::of_bytes(0, bytes.into())))
 }
 
 /// Reads until `buffer` holds `target` bytes; `false` when the source ended before.
@@ -160,8 +160,8 @@ mod tests {
             .map(|s| {
                 let s = s.unwrap();
                 assert_eq!(s.offset, at as u64);
-                at += s.bytes.len();
-                std::str::from_utf8(&input[at - s.bytes.len()..at]).unwrap()
+                at += s.bytes().len();
+                std::str::from_utf8(&input[at - s.bytes().len()..at]).unwrap()
             })
             .collect()
     }
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn documents_are_read_whole_up_to_a_limit() {
         let long = vec![b' '; 200_000];
-        assert_eq!(document(Box::new(&long[..]), 200_000).unwrap().unwrap().bytes.len(), 200_000);
+        assert_eq!(document(Box::new(&long[..]), 200_000).unwrap().unwrap().bytes().len(), 200_000);
         assert_eq!(document(Box::new(&long[..]), 199_999).unwrap_err().kind(), Kind::Input);
         assert!(document(Box::new(&b""[..]), 10).unwrap().is_none());
     }
@@ -207,8 +207,8 @@ mod tests {
             for (a, b) in one.iter().zip(&other) {
                 match (a, b) {
                     (Ok(a), Ok(b)) => {
-                        prop_assert_eq!(&a.bytes, &b.bytes);
-                        whole.extend_from_slice(&a.bytes);
+                        prop_assert_eq!(a.bytes(), b.bytes());
+                        whole.extend_from_slice(a.bytes());
                     }
                     (Err(a), Err(b)) => prop_assert_eq!(a.place(), b.place()),
                     _ => prop_assert!(false, "{:?} {:?}", a, b),
