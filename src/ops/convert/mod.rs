@@ -4,15 +4,19 @@
 //! commit. When a value turns up that does not fit the types seen in the samples, all tables are looked at in full and
 //! the run starts again with types that every value fits; nothing of the first attempt is kept.
 
+mod estimate;
+mod naming;
+mod prepare;
+
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow::datatypes::DataType;
 use serde::Serialize;
 
+use self::prepare::{Prepared, columns, force_text, source_facts};
 use super::{
     Context,
     inputs::{self, OnChanged, Sorted},
@@ -24,22 +28,15 @@ use crate::{
     events::Event,
     exec::{
         convert::{Converted, Pipeline, Work, infer_all, run},
-        encode::{Body, Encoder, Piece, SourceName, Unit},
+        encode::{Encoder, SourceName},
         gather::{OnError, RejectsFile, SourceFacts, Tally},
         shard::ShardNaming,
     },
-    format::{
-        OutputFormat, Parsed,
-        csv::CsvOptions,
-        files::{self, FileEntry, SampleFiles},
-        json::JsonOptions,
-        parquet::schema_of_samples,
-    },
+    format::{OutputFormat, files, parquet::schema_of_samples},
     id::{TransactionId, Version},
     plan::memory::MemoryPlan,
-    record::key::escape_key,
-    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
-    schema::{self, schema_of, unite_lists},
+    scan::{self, InputFormat, ScanOptions, SourceFile},
+    schema::{schema_of, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
 };
@@ -185,12 +182,6 @@ struct Conversion<'a> {
     planned_on: Version,
 }
 
-/// The inputs, ready to be read.
-enum Prepared {
-    Records { sources: Vec<RecordSource>, fields: Fields },
-    Samples { files: Vec<SourceFile>, entries: Vec<FileEntry>, samples: Vec<SampleFiles> },
-}
-
 impl<'a> Conversion<'a> {
     fn new(
         context: &'a Context<'a>,
@@ -297,176 +288,6 @@ impl<'a> Conversion<'a> {
         )
     }
 
-    fn prepare(&mut self, fresh: Vec<SourceFile>) -> Result<Prepared> {
-        let pinned: Vec<String> = self.options.types.iter().map(|(name, _)| name.clone()).collect();
-        let sniff = SniffOptions {
-            from: self.options.from,
-            csv: CsvOptions {
-                delimiter: self.options.delimiter,
-                has_header: !self.options.no_header,
-                null: self.options.null.clone(),
-                pinned: pinned.clone(),
-                ..CsvOptions::default()
-            },
-            json: JsonOptions { pinned, ..JsonOptions::default() },
-        };
-        let prepared = match classify(fresh, &sniff)? {
-            Input::Records(sources) => {
-                let fields: Vec<Fields> = sources
-                    .iter()
-                    .map(|s| s.sample.as_ref().map_or_else(Fields::empty, |split| s.reader.infer(split)))
-                    .collect();
-                self.check_same_columns(&sources, &fields)?;
-                let fields = self.united(&fields);
-                Prepared::Records { sources, fields }
-            }
-            Input::Files(files) => {
-                let entries: Vec<FileEntry> = files
-                    .iter()
-                    .zip(0..)
-                    .map(|(f, source)| FileEntry { path: f.name.clone(), bytes: f.bytes(), source })
-                    .collect();
-                let samples = files::group(&entries);
-                Prepared::Samples { files, entries, samples }
-            }
-        };
-        if self.options.to.is_none() && self.snapshot.is_none() && matches!(prepared, Prepared::Samples { .. }) {
-            self.settings.shard_format = OutputFormat::Tar;
-            self.settings.codec = self.options.codec.unwrap_or(Codec::None);
-        }
-        if matches!(prepared, Prepared::Samples { .. })
-            && (!self.options.id.is_empty() || self.options.subject.is_some())
-        {
-            return Err(Error::usage("expected tables for --id and --subject, found files")
-                .hint("the record id of a sample is its key; leave both options out"));
-        }
-        Ok(prepared)
-    }
-
-    fn united(&self, fields: &[Fields]) -> Fields {
-        let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
-        let is_id = |name: &String| self.settings.id.contains(name) || self.settings.subject.as_ref() == Some(name);
-        let plain = |t: &DataType| matches!(t, DataType::Int64 | DataType::Utf8 | DataType::Null);
-        let pin = |field: &Arc<Field>| match self.options.types.iter().find(|(name, _)| name == field.name()) {
-            Some((name, data_type)) => Arc::new(Field::new(name, data_type.clone(), true)),
-            // The text of an id must survive: `1.50` as a number would be found as `1.5` only.
-            None if is_id(field.name()) && schema::is_scalar(field.data_type()) && !plain(field.data_type()) => {
-                Arc::new(Field::new(field.name(), DataType::Utf8, true))
-            }
-            None => Arc::clone(field),
-        };
-        united.iter().map(pin).collect()
-    }
-
-    fn check_same_columns(&self, sources: &[RecordSource], fields: &[Fields]) -> Result<()> {
-        let names = |fields: &Fields| fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
-        if self.options.on_schema == OnSchema::Fail
-            && let Some(other) = fields.iter().position(|f| names(f) != names(&fields[0]))
-        {
-            return Err(Error::input(format!(
-                "expected the columns {}, as in {}, found {}",
-                names(&fields[0]).join(", "),
-                sources[0].file.uri,
-                names(&fields[other]).join(", ")
-            ))
-            .at(sources[other].file.uri.clone())
-            .hint("unite columns by name with --on-schema union"));
-        }
-        let columns: Vec<String> = fields.iter().flat_map(names).collect();
-        let wanted = self.settings.id.iter().chain(&self.settings.subject);
-        for column in wanted.chain(self.options.types.iter().map(|(name, _)| name)) {
-            // JSON may have a field that the sample does not show.
-            let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
-            if !columns.contains(column) && !hidden {
-                return Err(Error::usage("no source has this column")
-                    .column(column.clone())
-                    .hint(format!("the columns are {}", columns.join(", "))));
-            }
-        }
-        Ok(())
-    }
-
-    /// A file that cannot be held in memory is refused before anything is written.
-    fn check_sizes(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<()> {
-        let Prepared::Samples { files, entries, samples } = prepared else { return Ok(()) };
-        for sample in samples {
-            let bytes: u64 = sample.files.iter().map(|i| entries[*i].bytes).sum();
-            if bytes > memory.max_record_bytes {
-                let uri = sample.files.first().map_or_else(String::new, |i| files[*i].uri.clone());
-                return Err(Error::input(format!(
-                    "expected samples of at most {}, found one of {}",
-                    Size(memory.max_record_bytes),
-                    Size(bytes)
-                ))
-                .at(uri)
-                .hint(
-                    "a sample may take an eighth of the memory: raise --memory, or leave the file out with --exclude",
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Name of the folder for the new shards: a hash of what goes in and of every option that decides what comes out,
-    /// so that the same run writes the same names.
-    fn tag(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<String> {
-        let mut hasher = blake3::Hasher::new();
-        let mut add = |text: &str| {
-            hasher.update(&(text.len() as u64).to_le_bytes());
-            hasher.update(text.as_bytes());
-        };
-        let files: Vec<&SourceFile> = match prepared {
-            Prepared::Records { sources, .. } => sources.iter().map(|s| &s.file).collect(),
-            Prepared::Samples { files, .. } => files.iter().collect(),
-        };
-        for file in files {
-            add(&file.name);
-            add(&file.bytes().to_string());
-            add(file.etag.as_deref().unwrap_or_default());
-        }
-        for (name, value) in self.arguments(memory) {
-            add(&name);
-            add(&value);
-        }
-        let tag = hasher.finalize().to_hex()[..12].to_owned();
-        // The same inputs converted once more into the same dataset must not overwrite what is there.
-        let used = |tag: &str| -> Result<bool> {
-            let Some(snapshot) = self.snapshot else { return Ok(false) };
-            Ok(snapshot.runs()?.all().iter().any(|r| r.shard.split('/').next() == Some(tag)))
-        };
-        let mut unique = tag.clone();
-        let mut serial = 2;
-        while used(&unique)? {
-            unique = format!("{tag}-{serial}");
-            serial += 1;
-        }
-        Ok(unique)
-    }
-
-    fn arguments(&self, memory: MemoryPlan) -> BTreeMap<String, String> {
-        let options = self.options;
-        let mut out = BTreeMap::new();
-        let mut set = |name: &str, value: String| {
-            if !value.is_empty() {
-                out.insert(name.to_owned(), value);
-            }
-        };
-        set("to", self.settings.shard_format.to_string());
-        set("codec", self.settings.codec.to_string());
-        set("target-shard", self.settings.target_shard.0.to_string());
-        set("row-group", self.settings.row_group.0.to_string());
-        set("split", memory.split_bytes.to_string());
-        set("unit", memory.unit_bytes.to_string());
-        set("id", self.settings.id.join(","));
-        set("subject", self.settings.subject.clone().unwrap_or_default());
-        set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
-        set("null", options.null.clone().unwrap_or_default());
-        set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
-        set("no-header", if options.no_header { "true".into() } else { String::new() });
-        set("type", options.types.iter().map(|(name, t)| format!("{name}={t}")).collect::<Vec<_>>().join(","));
-        out
-    }
-
     /// Runs the pipeline until every value fits its column.
     fn attempts(
         &self,
@@ -516,48 +337,6 @@ impl<'a> Conversion<'a> {
         }
     }
 
-    /// Encodes the first records of each source to see what becomes of a byte.
-    fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
-        let (records, bytes) = match prepared {
-            Prepared::Records { sources, fields } => self.estimate_tables(sources, fields)?,
-            Prepared::Samples { entries, samples, .. } => {
-                let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
-                (samples.len() as u64, entries.iter().map(|e| e.bytes + framing).sum())
-            }
-        };
-        let shards = bytes.div_ceil(self.settings.target_shard.0);
-        Ok(Estimate { records, bytes, shards })
-    }
-
-    fn estimate_tables(&self, sources: &[RecordSource], fields: &Fields) -> Result<(u64, u64)> {
-        let schema = schema_of(fields);
-        let encoder =
-            Encoder::new(self.settings.shard_format, self.settings.codec, &schema, self.settings.id.clone(), None)?;
-        let (mut records, mut bytes) = (0.0, 0.0);
-        for (source, facts) in sources.iter().zip(table_facts(sources)) {
-            let Some(sample) = &source.sample else { continue };
-            let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
-            // Of a compressed source only the size as stored is known.
-            let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
-            let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
-            records += block.payload.len() as f64 * scale;
-            let piece = Piece {
-                payload: block.payload,
-                source: facts.name,
-                rows: (1..).take(block.rows.len()).collect(),
-                hashes: block.hashes,
-            };
-            let unit = Unit { number: 0, pieces: vec![piece], starts_shard: false, bytes_in: 0 };
-            bytes += scale
-                * match encoder.encode(unit)?.body {
-                    Body::RowGroup(group) => group.encoded_bytes as f64,
-                    Body::Stream { bytes, .. } => bytes.len() as f64,
-                };
-        }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive estimates")]
-        Ok((records.round() as u64, bytes.round() as u64))
-    }
-
     fn rejects_file(&self, transaction: &TransactionId) -> Result<Option<RejectsFile>> {
         if self.options.on_error != OnError::Quarantine {
             return Ok(None);
@@ -578,7 +357,7 @@ impl<'a> Conversion<'a> {
         let (schema, facts, work) = match prepared {
             Prepared::Records { sources, fields } => {
                 let schema = schema_of(fields);
-                (Arc::clone(&schema), table_facts(sources), Work::Records { sources, schema })
+                (Arc::clone(&schema), source_facts(sources), Work::Records { sources, schema })
             }
             Prepared::Samples { files, entries, samples } => {
                 let schema = schema_of_samples(&files::column_names(samples, entries));
@@ -697,56 +476,4 @@ struct Attempt {
 
 fn rejects_path(transaction: &TransactionId) -> String {
     format!("{SYSTEM_FOLDER}/rejects/{transaction}.jsonl")
-}
-
-/// Makes the column that a value did not fit text, or JSON text when it has structure.
-fn force_text(fields: &Fields, column: &str) -> Fields {
-    let top = |field: &Field| {
-        field.name() == column || column.strip_prefix(field.name().as_str()).is_some_and(|rest| rest.starts_with('.'))
-    };
-    fields
-        .iter()
-        .map(|field| {
-            if !top(field) {
-                return Arc::clone(field);
-            }
-            Arc::new(if schema::is_scalar(field.data_type()) && field.data_type() != &DataType::Utf8 {
-                Field::new(field.name(), DataType::Utf8, true)
-            } else {
-                schema::json_field(field.name())
-            })
-        })
-        .collect()
-}
-
-/// Names of tables and of the keys of their rows: the name without extension where that is unique.
-fn table_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
-    let stem = |name: &str| files::split_key(name).0.to_owned();
-    let mut stems: BTreeMap<String, usize> = BTreeMap::new();
-    for source in sources {
-        *stems.entry(stem(&source.file.name)).or_default() += 1;
-    }
-    sources
-        .iter()
-        .map(|source| {
-            let name = source.file.name.clone();
-            let short = stem(&name);
-            let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
-            let columns = source.reader.columns().map(<[String]>::to_vec);
-            SourceFacts { name: Arc::new(SourceName { name, key, columns }), file: source.file.clone() }
-        })
-        .collect()
-}
-
-fn columns(prepared: &Prepared) -> Vec<(String, String)> {
-    let fields = match prepared {
-        Prepared::Records { fields, .. } => schema::settle(fields),
-        Prepared::Samples { entries, samples, .. } => {
-            schema_of_samples(&files::column_names(samples, entries)).fields().clone()
-        }
-    };
-    fields
-        .iter()
-        .map(|f| (f.name().clone(), if schema::is_json(f) { "json".to_owned() } else { f.data_type().to_string() }))
-        .collect()
 }

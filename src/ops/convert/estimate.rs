@@ -1,0 +1,59 @@
+//! What a conversion would write, judged by the first records of each source.
+
+use arrow::datatypes::Fields;
+
+use super::{
+    Conversion, Estimate,
+    prepare::{Prepared, source_facts},
+};
+use crate::{
+    error::Result,
+    exec::encode::{Body, Encoder, Piece, Unit},
+    format::{OutputFormat, Parsed},
+    scan::RecordSource,
+    schema::schema_of,
+};
+
+impl Conversion<'_> {
+    /// Encodes the first records of each source to see what becomes of a byte.
+    pub(super) fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
+        let (records, bytes) = match prepared {
+            Prepared::Records { sources, fields } => self.estimate_tables(sources, fields)?,
+            Prepared::Samples { entries, samples, .. } => {
+                let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
+                (samples.len() as u64, entries.iter().map(|e| e.bytes + framing).sum())
+            }
+        };
+        let shards = bytes.div_ceil(self.settings.target_shard.0);
+        Ok(Estimate { records, bytes, shards })
+    }
+
+    fn estimate_tables(&self, sources: &[RecordSource], fields: &Fields) -> Result<(u64, u64)> {
+        let schema = schema_of(fields);
+        let encoder =
+            Encoder::new(self.settings.shard_format, self.settings.codec, &schema, self.settings.id.clone(), None)?;
+        let (mut records, mut bytes) = (0.0, 0.0);
+        for (source, facts) in sources.iter().zip(source_facts(sources)) {
+            let Some(sample) = &source.sample else { continue };
+            let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
+            // Of a compressed source only the size as stored is known.
+            let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
+            let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
+            records += block.payload.len() as f64 * scale;
+            let piece = Piece {
+                payload: block.payload,
+                source: facts.name,
+                rows: (1..).take(block.rows.len()).collect(),
+                hashes: block.hashes,
+            };
+            let unit = Unit { number: 0, pieces: vec![piece], starts_shard: false, bytes_in: 0 };
+            bytes += scale
+                * match encoder.encode(unit)?.body {
+                    Body::RowGroup(group) => group.encoded_bytes as f64,
+                    Body::Stream { bytes, .. } => bytes.len() as f64,
+                };
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive estimates")]
+        Ok((records.round() as u64, bytes.round() as u64))
+    }
+}

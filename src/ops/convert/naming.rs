@@ -1,0 +1,68 @@
+//! What a run is called: the folder of its shards, and the options that decided what is in them.
+
+use std::collections::BTreeMap;
+
+use super::{Conversion, prepare::Prepared};
+use crate::{error::Result, plan::memory::MemoryPlan, scan::SourceFile};
+
+impl Conversion<'_> {
+    /// Name of the folder for the new shards: a hash of what goes in and of every option that decides what comes out,
+    /// so that the same run writes the same names.
+    pub(super) fn tag(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<String> {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        let files: Vec<&SourceFile> = match prepared {
+            Prepared::Records { sources, .. } => sources.iter().map(|s| &s.file).collect(),
+            Prepared::Samples { files, .. } => files.iter().collect(),
+        };
+        for file in files {
+            add(&file.name);
+            add(&file.bytes().to_string());
+            add(file.etag.as_deref().unwrap_or_default());
+        }
+        for (name, value) in self.arguments(memory) {
+            add(&name);
+            add(&value);
+        }
+        let tag = hasher.finalize().to_hex()[..12].to_owned();
+        // The same inputs converted once more into the same dataset must not overwrite what is there.
+        let used = |tag: &str| -> Result<bool> {
+            let Some(snapshot) = self.snapshot else { return Ok(false) };
+            Ok(snapshot.runs()?.all().iter().any(|r| r.shard.split('/').next() == Some(tag)))
+        };
+        let mut unique = tag.clone();
+        let mut serial = 2;
+        while used(&unique)? {
+            unique = format!("{tag}-{serial}");
+            serial += 1;
+        }
+        Ok(unique)
+    }
+
+    pub(super) fn arguments(&self, memory: MemoryPlan) -> BTreeMap<String, String> {
+        let options = self.options;
+        let mut out = BTreeMap::new();
+        let mut set = |name: &str, value: String| {
+            if !value.is_empty() {
+                out.insert(name.to_owned(), value);
+            }
+        };
+        set("to", self.settings.shard_format.to_string());
+        set("codec", self.settings.codec.to_string());
+        set("target-shard", self.settings.target_shard.0.to_string());
+        set("row-group", self.settings.row_group.0.to_string());
+        set("split", memory.split_bytes.to_string());
+        set("unit", memory.unit_bytes.to_string());
+        set("id", self.settings.id.join(","));
+        set("subject", self.settings.subject.clone().unwrap_or_default());
+        set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
+        set("null", options.null.clone().unwrap_or_default());
+        set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
+        set("no-header", if options.no_header { "true".into() } else { String::new() });
+        set("type", options.types.iter().map(|(name, t)| format!("{name}={t}")).collect::<Vec<_>>().join(","));
+        out
+    }
+}
