@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     codec::Codec,
     error::{Error, Result},
-    exec::gather::OnError,
+    exec::{encode::RowsAs, gather::OnError},
     format::OutputFormat,
     ops::{
         compact,
@@ -131,6 +131,12 @@ pub(super) struct ConvertArgs {
     /// Delimited text has no header
     #[arg(long)]
     no_header: bool,
+    /// What a row becomes in tar; default: a table with a column __key__ becomes samples again, any other json
+    #[arg(long, value_enum, value_name = "HOW")]
+    rows: Option<RowsChoice>,
+    /// How samples store pictures and recordings in parquet
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = MediaChoice::Bytes)]
+    media: MediaChoice,
     /// Sources with different columns
     #[arg(long, value_enum, value_name = "HOW", default_value_t = SchemaChoice::Union)]
     on_schema: SchemaChoice,
@@ -166,6 +172,22 @@ enum To {
     Tar,
     #[value(name = "tfrecord")]
     TfRecord,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RowsChoice {
+    /// A member `key.json` with all columns
+    Json,
+    /// A member `key.column` for each column that is not null
+    Parts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MediaChoice {
+    /// A column of bytes per extension
+    Bytes,
+    /// As Hugging Face datasets do: a struct of bytes and path
+    Hf,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -224,6 +246,11 @@ impl ConvertArgs {
             null: self.null.clone(),
             delimiter: self.delimiter,
             no_header: self.no_header,
+            rows: self.rows.map(|rows| match rows {
+                RowsChoice::Json => RowsAs::Json,
+                RowsChoice::Parts => RowsAs::Parts,
+            }),
+            media: self.media == MediaChoice::Hf,
             on_schema: match self.on_schema {
                 SchemaChoice::Union => OnSchema::Union,
                 SchemaChoice::Fail => OnSchema::Fail,

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -19,17 +19,17 @@ use super::{
 };
 use crate::{
     dataset::SegmentRef,
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     events::{Cancel, Event, Observer},
     exec::encode::{Body, Output},
     format::{
-        Parsed,
+        Misfit, Parsed,
         files::{FileEntry, SampleFiles, read_block},
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
-    record::{Payload, RecordBlock, Reject, Split},
-    scan::{RecordSource, SourceFile},
+    record::{Part, Payload, RecordBlock, Reject, Split},
+    scan::{RecordSource, SourceFile, content_hash},
     storage::Store,
 };
 
@@ -104,19 +104,27 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
     let feedback = Arc::new(Feedback::default());
     std::thread::scope(|scope| {
         let memory = &pipeline.memory;
+        // Only in Parquet have samples columns that they must fit.
+        let columns = match pipeline.encoder.output() {
+            Output::Parquet(parquet) => Some(parquet.schema()),
+            Output::Stream(_) => None,
+        };
         let reads: Box<dyn Iterator<Item = Result<Read>> + Send> = match work {
             Work::Records { sources, schema } => Box::new(ordered(
                 scope,
-                table_splits(sources, *memory),
+                pieces(sources, *memory, pipeline.on_error),
                 pipeline.jobs,
                 memory.parse_window,
                 pipeline.cancel,
-                move |piece| parse(sources, schema, piece),
+                move |piece| parse(sources, schema, columns, piece),
             )),
             Work::Samples { files, entries, samples, splits } => {
                 let ranges = splits.iter().cloned().map(Ok);
                 let on_error = pipeline.on_error;
-                let read = move |range: Range<usize>| read_samples(files, entries, &samples[range], on_error);
+                let read = move |range: Range<usize>| {
+                    let block = read_samples(files, entries, &samples[range], on_error)?;
+                    Ok(Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns) })
+                };
                 Box::new(ordered(scope, ranges, pipeline.jobs * 2, memory.parse_window * 2, pipeline.cancel, read))
             }
         };
@@ -185,46 +193,111 @@ fn append(pipeline: &Pipeline<'_>, encoded: impl Iterator<Item = Result<Encoded>
     Ok(Converted { shards, records, segments })
 }
 
-/// A split, or the end of a source.
-enum TablePiece {
+/// A piece of a source.
+enum SourcePiece {
     Split(usize, Split),
+    /// The source came to its end; the hash of its bytes.
     End(usize, u64),
+    /// The rest of the source cannot be read.
+    Broken(usize, Error),
 }
 
-/// Splits of all tables, one after the other.
-fn table_splits(sources: &[RecordSource], memory: MemoryPlan) -> impl Iterator<Item = Result<TablePiece>> + Send {
-    let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    sources.iter().enumerate().flat_map(move |(i, source)| -> Box<dyn Iterator<Item = Result<TablePiece>> + Send> {
-        let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
-        let tap = {
-            let hasher = Arc::clone(&hasher);
-            move |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
-        };
-        let input = match source.file.open(tap) {
-            Ok(input) => input,
-            Err(e) => return Box::new(std::iter::once(Err(e))),
-        };
-        let splits =
-            source.reader.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
-                split.map(|split| TablePiece::Split(i, split)).map_err(|e| match e.place().source {
-                    None => e.at(source.file.uri.clone()),
-                    Some(_) => e,
-                })
-            });
-        let end = std::iter::once_with(move || {
-            Ok(TablePiece::End(i, hasher.lock().unwrap_or_else(PoisonError::into_inner).digest()))
-        });
-        Box::new(splits.chain(end))
+type Pieces<'a> = Box<dyn Iterator<Item = Result<SourcePiece>> + Send + 'a>;
+
+/// Pieces of all sources, one after the other.
+fn pieces(
+    sources: &[RecordSource],
+    memory: MemoryPlan,
+    on_error: OnError,
+) -> impl Iterator<Item = Result<SourcePiece>> + Send {
+    sources.iter().enumerate().flat_map(move |(i, source)| {
+        let survives = move |e: &Error| on_error != OnError::Fail && e.kind() != Kind::Interrupted;
+        let mut over = false;
+        pieces_of(i, source, memory).map_while(move |piece| {
+            if over {
+                return None;
+            }
+            Some(match piece {
+                Err(e) if survives(&e) => {
+                    over = true;
+                    Ok(SourcePiece::Broken(i, e))
+                }
+                other => other,
+            })
+        })
     })
 }
 
-fn parse(sources: &[RecordSource], schema: &SchemaRef, piece: TablePiece) -> Result<Read> {
+fn pieces_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Pieces<'_> {
+    let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let by_itself = source.reader.reads_by_itself();
+    let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
+    let tap = {
+        let hasher = Arc::clone(&hasher);
+        move |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
+    };
+    let input = if by_itself { Ok(Box::new(std::io::empty()) as Box<_>) } else { source.open(tap) };
+    let input = match input {
+        Ok(input) => input,
+        Err(e) => return Box::new(std::iter::once(Err(e))),
+    };
+    let splits =
+        source.reader.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
+            split.map(|split| SourcePiece::Split(i, split)).map_err(|e| match e.place().source {
+                None => e.at(source.file.uri.clone()),
+                Some(_) => e,
+            })
+        });
+    let end = std::iter::once_with(move || {
+        let hash = match (by_itself, &source.file.etag) {
+            (false, _) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
+            // Where the store vouches for the content it is not read twice.
+            (true, Some(_)) => 0,
+            (true, None) => content_hash(&source.file)?,
+        };
+        Ok(SourcePiece::End(i, hash))
+    });
+    Box::new(splits.chain(end))
+}
+
+fn parse(
+    sources: &[RecordSource],
+    schema: &SchemaRef,
+    columns: Option<&SchemaRef>,
+    piece: SourcePiece,
+) -> Result<Read> {
     match piece {
-        TablePiece::End(source, hash) => Ok(Read::End { source, hash }),
-        TablePiece::Split(source, split) => {
+        SourcePiece::End(source, hash) => Ok(Read::End { source, hash }),
+        SourcePiece::Broken(source, error) => Ok(Read::Broken { source, error }),
+        SourcePiece::Split(source, split) => {
             let parsed = sources[source].reader.parse(&split, schema)?;
+            let parsed = match parsed {
+                Parsed::Block(block) => fitting(block, columns),
+                misfit @ Parsed::Misfit(_) => misfit,
+            };
             Ok(Read::Parsed { source, offset: split.offset, parsed })
         }
+    }
+}
+
+/// The block, unless it has samples with parts for which there is no column.
+fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
+    let (Payload::Samples(samples), Some(schema)) = (&block.payload, columns) else { return Parsed::Block(block) };
+    let misfit = |part: &Part| match schema.fields().find(&part.extension).map(|(_, field)| field.data_type()) {
+        None => Some("no part of this extension"),
+        Some(DataType::Utf8) if simdutf8::basic::from_utf8(&part.bytes).is_err() => Some("text in UTF-8"),
+        Some(_) => None,
+    };
+    let found = samples.iter().find_map(|s| s.parts.iter().find_map(|part| Some((s, part, misfit(part)?))));
+    match found {
+        None => Parsed::Block(block),
+        Some((sample, part, expected)) => Parsed::Misfit(Misfit {
+            column: part.extension.clone(),
+            line: 0,
+            byte: 0,
+            value: format!("{}.{}", sample.key, part.extension),
+            expected: expected.to_owned(),
+        }),
     }
 }
 
@@ -233,18 +306,17 @@ fn read_samples(
     entries: &[FileEntry],
     samples: &[SampleFiles],
     on_error: OnError,
-) -> Result<Read> {
+) -> Result<RecordBlock> {
     // All parts share one allocation: thousands of small ones, freed by other threads, would stay with the allocator.
     let total: u64 = samples.iter().map(|sample| sample.bytes(entries)).sum();
     let arena = RefCell::new(BytesMut::with_capacity(usize::try_from(total).unwrap_or_default()));
     let read = |entry: &FileEntry| read_file(files, entry, &mut arena.borrow_mut());
-    let block = match read_block(samples, entries, &read) {
-        Ok(block) => block,
-        Err(e) if on_error == OnError::Fail => return Err(e),
+    match read_block(samples, entries, &read) {
+        Err(e) if on_error == OnError::Fail => Err(e),
         // One file cannot be read: find out which sample it is of, and take the others.
-        Err(_) => read_apart(samples, entries, &read)?,
-    };
-    Ok(Read::Parsed { source: 0, offset: 0, parsed: Parsed::Block(block) })
+        Err(_) => read_apart(samples, entries, &read),
+        read => read,
+    }
 }
 
 fn read_file(files: &[SourceFile], entry: &FileEntry, arena: &mut BytesMut) -> Result<Bytes> {
@@ -317,10 +389,12 @@ pub fn infer_all(
 ) -> Result<Vec<arrow::datatypes::Fields>> {
     let mut fields = vec![arrow::datatypes::Fields::empty(); sources.len()];
     std::thread::scope(|scope| {
-        let results = ordered(scope, table_splits(sources, memory), jobs, memory.parse_window, cancel, |piece| {
+        // What cannot be read says nothing about types, and is dealt with when it is converted.
+        let pieces = pieces(sources, memory, OnError::Skip);
+        let results = ordered(scope, pieces, jobs, memory.parse_window, cancel, |piece| {
             Ok(match piece {
-                TablePiece::End(..) => None,
-                TablePiece::Split(source, split) => {
+                SourcePiece::End(..) | SourcePiece::Broken(..) => None,
+                SourcePiece::Split(source, split) => {
                     Some((source, sources[source].reader.infer(&split), split.bytes_in()))
                 }
             })

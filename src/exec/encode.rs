@@ -15,12 +15,12 @@ use crate::{
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
-        parquet::{ParquetEncoder, RowGroup, batch_of_samples},
+        parquet::{ParquetEncoder, RowGroup, batch_of_samples, media_metadata},
         tar::TarFraming,
         tfrecord::TfRecordFraming,
     },
     id::IdHash,
-    record::{Payload, key::escape_key},
+    record::{Payload, key::escape_key, parts::samples_of_rows},
 };
 
 /// Consecutive records of one source.
@@ -115,6 +115,17 @@ pub struct Encoder {
     codec: Codec,
     id: Vec<String>,
     subject: Option<String>,
+    rows: RowsAs,
+}
+
+/// What a row becomes in tar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RowsAs {
+    /// One member of JSON.
+    #[default]
+    Json,
+    /// A member for each column that is not null.
+    Parts,
 }
 
 /// How shards of a format are made.
@@ -149,9 +160,19 @@ impl Encoder {
     ) -> Result<Self> {
         let output = match framing(format) {
             Some(framing) => Output::Stream(framing),
-            None => Output::Parquet(ParquetEncoder::new(schema, codec, &[])?),
+            None => {
+                let metadata: Vec<_> = media_metadata(schema).into_iter().collect();
+                Output::Parquet(ParquetEncoder::new(schema, codec, &metadata)?)
+            }
         };
-        Ok(Self { output, codec, id, subject })
+        Ok(Self { output, codec, id, subject, rows: RowsAs::default() })
+    }
+
+    /// Says what rows become in tar.
+    #[must_use]
+    pub fn with_rows(mut self, rows: RowsAs) -> Self {
+        self.rows = rows;
+        self
     }
 
     /// How shards are made.
@@ -224,7 +245,7 @@ impl Encoder {
                 ends = Some((ends.map_or_else(|| one.clone(), |(first, _)| first), other.clone()));
             }
             first += piece.payload.len();
-            let own = own_columns(piece)?;
+            let own = self.own_payload(piece, &keys)?;
             let payload = own.as_ref().unwrap_or(&piece.payload);
             framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
         }
@@ -238,6 +259,24 @@ impl Encoder {
         let unit = self.codec.compress_unit(bytes)?;
         let body = Body::Stream { bytes: unit.bytes, lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 };
         Ok((body, hashes, ends.filter(|_| framing.has_keys())))
+    }
+
+    /// What is framed instead of the records of the piece as they are; `None` when they are.
+    fn own_payload(&self, piece: &Piece, keys: &[String]) -> Result<Option<Payload>> {
+        match (&piece.payload, self.rows) {
+            (Payload::Rows(batch), RowsAs::Parts) => {
+                let samples = samples_of_rows(batch, keys)?;
+                match samples.iter().zip(&piece.rows).find(|(sample, _)| sample.parts.is_empty()) {
+                    None => Ok(Some(Payload::Samples(samples))),
+                    Some((_, row)) => Err(Error::input(format!(
+                        "expected a value in row {row}, found nothing but nulls, of which no member can be made"
+                    ))
+                    .at(piece.source.name.clone())
+                    .hint("use --rows json")),
+                }
+            }
+            _ => own_columns(piece),
+        }
     }
 
     fn names(&self, unit: &Unit) -> Result<Names> {

@@ -46,6 +46,13 @@ pub enum Read {
         /// What became of it.
         parsed: Parsed,
     },
+    /// The rest of a source cannot be read, and the run goes on without it.
+    Broken {
+        /// Index of the source.
+        source: usize,
+        /// What is wrong.
+        error: Error,
+    },
     /// A source came to its end.
     End {
         /// Index of the source.
@@ -246,6 +253,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 self.tally().sources[source].hash = hash;
                 Ok(())
             }
+            Read::Broken { source, error } => self.broken(source, &error),
             Read::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
                 let error = Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value))
                     .at(self.sources[source].file.uri.clone())
@@ -271,6 +279,41 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         self.position = Position { source: Some(source), ..Position::default() };
         self.tally().sources[source].first_record = self.accepted;
         true
+    }
+
+    /// What is left of a source counts as one record, for nobody knows how many there were.
+    fn broken(&mut self, source: usize, error: &Error) -> Result<()> {
+        self.enter(source);
+        self.position.records += 1;
+        {
+            let mut tally = self.tally();
+            tally.records_in += 1;
+            tally.rejected += 1;
+            tally.sources[source].records += 1;
+        }
+        self.observer.event(Event::Note(format!("the rest of this source is left out: {error}")));
+        if self.on_error != OnError::Quarantine {
+            return Ok(());
+        }
+        let place = error.place();
+        self.write_reject(&RejectLine {
+            source: place.source.as_deref(),
+            row: self.position.records,
+            line: place.line,
+            byte: place.byte,
+            column: place.column.as_deref(),
+            reason: error.message(),
+            raw: None,
+            raw_base64: None,
+        })
+    }
+
+    fn write_reject(&self, line: &RejectLine<'_>) -> Result<()> {
+        let Some(file) = self.rejects else { return Err(Error::internal("there is no file for rejects")) };
+        let mut text = serde_json::to_vec(line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
+        text.push(b'\n');
+        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
+        Ok(())
     }
 
     fn block(&mut self, source: usize, block: RecordBlock) -> Result<()> {
@@ -324,24 +367,17 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         };
         let line = head + self.position.lines + reject.line + 1;
         let row = self.position.records + u64::from(reject.row) + 1;
-        match self.rejects {
-            Some(file) if self.on_error == OnError::Quarantine => {
-                let line = RejectLine {
-                    source: (!facts.is_samples()).then_some(facts.file.uri.as_str()),
-                    row,
-                    line: (!facts.is_samples()).then_some(line),
-                    byte: (!facts.is_samples()).then_some(reject.byte),
-                    column: reject.column.as_deref(),
-                    reason: &reject.reason,
-                    raw: std::str::from_utf8(&reject.raw).ok(),
-                    raw_base64: std::str::from_utf8(&reject.raw).is_err().then(|| base64(&reject.raw)),
-                };
-                let mut text =
-                    serde_json::to_vec(&line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
-                text.push(b'\n');
-                file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
-                Ok(())
-            }
+        match self.on_error {
+            OnError::Quarantine => self.write_reject(&RejectLine {
+                source: (!facts.is_samples()).then_some(facts.file.uri.as_str()),
+                row,
+                line: (!facts.is_samples()).then_some(line),
+                byte: (!facts.is_samples()).then_some(reject.byte),
+                column: reject.column.as_deref(),
+                reason: &reject.reason,
+                raw: std::str::from_utf8(&reject.raw).ok(),
+                raw_base64: std::str::from_utf8(&reject.raw).is_err().then(|| base64(&reject.raw)),
+            }),
             _ => {
                 let mut error = Error::input(reject.reason.clone()).hint(
                     "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",

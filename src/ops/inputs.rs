@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
-use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
     dataset::{Snapshot, SourceRow},
     error::{Error, Result},
-    scan::SourceFile,
+    scan::{SourceFile, content_hash},
 };
 
 /// What to do with a source that changed since it was converted.
@@ -89,21 +88,4 @@ fn compare(file: &SourceFile, row: &SourceRow) -> Result<State> {
     }
     // Copied or touched: only the content can tell.
     Ok(if content_hash(file)? == row.hash { State::Same } else { State::Changed })
-}
-
-/// XXH3-64 of the stored bytes of a file.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn content_hash(file: &SourceFile) -> Result<u64> {
-    let mut hasher = Xxh3Default::new();
-    let mut input = file.object.read()?;
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let n = input.read(&mut buffer)?;
-        if n == 0 {
-            return Ok(hasher.digest());
-        }
-        hasher.update(&buffer[..n]);
-    }
 }

@@ -6,6 +6,7 @@
 
 pub mod json;
 pub mod key;
+pub mod parts;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;

@@ -4,6 +4,8 @@
 //! other files side by side (images and their `metadata.csv`) have no single reading, so they are an error that
 //! names both, not a guess.
 
+use std::io::Read;
+
 use rayon::prelude::*;
 
 use super::SourceFile;
@@ -27,8 +29,16 @@ pub enum InputFormat {
     Jsonl,
     /// A JSON document: an object, or an array of objects.
     Json,
+    /// Apache Parquet.
+    Parquet,
+    /// Arrow IPC, as a file or a stream.
+    Arrow,
     /// Any files, grouped to samples by name.
     Files,
+    /// An archive of samples.
+    Tar,
+    /// TFRecord of `tf.train.Example`.
+    TfRecord,
 }
 
 impl InputFormat {
@@ -39,7 +49,11 @@ impl InputFormat {
             Self::Tsv => "tsv",
             Self::Jsonl => "jsonl",
             Self::Json => "json",
+            Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
             Self::Files => "files",
+            Self::Tar => "tar",
+            Self::TfRecord => "tfrecord",
         }
     }
 }
@@ -66,6 +80,21 @@ pub struct RecordSource {
     pub reader: Box<dyn RecordReader>,
     /// Its first bytes, for a first look at the types; whole records.
     pub sample: Option<Split>,
+}
+
+impl RecordSource {
+    /// Opens it as the reader wants it: decompressed; `tap` sees the stored bytes on their way.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
+        self.file.open(tap)
+    }
+
+    /// Whether its records are samples rather than rows.
+    pub fn gives_samples(&self) -> bool {
+        self.format == InputFormat::Tar
+    }
 }
 
 /// Inputs by what they are.
@@ -166,7 +195,7 @@ fn table(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSourc
         }
         Some(InputFormat::Jsonl) => (InputFormat::Jsonl, Box::new(json_source(json::Mode::Lines, options))),
         Some(InputFormat::Json) => (InputFormat::Json, Box::new(json_source(json::Mode::Document, options))),
-        Some(InputFormat::Files) => return Ok(None),
+        Some(_) => return Ok(None),
         None => match sniff(&head, complete, options, &named) {
             Some(found) => found,
             None => return Ok(None),

@@ -15,6 +15,7 @@ use std::{
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
+use xxhash_rust::xxh3::Xxh3Default;
 
 pub use kind::{Input, InputFormat, RecordSource, SniffOptions, classify};
 
@@ -268,6 +269,23 @@ impl<F: FnMut(&[u8])> Read for Tap<F> {
         let n = self.inner.read(buffer)?;
         (self.tap)(&buffer[..n]);
         Ok(n)
+    }
+}
+
+/// XXH3-64 of the stored bytes of a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn content_hash(file: &SourceFile) -> Result<u64> {
+    let mut hasher = Xxh3Default::new();
+    let mut input = file.object.read()?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let n = input.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(hasher.digest());
+        }
+        hasher.update(&buffer[..n]);
     }
 }
 

@@ -17,6 +17,6 @@ mod widen;
 
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use read::{Batches, ParquetFile, RowGroupSize, decoding, open};
-pub use samples::{KEY_COLUMN, batch_of_samples, schema_of_samples};
+pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
 pub use size::logical_bytes;
 pub use widen::cast_to;

@@ -1,24 +1,21 @@
 //! What a conversion would write, judged by the first records of each source.
 
-use arrow::datatypes::Fields;
-
 use super::{
     Conversion, Estimate,
     prepare::{Prepared, source_facts},
 };
 use crate::{
     error::Result,
-    exec::encode::{Body, Encoder, Piece, Unit},
+    exec::encode::{Body, Piece, Unit},
     format::{OutputFormat, Parsed},
     scan::RecordSource,
-    schema::schema_of,
 };
 
 impl Conversion<'_> {
     /// Encodes the first records of each source to see what becomes of a byte.
     pub(super) fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
         let (records, bytes) = match prepared {
-            Prepared::Records { sources, fields } => self.estimate_tables(sources, fields)?,
+            Prepared::Records { sources, .. } => self.estimate_records(prepared, sources)?,
             Prepared::Samples { entries, samples, .. } => {
                 let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
                 (samples.len() as u64, entries.iter().map(|e| e.bytes + framing).sum())
@@ -28,10 +25,9 @@ impl Conversion<'_> {
         Ok(Estimate { records, bytes, shards })
     }
 
-    fn estimate_tables(&self, sources: &[RecordSource], fields: &Fields) -> Result<(u64, u64)> {
-        let schema = schema_of(fields);
-        let encoder =
-            Encoder::new(self.settings.shard_format, self.settings.codec, &schema, self.settings.id.clone(), None)?;
+    fn estimate_records(&self, prepared: &Prepared, sources: &[RecordSource]) -> Result<(u64, u64)> {
+        let schema = self.schema(prepared);
+        let encoder = self.encoder(prepared, &schema)?;
         let (mut records, mut bytes) = (0.0, 0.0);
         for (source, facts) in sources.iter().zip(source_facts(sources)) {
             let Some(sample) = &source.sample else { continue };

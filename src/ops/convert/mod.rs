@@ -13,10 +13,10 @@ use std::{
     time::Instant,
 };
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use serde::Serialize;
 
-use self::prepare::{Prepared, columns, force_text, source_facts};
+use self::prepare::{Prepared, force_binary, force_text, source_facts};
 use super::{
     Context,
     inputs::{self, OnChanged, Sorted},
@@ -28,15 +28,15 @@ use crate::{
     events::Event,
     exec::{
         convert::{Converted, Pipeline, Work, infer_all, run},
-        encode::{Encoder, SourceName},
+        encode::{Encoder, RowsAs, SourceName},
         gather::{OnError, RejectsFile, SourceFacts, Tally},
         shard::ShardNaming,
     },
-    format::{OutputFormat, files, parquet::schema_of_samples},
+    format::{Misfit, OutputFormat, files},
     id::{TransactionId, Version},
     plan::memory::MemoryPlan,
     scan::{self, InputFormat, ScanOptions, SourceFile},
-    schema::{schema_of, unite_lists},
+    schema::unite_lists,
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
 };
@@ -82,6 +82,10 @@ pub struct ConvertOptions {
     pub delimiter: Option<u8>,
     /// Delimited text has no header.
     pub no_header: bool,
+    /// What rows become in tar, unless that follows from their columns.
+    pub rows: Option<RowsAs>,
+    /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
+    pub media: bool,
     /// Sources with different columns.
     pub on_schema: OnSchema,
     /// Bad records.
@@ -267,14 +271,14 @@ impl<'a> Conversion<'a> {
         report.counts.bytes_in = total;
         if self.options.dry_run {
             report.folder = Some(naming.tag);
-            report.columns = columns(&prepared);
+            report.columns = self.columns(&prepared);
             report.estimate = Some(self.estimate(&prepared)?);
             return Ok(report);
         }
         let transaction = TransactionId::fresh();
         let _lock = self.dataset.store().lock(&naming.tag)?;
         let attempt = self.attempts(&mut prepared, &naming, memory, &transaction, total)?;
-        report.columns = columns(&prepared);
+        report.columns = self.columns(&prepared);
         self.commit(&prepared, naming, transaction, attempt, report)
     }
 
@@ -314,27 +318,44 @@ impl<'a> Conversion<'a> {
                     };
                     return Ok(Attempt { converted, tally, rejects });
                 }
-                Err(error) => match (tally.misfit, &mut *prepared) {
-                    (Some((source, misfit)), Prepared::Records { sources, fields }) => {
-                        observer.event(Event::Note(format!(
-                            "{}: column `{}` was taken for {} but holds `{}`; looking at all values and starting again",
-                            sources[source].file.name, misfit.column, misfit.expected, misfit.value
-                        )));
-                        observer.event(Event::Phase { name: "inferring types", bytes: Some(total) });
-                        let seen = infer_all(sources, memory, self.context.jobs, observer, &self.context.cancel)?;
-                        let wider = unite_lists(fields, &self.united(&seen));
-                        let wider = self.united(&[wider]);
-                        // The types seen already allow for everything: only text can hold this value.
-                        let wider = if wider == *fields { force_text(&wider, &misfit.column) } else { wider };
-                        if wider == *fields {
+                Err(error) => match (&tally.misfit, &mut *prepared) {
+                    (Some((source, misfit)), prepared) => {
+                        if !self.widen(prepared, *source, misfit, memory)? {
                             return Err(error);
                         }
-                        *fields = wider;
                     }
                     _ => return Err(error),
                 },
             }
         }
+    }
+
+    /// Finds types that hold a value which did not fit; false when there are none.
+    fn widen(&self, prepared: &mut Prepared, source: usize, misfit: &Misfit, memory: MemoryPlan) -> Result<bool> {
+        let observer = self.context.observer;
+        let (sources, fields) = match prepared {
+            Prepared::Records { sources, fields } => (sources, fields),
+            // The name of a part promised text, and the content is something else.
+            Prepared::Samples { fields, .. } => {
+                let wider = force_binary(fields, &misfit.column);
+                let changed = wider != *fields;
+                *fields = wider;
+                return Ok(changed);
+            }
+        };
+        observer.event(Event::Note(format!(
+            "{}: column `{}` was taken for {} but holds `{}`; looking at all values and starting again",
+            sources[source].file.name, misfit.column, misfit.expected, misfit.value
+        )));
+        observer.event(Event::Phase { name: "inferring types", bytes: None });
+        let seen = infer_all(sources, memory, self.context.jobs, observer, &self.context.cancel)?;
+        let wider = unite_lists(fields, &self.united(&seen));
+        let wider = self.united(&[wider]);
+        // The types seen already allow for everything: only text can hold this value.
+        let wider = if wider == *fields { force_text(&wider, &misfit.column) } else { wider };
+        let changed = wider != *fields;
+        *fields = wider;
+        Ok(changed)
     }
 
     fn rejects_file(&self, transaction: &TransactionId) -> Result<Option<RejectsFile>> {
@@ -354,27 +375,19 @@ impl<'a> Conversion<'a> {
         tally: &Mutex<Tally>,
     ) -> Result<Converted> {
         let splits;
-        let (schema, facts, work) = match prepared {
-            Prepared::Records { sources, fields } => {
-                let schema = schema_of(fields);
-                (Arc::clone(&schema), source_facts(sources), Work::Records { sources, schema })
+        let schema = self.schema(prepared);
+        let (facts, work) = match prepared {
+            Prepared::Records { sources, .. } => {
+                (source_facts(sources), Work::Records { sources, schema: Arc::clone(&schema) })
             }
-            Prepared::Samples { files, entries, samples } => {
-                let schema = schema_of_samples(&files::column_names(samples, entries));
+            Prepared::Samples { files, entries, samples, .. } => {
                 splits = files::plan_splits(samples, entries, memory.split_bytes, 1024);
                 let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
-                (schema, facts.into_iter().collect(), Work::Samples { files, entries, samples, splits: &splits })
+                (facts.into_iter().collect(), Work::Samples { files, entries, samples, splits: &splits })
             }
         };
-        let ids = if matches!(prepared, Prepared::Records { .. }) { self.settings.id.clone() } else { Vec::new() };
-        for column in ids.iter().chain(&self.settings.subject) {
-            if matches!(prepared, Prepared::Records { .. }) && schema.field_with_name(column).is_err() {
-                return Err(Error::usage("no source has this column").column(column.clone()));
-            }
-        }
-        let subject = self.settings.subject.clone().filter(|_| matches!(prepared, Prepared::Records { .. }));
-        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &schema, ids, subject)?;
+        let encoder = self.encoder(prepared, &schema)?;
         let pipeline = Pipeline {
             store: self.dataset.store(),
             encoder: &encoder,
@@ -390,6 +403,16 @@ impl<'a> Conversion<'a> {
             cancel: &self.context.cancel,
         };
         run(&pipeline, &work, tally)
+    }
+
+    fn encoder(&self, prepared: &Prepared, schema: &SchemaRef) -> Result<Encoder> {
+        let ids = self.id_columns(prepared, schema);
+        let subject = self.settings.subject.clone().filter(|_| !prepared.gives_samples());
+        if let Some(column) = ids.iter().chain(&subject).find(|c| schema.field_with_name(c).is_err()) {
+            return Err(Error::usage("no source has this column").column(column));
+        }
+        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
+        Ok(encoder.with_rows(self.rows_as(schema)))
     }
 
     fn commit(

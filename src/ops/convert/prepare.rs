@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 
 use super::{Conversion, OnSchema};
 use crate::{
     codec::Codec,
     error::{Error, Result},
-    exec::{encode::SourceName, gather::SourceFacts},
+    exec::{
+        encode::{RowsAs, SourceName},
+        gather::SourceFacts,
+    },
     format::{
         OutputFormat,
         csv::CsvOptions,
@@ -17,16 +20,45 @@ use crate::{
         parquet::schema_of_samples,
     },
     plan::memory::MemoryPlan,
-    record::key::escape_key,
+    record::{
+        key::escape_key,
+        parts::{KEY_COLUMN, is_table_of_samples, part_type},
+    },
     scan::{Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify},
-    schema::{self, unite_lists},
+    schema::{self, schema_of, unite_lists},
     units::Size,
 };
 
 /// The inputs, ready to be read.
 pub(super) enum Prepared {
-    Records { sources: Vec<RecordSource>, fields: Fields },
-    Samples { files: Vec<SourceFile>, entries: Vec<FileEntry>, samples: Vec<SampleFiles> },
+    Records {
+        sources: Vec<RecordSource>,
+        fields: Fields,
+    },
+    /// `fields` are the columns that their parts would be.
+    Samples {
+        files: Vec<SourceFile>,
+        entries: Vec<FileEntry>,
+        samples: Vec<SampleFiles>,
+        fields: Fields,
+    },
+}
+
+impl Prepared {
+    /// Whether the records are samples rather than rows.
+    pub(super) fn gives_samples(&self) -> bool {
+        match self {
+            Self::Records { sources, .. } => sources.iter().any(RecordSource::gives_samples),
+            Self::Samples { .. } => true,
+        }
+    }
+
+    /// Types of the columns, as far as they are known.
+    pub(super) fn fields(&self) -> &Fields {
+        match self {
+            Self::Records { fields, .. } | Self::Samples { fields, .. } => fields,
+        }
+    }
 }
 
 impl Conversion<'_> {
@@ -60,17 +92,17 @@ impl Conversion<'_> {
                     .map(|(f, source)| FileEntry { path: f.name.clone(), bytes: f.bytes(), source })
                     .collect();
                 let samples = files::group(&entries);
-                Prepared::Samples { files, entries, samples }
+                let part = |name: String| Arc::new(Field::new(&name, part_type(&name), true));
+                let fields = files::column_names(&samples, &entries).into_iter().map(part).collect();
+                Prepared::Samples { files, entries, samples, fields }
             }
         };
-        if self.options.to.is_none() && self.snapshot.is_none() && matches!(prepared, Prepared::Samples { .. }) {
+        if self.options.to.is_none() && self.snapshot.is_none() && prepared.gives_samples() {
             self.settings.shard_format = OutputFormat::Tar;
             self.settings.codec = self.options.codec.unwrap_or(Codec::None);
         }
-        if matches!(prepared, Prepared::Samples { .. })
-            && (!self.options.id.is_empty() || self.options.subject.is_some())
-        {
-            return Err(Error::usage("expected tables for --id and --subject, found files")
+        if prepared.gives_samples() && (!self.options.id.is_empty() || self.options.subject.is_some()) {
+            return Err(Error::usage("expected tables for --id and --subject, found samples")
                 .hint("the record id of a sample is its key; leave both options out"));
         }
         Ok(prepared)
@@ -121,7 +153,7 @@ impl Conversion<'_> {
 
     /// A file that cannot be held in memory is refused before anything is written.
     pub(super) fn check_sizes(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<()> {
-        let Prepared::Samples { files, entries, samples } = prepared else { return Ok(()) };
+        let Prepared::Samples { files, entries, samples, .. } = prepared else { return Ok(()) };
         for sample in samples {
             let bytes: u64 = sample.files.iter().map(|i| entries[*i].bytes).sum();
             if bytes > memory.max_record_bytes {
@@ -139,6 +171,47 @@ impl Conversion<'_> {
         }
         Ok(())
     }
+}
+
+impl Conversion<'_> {
+    /// The schema that records are brought to.
+    pub(super) fn schema(&self, prepared: &Prepared) -> SchemaRef {
+        if prepared.gives_samples() {
+            schema_of_samples(prepared.fields(), self.options.media)
+        } else {
+            schema_of(prepared.fields())
+        }
+    }
+
+    /// What a row becomes in tar: what the user said, else a table of samples becomes samples again.
+    pub(super) fn rows_as(&self, schema: &SchemaRef) -> RowsAs {
+        let samples = is_table_of_samples(schema.fields());
+        self.options.rows.unwrap_or(if samples { RowsAs::Parts } else { RowsAs::Json })
+    }
+
+    /// Columns that make the record id of rows; the key of a table of samples needs no naming.
+    pub(super) fn id_columns(&self, prepared: &Prepared, schema: &SchemaRef) -> Vec<String> {
+        if prepared.gives_samples() {
+            return Vec::new();
+        }
+        let key = schema.field_with_name(KEY_COLUMN).is_ok_and(|f| f.data_type() == &DataType::Utf8);
+        if self.settings.id.is_empty() && key { vec![KEY_COLUMN.to_owned()] } else { self.settings.id.clone() }
+    }
+
+    /// Names and types of the columns, for people.
+    pub(super) fn columns(&self, prepared: &Prepared) -> Vec<(String, String)> {
+        let type_of = |f: &Field| if schema::is_json(f) { "json".to_owned() } else { f.data_type().to_string() };
+        self.schema(prepared).fields().iter().map(|f| (f.name().clone(), type_of(f))).collect()
+    }
+}
+
+/// Makes a column binary.
+pub(super) fn force_binary(fields: &Fields, column: &str) -> Fields {
+    let binary = |field: &Arc<Field>| match field.name() == column {
+        true => Arc::new(Field::new(column, DataType::Binary, true)),
+        false => Arc::clone(field),
+    };
+    fields.iter().map(binary).collect()
 }
 
 /// Makes the column that a value did not fit text, or JSON text when it has structure.
@@ -177,18 +250,5 @@ pub(super) fn source_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
             let columns = source.reader.columns().map(<[String]>::to_vec);
             SourceFacts { name: Arc::new(SourceName { name, key, columns }), file: source.file.clone() }
         })
-        .collect()
-}
-
-pub(super) fn columns(prepared: &Prepared) -> Vec<(String, String)> {
-    let fields = match prepared {
-        Prepared::Records { fields, .. } => schema::settle(fields),
-        Prepared::Samples { entries, samples, .. } => {
-            schema_of_samples(&files::column_names(samples, entries)).fields().clone()
-        }
-    };
-    fields
-        .iter()
-        .map(|f| (f.name().clone(), if schema::is_json(f) { "json".to_owned() } else { f.data_type().to_string() }))
         .collect()
 }
