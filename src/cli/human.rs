@@ -99,6 +99,10 @@ pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if let Some(rejects) = &report.rejects {
         writeln!(w, "  rejects    {dataset}/{rejects}")?;
     }
+    if report.entries_passed_over > 0 {
+        let entries = plural(report.entries_passed_over, "archive member");
+        writeln!(w, "  passed     {entries} over (folders, links, devices)")?;
+    }
     if report.blank_lines > 0 {
         writeln!(w, "  blank      {} (not records)", plural(report.blank_lines, "line"))?;
     }

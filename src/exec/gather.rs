@@ -86,6 +86,8 @@ pub struct Tally {
     pub blank_lines: u64,
     /// Records with missing fields.
     pub padded: u64,
+    /// Entries of archives that are no files.
+    pub passed_over: u64,
     /// Per source.
     pub sources: Vec<SourceTally>,
     /// Set when a value did not fit and the run must start again with wider types.
@@ -331,6 +333,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
             tally.padded += block.padded;
+            tally.passed_over += block.passed_over;
             tally.sources[source].records += records;
         }
         self.observer.event(Event::Read { bytes: block.bytes_in, records });

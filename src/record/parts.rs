@@ -29,46 +29,9 @@ use crate::{
 /// Name of the column that holds the key of a sample.
 pub const KEY_COLUMN: &str = "__key__";
 
-/// Last components of extensions whose parts are text by convention, most of them from WebDataset's own decoders.
-const TEXT: &[&str] = &[
-    "caption",
-    "class",
-    "cls",
-    "cls2",
-    "count",
-    "csv",
-    "geojson",
-    "htm",
-    "html",
-    "id",
-    "inx",
-    "jsn",
-    "json",
-    "jsonl",
-    "lab",
-    "label",
-    "log",
-    "md",
-    "ndjson",
-    "srt",
-    "text",
-    "transcript",
-    "tsv",
-    "txt",
-    "vtt",
-    "xml",
-    "yaml",
-    "yml",
-];
 /// Last components of extensions of pictures and recordings that Hugging Face decodes.
 const IMAGES: &[&str] = &["bmp", "gif", "jpeg", "jpg", "png", "tif", "tiff", "webp"];
 const SOUNDS: &[&str] = &["aac", "flac", "m4a", "mp3", "ogg", "opus", "wav"];
-
-/// Type of the column that holds parts with this extension, as far as the name tells.
-pub fn part_type(extension: &str) -> DataType {
-    let last = extension.rsplit('.').next().unwrap_or_default();
-    if TEXT.contains(&last) { DataType::Utf8 } else { DataType::Binary }
-}
 
 /// Hugging Face's feature for parts with this extension: `Image` or `Audio`.
 pub fn media_feature(extension: &str) -> Option<&'static str> {

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{
         error::Kind,
-        record::{Part, parts::part_type},
+        record::{Part, key::part_type},
     };
 
     fn sample(key: &str, parts: &[(&str, &'static [u8])]) -> Sample {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn parts(names: &[&str]) -> Fields {
-        names.iter().map(|name| Field::new(*name, part_type(name), true)).collect()
+        names.iter().map(|name| Field::new(*name, part_type(name, b""), true)).collect()
     }
 
     #[test]

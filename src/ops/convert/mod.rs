@@ -122,6 +122,8 @@ pub struct ConvertReport {
     pub sources_changed: u64,
     /// Files passed over: hidden, configuration or datasets.
     pub files_passed_over: u64,
+    /// Entries of archives passed over: folders, links and devices.
+    pub entries_passed_over: u64,
     /// Empty lines, which are not records.
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
@@ -243,6 +245,7 @@ impl<'a> Conversion<'a> {
             sources_unchanged: 0,
             sources_changed: 0,
             files_passed_over: 0,
+            entries_passed_over: 0,
             blank_lines: 0,
             records_padded: 0,
             rejects: None,
@@ -445,6 +448,7 @@ impl<'a> Conversion<'a> {
         report.counts.reconcile()?;
         report.blank_lines = tally.blank_lines;
         report.records_padded = tally.padded;
+        report.entries_passed_over = tally.passed_over;
         report.folder = Some(naming.tag.clone());
         let memory = self.memory();
         self.context.cancel.check()?;

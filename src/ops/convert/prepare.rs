@@ -21,8 +21,8 @@ use crate::{
     },
     plan::memory::MemoryPlan,
     record::{
-        key::escape_key,
-        parts::{KEY_COLUMN, is_table_of_samples, part_type},
+        key::{escape_key, part_type},
+        parts::{KEY_COLUMN, is_table_of_samples},
     },
     scan::{Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
@@ -92,7 +92,7 @@ impl Conversion<'_> {
                     .map(|(f, source)| FileEntry { path: f.name.clone(), bytes: f.bytes(), source })
                     .collect();
                 let samples = files::group(&entries);
-                let part = |name: String| Arc::new(Field::new(&name, part_type(&name), true));
+                let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = files::column_names(&samples, &entries).into_iter().map(part).collect();
                 Prepared::Samples { files, entries, samples, fields }
             }
