@@ -4,9 +4,11 @@
 //! the split, a hash of its source bytes, and the rejects that were found in between. Nothing is lost on the way:
 //! `records + rejects` of a block is the number of records that the split holds.
 
+pub mod hash;
 pub mod json;
 pub mod key;
 pub mod parts;
+pub mod widen;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;

@@ -8,12 +8,13 @@
 //! The delimiter is the one with which most records have as many fields as the first one. A name is made for every
 //! column, and no two are the same.
 
-use std::{collections::HashSet, ops::Range};
+use std::ops::Range;
 
 use super::{
     CsvSource,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
 };
+use crate::schema::distinct_names;
 
 /// Delimiters looked for, the less likely part of a value first: that decides between equals.
 const DELIMITERS: [u8; 4] = *b"\t,;|";
@@ -71,9 +72,9 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     let consistency = sample.consistency();
     let first = sample.first?;
     let columns = if options.has_header {
-        names(header(&text[first.record.clone()], delimiter)?)
+        distinct_names(header(&text[first.record.clone()], delimiter)?)
     } else {
-        names(vec![String::new(); first.fields])
+        distinct_names(vec![String::new(); first.fields])
     };
     // Without header, blank lines before the first record are counted with the others.
     let skipped = if options.has_header { &text[..first.next] } else { &text[..0] };
@@ -195,33 +196,6 @@ fn header(record: &[u8], delimiter: u8) -> Option<Vec<String>> {
         std::str::from_utf8(name).ok().map(str::to_owned)
     };
     ends.0.into_iter().map(field).collect()
-}
-
-/// Fills in names that are missing (`column_3`) and tells apart those that are equal (`name_2`).
-fn names(mut names: Vec<String>) -> Vec<String> {
-    for (i, name) in names.iter_mut().enumerate() {
-        if name.is_empty() {
-            *name = format!("column_{}", i + 1);
-        }
-    }
-    let given: HashSet<String> = names.iter().cloned().collect();
-    let mut used = HashSet::with_capacity(names.len());
-    // Where to go on counting, so that very many equal names do not take quadratic time.
-    let mut next = std::collections::HashMap::new();
-    for name in &mut names {
-        if used.insert(name.clone()) {
-            continue;
-        }
-        let count: &mut u64 = next.entry(name.clone()).or_insert(2);
-        *name = loop {
-            let candidate = format!("{name}_{count}");
-            *count += 1;
-            if !given.contains(&candidate) && used.insert(candidate.clone()) {
-                break candidate;
-            }
-        };
-    }
-    names
 }
 
 #[cfg(test)]

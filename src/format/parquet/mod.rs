@@ -9,14 +9,20 @@
 //! A [`RowGroup`] is encoded in memory on any thread; a [`ParquetShard`] appends row groups in order. What is written
 //! depends on the records and the options alone: there is no clock and no thread count in the bytes.
 
+#[cfg(test)]
+mod corpus;
 mod encode;
+mod input;
+mod pages;
 mod read;
 mod samples;
 mod size;
-mod widen;
+mod thrift;
 
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
+pub use input::{ParquetInput, ParquetReader, sniff};
 pub use read::{Batches, ParquetFile, RowGroupSize, decoding, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
 pub use size::logical_bytes;
-pub use widen::cast_to;
+
+pub use crate::record::widen::cast_to;

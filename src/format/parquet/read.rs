@@ -29,16 +29,21 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
     let groups = guard(name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;
-    let file_rows = builder.metadata().file_metadata().num_rows();
-    let group_rows = groups.iter().map(|group| u128::from(group.rows)).sum::<u128>();
-    let rows = match u64::try_from(file_rows) {
-        Ok(rows) if u128::from(rows) == group_rows => rows,
+    let group_rows: Vec<u64> = groups.iter().map(|group| group.rows).collect();
+    let rows = rows_of(builder.metadata().file_metadata().num_rows(), &group_rows, name)?;
+    Ok(ParquetFile { name: name.to_owned(), builder, rows, groups })
+}
+
+/// Number of rows of a file, on which its footer and its row groups must agree.
+pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64> {
+    let group_rows = groups.iter().map(|&rows| u128::from(rows)).sum::<u128>();
+    match u64::try_from(file_rows) {
+        Ok(rows) if u128::from(rows) == group_rows => Ok(rows),
         _ => {
             let message = format!("expected {file_rows} rows as in the footer, found {group_rows} in the row groups");
-            return Err(Error::integrity(message).at(name));
+            Err(Error::integrity(message).at(name))
         }
-    };
-    Ok(ParquetFile { name: name.to_owned(), builder, rows, groups })
+    }
 }
 
 /// A Parquet file whose footer was read.
@@ -155,7 +160,7 @@ pub fn decoding() -> bool {
 }
 
 /// Calls into the parquet crate and turns its errors and panics into ours.
-fn guard<T, E: Into<DecodeError>>(name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
+pub(super) fn guard<T, E: Into<DecodeError>>(name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
     let outer = DECODING.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
     DECODING.set(outer);

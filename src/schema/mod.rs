@@ -4,7 +4,11 @@
 //! common type but text become text for delimited input (where every value is text to begin with); for JSON the
 //! reader keeps what it can: scalars as text, anything with structure as JSON text.
 
+mod plain;
+
 use std::sync::Arc;
+
+pub use plain::{map_of, plain_fields, view_fields};
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
@@ -128,6 +132,33 @@ fn settle_field(field: &Field) -> Field {
 /// A schema of settled fields.
 pub fn schema_of(fields: &Fields) -> SchemaRef {
     Arc::new(Schema::new(settle(fields)))
+}
+
+/// Fills in names that are missing (`column_3`) and tells apart those that are equal (`name_2`).
+pub fn distinct_names(mut names: Vec<String>) -> Vec<String> {
+    for (i, name) in names.iter_mut().enumerate() {
+        if name.is_empty() {
+            *name = format!("column_{}", i + 1);
+        }
+    }
+    let given: std::collections::HashSet<String> = names.iter().cloned().collect();
+    let mut used = std::collections::HashSet::with_capacity(names.len());
+    // Where to go on counting, so that very many equal names do not take quadratic time.
+    let mut next = std::collections::HashMap::new();
+    for name in &mut names {
+        if used.insert(name.clone()) {
+            continue;
+        }
+        let count: &mut u64 = next.entry(name.clone()).or_insert(2);
+        *name = loop {
+            let candidate = format!("{name}_{count}");
+            *count += 1;
+            if !given.contains(&candidate) && used.insert(candidate.clone()) {
+                break candidate;
+            }
+        };
+    }
+    names
 }
 
 #[cfg(test)]

@@ -1,0 +1,96 @@
+//! The reader against files of the real world, where a corpus of them is at hand.
+//!
+//! `SHARDIFY_CORPUS` names its folder (default `../shared/corpus`); without one these tests have nothing to do.
+
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+use std::path::PathBuf;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+
+use super::{ParquetInput, ParquetReader};
+use crate::{
+    error::{Kind, Result},
+    format::{Parsed, RecordReader},
+    record::{Content, Payload},
+    schema,
+};
+
+/// Files on which pyarrow and this reader disagree: the rows found here, or none where the file is refused.
+const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
+    // A decimal of 45 digits in 6 bytes.
+    ("clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5068991573000192", None),
+    // The dictionary page is cut short.
+    ("nation.dict-malformed.parquet", None),
+    // The footer says 0 rows, its row group 6.
+    ("repeated_no_annotation.parquet", None),
+    // Brotli is left out, and with it bombs that inflate a millionfold.
+    ("data_page=2_BROTLI.parquet", None),
+    // Decimals in no bytes are taken for zero.
+    ("byte_array_decimal_empty_value.parquet", Some(24)),
+    // Text that is not UTF-8.
+    ("invalid_utf8_dictionary.parquet", None),
+];
+
+/// File, and the rows that pyarrow read from it, if it could.
+pub(super) fn oracle() -> Vec<(PathBuf, Option<u64>)> {
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+    let root = std::env::var_os("SHARDIFY_CORPUS").map_or_else(beside, PathBuf::from);
+    let Ok(oracle) = std::fs::read_to_string(root.join("ORACLE.tsv")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for line in oracle.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [file, _, status, what, rows, ..] = fields[..] else { continue };
+        if what.starts_with("parquet") || file.ends_with(".parquet") && what != "not-parquet" {
+            found.push((root.join(file), (status == "ok").then(|| rows.parse().unwrap())));
+        }
+    }
+    found
+}
+
+/// All rows of a file, read in small splits.
+pub(super) fn read(bytes: Bytes) -> Result<Vec<RecordBatch>> {
+    let length = bytes.len() as u64;
+    let reader = ParquetReader::open(ParquetInput::Bytes(bytes), "test")?;
+    let mut batches = Vec::new();
+    let (mut row, mut stands_for) = (0, 0);
+    let splits: Vec<_> = reader.splits(Box::new(std::io::empty()), 64 << 10, 64 << 20).collect();
+    for split in splits {
+        let split = split?;
+        let schema = schema::schema_of(&reader.infer(&split));
+        let Content::Rows { rows, bytes } = split.content else { panic!("{split:?}") };
+        assert_eq!(split.offset, row);
+        (row, stands_for) = (row + rows, stands_for + bytes);
+        let Parsed::Block(block) = reader.parse(&split, &schema)? else { panic!("misfit") };
+        assert_eq!(
+            (block.payload.len() as u64, block.rows.len(), block.hashes.len()),
+            (rows, rows as usize, rows as usize)
+        );
+        let Payload::Rows(batch) = block.payload else { panic!("samples") };
+        batches.push(batch);
+    }
+    assert!(row == 0 || stands_for == length, "{stands_for} of {length}");
+    Ok(batches)
+}
+
+#[test]
+fn files_agree_with_the_oracle() {
+    let mut surprises = Vec::new();
+    for (path, expected) in oracle() {
+        let expected = DISAGREEMENTS.iter().find(|(name, _)| path.ends_with(name)).map_or(expected, |(_, ours)| *ours);
+        let found = read(std::fs::read(&path).unwrap().into());
+        let rows = found.as_ref().ok().map(|batches| batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>());
+        if rows != expected {
+            surprises.push(format!(
+                "{}: oracle {expected:?}, found {rows:?} {:?}",
+                path.display(),
+                found.as_ref().err()
+            ));
+        }
+        if let Err(error) = found {
+            assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "{}: {error}", path.display());
+        }
+    }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n"));
+}

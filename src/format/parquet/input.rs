@@ -1,0 +1,449 @@
+//! Parquet files as inputs: cut by rows, each piece decoded on its own, whoever wrote the file.
+//!
+//! ```text
+//! row group 0        row group 1                                      row group 2, 3, 4
+//! |-- split --|      |-- split --|-- split --|-- split --|            |-- split --------|
+//! ```
+//!
+//! A split is as many rows as decode to about the size of a split: a part of a large row group or several small ones. A
+//! worker opens the file at its row groups, passes over the pages before its rows and decodes its rows alone, a few
+//! columns at a time where pages are large, so that no row group is ever held as a whole.
+//!
+//! Texts are decoded to views, which share the dictionary of their page; only after the rows were weighed are they copied
+//! out. A dictionary of one long text that a million rows refer to is so refused before it takes memory.
+//!
+//! Types are those of the file, in their plain form ([`schema::plain_fields`]). INT96 is a timestamp in nanoseconds.
+
+use std::{
+    io::Read,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use ::parquet::{
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    },
+    errors::ParquetError,
+    file::{
+        metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
+        reader::{ChunkReader, Length},
+    },
+};
+use arrow::{
+    array::{ArrayRef, RecordBatch},
+    compute::concat,
+    datatypes::{Fields, Schema, SchemaRef},
+};
+use bytes::Bytes;
+
+use super::{
+    pages::{check_chunk, decoded_bytes},
+    read::{guard, rows_of},
+    size::logical_bytes,
+    thrift::{Fault, check_footer},
+};
+use crate::{
+    error::{Error, Result},
+    format::{Misfit, Parsed, RecordReader},
+    record::{
+        Content, Payload, RecordBlock, Split,
+        hash::row_hashes,
+        widen::{Unfit, cast_or_unfit, cast_to},
+    },
+    schema,
+    storage::Object,
+};
+
+/// Bytes that pages and splits may take before `splits` tells the bound of the run.
+const DEFAULT_LIMIT: u64 = 256 << 20;
+
+/// The length of the metadata and the magic bytes at the end of a file.
+const TAIL_BYTES: u64 = 8;
+
+/// Where a file is read from.
+#[derive(Debug, Clone)]
+pub enum ParquetInput {
+    /// From storage, range by range.
+    Object(Object),
+    /// From memory.
+    Bytes(Bytes),
+}
+
+impl Length for ParquetInput {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Object(object) => object.bytes(),
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+impl ChunkReader for ParquetInput {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> ::parquet::errors::Result<Self::T> {
+        Ok(match self {
+            Self::Object(object) => Box::new(object.get_read(start)?),
+            Self::Bytes(bytes) => Box::new(bytes.get_read(start)?),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ::parquet::errors::Result<Bytes> {
+        match start.checked_add(length as u64) {
+            Some(end) if end <= self.len() => match self {
+                Self::Object(object) => object.get_bytes(start, length),
+                Self::Bytes(bytes) => bytes.get_bytes(start, length),
+            },
+            _ => Err(ParquetError::EOF(format!("expected {length} bytes at {start}, found the end of the file"))),
+        }
+    }
+}
+
+/// Whether a file that begins so is Parquet.
+pub fn sniff(head: &[u8]) -> bool {
+    head.starts_with(b"PAR1")
+}
+
+/// Reads one Parquet file.
+#[derive(Debug)]
+pub struct ParquetReader {
+    name: String,
+    input: ParquetInput,
+    /// Metadata with the types to decode to.
+    metadata: ArrowReaderMetadata,
+    /// The columns as they are handed on.
+    schema: SchemaRef,
+    columns: Vec<String>,
+    /// Where each column stands in the file's schema, in which groups without fields stand too.
+    roots: Vec<usize>,
+    groups: Vec<Group>,
+    /// Bytes that a page, a row or the rows of a split may take; `splits` sets it.
+    limit: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Group {
+    first_row: u64,
+    rows: u64,
+    /// Bytes in the file.
+    encoded: u64,
+    /// Estimate of the bytes of a decoded row.
+    row_bytes: u64,
+    /// For each column the bytes that its pages take while they are decoded; set once the page headers were looked at.
+    pages: OnceLock<Vec<u64>>,
+}
+
+impl ParquetReader {
+    /// Reads the footer. `name` stands in errors.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read,
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when its counts of rows disagree.
+    pub fn open(input: ParquetInput, name: &str) -> Result<Self> {
+        let footer = read_footer(&input).map_err(|e| e.at(name))?;
+        let metadata = guard(name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
+        let rows = guard(name, || {
+            let groups = metadata.row_groups().iter();
+            groups
+                .map(|group| u64::try_from(group.num_rows()).map_err(ParquetError::from))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let total = rows_of(metadata.file_metadata().num_rows(), &rows, name)?;
+        let given = guard(name, || ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()))?;
+        let decoded = with_views(&given, name)?;
+        let fields = schema::plain_fields(given.schema().fields()).map_err(|e| e.at(name))?;
+        if fields.is_empty() && total > 0 {
+            return Err(Error::input(format!("expected columns, found {total} rows without any")).at(name));
+        }
+        let columns = schema::distinct_names(fields.iter().map(|field| field.name().clone()).collect());
+        let named = fields.iter().zip(&columns).map(|(field, name)| field.as_ref().clone().with_name(name));
+        let schema = Arc::new(Schema::new(named.collect::<Fields>()));
+        let mut first_row = 0;
+        let mut groups = Vec::with_capacity(rows.len());
+        for (group, rows) in metadata.row_groups().iter().zip(rows) {
+            groups.push(Group::new(group, first_row, rows));
+            first_row += rows;
+        }
+        let leaves = metadata.file_metadata().schema_descr();
+        let mut roots: Vec<usize> = (0..leaves.num_columns()).map(|leaf| leaves.get_column_root_idx(leaf)).collect();
+        roots.dedup();
+        if roots.len() != columns.len() {
+            let message = format!("expected {} columns as in the Parquet schema, found {}", roots.len(), columns.len());
+            return Err(Error::input(message).at(name));
+        }
+        let limit = AtomicU64::new(DEFAULT_LIMIT);
+        Ok(Self { name: name.to_owned(), input, metadata: decoded, schema, columns, roots, groups, limit })
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Decodes `count` rows from `first` on, in the types that the file was given.
+    fn decode(&self, first: u64, count: u64) -> Result<RecordBatch> {
+        let from = self.groups.partition_point(|group| group.first_row + group.rows <= first);
+        let to = self.groups.partition_point(|group| group.first_row < first + count);
+        let groups = self.groups.get(from..to).filter(|groups| !groups.is_empty());
+        let groups = groups.ok_or_else(|| Error::internal("a split is not within its file").at(&*self.name))?;
+        let mut held = vec![0; self.columns.len()];
+        for (group, number) in groups.iter().zip(from..) {
+            for (held, &bytes) in held.iter_mut().zip(self.pages(number, group)?) {
+                *held = bytes.max(*held);
+            }
+        }
+        let skipped = first - groups[0].first_row;
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
+        let mut bytes = 0;
+        while columns.len() < self.columns.len() {
+            let next = columns.len()..columns.len() + fitting(&held[columns.len()..], self.limit());
+            let part = self.decode_columns(from..to, next, skipped, count)?;
+            bytes += logical_bytes(&part);
+            if bytes > self.limit() {
+                return Err(self.too_large(from, count, bytes));
+            }
+            columns.extend_from_slice(part.columns());
+        }
+        Ok(RecordBatch::try_new(Arc::clone(self.metadata.schema()), columns)?)
+    }
+
+    fn decode_columns(
+        &self,
+        groups: std::ops::Range<usize>,
+        columns: std::ops::Range<usize>,
+        skipped: u64,
+        count: u64,
+    ) -> Result<RecordBatch> {
+        let parts = guard(&self.name, || {
+            let (skipped, count) = (usize::try_from(skipped)?, usize::try_from(count)?);
+            let mask =
+                ProjectionMask::roots(self.metadata.parquet_schema(), self.roots[columns.clone()].iter().copied());
+            ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), self.metadata.clone())
+                .with_row_groups(groups.collect())
+                .with_projection(mask)
+                .with_batch_size(count)
+                .with_offset(skipped)
+                .with_limit(count)
+                .build()
+        })
+        .and_then(|reader| guard(&self.name, || reader.collect::<Result<Vec<_>, _>>()))?;
+        let found: u64 = parts.iter().map(|part| part.num_rows() as u64).sum();
+        if found != count || parts.iter().any(|part| part.num_columns() != columns.len()) {
+            let message = format!("expected {count} rows as in the footer, found {found} in the pages");
+            return Err(Error::integrity(message).at(&*self.name));
+        }
+        let schema = Schema::new(self.metadata.schema().fields()[columns.clone()].to_vec());
+        let columns = (0..columns.len()).map(|i| {
+            let arrays: Vec<_> = parts.iter().map(|part| part.column(i).as_ref()).collect();
+            match parts.as_slice() {
+                [one] => Ok(Arc::clone(one.column(i))),
+                _ => concat(&arrays),
+            }
+        });
+        let columns = guard(&self.name, || columns.collect::<Result<Vec<_>, _>>())?;
+        Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+    }
+
+    /// Looks at the page headers of a row group, once; see [`Group::pages`].
+    fn pages<'a>(&self, number: usize, group: &'a Group) -> Result<&'a [u64]> {
+        if let Some(pages) = group.pages.get() {
+            return Ok(pages);
+        }
+        let metadata = self.metadata.metadata().row_group(number);
+        let found = guard(&self.name, || -> Result<Vec<u64>, ParquetError> {
+            let mut held = vec![0; self.columns.len()];
+            for (leaf, chunk) in metadata.columns().iter().enumerate() {
+                let root = self.metadata.parquet_schema().get_column_root_idx(leaf);
+                held[self.roots.partition_point(|&at| at < root)] += check_chunk(&self.input, chunk, self.limit())
+                    .map_err(|e| ParquetError::General(format!("row group {number}, {e}")))?;
+            }
+            Ok(held)
+        })?;
+        Ok(group.pages.get_or_init(|| found))
+    }
+
+    fn too_large(&self, group: usize, rows: u64, bytes: u64) -> Error {
+        Error::input(format!(
+            "row group {group}: expected rows of at most {} bytes, found {rows} that take {bytes}",
+            self.limit()
+        ))
+        .at(&*self.name)
+        .hint("raise --memory; a record may take an eighth of it")
+    }
+
+    /// Bytes of the file that rows up to `row` of a row group stand for, so that all of them together are the file.
+    fn share(&self, group: usize, row: u64) -> u64 {
+        let encoded = |groups: &[Group]| groups.iter().map(|group| u128::from(group.encoded)).sum::<u128>();
+        let at = &self.groups[group];
+        let total = encoded(&self.groups);
+        let before =
+            encoded(&self.groups[..group]) + u128::from(at.encoded) * u128::from(row) / u128::from(at.rows.max(1));
+        let is_last = at.first_row + row >= self.rows();
+        match u128::from(self.input.len()) * before / total.max(1) {
+            _ if is_last => self.input.len(),
+            share => u64::try_from(share).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        self.groups.last().map_or(0, |group| group.first_row + group.rows)
+    }
+
+    /// Cuts all rows into pieces of about `split_bytes`: first row, rows, and where the piece ends.
+    fn cut(&self, split_bytes: u64, max_record_bytes: u64) -> Result<Vec<Split>> {
+        let mut splits = Vec::new();
+        let (mut first, mut rows, mut budget, mut done) = (0, 0_u64, split_bytes, 0);
+        for (number, group) in self.groups.iter().enumerate() {
+            if group.row_bytes > max_record_bytes && group.rows > 0 {
+                return Err(self.too_large(number, 1, group.row_bytes));
+            }
+            let mut taken = 0;
+            while taken < group.rows {
+                let fitting = (budget / group.row_bytes).min(MAX_ROWS - rows).min(group.rows - taken);
+                let step = if rows == 0 { fitting.max(1) } else { fitting };
+                (rows, taken) = (rows + step, taken + step);
+                budget = budget.saturating_sub(step.saturating_mul(group.row_bytes));
+                let is_last = group.first_row + taken == self.rows();
+                if is_last || taken < group.rows {
+                    let end = self.share(number, taken);
+                    splits.push(Split { offset: first, content: Content::Rows { rows, bytes: end - done } });
+                    (first, rows, budget, done) = (first + rows, 0, split_bytes, end);
+                }
+            }
+        }
+        Ok(splits)
+    }
+}
+
+/// Rows of a split at most, so that columns of next to no bytes do not make endless splits.
+const MAX_ROWS: u64 = 1 << 20;
+
+impl RecordReader for ParquetReader {
+    fn splits<'a>(
+        &'a self,
+        _: Box<dyn Read + Send + 'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+        self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
+        match self.cut(split_bytes.max(1) as u64, max_record_bytes as u64) {
+            Ok(splits) => Box::new(splits.into_iter().map(Ok)),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
+    fn reads_by_itself(&self) -> bool {
+        true
+    }
+
+    fn columns(&self) -> Option<&[String]> {
+        Some(&self.columns)
+    }
+
+    fn infer(&self, _: &Split) -> Fields {
+        self.schema.fields().clone()
+    }
+
+    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+        let Content::Rows { rows, bytes } = split.content else {
+            return Err(Error::internal("expected rows of a Parquet file, found bytes").at(&*self.name));
+        };
+        let given = self.decode(split.offset, rows)?;
+        let named = RecordBatch::try_new(renamed(given.schema_ref(), &self.columns), given.columns().to_vec())?;
+        drop(given);
+        let plain = cast_to(&named, &self.schema).map_err(|e| e.at(&*self.name))?;
+        drop(named);
+        let hashes = row_hashes(&plain);
+        match cast_or_unfit(&plain, schema).map_err(|e| e.at(&*self.name))? {
+            Err(Unfit { column, row, value, expected, .. }) => {
+                Ok(Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected }))
+            }
+            Ok(batch) => Ok(Parsed::Block(RecordBlock {
+                rows: (0..).take(batch.num_rows()).collect(),
+                payload: Payload::Rows(batch),
+                hashes,
+                rejects: Vec::new(),
+                lines: 0,
+                blank_lines: 0,
+                padded: 0,
+                passed_over: 0,
+                bytes_in: bytes,
+            })),
+        }
+    }
+}
+
+impl Group {
+    fn new(group: &RowGroupMetaData, first_row: u64, rows: u64) -> Self {
+        let encoded = group.columns().iter().map(|chunk| u64::try_from(chunk.compressed_size()).unwrap_or(0));
+        let decoded = group.columns().iter().map(decoded_bytes).fold(0, u64::saturating_add);
+        Self {
+            first_row,
+            rows,
+            encoded: encoded.fold(0, u64::saturating_add),
+            row_bytes: (decoded / rows.max(1)).max(1),
+            pages: OnceLock::new(),
+        }
+    }
+}
+
+/// How many of the columns can be decoded side by side within `limit`; at least one.
+fn fitting(held: &[u64], limit: u64) -> usize {
+    let mut sum = 0_u64;
+    held.iter()
+        .take_while(|&&bytes| {
+            sum = sum.saturating_add(bytes);
+            sum <= limit
+        })
+        .count()
+        .max(1)
+}
+
+/// The metadata at the end of the file, walked through.
+fn read_footer(input: &ParquetInput) -> Result<Bytes> {
+    let length = input.len();
+    let no_footer = || {
+        Error::input("expected a Parquet file, found one that does not end with a footer")
+            .hint("the file may have been cut short while it was copied or written")
+    };
+    let start = length.checked_sub(TAIL_BYTES).ok_or_else(no_footer)?;
+    let read = |start, length: u64| {
+        let length = usize::try_from(length).map_err(|_| no_footer())?;
+        input.get_bytes(start, length).map_err(|error| match super::read::io_error(error) {
+            Ok(io) => Error::from(io),
+            Err(cause) => no_footer().cause(cause),
+        })
+    };
+    let tail = read(start, TAIL_BYTES)?;
+    let metadata = match &tail[..] {
+        [a, b, c, d, b'P', b'A', b'R', b'1'] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
+        [.., b'P', b'A', b'R', b'E'] => return Err(Error::input("expected a Parquet file, found an encrypted one")),
+        _ => return Err(no_footer()),
+    };
+    let bytes = read(start.checked_sub(metadata).ok_or_else(no_footer)?, metadata)?;
+    check_footer(&bytes).map_err(|fault| match fault {
+        Fault::Short => no_footer(),
+        Fault::Malformed(message) => Error::input(format!("{message}, found a damaged footer")),
+    })?;
+    Ok(bytes)
+}
+
+/// The same metadata with texts decoded to views, where the file's types allow it.
+fn with_views(given: &ArrowReaderMetadata, name: &str) -> Result<ArrowReaderMetadata> {
+    let views = Arc::new(Schema::new(schema::view_fields(given.schema().fields())));
+    let options = ArrowReaderOptions::new().with_schema(views);
+    let metadata: Arc<ParquetMetaData> = Arc::clone(given.metadata());
+    match guard(name, || ArrowReaderMetadata::try_new(metadata, options)) {
+        Ok(metadata) => Ok(metadata),
+        // A type that the file itself hints at need not be one that may be asked for.
+        Err(_) => Ok(given.clone()),
+    }
+}
+
+fn renamed(schema: &SchemaRef, names: &[String]) -> SchemaRef {
+    let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
+    Arc::new(Schema::new(fields.collect::<Fields>()))
+}

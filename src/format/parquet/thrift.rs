@@ -1,0 +1,293 @@
+//! A walk through thrift's compact protocol that builds nothing.
+//!
+//! The parquet crate allocates what a list in the footer says it holds, follows nested schemas by recursion and
+//! allocates what a page header says it inflates to. A few bytes can so ask for all memory, or for a stack that ends the
+//! process, neither of which can be caught. So the footer is walked here first, and so are the page headers.
+//!
+//! ```text
+//! struct  [ field ]* 00       field  delta << 4 | type  (delta 0: zigzag id follows)  value
+//! list    size << 4 | type    (size 15: varint follows)  [ value ]*
+//! map     varint size         key type << 4 | value type, unless empty  [ key value ]*
+//! binary  varint length       bytes
+//! ```
+
+/// Nesting that no footer or page header comes near to.
+const MAX_DEPTH: usize = 32;
+
+/// Levels of nested columns, far below what the stack of a thread holds.
+const MAX_SCHEMA_DEPTH: usize = 64;
+
+const STOP: u8 = 0;
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const BYTE: u8 = 3;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const MAP: u8 = 11;
+const STRUCT: u8 = 12;
+const UUID: u8 = 13;
+
+/// What a page header says that matters before the page is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PageHeader {
+    /// Bytes of the header itself.
+    pub(super) header_bytes: u64,
+    /// Bytes of the page in the file.
+    pub(super) compressed: u64,
+    /// Bytes of the page once inflated.
+    pub(super) uncompressed: u64,
+    /// Values, nulls included.
+    pub(super) values: u64,
+    /// Whether it is the dictionary of its column chunk.
+    pub(super) dictionary: bool,
+}
+
+/// Why a walk ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The bytes end within a value.
+    Short,
+    /// The bytes are no thrift, or say what cannot be.
+    Malformed(&'static str),
+}
+
+/// Reads the page header that `bytes` begin with.
+pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
+    let mut walk = Walk { bytes, at: 0 };
+    let (mut sizes, mut kind, mut values) = ([None, None], None, 0);
+    let mut last = 0;
+    while let Some((id, of)) = walk.field(&mut last)? {
+        match id {
+            1 => kind = Some(walk.integer(of)?),
+            2 => sizes[0] = Some(walk.integer(of)?),
+            3 => sizes[1] = Some(walk.integer(of)?),
+            // Headers of data pages, dictionary pages and data pages of version 2 all begin with the number of values.
+            5 | 7 | 8 if of == STRUCT => values = walk.first_field()?,
+            _ => walk.skip(of, MAX_DEPTH)?,
+        }
+    }
+    let [Some(uncompressed), Some(compressed)] = sizes else {
+        return Err(Fault::Malformed("expected a page header with sizes"));
+    };
+    let size = |size: i64| u64::try_from(size).map_err(|_| Fault::Malformed("expected a page size, found one below 0"));
+    Ok(PageHeader {
+        header_bytes: walk.at as u64,
+        compressed: size(compressed)?,
+        uncompressed: size(uncompressed)?,
+        values: size(values)?,
+        dictionary: kind == Some(2),
+    })
+}
+
+/// Walks through the metadata of a footer: every list and text must fit in its bytes, and columns must not be nested
+/// deeper than a stack can follow.
+pub(super) fn check_footer(bytes: &[u8]) -> Result<(), Fault> {
+    let mut walk = Walk { bytes, at: 0 };
+    let mut last = 0;
+    while let Some((id, of)) = walk.field(&mut last)? {
+        if id == 2 && of == LIST { walk.schema()? } else { walk.skip(of, MAX_DEPTH)? }
+    }
+    Ok(())
+}
+
+struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Walk<'_> {
+    fn byte(&mut self) -> Result<u8, Fault> {
+        let byte = *self.bytes.get(self.at).ok_or(Fault::Short)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn varint(&mut self) -> Result<u64, Fault> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Fault::Malformed("expected a number of at most 10 bytes"))
+    }
+
+    fn zigzag(&mut self) -> Result<i64, Fault> {
+        let value = self.varint()?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+
+    fn integer(&mut self, of: u8) -> Result<i64, Fault> {
+        if (4..=6).contains(&of) { self.zigzag() } else { Err(Fault::Malformed("expected an integer")) }
+    }
+
+    fn advance(&mut self, count: u64) -> Result<(), Fault> {
+        let rest = (self.bytes.len() - self.at) as u64;
+        if count > rest {
+            return Err(Fault::Short);
+        }
+        self.at += usize::try_from(count).map_err(|_| Fault::Short)?;
+        Ok(())
+    }
+
+    /// Id and type of the next field; `None` at the end of the struct.
+    fn field(&mut self, last: &mut i64) -> Result<Option<(i64, u8)>, Fault> {
+        let head = self.byte()?;
+        if head & 0x0f == STOP {
+            return Ok(None);
+        }
+        *last = match head >> 4 {
+            0 => self.zigzag()?,
+            delta => last.saturating_add(i64::from(delta)),
+        };
+        Ok(Some((*last, head & 0x0f)))
+    }
+
+    /// Walks through a struct and gives its field 1, an integer; 0 without one.
+    fn first_field(&mut self) -> Result<i64, Fault> {
+        let (mut last, mut value) = (0, 0);
+        while let Some((id, of)) = self.field(&mut last)? {
+            if id == 1 { value = self.integer(of)? } else { self.skip(of, MAX_DEPTH)? }
+        }
+        Ok(value)
+    }
+
+    fn list(&mut self) -> Result<(u64, u8), Fault> {
+        let head = self.byte()?;
+        let size = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+        // Each element has at least one byte.
+        if size > (self.bytes.len() - self.at) as u64 {
+            return Err(Fault::Malformed("expected a list that fits in the footer"));
+        }
+        Ok((size, head & 0x0f))
+    }
+
+    /// Walks through the schema, which lists groups and columns depth first, each group with its number of children.
+    fn schema(&mut self) -> Result<(), Fault> {
+        let (count, of) = self.list()?;
+        // Children still to come of each open group.
+        let mut open: Vec<i64> = Vec::new();
+        for _ in 0..count {
+            if of != STRUCT {
+                return Err(Fault::Malformed("expected a schema of structs"));
+            }
+            let (mut last, mut children) = (0, 0);
+            while let Some((id, of)) = self.field(&mut last)? {
+                if id == 5 { children = self.integer(of)? } else { self.skip(of, MAX_DEPTH)? }
+            }
+            while open.last() == Some(&0) {
+                open.pop();
+            }
+            if let Some(left) = open.last_mut() {
+                *left -= 1;
+            }
+            if children > 0 {
+                open.push(children);
+            }
+            if open.len() > MAX_SCHEMA_DEPTH {
+                return Err(Fault::Malformed("expected columns of at most 64 levels"));
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, of: u8, depth: usize) -> Result<(), Fault> {
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(Fault::Malformed("expected fewer levels of thrift structs"));
+        };
+        match of {
+            TRUE | FALSE => Ok(()),
+            BYTE => self.advance(1),
+            4..=6 => self.varint().map(drop),
+            DOUBLE => self.advance(8),
+            UUID => self.advance(16),
+            BINARY => {
+                let length = self.varint()?;
+                self.advance(length)
+            }
+            LIST | SET => {
+                let (count, of) = self.list()?;
+                (0..count).try_for_each(|_| self.skip_element(of, depth))
+            }
+            MAP => {
+                let count = self.varint()?;
+                let of = if count > 0 { self.byte()? } else { 0 };
+                (0..count).try_for_each(|_| {
+                    self.skip_element(of >> 4, depth)?;
+                    self.skip_element(of & 0x0f, depth)
+                })
+            }
+            STRUCT => {
+                let mut last = 0;
+                while let Some((_, of)) = self.field(&mut last)? {
+                    self.skip(of, depth)?;
+                }
+                Ok(())
+            }
+            _ => Err(Fault::Malformed("expected a thrift type")),
+        }
+    }
+
+    /// Inside of collections booleans take a byte; in fields their type is their value.
+    fn skip_element(&mut self, of: u8, depth: usize) -> Result<(), Fault> {
+        if matches!(of, TRUE | FALSE) { self.advance(1) } else { self.skip(of, depth) }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    /// Type 0, inflated 300, stored 7, a data page header with 5 values of encoding 0.
+    const HEADER: [u8; 15] = [0x15, 0, 0x15, 0xd8, 0x04, 0x15, 14, 0x2c, 0x15, 10, 0x15, 0, 0, 0, 0xaa];
+
+    #[test]
+    fn a_page_header_is_measured() {
+        let header = page_header(&HEADER).unwrap();
+        let expected = PageHeader { header_bytes: 14, compressed: 7, uncompressed: 300, values: 5, dictionary: false };
+        assert_eq!(header, expected);
+        for length in 0..14 {
+            assert_eq!(page_header(&HEADER[..length]), Err(Fault::Short), "{length}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        assert!(matches!(page_header(&[0]), Err(Fault::Malformed(_))));
+        let negative = [0x15, 0, 0x15, 1, 0x15, 14, 0];
+        assert!(matches!(page_header(&negative), Err(Fault::Malformed(_))));
+        let text_for_a_size = [0x15, 0, 0x18, 1, b'x', 0x15, 14, 0];
+        assert!(matches!(page_header(&text_for_a_size), Err(Fault::Malformed(_))));
+    }
+
+    #[test]
+    fn lists_that_cannot_fit_are_refused() {
+        // Field 4, a list of 2^28 structs.
+        let footer = [0x49, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x01, 0];
+        assert!(matches!(check_footer(&footer), Err(Fault::Malformed(_))));
+    }
+
+    #[test]
+    fn deep_schemas_are_refused() {
+        let schema = |depth: u8| {
+            let mut footer = vec![0x29, 0xfc, depth];
+            for _ in 0..depth {
+                footer.extend([0x55, 2, 0]); // one child
+            }
+            footer.push(0);
+            footer
+        };
+        assert_eq!(check_footer(&schema(60)), Ok(()));
+        assert!(matches!(check_footer(&schema(100)), Err(Fault::Malformed(_))));
+    }
+
+    #[test]
+    fn structs_within_structs_end_somewhere() {
+        assert!(matches!(check_footer(&[0x1c; 100_000]), Err(Fault::Malformed(_))));
+    }
+}

@@ -1,0 +1,296 @@
+//! Brings rows to a wider schema: the one that a dataset has now, or the one that all sources of a run have together.
+//!
+//! The wider schema was made by uniting, so each column is in it under its name with the same type or a wider one.
+//! Nothing is dropped and no value changes on the way; where that cannot be, it is an error. Arrow's casts overflow and
+//! round in places, so every value that changed its type is turned back and compared.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{
+        Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait, RecordBatch,
+        RecordBatchOptions, StringBuilder, StructArray, new_null_array,
+    },
+    compute::{CastOptions, cast_with_options, kernels::cmp::not_distinct},
+    datatypes::{DataType, Field, FieldRef, Fields, SchemaRef},
+};
+
+use super::json;
+use crate::{
+    error::{Error, Result},
+    schema,
+};
+
+/// Why rows do not fit a schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    /// Column.
+    pub column: String,
+    /// Row of the value within the batch, from 0; 0 for values inside of lists.
+    pub row: usize,
+    /// The value, or the type where no value would fit.
+    pub value: String,
+    /// Type that was to hold it, or that there is none.
+    pub expected: String,
+    /// Whether other values of the column would fit.
+    pub by_value: bool,
+}
+
+/// The same rows with the columns of `schema`, matched by name; columns that the batch lacks are null.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when the batch has a column that `schema` lacks or cannot hold, and
+/// [`Kind::Input`](crate::error::Kind::Input) when a value has no equal in the wider type.
+pub fn cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    cast_or_unfit(batch, schema)?.map_err(|Unfit { column, value, expected, by_value, .. }| {
+        if by_value {
+            Error::input(format!("expected values that {expected} can hold, found {value}"))
+                .column(column)
+                .hint("convert the column as text: --type COLUMN=text")
+        } else {
+            Error::internal(format!("expected {expected}, found {value}")).column(column)
+        }
+    })
+}
+
+/// As [`cast_to`], but tells what does not fit instead of failing.
+///
+/// # Errors
+/// When the schema has columns that may not be null, and the batch lacks them.
+pub fn cast_or_unfit(batch: &RecordBatch, schema: &SchemaRef) -> Result<Result<RecordBatch, Unfit>> {
+    if batch.schema_ref() == schema {
+        return Ok(Ok(batch.clone()));
+    }
+    let from = batch.schema_ref().fields();
+    Ok(match cast_fields(from, batch.columns(), schema.fields(), batch.num_rows()) {
+        Ok(columns) => {
+            let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &rows)?)
+        }
+        Err(unfit) => Err(unfit),
+    })
+}
+
+fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) -> Result<Vec<ArrayRef>, Unfit> {
+    if let Some(lost) = from.iter().find(|field| to.find(field.name()).is_none()) {
+        return Err(Unfit {
+            column: lost.name().clone(),
+            row: 0,
+            value: "one more".to_owned(),
+            expected: "a column of the wider schema".to_owned(),
+            by_value: false,
+        });
+    }
+    to.iter()
+        .map(|field| match from.find(field.name()) {
+            Some((at, given)) => cast_array(&columns[at], given, field),
+            None => Ok(new_null_array(field.data_type(), rows)),
+        })
+        .collect()
+}
+
+fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
+    use DataType::{
+        Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Null, RunEndEncoded, Struct,
+    };
+    let same_kind = schema::is_json(from) == schema::is_json(to);
+    match (array.data_type(), to.data_type()) {
+        (given, target) if given == target && same_kind => Ok(Arc::clone(array)),
+        (Null, target) => Ok(new_null_array(target, array.len())),
+        (Dictionary(_, value), _) => unpack(array, value, to),
+        (RunEndEncoded(_, value), _) => unpack(array, value.data_type(), to),
+        (given, target) if is_text(target) && !(is_text(given) && same_kind) => Ok(render(array, to)),
+        (Struct(given), Struct(fields)) => {
+            let source = array.as_struct();
+            let columns = cast_fields(given, source.columns(), fields, source.len())?;
+            let nulls = source.nulls().cloned();
+            built(StructArray::try_new_with_length(fields.clone(), columns, nulls, source.len()), array, to)
+        }
+        (List(given), List(item)) => cast_lists::<i32>(array, given, item, to),
+        (LargeList(given), LargeList(item)) => cast_lists::<i64>(array, given, item, to),
+        (FixedSizeList(given, width), FixedSizeList(item, target)) if width == target => {
+            let source = array.as_fixed_size_list();
+            let values = cast_array(source.values(), given, item)?;
+            let nulls = source.nulls().cloned();
+            let cast = FixedSizeListArray::try_new_with_length(Arc::clone(item), *width, values, nulls, source.len());
+            built(cast, array, to)
+        }
+        // The kind of list first, then its items.
+        (LargeList(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), List(_)) => {
+            relist(array, List(Arc::clone(item)), to)
+        }
+        (List(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), LargeList(_)) => {
+            relist(array, LargeList(Arc::clone(item)), to)
+        }
+        (Map(given, _), Map(entries, sorted)) => cast_map(array, given, entries, *sorted, to),
+        (given, target) if given.is_nested() || target.is_nested() => Err(unfit_type(array, to)),
+        _ => cast_scalars(array, to),
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Casts with Arrow where that only changes how values are packed.
+fn repack(array: &ArrayRef, target: &DataType, to: &Field) -> Result<ArrayRef, Unfit> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, target, &options).map_err(|_| unfit_type(array, to))
+}
+
+fn unpack(array: &ArrayRef, value: &DataType, to: &Field) -> Result<ArrayRef, Unfit> {
+    let plain = repack(array, value, to)?;
+    cast_array(&plain, &Field::new(to.name(), value.clone(), true), to)
+}
+
+fn relist(array: &ArrayRef, target: DataType, to: &Field) -> Result<ArrayRef, Unfit> {
+    let lists = repack(array, &target, to)?;
+    cast_array(&lists, &Field::new(to.name(), target, true), to)
+}
+
+fn cast_lists<O: OffsetSizeTrait>(
+    array: &ArrayRef,
+    given: &Field,
+    item: &FieldRef,
+    to: &Field,
+) -> Result<ArrayRef, Unfit> {
+    let source = array.as_list::<O>();
+    let values = cast_array(source.values(), given, item)?;
+    let nulls = source.nulls().cloned();
+    built(GenericListArray::<O>::try_new(Arc::clone(item), source.offsets().clone(), values, nulls), array, to)
+}
+
+/// Keys and values of a map by position, for their names differ between writers.
+fn cast_map(array: &ArrayRef, given: &Field, entries: &FieldRef, sorted: bool, to: &Field) -> Result<ArrayRef, Unfit> {
+    let source = array.as_map();
+    let (DataType::Struct(pair), DataType::Struct(wider)) = (given.data_type(), entries.data_type()) else {
+        return Err(unfit_type(array, to));
+    };
+    let columns = [source.keys(), source.values()].into_iter().zip(pair).zip(wider);
+    let columns = columns.map(|((column, given), field)| cast_array(column, given, field)).collect::<Result<_, _>>()?;
+    let nulls = source.entries().nulls().cloned();
+    let pairs = StructArray::try_new(wider.clone(), columns, nulls).map_err(|_| unfit_type(array, to))?;
+    let (offsets, nulls) = (source.offsets().clone(), source.nulls().cloned());
+    built(MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, sorted), array, to)
+}
+
+fn built<A: Array + 'static>(
+    cast: Result<A, arrow::error::ArrowError>,
+    array: &ArrayRef,
+    to: &Field,
+) -> Result<ArrayRef, Unfit> {
+    cast.map(|cast| Arc::new(cast) as ArrayRef).map_err(|_| unfit_type(array, to))
+}
+
+/// Plain values, which must come back the same.
+fn cast_scalars(array: &ArrayRef, to: &Field) -> Result<ArrayRef, Unfit> {
+    let options = |safe| CastOptions { safe, ..CastOptions::default() };
+    // Values that do not fit become null, and are found by that.
+    let cast = cast_with_options(array, to.data_type(), &options(true)).map_err(|_| unfit_type(array, to))?;
+    let back = cast_with_options(&cast, array.data_type(), &options(true)).map_err(|_| unfit_type(array, to))?;
+    let same = not_distinct(&back, array).map_err(|_| unfit_type(array, to))?;
+    match same.values().iter().position(|same| !same) {
+        None => Ok(cast),
+        Some(row) => Err(Unfit {
+            column: to.name().clone(),
+            row,
+            value: json::text_of(array, row).unwrap_or_default(),
+            expected: to.data_type().to_string(),
+            by_value: true,
+        }),
+    }
+}
+
+/// Values as text, or as JSON documents if `to` holds those.
+fn render(array: &ArrayRef, to: &Field) -> ArrayRef {
+    let json = schema::is_json(to);
+    let mut texts = StringBuilder::new();
+    for row in 0..array.len() {
+        if json && array.is_valid(row) {
+            let mut text = Vec::new();
+            json::write_value(array, row, &mut text);
+            texts.append_value(String::from_utf8_lossy(&text));
+        } else {
+            texts.append_option(json::text_of(array, row));
+        }
+    }
+    let texts: ArrayRef = Arc::new(texts.finish());
+    cast_with_options(&texts, to.data_type(), &CastOptions::default()).unwrap_or(texts)
+}
+
+fn unfit_type(array: &ArrayRef, to: &Field) -> Unfit {
+    Unfit {
+        column: to.name().clone(),
+        row: 0,
+        value: array.data_type().to_string(),
+        expected: to.data_type().to_string(),
+        by_value: false,
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::{
+        array::{Float64Array, Int64Array, StringArray},
+        datatypes::{Float64Type, Schema},
+    };
+
+    use super::*;
+    use crate::error::Kind;
+
+    fn nullable(name: &str, data_type: DataType) -> Field {
+        Field::new(name, data_type, true)
+    }
+
+    fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn columns_move_widen_and_appear() {
+        let from = batch(vec![
+            ("b", Arc::new(Int64Array::from(vec![Some(1), None])) as ArrayRef),
+            ("a", Arc::new(StringArray::from(vec!["x", "y"])) as ArrayRef),
+        ]);
+        let schema = Arc::new(Schema::new(vec![
+            nullable("a", DataType::Utf8),
+            nullable("b", DataType::Float64),
+            nullable("c", DataType::Date32),
+        ]));
+        let cast = cast_to(&from, &schema).unwrap();
+        assert_eq!(cast.schema(), schema);
+        assert_eq!(cast.column(0).as_string::<i32>().value(1), "y");
+        assert_eq!(cast.column(1).as_primitive::<Float64Type>(), &Float64Array::from(vec![Some(1.0), None]));
+        assert_eq!(cast.column(2).null_count(), 2);
+    }
+
+    #[test]
+    fn structs_and_lists_widen_inside() {
+        let inner: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        let narrow = StructArray::from(vec![(Arc::new(nullable("x", DataType::Int64)), inner)]);
+        let from = batch(vec![("s", Arc::new(narrow) as ArrayRef)]);
+        let wide = DataType::Struct(vec![nullable("w", DataType::Utf8), nullable("x", DataType::Float64)].into());
+        let cast = cast_to(&from, &Arc::new(Schema::new(vec![nullable("s", wide)]))).unwrap();
+        let columns = cast.column(0).as_struct().columns();
+        assert_eq!((columns[0].null_count(), columns[1].as_primitive::<Float64Type>().value(1)), (2, 2.0));
+    }
+
+    #[test]
+    fn what_would_change_or_vanish_is_an_error() {
+        let from = batch(vec![("a", Arc::new(Int64Array::from(vec![(1 << 53) + 1])) as ArrayRef)]);
+        let to = |name: &str, data_type| Arc::new(Schema::new(vec![nullable(name, data_type)]));
+        assert_eq!(cast_to(&from, &to("a", DataType::Float64)).unwrap_err().kind(), Kind::Input);
+        assert_eq!(cast_to(&from, &to("b", DataType::Int64)).unwrap_err().kind(), Kind::Internal);
+        let list = DataType::List(Arc::new(nullable("item", DataType::Date32)));
+        assert_eq!(cast_to(&from, &to("a", list)).unwrap_err().kind(), Kind::Internal);
+    }
+
+    #[test]
+    fn rows_survive_without_columns() {
+        let rows = RecordBatchOptions::new().with_row_count(Some(3));
+        let empty = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &rows).unwrap();
+        let schema = Arc::new(Schema::new(vec![nullable("a", DataType::Utf8)]));
+        assert_eq!(cast_to(&empty, &schema).unwrap().column(0).null_count(), 3);
+    }
+}

@@ -1,0 +1,99 @@
+//! The plain form of Arrow types: what a column holds, without how some writer packed it.
+//!
+//! Dictionaries, run ends and views are ways to pack values; names of list items, field metadata and nullability differ
+//! between writers of the same table. In the plain form equal columns have equal types.
+//!
+//! | given | plain |
+//! |---|---|
+//! | dictionary or run-end encoded T | T |
+//! | text or binary view | text or binary |
+//! | list view | list |
+//! | map | map of `entries` with `key` and `value`, unsorted |
+//! | anything | nullable, without metadata; items of lists are named `item` |
+
+use std::{collections::HashSet, sync::Arc};
+
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+
+use crate::error::{Error, Result};
+
+/// Levels of nested types: far more than tables have, and few enough to follow by recursion.
+const MAX_DEPTH: usize = 64;
+
+/// The fields in their plain form.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) when a struct has two fields of one name, which nothing downstream could
+/// tell apart, when types are nested too deeply, or for unions, which no output holds.
+pub fn plain_fields(fields: &Fields) -> Result<Fields> {
+    fields.iter().map(|field| plain_field(field, MAX_DEPTH).map_err(|e| e.column(field.name().as_str()))).collect()
+}
+
+fn plain_field(field: &Field, depth: usize) -> Result<FieldRef> {
+    Ok(Arc::new(Field::new(field.name(), plain_type(field.data_type(), depth)?, true)))
+}
+
+fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(Error::input(format!("expected at most {MAX_DEPTH} levels of nested types, found more")));
+    };
+    let item =
+        |field: &Field| Ok::<_, Error>(Arc::new(Field::new("item", plain_type(field.data_type(), depth)?, true)));
+    Ok(match data_type {
+        DataType::Dictionary(_, value) => plain_type(value, depth)?,
+        DataType::RunEndEncoded(_, value) => plain_type(value.data_type(), depth)?,
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(field) | DataType::ListView(field) => DataType::List(item(field)?),
+        DataType::LargeList(field) | DataType::LargeListView(field) => DataType::LargeList(item(field)?),
+        DataType::FixedSizeList(field, width) => DataType::FixedSizeList(item(field)?, *width),
+        DataType::Struct(fields) => {
+            let mut names = HashSet::new();
+            if let Some(twice) = fields.iter().find(|field| !names.insert(field.name())) {
+                let message = format!("expected fields with names of their own, found `{}` twice", twice.name());
+                return Err(Error::input(message));
+            }
+            DataType::Struct(fields.iter().map(|field| plain_field(field, depth)).collect::<Result<_>>()?)
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(pair) if pair.len() == 2 => {
+                map_of(plain_type(pair[0].data_type(), depth)?, plain_type(pair[1].data_type(), depth)?)
+            }
+            other => return Err(Error::input(format!("expected a map of keys and values, found one of {other}"))),
+        },
+        DataType::Union(..) => {
+            return Err(Error::input("expected a column of one type, found a union")
+                .hint("no shard format holds unions; turn the column into a struct, a column per type"));
+        }
+        other => other.clone(),
+    })
+}
+
+/// The plain map from keys of one type to values of another.
+pub fn map_of(key: DataType, value: DataType) -> DataType {
+    let pair = vec![Field::new("key", key, false), Field::new("value", value, true)];
+    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(pair.into()), false)), false)
+}
+
+/// The same fields with texts and binary as views and without dictionaries, for decoding without copies.
+pub fn view_fields(fields: &Fields) -> Fields {
+    fields.iter().map(view_field).collect()
+}
+
+fn view_field(field: &FieldRef) -> FieldRef {
+    Arc::new(field.as_ref().clone().with_data_type(view_type(field.data_type())))
+}
+
+fn view_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::Dictionary(_, value) => view_type(value),
+        DataType::List(field) => DataType::List(view_field(field)),
+        DataType::LargeList(field) => DataType::LargeList(view_field(field)),
+        DataType::FixedSizeList(field, width) => DataType::FixedSizeList(view_field(field), *width),
+        DataType::Struct(fields) => DataType::Struct(view_fields(fields)),
+        DataType::Map(entries, sorted) => DataType::Map(view_field(entries), *sorted),
+        other => other.clone(),
+    }
+}
