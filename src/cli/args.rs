@@ -163,7 +163,12 @@ enum From {
     Tsv,
     Jsonl,
     Json,
+    Parquet,
+    Arrow,
     Files,
+    Tar,
+    #[value(name = "tfrecord")]
+    TfRecord,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -228,7 +233,11 @@ impl ConvertArgs {
                 From::Tsv => InputFormat::Tsv,
                 From::Jsonl => InputFormat::Jsonl,
                 From::Json => InputFormat::Json,
+                From::Parquet => InputFormat::Parquet,
+                From::Arrow => InputFormat::Arrow,
                 From::Files => InputFormat::Files,
+                From::Tar => InputFormat::Tar,
+                From::TfRecord => InputFormat::TfRecord,
             }),
             to: self.to.map(|t| match t {
                 To::Parquet => OutputFormat::Parquet,

@@ -1,22 +1,22 @@
 //! What inputs are: sources that hold records, or files to be grouped to samples.
 //!
 //! The content decides, a name only says where to look: a `.csv` that is not delimited text is not a table. Tables and
-//! other files side by side (images and their `metadata.csv`) have no single reading, so they are an error that
-//! names both, not a guess.
+//! other files side by side (images and their `metadata.csv`) have no single reading, and neither have rows and samples,
+//! so they are an error that names both, not a guess.
 
-use std::io::Read;
+use std::{collections::HashSet, io::Read};
 
 use rayon::prelude::*;
 
-use super::SourceFile;
+use super::{
+    SourceFile,
+    sniff::{self, SCHEMA_FILE, SniffOptions},
+};
 use crate::{
     error::{Error, Result},
-    format::{RecordReader, csv, files, json},
-    record::Split,
+    format::RecordReader,
+    record::{Split, key::split_key},
 };
-
-/// Bytes looked at to tell a format.
-const HEAD_BYTES: usize = 256 << 10;
 
 /// Input formats, as `--from` names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,17 +56,11 @@ impl InputFormat {
             Self::TfRecord => "tfrecord",
         }
     }
-}
 
-/// How to read text, where the content does not say.
-#[derive(Debug, Clone, Default)]
-pub struct SniffOptions {
-    /// The format, when the user named it.
-    pub from: Option<InputFormat>,
-    /// Settings of delimited text.
-    pub csv: csv::CsvOptions,
-    /// Settings of JSON.
-    pub json: json::JsonOptions,
+    /// Whether columns have types of their own, which a type of another source may contradict.
+    pub fn is_typed(self) -> bool {
+        matches!(self, Self::Parquet | Self::Arrow)
+    }
 }
 
 /// A source that holds records.
@@ -78,12 +72,12 @@ pub struct RecordSource {
     pub format: InputFormat,
     /// Reads it.
     pub reader: Box<dyn RecordReader>,
-    /// Its first bytes, for a first look at the types; whole records.
+    /// Its first records, for a first look at the types.
     pub sample: Option<Split>,
 }
 
 impl RecordSource {
-    /// Opens it as the reader wants it: decompressed; `tap` sees the stored bytes on their way.
+    /// Opens it as the reader wants it: decompressed, and text in UTF-8; `tap` sees the stored bytes on their way.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -109,143 +103,143 @@ pub enum Input {
 /// Decides what the inputs are.
 ///
 /// # Errors
-/// When a file is not what `--from` says, or tables and other files are mixed.
+/// When a file is not what `--from` says or cannot be read, or things are mixed that have no single reading.
 pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input> {
     if options.from == Some(InputFormat::Files) {
         return Ok(Input::Files(found));
     }
+    refuse_delta_tables(&found)?;
     let alone = found.len() == 1;
     // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
-    let mixed = options.from.is_none() && found.iter().any(|file| !is_table_name(&file.name));
-    let may_be_table = |file: &SourceFile| {
-        options.from.is_some() || alone || (is_table_name(&file.name) && !(mixed && is_document_name(&file.name)))
+    let mixed = options.from.is_none() && found.iter().any(|file| !names_records(&file.name));
+    let may_hold = |file: &SourceFile| {
+        options.from.is_some() || alone || (names_records(&file.name) && !(mixed && is_document(&file.name)))
     };
+    if !found.iter().any(may_hold) {
+        return Ok(Input::Files(found));
+    }
     let read: Vec<(SourceFile, Option<RecordSource>)> = found
         .into_par_iter()
         .map(|file| {
-            let table = if may_be_table(&file) { table(&file, options)? } else { None };
-            Ok((file, table))
+            let source = if may_hold(&file) { look_at(&file, options)? } else { None };
+            Ok((file, source))
         })
         .collect::<Result<_>>()?;
     if let [(file, None)] = read.as_slice()
         && options.from.is_none()
-        && is_table_name(&file.name)
+        && names_records(&file.name)
     {
-        return Err(Error::input("expected a table in UTF-8, as the name says, found something else")
+        return Err(Error::input("expected records, as the name says, found something else")
             .at(file.uri.clone())
             .hint("name its format with --from; --from files takes it as it is"));
     }
-    if let (Some(from), Some((file, _))) = (options.from, read.iter().find(|(_, t)| t.is_none())) {
-        return Err(Error::input(format!("expected {}, found something else", from.name()))
-            .at(file.uri.clone())
-            .hint("name the right format with --from, or leave the file out with --exclude"));
-    }
-    if read.iter().all(|(_, table)| table.is_some()) {
-        return Ok(Input::Records(read.into_iter().filter_map(|(_, table)| table).collect()));
+    if read.iter().all(|(_, source)| source.is_some()) {
+        let sources: Vec<RecordSource> = read.into_iter().filter_map(|(_, source)| source).collect();
+        refuse_rows_and_samples(&sources)?;
+        return Ok(Input::Records(sources));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let is_document = |t: &RecordSource| t.format == InputFormat::Json || is_document_name(&t.file.name);
-    let table = read.iter().find(|(_, t)| t.as_ref().is_some_and(|t| !is_document(t)));
-    let other = read.iter().find(|(_, t)| t.is_none());
-    match (table, other) {
-        (Some((table, _)), Some((other, _))) => Err(Error::usage(format!(
-            "expected either tables or files, found both: `{}` is a table, `{}` is not",
-            table.name, other.name
+    let is_label = |s: &RecordSource| s.format == InputFormat::Json || is_document(&s.file.name);
+    let records = read.iter().find(|(_, s)| s.as_ref().is_some_and(|s| !is_label(s)));
+    let other = read.iter().find(|(_, s)| s.is_none());
+    match (records, other) {
+        (Some((records, _)), Some((other, _))) => Err(Error::usage(format!(
+            "expected either files that hold records or files that are records, found both: `{}` holds records, `{}` does not",
+            records.name, other.name
         ))
-        .hint("take the tables: --include '*.csv' (or *.jsonl ...)")
+        .hint("take those that hold records: --include '*.csv' (or *.jsonl ...)")
         .hint("take everything as files grouped to samples: --from files")),
         _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
     }
 }
 
+/// Takes away what only describes shards beside it, such as indexes and markers of finished jobs; returns how many.
+pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
+    let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
+    let shards: HashSet<String> = found
+        .iter()
+        .filter(|file| holds_shards(&file.name))
+        .map(|file| file.name[..folder(&file.name)].to_owned())
+        .collect();
+    let before = found.len();
+    found.retain(|file| {
+        let (parent, last) = file.name.split_at(folder(&file.name));
+        !(shards.contains(parent) && is_companion(last)) && !MARKERS.contains(&last)
+    });
+    (before - found.len()) as u64
+}
+
+/// Files that Spark and its kin leave beside tables.
+const MARKERS: [&str; 3] = ["_SUCCESS", "_metadata", "_common_metadata"];
+
+fn is_companion(name: &str) -> bool {
+    [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == SCHEMA_FILE || name == WIDS_FILE
+}
+
+fn holds_shards(name: &str) -> bool {
+    let (_, extension) = split_key(name);
+    extension.split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
+}
+
+/// What a file holds; one that cannot be read is a source that fails when it is converted, where the run goes on without
+/// bad sources.
+fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    let found = sniff::source(file, options).and_then(|found| match (found, options.from) {
+        (None, Some(from)) => Err(Error::input(format!("expected {}, found something else", from.name()))
+            .at(file.uri.clone())
+            .hint("name the right format with --from, or leave the file out with --exclude")),
+        (found, _) => Ok(found),
+    });
+    match found {
+        Err(e) if options.keep_going => Ok(Some(sniff::unreadable(file, options, e))),
+        found => found,
+    }
+}
+
+/// Files of a Delta table hold rows that its log has deleted.
+fn refuse_delta_tables(found: &[SourceFile]) -> Result<()> {
+    let is_log = |file: &&SourceFile| file.name.split('/').any(|part| part == "_delta_log");
+    match found.iter().find(is_log) {
+        None => Ok(()),
+        Some(file) => Err(Error::usage("expected files, found a Delta table, whose log says which of them are live")
+            .at(file.uri.clone())
+            .hint(
+                "export the table (e.g. with deltalake or DuckDB), or take every file: --exclude '**/_delta_log/**'",
+            )),
+    }
+}
+
+fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
+    let samples = sources.iter().find(|s| s.gives_samples());
+    let rows = sources.iter().find(|s| !s.gives_samples());
+    match (samples, rows) {
+        (Some(samples), Some(rows)) => Err(Error::usage(format!(
+            "expected either samples or rows, found both: `{}` holds samples, `{}` rows",
+            samples.file.name, rows.file.name
+        ))
+        .hint("convert them one after the other, choosing with --include")),
+        _ => Ok(()),
+    }
+}
+
+/// Name under which readers of wids look for the list of shards.
+const WIDS_FILE: &str = "shardindex.json";
+
 /// Whether a name is that of a JSON document.
-fn is_document_name(name: &str) -> bool {
+fn is_document(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with(".json")
 }
 
-/// Whether a name suggests looking for a table.
-fn is_table_name(name: &str) -> bool {
-    let (_, mut extension) = files::split_key(name);
-    for packed in [".gz", ".zst", ".lz4"] {
-        if let Some(inner) = extension.strip_suffix(packed) {
-            extension = inner.to_owned();
-        }
+/// Whether a name suggests looking for records.
+fn names_records(name: &str) -> bool {
+    let (_, mut extension) = split_key(name);
+    if let Some((inner, packed)) = extension.rsplit_once('.')
+        && sniff::PACKED.contains(&packed)
+    {
+        extension = inner.to_owned();
     }
+    // `train.tfrecord-00000-of-00010` is a common way to number shards.
     let last = extension.rsplit('.').next().unwrap_or_default();
-    matches!(last, "csv" | "tsv" | "tab" | "psv" | "jsonl" | "ndjson" | "json")
-}
-
-fn table(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
-    let (head, complete) = file.head(HEAD_BYTES)?;
-    let named = |extensions: &[&str]| {
-        let lower = file.name.to_ascii_lowercase();
-        extensions.iter().any(|e| lower.ends_with(e) || lower.contains(&format!("{e}.")))
-    };
-    let from = options.from;
-    let (format, reader): (InputFormat, Box<dyn RecordReader>) = match from {
-        Some(InputFormat::Csv | InputFormat::Tsv) => {
-            let mut csv = options.csv.clone();
-            if from == Some(InputFormat::Tsv) {
-                csv.delimiter.get_or_insert(b'\t');
-            }
-            match sniff_csv(&head, complete, &csv) {
-                Some(source) => (InputFormat::Csv, Box::new(source)),
-                None => return Ok(None),
-            }
-        }
-        Some(InputFormat::Jsonl) => (InputFormat::Jsonl, Box::new(json_source(json::Mode::Lines, options))),
-        Some(InputFormat::Json) => (InputFormat::Json, Box::new(json_source(json::Mode::Document, options))),
-        Some(_) => return Ok(None),
-        None => match sniff(&head, complete, options, &named) {
-            Some(found) => found,
-            None => return Ok(None),
-        },
-    };
-    let sample = sample(reader.as_ref(), head)?;
-    Ok(Some(RecordSource { file: file.clone(), format, reader, sample }))
-}
-
-fn json_source(mode: json::Mode, options: &SniffOptions) -> json::JsonSource {
-    json::JsonSource::new(mode).with_options(options.json.clone())
-}
-
-fn sniff(
-    head: &[u8],
-    complete: bool,
-    options: &SniffOptions,
-    named: &dyn Fn(&[&str]) -> bool,
-) -> Option<(InputFormat, Box<dyn RecordReader>)> {
-    let is_csv_name = named(&[".csv", ".tsv", ".tab", ".psv"]);
-    if !is_csv_name && let Some(source) = json::sniff(head, complete) {
-        let format = if source.mode() == json::Mode::Lines { InputFormat::Jsonl } else { InputFormat::Json };
-        return Some((format, Box::new(source.with_options(options.json.clone()))));
-    }
-    let source =
-        if is_csv_name { sniff_csv(head, complete, &options.csv)? } else { csv::sniff(head, complete, &options.csv)? };
-    // Any text is a table of one column; only a name makes it worth reading as one.
-    (is_csv_name || source.columns.len() > 1).then(|| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
-}
-
-/// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format.
-fn sniff_csv(head: &[u8], complete: bool, options: &csv::CsvOptions) -> Option<csv::CsvSource> {
-    csv::sniff(head, complete, options).or_else(|| {
-        let mut text = head.to_vec();
-        let mut at = 0;
-        while let Err(e) = std::str::from_utf8(&text[at..]) {
-            at += e.valid_up_to();
-            text[at] = b'?';
-        }
-        csv::sniff(&text, complete, options)
-    })
-}
-
-/// The first split of the head, as far as it holds whole records.
-fn sample(reader: &dyn RecordReader, head: Vec<u8>) -> Result<Option<Split>> {
-    let limit = HEAD_BYTES / 2;
-    let mut splits = reader.splits(Box::new(std::io::Cursor::new(head)), limit, HEAD_BYTES * 2);
-    match splits.next() {
-        Some(Ok(split)) => Ok(Some(split)),
-        // A record larger than the head says nothing yet.
-        Some(Err(_)) | None => Ok(None),
-    }
+    let last = last.split_once("-of-").map_or(last, |(head, _)| head.trim_end_matches(|c: char| c.is_ascii_digit()));
+    sniff::RECORDS.contains(&last.trim_end_matches('-'))
 }

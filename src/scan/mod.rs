@@ -5,6 +5,7 @@
 //! the same inputs always come in the same order.
 
 mod kind;
+mod sniff;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -17,7 +18,8 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
 use xxhash_rust::xxh3::Xxh3Default;
 
-pub use kind::{Input, InputFormat, RecordSource, SniffOptions, classify};
+pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
+pub use sniff::{SCHEMA_FILE, SniffOptions};
 
 use crate::{
     codec::stream,
@@ -63,6 +65,16 @@ impl SourceFile {
             Some(codec) => stream::decoder(codec, whole).map_err(|e| e.at(self.uri.clone())),
             None => Ok(whole),
         }
+    }
+
+    /// Whether it is compressed as a whole.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_packed(&self) -> Result<bool> {
+        let mut head = Vec::new();
+        self.object.read()?.take(16).read_to_end(&mut head)?;
+        Ok(stream::sniff(&head).is_some())
     }
 
     /// Up to `limit` first bytes after decompression, and whether that is all there is.

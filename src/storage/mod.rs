@@ -189,6 +189,15 @@ impl Object {
         &self.path
     }
 
+    /// Reads another object of the same folder whole; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn sibling(&self, name: &str) -> Result<Option<Bytes>> {
+        let folder = self.path.rfind('/').map_or("", |slash| &self.path[..=slash]);
+        self.store.get(&format!("{folder}{name}"))
+    }
+
     /// Reads a range.
     ///
     /// # Errors

@@ -162,7 +162,10 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let snapshot = dataset.latest()?;
     let scan_options =
         ScanOptions { include: options.include.clone(), exclude: options.exclude.clone(), dataset: Some(out.clone()) };
-    let found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
+    let mut found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
+    if options.from != Some(InputFormat::Files) {
+        found.passed_over += scan::pass_over_companions(&mut found.files);
+    }
     if found.files.is_empty() {
         return Err(Error::usage("expected something to convert, found no files")
             .at(options.sources.join(" "))
@@ -352,8 +355,8 @@ impl<'a> Conversion<'a> {
         )));
         observer.event(Event::Phase { name: "inferring types", bytes: None });
         let seen = infer_all(sources, memory, self.context.jobs, observer, &self.context.cancel)?;
-        let wider = unite_lists(fields, &self.united(&seen));
-        let wider = self.united(&[wider]);
+        let wider = unite_lists(fields, &self.united(&seen, sources));
+        let wider = self.united(&[wider], sources);
         // The types seen already allow for everything: only text can hold this value.
         let wider = if wider == *fields { force_text(&wider, &misfit.column) } else { wider };
         let changed = wider != *fields;

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     exec::{
         encode::{RowsAs, SourceName},
-        gather::SourceFacts,
+        gather::{OnError, SourceFacts},
     },
     format::{
         OutputFormat,
@@ -74,6 +74,7 @@ impl Conversion<'_> {
                 ..CsvOptions::default()
             },
             json: JsonOptions { pinned, ..JsonOptions::default() },
+            keep_going: self.options.on_error != OnError::Fail,
         };
         let prepared = match classify(fresh, &sniff)? {
             Input::Records(sources) => {
@@ -82,7 +83,7 @@ impl Conversion<'_> {
                     .map(|s| s.sample.as_ref().map_or_else(Fields::empty, |split| s.reader.infer(split)))
                     .collect();
                 self.check_same_columns(&sources, &fields)?;
-                let fields = self.united(&fields);
+                let fields = self.united(&fields, &sources);
                 Prepared::Records { sources, fields }
             }
             Input::Files(files) => {
@@ -108,14 +109,19 @@ impl Conversion<'_> {
         Ok(prepared)
     }
 
-    pub(super) fn united(&self, fields: &[Fields]) -> Fields {
+    pub(super) fn united(&self, fields: &[Fields], sources: &[RecordSource]) -> Fields {
         let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
         let is_id = |name: &String| self.settings.id.contains(name) || self.settings.subject.as_ref() == Some(name);
+        let typed = sources.iter().any(|s| s.format.is_typed());
         let plain = |t: &DataType| matches!(t, DataType::Int64 | DataType::Utf8 | DataType::Null);
         let pin = |field: &Arc<Field>| match self.options.types.iter().find(|(name, _)| name == field.name()) {
             Some((name, data_type)) => Arc::new(Field::new(name, data_type.clone(), true)),
             // The text of an id must survive: `1.50` as a number would be found as `1.5` only.
-            None if is_id(field.name()) && schema::is_scalar(field.data_type()) && !plain(field.data_type()) => {
+            None if !typed
+                && is_id(field.name())
+                && schema::is_scalar(field.data_type())
+                && !plain(field.data_type()) =>
+            {
                 Arc::new(Field::new(field.name(), DataType::Utf8, true))
             }
             None => Arc::clone(field),

@@ -1,0 +1,210 @@
+//! What one file is, told by its content: compression first, then formats with a signature, then text.
+
+use std::io::{Cursor, Read};
+
+use super::{InputFormat, RecordSource, SourceFile};
+use crate::{
+    error::{Error, Kind, Place, Result},
+    format::{
+        Parsed, RecordReader, csv, json,
+        parquet::{self, ParquetInput, ParquetReader},
+        tar::{self, TarReader},
+    },
+    record::Split,
+};
+
+/// Bytes looked at to tell a format.
+const HEAD_BYTES: usize = 256 << 10;
+/// Most bytes read to see one record of a format whose records can be large.
+const SAMPLE_BYTES: usize = 32 << 20;
+/// Largest Parquet file that is read although it is compressed as a whole, which leaves no way but to hold it.
+const PACKED_PARQUET: u64 = 256 << 20;
+
+/// Last extensions of files that hold records.
+pub(super) const RECORDS: &[&str] = &[
+    "arrow",
+    "arrows",
+    "csv",
+    "feather",
+    "ipc",
+    "json",
+    "jsonl",
+    "ndjson",
+    "parq",
+    "parquet",
+    "pq",
+    "psv",
+    "tab",
+    "tar",
+    "tbz",
+    "tbz2",
+    "tfrec",
+    "tfrecord",
+    "tfrecords",
+    "tgz",
+    "tsv",
+    "txz",
+    "tzst",
+];
+
+/// Last extensions of files that are compressed as a whole.
+pub(super) const PACKED: &[&str] = &["bz2", "gz", "lz4", "lzma", "sz", "xz", "zst"];
+
+/// Name of the file beside shards that says which types their rows had.
+pub const SCHEMA_FILE: &str = "schema.json";
+
+/// How to read sources, where their content does not say.
+#[derive(Debug, Clone, Default)]
+pub struct SniffOptions {
+    /// The format, when the user named it.
+    pub from: Option<InputFormat>,
+    /// Settings of delimited text.
+    pub csv: csv::CsvOptions,
+    /// Settings of JSON.
+    pub json: json::JsonOptions,
+    /// Whether a source that cannot be read is a matter for the conversion.
+    pub keep_going: bool,
+}
+
+type Found = (InputFormat, Box<dyn RecordReader>);
+
+/// The records that a file holds; `None` when it holds none.
+pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    let (head, complete) = file.head(HEAD_BYTES)?;
+    let wanted = |format| options.from.is_none_or(|from| from == format);
+    let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
+        Some((InputFormat::Parquet, Box::new(ParquetReader::open(parquet_input(file)?, &file.uri)?)))
+    } else if wanted(InputFormat::Tar) && tar::sniff(&head) {
+        Some((InputFormat::Tar, Box::new(TarReader::new())))
+    } else {
+        None
+    };
+    let Some((format, reader)) = found else { return text(file, head, complete, options) };
+    let mut source = RecordSource { file: file.clone(), format, reader, sample: None };
+    source.sample = first_split(&source)?;
+    Ok(Some(source))
+}
+
+/// A source that fails with `error` when it is converted.
+pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error) -> RecordSource {
+    let format = options.from.unwrap_or(InputFormat::Csv);
+    let reader =
+        Box::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
+    RecordSource { file: file.clone(), format, reader, sample: None }
+}
+
+/// Parquet is read out of order, so one that is compressed as a whole is decompressed to memory.
+fn parquet_input(file: &SourceFile) -> Result<ParquetInput> {
+    if !file.is_packed()? {
+        return Ok(ParquetInput::Object(file.object.clone()));
+    }
+    let mut bytes = Vec::new();
+    file.open(|_| {})?.take(PACKED_PARQUET + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PACKED_PARQUET {
+        return Err(Error::input("expected at most 256 MiB of Parquet in a compressed file, found more")
+            .at(file.uri.clone())
+            .hint("decompress it first; Parquet compresses by itself"));
+    }
+    Ok(ParquetInput::Bytes(bytes.into()))
+}
+
+/// The first records of a source; `None` when there are none, or when they are too large or damaged to tell anything.
+fn first_split(source: &RecordSource) -> Result<Option<Split>> {
+    let input: Box<dyn Read + Send> =
+        if source.reader.reads_by_itself() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+    let mut splits = source.reader.splits(input, HEAD_BYTES, SAMPLE_BYTES);
+    Ok(splits.next().and_then(Result::ok))
+}
+
+fn text(file: &SourceFile, head: Vec<u8>, complete: bool, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    let Some((format, reader)) = text_reader(file, &head, complete, options) else { return Ok(None) };
+    let sample = whole_records(reader.as_ref(), head);
+    Ok(Some(RecordSource { file: file.clone(), format, reader, sample }))
+}
+
+fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Option<Found> {
+    let json_source = |mode| Box::new(json::JsonSource::new(mode).with_options(options.json.clone()));
+    match options.from {
+        Some(from @ (InputFormat::Csv | InputFormat::Tsv)) => {
+            let mut csv = options.csv.clone();
+            if from == InputFormat::Tsv {
+                csv.delimiter.get_or_insert(b'\t');
+            }
+            sniff_csv(head, complete, &csv).map(|source| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
+        }
+        Some(InputFormat::Jsonl) => Some((InputFormat::Jsonl, json_source(json::Mode::Lines))),
+        Some(InputFormat::Json) => Some((InputFormat::Json, json_source(json::Mode::Document))),
+        Some(_) => None,
+        None => {
+            let lower = file.name.to_ascii_lowercase();
+            let named = |e: &&str| lower.ends_with(*e) || lower.contains(&format!("{e}."));
+            let is_csv_name = [".csv", ".tsv", ".tab", ".psv"].iter().any(|e| named(e));
+            if !is_csv_name && let Some(source) = json::sniff(head, complete) {
+                let lines = source.mode() == json::Mode::Lines;
+                let format = if lines { InputFormat::Jsonl } else { InputFormat::Json };
+                return Some((format, Box::new(source.with_options(options.json.clone()))));
+            }
+            let sniffed = if is_csv_name { sniff_csv } else { csv::sniff };
+            let source = sniffed(head, complete, &options.csv)?;
+            // Any text is a table of one column; only a name makes it worth reading as one.
+            (is_csv_name || source.columns.len() > 1)
+                .then(|| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
+        }
+    }
+}
+
+/// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format.
+fn sniff_csv(head: &[u8], complete: bool, options: &csv::CsvOptions) -> Option<csv::CsvSource> {
+    csv::sniff(head, complete, options).or_else(|| {
+        let mut text = head.to_vec();
+        let mut at = 0;
+        while let Err(e) = std::str::from_utf8(&text[at..]) {
+            at += e.valid_up_to();
+            text[at] = b'?';
+        }
+        csv::sniff(&text, complete, options)
+    })
+}
+
+/// The first split of the head, as far as it holds whole records.
+fn whole_records(reader: &dyn RecordReader, head: Vec<u8>) -> Option<Split> {
+    let limit = HEAD_BYTES / 2;
+    // A record larger than the head says nothing yet.
+    reader.splits(Box::new(Cursor::new(head)), limit, HEAD_BYTES * 2).next().and_then(Result::ok)
+}
+
+/// Stands for a file that could not be read, until it is its turn.
+#[derive(Debug)]
+struct Unreadable {
+    kind: Kind,
+    message: String,
+    place: Place,
+}
+
+impl RecordReader for Unreadable {
+    fn splits<'a>(
+        &'a self,
+        _: Box<dyn Read + Send + 'a>,
+        _: usize,
+        _: usize,
+    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+        Box::new(std::iter::once_with(|| {
+            let mut error = Error::new(self.kind, self.message.clone());
+            let place = &self.place;
+            error = place.source.iter().fold(error, |e, source| e.at(source.clone()));
+            Err(place.byte.iter().fold(error, |e, byte| e.byte(*byte)))
+        }))
+    }
+
+    fn reads_by_itself(&self) -> bool {
+        true
+    }
+
+    fn infer(&self, _: &Split) -> arrow::datatypes::Fields {
+        arrow::datatypes::Fields::empty()
+    }
+
+    fn parse(&self, _: &Split, _: &arrow::datatypes::SchemaRef) -> Result<Parsed> {
+        Err(Error::internal("nothing was read of this source"))
+    }
+}
