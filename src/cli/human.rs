@@ -9,6 +9,7 @@ use crate::{
     ops::{
         compact::CompactReport,
         convert::ConvertReport,
+        diff::{Change, DiffReport},
         manifest::{HitReport, SummaryReport, VersionsReport},
         verify::VerifyReport,
     },
@@ -232,6 +233,65 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry]) -> Result<()> {
             c.shards_added,
             c.shards_removed
         )?;
+    }
+    Ok(())
+}
+
+/// Lines of one kind before the rest is only counted.
+const SOME_LINES: usize = 20;
+
+/// What changed between two versions.
+pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, verbose: bool) -> Result<()> {
+    let sign = |change| if change == Change::Added { '+' } else { '-' };
+    writeln!(w, "{} to {} of {}", report.from, report.to, clean(&report.dataset))?;
+    let records = &report.records;
+    writeln!(
+        w,
+        "  records    +{} -{}, {} moved, {} where they were",
+        grouped(records.records_added),
+        grouped(records.records_removed),
+        grouped(records.records_moved),
+        grouped(records.records_unchanged)
+    )?;
+    writeln!(
+        w,
+        "  shards     +{} -{}, {} to {}",
+        grouped(report.shards_added),
+        grouped(report.shards_removed),
+        grouped(report.before.shards),
+        grouped(report.after.shards)
+    )?;
+    writeln!(
+        w,
+        "  bytes      +{} -{}, {} to {}",
+        Size(report.bytes_added),
+        Size(report.bytes_removed),
+        Size(report.before.bytes),
+        Size(report.after.bytes)
+    )?;
+    writeln!(w, "  sources    +{} -{}", grouped(report.sources_added), grouped(report.sources_removed))?;
+    for setting in &report.settings {
+        let (from, to) = (setting.from.to_string(), setting.to.to_string());
+        writeln!(w, "  setting    {}: {} to {}", setting.setting, clean(&from), clean(&to))?;
+    }
+    let limit = if verbose { usize::MAX } else { SOME_LINES };
+    for shard in report.shards.iter().take(limit) {
+        let size = Size(shard.bytes).to_string();
+        let (sign, records) = (sign(shard.change), grouped(shard.records));
+        writeln!(w, "{sign} shard    {size:>10}  {records:>12} records  {}", clean(&shard.shard))?;
+    }
+    more(w, report.shards.len(), limit, "shard")?;
+    for source in report.sources.iter().take(limit) {
+        let size = Size(source.bytes).to_string();
+        let (sign, records) = (sign(source.change), grouped(source.records));
+        writeln!(w, "{sign} source   {size:>10}  {records:>12} records  {}", clean(&source.source))?;
+    }
+    more(w, report.sources.len(), limit, "source")
+}
+
+fn more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()> {
+    if lines > limit {
+        writeln!(w, "  ... {} more; -v shows all", plural((lines - limit) as u64, what))?;
     }
     Ok(())
 }

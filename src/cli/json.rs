@@ -8,10 +8,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    dataset::{Entry, ShardMeta},
+    dataset::{Entry, ShardMeta, Snapshot},
     error::{Error, Result},
+    events::Cancel,
     id::Version,
-    ops::manifest::HitReport,
+    ops::{self, diff::DiffReport, manifest::HitReport},
 };
 
 const SCHEMA: u32 = 1;
@@ -79,6 +80,21 @@ pub(super) fn urls(w: &mut dyn Write, urls: &[String], json: bool) -> Result<()>
         if json { object(w, "urls", &json!({ "urls": url }))? } else { writeln!(w, "{url}")? }
     }
     if json { summary(w, &json!({ "ranges": urls.len() })) } else { Ok(()) }
+}
+
+/// Writes every live record.
+pub(super) fn export(w: &mut dyn Write, snapshot: &Snapshot, cancel: &Cancel) -> Result<()> {
+    let records =
+        ops::export::records(snapshot, cancel, &mut |rows| rows.iter().try_for_each(|row| object(w, "record", row)))?;
+    summary(w, &json!({ "version": snapshot.version(), "records": records }))
+}
+
+/// Writes what changed between two versions.
+pub(super) fn diff(w: &mut dyn Write, report: &DiffReport) -> Result<()> {
+    report.shards.iter().try_for_each(|change| object(w, "shard", change))?;
+    report.sources.iter().try_for_each(|change| object(w, "source", change))?;
+    report.settings.iter().try_for_each(|change| object(w, "setting", change))?;
+    summary(w, report)
 }
 
 /// Writes all versions.

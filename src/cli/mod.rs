@@ -27,7 +27,7 @@ use progress::Progress;
 use crate::{
     error::{Error, Result},
     events::{Cancel, Observer},
-    ops::{self, Context},
+    ops::{self, Context, export::export},
     storage::Location,
 };
 
@@ -164,8 +164,20 @@ impl Session<'_> {
 
     fn manifest(&self, args: &ManifestArgs) -> Result<Outcome> {
         let location = self.dataset(args.dataset.as_deref())?;
-        let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
         let json = self.global.json;
+        if let [first, second] = args.diff.as_slice() {
+            return self.diff(&location, first, second);
+        }
+        let format = args.export_format(json)?;
+        let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
+        if let Some(format) = format {
+            self.progress.stop();
+            self.print(|w| {
+                let cancel = &self.context.cancel;
+                if json { json::export(w, &snapshot, cancel) } else { export(&snapshot, format, cancel, w).map(|_| ()) }
+            })?;
+            return Ok(Outcome::Done);
+        }
         let mut ids = args.find.clone();
         if let Some(file) = &args.find_file {
             ids.extend(read_ids(file)?);
@@ -212,6 +224,16 @@ impl Session<'_> {
             }
         }
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {
+        let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
+        let report = ops::diff::diff(&open(first)?, &open(second)?)?;
+        self.progress.stop();
+        self.print(|w| {
+            if self.global.json { json::diff(w, &report) } else { human::diff(w, &report, self.global.verbose > 0) }
+        })?;
+        Ok(Outcome::Done)
     }
 
     fn verify(&self, args: &VerifyArgs) -> Result<Outcome> {

@@ -177,6 +177,7 @@ impl Draft<'_> {
             settings: self.transaction.settings.clone(),
             totals,
             next_record: base + fresh,
+            readable_from: old.map_or(Version(0), |e| e.readable_from),
             shards,
             runs: self.run_lists(parent, &removed, shift, version)?,
             sources: self.source_lists(old, shift, version)?,
@@ -268,6 +269,7 @@ impl Draft<'_> {
                     ordinal: *ordinal,
                     from: version,
                     until: None,
+                    since: None,
                 })
             })
             .collect();

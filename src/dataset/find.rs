@@ -57,7 +57,9 @@ pub struct Hit {
     pub row: Option<u64>,
     /// Content hash.
     pub hash: u64,
-    /// Where it is and was, oldest first.
+    /// First version that had it.
+    pub since: Version,
+    /// Where it is and was in versions that can be read, oldest first.
     pub places: Vec<Place>,
 }
 
@@ -206,6 +208,7 @@ fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             source: row.source,
             row: row.row,
             hash: row.hash,
+            since: table.first_version(record).unwrap_or(place.from),
             places: Vec::new(),
         });
         hit.places.push(place);

@@ -49,6 +49,9 @@ pub struct Entry {
     pub totals: Totals,
     /// The next record number to give.
     pub next_record: u64,
+    /// First version whose objects are all kept: `vacuum` deleted some of those that only older versions need.
+    #[serde(default)]
+    pub readable_from: Version,
     /// Lists of live shards.
     pub shards: Vec<ListRef>,
     /// Lists that make up the run table.

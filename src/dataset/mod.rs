@@ -37,6 +37,7 @@ pub use runs::{Run, RunTable};
 pub use shards::ShardMeta;
 pub use sidecar::{
     SidecarColumns, SidecarRow, SidecarWriter, read_all as read_sidecar, read_rows as read_sidecar_rows, sidecar_path,
+    stream as stream_sidecar,
 };
 pub use sources::SourceRow;
 
@@ -68,7 +69,10 @@ impl Dataset {
     /// # Errors
     /// When the log cannot be read or was written by a newer format version.
     pub fn latest(&self) -> Result<Option<Snapshot>> {
-        Ok(log::latest(self.store.as_ref())?.map(|entry| self.snapshot_of(entry)))
+        Ok(log::latest(self.store.as_ref())?.map(|entry| {
+            let readable_from = entry.readable_from;
+            self.snapshot_of(entry, readable_from)
+        }))
     }
 
     /// The newest snapshot, or an error that says there is none.
@@ -86,10 +90,18 @@ impl Dataset {
     /// The snapshot of one version.
     ///
     /// # Errors
-    /// When there is no such version.
+    /// When there is no such version, or it was vacuumed.
     pub fn at(&self, version: Version) -> Result<Snapshot> {
+        // Only the newest entry knows which versions can still be read.
+        let readable_from = log::latest(self.store.as_ref())?.map_or(Version(0), |newest| newest.readable_from);
         match log::read(self.store.as_ref(), version)? {
-            Some(entry) => Ok(self.snapshot_of(entry)),
+            Some(_) if version < readable_from => {
+                Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
+                    .at(self.store.location().to_string())
+                    .hint(format!("the oldest version that can be read is {readable_from}"))
+                    .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer"))
+            }
+            Some(entry) => Ok(self.snapshot_of(entry, readable_from)),
             None => Err(Error::usage(format!("there is no version {version}"))
                 .at(self.store.location().to_string())
                 .hint("`shardify manifest --history` lists the versions")),
@@ -106,7 +118,7 @@ impl Dataset {
         // Commit times grow with versions, so the boundary is found by halving.
         while low < high {
             let middle = (low + high).div_ceil(2);
-            if self.at(Version(middle))?.entry.committed_at <= instant { low = middle } else { high = middle - 1 }
+            if self.entry(Version(middle))?.committed_at <= instant { low = middle } else { high = middle - 1 }
         }
         Ok((low > 0).then_some(Version(low)))
     }
@@ -116,18 +128,22 @@ impl Dataset {
     /// # Errors
     /// When an entry is missing or cannot be read.
     pub fn history(&self, newest: Version) -> Result<Vec<Entry>> {
-        (1..=newest.0)
-            .into_par_iter()
-            .map(|version| {
-                log::read(self.store.as_ref(), Version(version))?.ok_or_else(|| {
-                    Error::integrity(format!("the log entry of version {version} is missing")).at(self
-                        .store
-                        .location()
-                        .join(&log::path(Version(version)))
-                        .to_string())
-                })
-            })
-            .collect()
+        self.entries(Version(1), newest)
+    }
+
+    /// Entries of the log from `oldest` to `newest`, both included, oldest first.
+    fn entries(&self, oldest: Version, newest: Version) -> Result<Vec<Entry>> {
+        (oldest.0..=newest.0).into_par_iter().map(|version| self.entry(Version(version))).collect()
+    }
+
+    fn entry(&self, version: Version) -> Result<Entry> {
+        log::read(self.store.as_ref(), version)?.ok_or_else(|| {
+            Error::integrity(format!("the log entry of version {version} is missing")).at(self
+                .store
+                .location()
+                .join(&log::path(version))
+                .to_string())
+        })
     }
 
     /// An object of the dataset.
@@ -135,8 +151,8 @@ impl Dataset {
         Object::new(Arc::clone(&self.store), path, bytes)
     }
 
-    fn snapshot_of(&self, entry: Entry) -> Snapshot {
-        Snapshot { dataset: self.clone(), entry, shards: OnceLock::new(), runs: OnceLock::new() }
+    fn snapshot_of(&self, entry: Entry, readable_from: Version) -> Snapshot {
+        Snapshot { dataset: self.clone(), entry, readable_from, shards: OnceLock::new(), runs: OnceLock::new() }
     }
 }
 
@@ -145,6 +161,8 @@ impl Dataset {
 pub struct Snapshot {
     dataset: Dataset,
     entry: Entry,
+    /// Oldest version that can still be read, as the newest entry says.
+    readable_from: Version,
     shards: OnceLock<Vec<ShardMeta>>,
     runs: OnceLock<RunTable>,
 }
@@ -187,7 +205,7 @@ impl Snapshot {
         Ok(self.shards.get_or_init(|| shards))
     }
 
-    /// The run table: where each record number is and was.
+    /// The run table: where each record number is and was, in versions that can still be read.
     ///
     /// # Errors
     /// When a list cannot be read.
@@ -195,7 +213,8 @@ impl Snapshot {
         if let Some(runs) = self.runs.get() {
             return Ok(runs);
         }
-        let runs = RunTable::new(self.read_lists(&self.entry.runs, runs::read)?);
+        let all = RunTable::new(self.read_lists(&self.entry.runs, runs::read)?);
+        let runs = if self.readable_from == Version(0) { all } else { all.readable(self.readable_from) };
         Ok(self.runs.get_or_init(|| runs))
     }
 

@@ -12,7 +12,7 @@
 //!                                            c             0      3     -
 //! ```
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array},
@@ -37,6 +37,8 @@ pub struct Run {
     pub from: Version,
     /// First version that no longer does; `None` while it is live.
     pub until: Option<Version>,
+    /// First version that had these records at all, when earlier runs of them were vacuumed from the table.
+    pub since: Option<Version>,
 }
 
 impl Run {
@@ -87,6 +89,36 @@ impl RunTable {
         found
     }
 
+    /// The table without runs that only versions before `oldest` contain; what is left remembers since when its records
+    /// are there.
+    #[must_use]
+    pub(super) fn readable(self, oldest: Version) -> Self {
+        let stays = |run: &Run| run.until.is_none_or(|until| until > oldest);
+        if self.runs.iter().all(stays) {
+            return self;
+        }
+        // A compaction makes one run of each run that it replaces, so both begin with the same record.
+        let since = |run: &Run| self.first_version(run.first).filter(|first| *first < run.from);
+        Self::new(
+            self.runs.iter().filter(|run| stays(run)).map(|run| Run { since: since(run), ..run.clone() }).collect(),
+        )
+    }
+
+    /// First version that had a record.
+    pub fn first_version(&self, record: u64) -> Option<Version> {
+        self.of_record(record).iter().map(|run| run.since.unwrap_or(run.from)).min()
+    }
+
+    /// Runs that a version contains, by shard, each in row order.
+    pub fn by_shard(&self, version: Version) -> BTreeMap<&str, Vec<&Run>> {
+        let mut shards: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+        for run in self.runs.iter().filter(|run| run.contains(version)) {
+            shards.entry(&run.shard).or_default().push(run);
+        }
+        shards.values_mut().for_each(|runs| runs.sort_by_key(|run| run.ordinal));
+        shards
+    }
+
     /// Runs of a shard that a version contains, in row order.
     pub fn of_shard(&self, shard: &str, version: Version) -> Vec<&Run> {
         let mut found: Vec<&Run> = self.runs.iter().filter(|r| r.shard == shard && r.contains(version)).collect();
@@ -105,6 +137,7 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         field("ordinal", false),
         field("from_version", false),
         field("until_version", true),
+        field("since_version", true),
     ]);
     let numbers = |of: fn(&Run) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(runs.iter().map(of))) };
     let columns: Vec<ArrayRef> = vec![
@@ -114,6 +147,7 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         numbers(|r| r.ordinal),
         numbers(|r| r.from.0),
         Arc::new(runs.iter().map(|r| r.until.map(|v| v.0)).collect::<UInt64Array>()),
+        Arc::new(runs.iter().map(|r| r.since.map(|v| v.0)).collect::<UInt64Array>()),
     ];
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
@@ -126,13 +160,17 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
         let (first, records, ordinal) = (number("first")?, number("records")?, number("ordinal")?);
         let (from, until) = (number("from_version")?, number("until_version")?);
         let shard: &StringArray = column(&batch, "shard")?;
+        // Datasets that were never vacuumed may lack it.
+        let since = batch.column_by_name("since_version").map(|_| number("since_version")).transpose()?;
+        let some = |array: &UInt64Array, i: usize| array.is_valid(i).then(|| Version(array.value(i)));
         out.extend((0..batch.num_rows()).map(|i| Run {
             first: first.value(i),
             records: records.value(i),
             shard: shard.value(i).to_owned(),
             ordinal: ordinal.value(i),
             from: Version(from.value(i)),
-            until: until.is_valid(i).then(|| Version(until.value(i))),
+            until: some(until, i),
+            since: since.and_then(|since| some(since, i)),
         }));
     }
     Ok(out)
@@ -143,7 +181,15 @@ mod tests {
     use super::*;
 
     fn run(first: u64, records: u64, shard: &str, from: u64, until: Option<u64>) -> Run {
-        Run { first, records, shard: shard.into(), ordinal: 0, from: Version(from), until: until.map(Version) }
+        Run {
+            first,
+            records,
+            shard: shard.into(),
+            ordinal: 0,
+            from: Version(from),
+            until: until.map(Version),
+            since: None,
+        }
     }
 
     #[test]

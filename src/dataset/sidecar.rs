@@ -189,6 +189,36 @@ pub fn read_all(store: &dyn Store, shard: &str) -> Result<Vec<RecordBatch>> {
     Ok(batches)
 }
 
+/// The rows of a sidecar in batches of at most `rows`, read as they are asked for.
+///
+/// # Errors
+/// When it is missing or its footer is damaged; each batch may fail as well.
+pub fn stream(
+    store: &Arc<dyn Store>,
+    shard: &str,
+    rows: usize,
+) -> Result<impl Iterator<Item = Result<Vec<SidecarRow>>> + use<>> {
+    let path = sidecar_path(shard);
+    let place = store.location().join(&path).to_string();
+    let facts = store.head(&path)?.ok_or_else(|| Error::integrity("expected a sidecar, found none").at(&*place))?;
+    let damaged = move |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
+    let object = Object::new(Arc::clone(store), path, facts.bytes);
+    let mut reader = table::guarded(|| {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
+        builder.with_batch_size(rows).build().map_err(table::failed)
+    })
+    .map_err(&damaged)?;
+    Ok(std::iter::from_fn(move || {
+        let batch = table::guarded(|| {
+            let Some(batch) = reader.next().transpose()? else { return Ok(None) };
+            let mut rows = Vec::with_capacity(batch.num_rows());
+            decode(&batch, &mut rows)?;
+            Ok(Some(rows))
+        });
+        batch.map_err(&damaged).transpose()
+    }))
+}
+
 /// Some rows of a sidecar, given their ordinals in ascending order; only the row groups that hold them are read.
 ///
 /// # Errors

@@ -199,7 +199,6 @@ fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
         to: until.map(|u| Version(u.0.saturating_sub(1))),
     };
     let current = hit.places.last()?.clone();
-    let first = hit.places.first()?.from;
     let earlier = hit.places[..hit.places.len() - 1]
         .iter()
         .map(|p| EarlierReport { shard: p.shard.clone(), ordinal: p.ordinal, versions: interval(p.from, p.until) })
@@ -214,7 +213,7 @@ fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
         offset: current.offset,
         length: current.length,
         origin: OriginReport { source: hit.source, row: hit.row, uri },
-        versions: interval(first, current.until),
+        versions: interval(hit.since, current.until),
         state: current.state,
         hash: format!("{:016x}", hit.hash),
         earlier,

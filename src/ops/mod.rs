@@ -2,6 +2,8 @@
 
 pub mod compact;
 pub mod convert;
+pub mod diff;
+pub mod export;
 pub mod inputs;
 pub mod manifest;
 pub mod verify;

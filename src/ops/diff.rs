@@ -1,0 +1,269 @@
+//! `manifest --diff`: what changed between two versions of a dataset.
+//!
+//! Records are compared by their numbers, which never change: a number that only one version has was added or removed,
+//! one that both have in different places was moved by a compaction. Both run tables are walked once, side by side.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use crate::{
+    dataset::{Run, ShardMeta, Snapshot, SourceRow, Totals},
+    error::{Error, Result},
+    id::Version,
+};
+
+/// What happened to a shard or source on the way from the first version to the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// Only the second version has it.
+    Added,
+    /// Only the first version has it.
+    Removed,
+}
+
+/// A shard that only one of the versions has.
+#[derive(Debug, Clone, Serialize)]
+pub struct ShardChange {
+    /// What happened to it.
+    pub change: Change,
+    /// Its path.
+    pub shard: String,
+    /// Records in it.
+    pub records: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Version that wrote it.
+    pub version: Version,
+}
+
+/// A source that only one of the versions has.
+#[derive(Debug, Clone, Serialize)]
+pub struct SourceChange {
+    /// What happened to it.
+    pub change: Change,
+    /// Its name in origins.
+    pub source: String,
+    /// Its URL or path.
+    pub uri: String,
+    /// Records read from it.
+    pub records: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Version that took it in.
+    pub version: Version,
+}
+
+/// A setting that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SettingChange {
+    /// Its name.
+    pub setting: String,
+    /// Its value in the first version.
+    pub from: serde_json::Value,
+    /// Its value in the second version.
+    pub to: serde_json::Value,
+}
+
+/// Records by what happened to them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RecordChanges {
+    /// Only in the second version.
+    pub records_added: u64,
+    /// Only in the first version.
+    pub records_removed: u64,
+    /// In both, in another shard or row.
+    pub records_moved: u64,
+    /// In both, in the same place.
+    pub records_unchanged: u64,
+}
+
+/// The difference between two versions.
+#[derive(Debug, Clone, Serialize)]
+pub struct DiffReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The first version.
+    pub from: Version,
+    /// The second version.
+    pub to: Version,
+    /// Shards that only the second has.
+    pub shards_added: u64,
+    /// Shards that only the first has.
+    pub shards_removed: u64,
+    /// Records.
+    #[serde(flatten)]
+    pub records: RecordChanges,
+    /// Sources that only the second has.
+    pub sources_added: u64,
+    /// Sources that only the first has.
+    pub sources_removed: u64,
+    /// Bytes of shards that only the second has.
+    pub bytes_added: u64,
+    /// Bytes of shards that only the first has.
+    pub bytes_removed: u64,
+    /// Settings that differ.
+    pub settings_changed: u64,
+    /// What is live in the first version.
+    pub before: Totals,
+    /// What is live in the second version.
+    pub after: Totals,
+    /// The shards.
+    #[serde(skip)]
+    pub shards: Vec<ShardChange>,
+    /// The sources.
+    #[serde(skip)]
+    pub sources: Vec<SourceChange>,
+    /// The settings.
+    #[serde(skip)]
+    pub settings: Vec<SettingChange>,
+}
+
+/// Compares two versions of one dataset; the first need not be the older one.
+///
+/// # Errors
+/// When the lists of one cannot be read.
+pub fn diff(first: &Snapshot, second: &Snapshot) -> Result<DiffReport> {
+    let shards = shard_changes(first.shards()?, second.shards()?);
+    let sources = source_changes(&first.sources()?, &second.sources()?);
+    let settings = setting_changes(first, second)?;
+    let count = |change| shards.iter().filter(|s| s.change == change).count() as u64;
+    let bytes = |change| shards.iter().filter(|s| s.change == change).map(|s| s.bytes).sum();
+    let count_sources = |change| sources.iter().filter(|s| s.change == change).count() as u64;
+    Ok(DiffReport {
+        dataset: first.dataset().store().location().to_string(),
+        from: first.version(),
+        to: second.version(),
+        shards_added: count(Change::Added),
+        shards_removed: count(Change::Removed),
+        records: record_changes(&live(first)?, &live(second)?),
+        sources_added: count_sources(Change::Added),
+        sources_removed: count_sources(Change::Removed),
+        bytes_added: bytes(Change::Added),
+        bytes_removed: bytes(Change::Removed),
+        settings_changed: settings.len() as u64,
+        before: first.entry().totals,
+        after: second.entry().totals,
+        shards,
+        sources,
+        settings,
+    })
+}
+
+fn shard_changes(first: &[ShardMeta], second: &[ShardMeta]) -> Vec<ShardChange> {
+    let only = |these: &[ShardMeta], others: &[ShardMeta], change| {
+        let others: HashSet<&str> = others.iter().map(|s| s.path.as_str()).collect();
+        let change = |s: &ShardMeta| ShardChange {
+            change,
+            shard: s.path.clone(),
+            records: s.records,
+            bytes: s.bytes,
+            version: s.version,
+        };
+        these.iter().filter(|s| !others.contains(s.path.as_str())).map(change).collect::<Vec<_>>()
+    };
+    let mut out = only(first, second, Change::Removed);
+    out.extend(only(second, first, Change::Added));
+    out
+}
+
+fn source_changes(first: &[SourceRow], second: &[SourceRow]) -> Vec<SourceChange> {
+    let only = |these: &[SourceRow], others: &[SourceRow], change| {
+        let others: HashSet<(&str, Version)> = others.iter().map(|s| (s.uri.as_str(), s.version)).collect();
+        let change = |s: &SourceRow| SourceChange {
+            change,
+            source: s.name.clone(),
+            uri: s.uri.clone(),
+            records: s.records,
+            bytes: s.bytes,
+            version: s.version,
+        };
+        let mut out: Vec<SourceChange> =
+            these.iter().filter(|s| !others.contains(&(s.uri.as_str(), s.version))).map(change).collect();
+        out.sort_by(|a, b| (a.version, &a.source, &a.uri).cmp(&(b.version, &b.source, &b.uri)));
+        out
+    };
+    let mut out = only(first, second, Change::Removed);
+    out.extend(only(second, first, Change::Added));
+    out
+}
+
+fn setting_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SettingChange>> {
+    let values = |snapshot: &Snapshot| {
+        serde_json::to_value(&snapshot.entry().settings)
+            .map_err(|e| Error::internal("encoding the settings failed").cause(e))
+    };
+    let (before, after) = (values(first)?, values(second)?);
+    let names = after.as_object().into_iter().flatten().map(|(name, _)| name);
+    let change = |name: &String| SettingChange {
+        setting: name.clone(),
+        from: before.get(name).cloned().unwrap_or_default(),
+        to: after.get(name).cloned().unwrap_or_default(),
+    };
+    Ok(names.map(change).filter(|c| c.from != c.to).collect())
+}
+
+/// Runs of a snapshot's version in the order of their records.
+fn live(snapshot: &Snapshot) -> Result<Vec<&Run>> {
+    Ok(snapshot.runs()?.all().iter().filter(|run| run.contains(snapshot.version())).collect())
+}
+
+/// Walks two lists of runs, each ordered by record and without overlaps.
+fn record_changes(first: &[&Run], second: &[&Run]) -> RecordChanges {
+    let mut out = RecordChanges::default();
+    let (mut i, mut j, mut at) = (0, 0, 0_u64);
+    while i < first.len() || j < second.len() {
+        let a = first.get(i).map(|r| (r.first.max(at), r.first + r.records));
+        let b = second.get(j).map(|r| (r.first.max(at), r.first + r.records));
+        let start = a.map_or(u64::MAX, |a| a.0).min(b.map_or(u64::MAX, |b| b.0));
+        let in_a = a.filter(|a| a.0 == start);
+        let in_b = b.filter(|b| b.0 == start);
+        // Up to where nothing changes: the end of a run, or the begin of one that lies ahead.
+        let ahead = |span: Option<(u64, u64)>| span.map_or(u64::MAX, |s| if s.0 == start { s.1 } else { s.0 });
+        let end = ahead(a).min(ahead(b));
+        let records = end - start;
+        match (in_a, in_b) {
+            (Some(_), Some(_)) => {
+                let (one, other) = (first[i], second[j]);
+                let stays = one.shard == other.shard
+                    && one.ordinal + (start - one.first) == other.ordinal + (start - other.first);
+                *(if stays { &mut out.records_unchanged } else { &mut out.records_moved }) += records;
+            }
+            (Some(_), None) => out.records_removed += records,
+            (None, _) => out.records_added += records,
+        }
+        at = end;
+        i += usize::from(a.is_some_and(|a| a.1 <= at));
+        j += usize::from(b.is_some_and(|b| b.1 <= at));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(first: u64, records: u64, shard: &str, ordinal: u64) -> Run {
+        Run { first, records, shard: shard.into(), ordinal, from: Version(1), until: None, since: None }
+    }
+
+    fn changes(first: &[Run], second: &[Run]) -> (u64, u64, u64, u64) {
+        let found = record_changes(&first.iter().collect::<Vec<_>>(), &second.iter().collect::<Vec<_>>());
+        (found.records_added, found.records_removed, found.records_moved, found.records_unchanged)
+    }
+
+    #[test]
+    fn records_are_added_removed_moved_or_left_where_they_are() {
+        let old = [run(0, 100, "a", 0), run(100, 50, "b", 0)];
+        assert_eq!(changes(&old, &old), (0, 0, 0, 150));
+        assert_eq!(changes(&[], &old), (150, 0, 0, 0));
+        assert_eq!(changes(&old, &[]), (0, 150, 0, 0));
+        let merged = [run(0, 100, "c", 0), run(100, 50, "c", 100), run(150, 7, "d", 0)];
+        assert_eq!(changes(&old, &merged), (7, 0, 150, 0));
+        // A hole in the middle of a shard that stays.
+        let erased = [run(0, 40, "a", 0), run(60, 40, "a", 60), run(100, 50, "b", 0)];
+        assert_eq!(changes(&old, &erased), (0, 20, 0, 130));
+        assert_eq!(changes(&erased, &old), (20, 0, 0, 130));
+    }
+}

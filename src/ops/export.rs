@@ -1,0 +1,294 @@
+//! `manifest --export`: one row per live record, for spreadsheets and query engines.
+//!
+//! Sidecars are read and written batch by batch, so memory does not depend on the number of records. Rows come in the
+//! order of the shards and of the records in them. Values are exported as they are: a cell that a spreadsheet would
+//! take for a formula is changed only when that is asked for.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow::{
+    array::{ArrayRef, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema, SchemaRef},
+};
+use parquet::{
+    arrow::ArrowWriter,
+    basic::{Compression, ZstdLevel},
+    file::properties::WriterProperties,
+};
+use serde::Serialize;
+
+use crate::{
+    dataset::{Run, SidecarRow, Snapshot, stream_sidecar},
+    error::{Error, Result},
+    events::Cancel,
+    id::Version,
+};
+
+/// Rows held at once.
+const BATCH_ROWS: usize = 8_192;
+/// Batches that make a row group.
+const GROUP_BATCHES: usize = 16;
+/// Columns, in the order of every format.
+const COLUMNS: [&str; 11] = [
+    "record_id",
+    "subject_id",
+    "shard",
+    "ordinal",
+    "offset",
+    "length",
+    "source",
+    "row",
+    "first_version",
+    "shard_version",
+    "hash",
+];
+
+/// Formats of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// RFC 4180 with a header; null is nothing, the empty text is `""`.
+    Csv,
+    /// The same, but cells that begin with `=`, `+`, `-`, `@`, a tab or a carriage return get a `'` in front.
+    EscapedCsv,
+    /// An object per line.
+    Jsonl,
+    /// Parquet, zstd.
+    Parquet,
+}
+
+/// A live record.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExportRow {
+    /// Record id; `source#row` where none is stored.
+    pub record_id: String,
+    /// Subject id.
+    pub subject_id: Option<String>,
+    /// Path of the shard.
+    pub shard: String,
+    /// Row within the shard, from 0.
+    pub ordinal: u64,
+    /// Offset in the uncompressed shard; absent in Parquet.
+    pub offset: Option<u64>,
+    /// Length in bytes; absent in Parquet.
+    pub length: Option<u64>,
+    /// Name of the source.
+    pub source: String,
+    /// Row in the source, from 1; absent when the source is the record.
+    pub row: Option<u64>,
+    /// First version that had the record.
+    pub first_version: Version,
+    /// First version that had it in this shard.
+    pub shard_version: Version,
+    /// Content hash, XXH3-64 in hexadecimal.
+    pub hash: String,
+}
+
+/// Gives every live record of a snapshot to `visit`, a batch at a time; returns how many there were.
+///
+/// # Errors
+/// When a sidecar cannot be read or does not fit the run table, or `visit` fails.
+pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>) -> Result<u64> {
+    let table = snapshot.runs()?;
+    let runs = table.by_shard(snapshot.version());
+    let store = snapshot.dataset().store();
+    let mut exported = 0;
+    for shard in snapshot.shards()? {
+        let runs: Vec<(&Run, Version)> = runs
+            .get(shard.path.as_str())
+            .into_iter()
+            .flatten()
+            .map(|run| (*run, table.first_version(run.first).unwrap_or(run.from)))
+            .collect();
+
+        let mut ordinal = 0;
+        for batch in stream_sidecar(store, &shard.path, BATCH_ROWS)? {
+            cancel.check()?;
+            let mut rows = Vec::with_capacity(BATCH_ROWS);
+            for row in batch? {
+                // A row of the shard that no live run holds is not a record any more.
+                if let Some((run, first)) = run_of(&runs, ordinal) {
+                    rows.push(export_row(row, &shard.path, ordinal, first, run.from));
+                }
+                ordinal += 1;
+            }
+            exported += rows.len() as u64;
+            visit(&rows)?;
+        }
+        if ordinal != shard.records {
+            return Err(Error::integrity(format!("expected a sidecar of {} rows, found {ordinal}", shard.records))
+                .at(store.location().join(&shard.path).to_string()));
+        }
+    }
+    Ok(exported)
+}
+
+fn run_of<'a>(runs: &[(&'a Run, Version)], ordinal: u64) -> Option<(&'a Run, Version)> {
+    let after = runs.partition_point(|(run, _)| run.ordinal <= ordinal);
+    let found = runs.get(after.checked_sub(1)?)?;
+    (ordinal < found.0.ordinal + found.0.records).then_some(*found)
+}
+
+fn export_row(row: SidecarRow, shard: &str, ordinal: u64, first: Version, moved: Version) -> ExportRow {
+    ExportRow {
+        record_id: row.id(),
+        subject_id: row.subject_id,
+        shard: shard.to_owned(),
+        ordinal,
+        offset: row.offset,
+        length: row.length,
+        source: row.source,
+        row: row.row,
+        first_version: first,
+        shard_version: moved,
+        hash: format!("{:016x}", row.hash),
+    }
+}
+
+/// Writes every live record of a snapshot; returns how many there were.
+///
+/// # Errors
+/// When a sidecar cannot be read, or `w` fails.
+pub fn export(snapshot: &Snapshot, format: ExportFormat, cancel: &Cancel, w: &mut dyn Write) -> Result<u64> {
+    match format {
+        ExportFormat::Csv | ExportFormat::EscapedCsv => {
+            writeln!(w, "{}", COLUMNS.join(","))?;
+            let mut line = String::new();
+            records(snapshot, cancel, &mut |rows| {
+                for row in rows {
+                    line.clear();
+                    csv_line(row, format == ExportFormat::EscapedCsv, &mut line);
+                    w.write_all(line.as_bytes())?;
+                }
+                Ok(())
+            })
+        }
+        ExportFormat::Jsonl => records(snapshot, cancel, &mut |rows| {
+            for row in rows {
+                serde_json::to_writer(&mut *w, row).map_err(std::io::Error::from)?;
+                w.write_all(b"\n")?;
+            }
+            Ok(())
+        }),
+        ExportFormat::Parquet => parquet(snapshot, cancel, w),
+    }
+}
+
+fn csv_line(row: &ExportRow, escape: bool, line: &mut String) {
+    let number = |n: Option<u64>| n.map(|n| n.to_string());
+    let cells: [Option<String>; COLUMNS.len()] = [
+        Some(row.record_id.clone()),
+        row.subject_id.clone(),
+        Some(row.shard.clone()),
+        number(Some(row.ordinal)),
+        number(row.offset),
+        number(row.length),
+        Some(row.source.clone()),
+        number(row.row),
+        number(Some(row.first_version.0)),
+        number(Some(row.shard_version.0)),
+        Some(row.hash.clone()),
+    ];
+    for (i, cell) in cells.iter().enumerate() {
+        if i > 0 {
+            line.push(',');
+        }
+        if let Some(text) = cell {
+            csv_cell(text, escape, line);
+        }
+    }
+    line.push('\n');
+}
+
+fn csv_cell(text: &str, escape: bool, line: &mut String) {
+    let formula = escape && text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let quoted = text.is_empty() || formula || text.contains([',', '"', '\n', '\r']);
+    if !quoted {
+        line.push_str(text);
+        return;
+    }
+    line.push('"');
+    if formula {
+        line.push('\'');
+    }
+    line.push_str(&text.replace('"', "\"\""));
+    line.push('"');
+}
+
+/// Row groups are encoded in memory and handed on as each is complete.
+fn parquet(snapshot: &Snapshot, cancel: &Cancel, w: &mut dyn Write) -> Result<u64> {
+    let failed = |e: parquet::errors::ParquetError| Error::internal("encoding the export failed").cause(e);
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
+        .build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), schema(), Some(properties)).map_err(failed)?;
+    let mut batches = 0;
+    let exported = records(snapshot, cancel, &mut |rows| {
+        writer.write(&batch(rows)?).map_err(failed)?;
+        batches += 1;
+        if batches == GROUP_BATCHES {
+            batches = 0;
+            writer.flush().map_err(failed)?;
+            writer.sync()?;
+            w.write_all(writer.inner())?;
+            writer.inner_mut().clear();
+        }
+        Ok(())
+    })?;
+    w.write_all(&writer.into_inner().map_err(failed)?)?;
+    Ok(exported)
+}
+
+fn schema() -> SchemaRef {
+    let field = |name: &str| {
+        let text = matches!(name, "record_id" | "subject_id" | "shard" | "source" | "hash");
+        let nullable = matches!(name, "subject_id" | "offset" | "length" | "row");
+        Field::new(name, if text { DataType::Utf8 } else { DataType::UInt64 }, nullable)
+    };
+    Arc::new(Schema::new(COLUMNS.map(field).to_vec()))
+}
+
+fn batch(rows: &[ExportRow]) -> Result<RecordBatch> {
+    let text =
+        |of: fn(&ExportRow) -> Option<&str>| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<StringArray>()) };
+    let number =
+        |of: fn(&ExportRow) -> Option<u64>| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<UInt64Array>()) };
+    let columns = vec![
+        text(|r| Some(&r.record_id)),
+        text(|r| r.subject_id.as_deref()),
+        text(|r| Some(&r.shard)),
+        number(|r| Some(r.ordinal)),
+        number(|r| r.offset),
+        number(|r| r.length),
+        text(|r| Some(&r.source)),
+        number(|r| r.row),
+        number(|r| Some(r.first_version.0)),
+        number(|r| Some(r.shard_version.0)),
+        text(|r| Some(&r.hash)),
+    ];
+    Ok(RecordBatch::try_new(schema(), columns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(text: &str, escape: bool) -> String {
+        let mut line = String::new();
+        csv_cell(text, escape, &mut line);
+        line
+    }
+
+    #[test]
+    fn cells_are_quoted_where_needed_and_changed_only_when_asked() {
+        assert_eq!(cell("plain", false), "plain");
+        assert_eq!(cell("", false), "\"\"");
+        assert_eq!(cell("a,\"b\"\n", false), "\"a,\"\"b\"\"\n\"");
+        for start in ["=", "+", "-", "@", "\t", "\r"] {
+            let text = format!("{start}1");
+            assert_eq!(cell(&text, true), format!("\"'{text}\""));
+            assert_eq!(cell(&text, false).trim_matches('"'), text);
+        }
+    }
+}
