@@ -2,6 +2,7 @@
 
 pub mod compact;
 pub mod convert;
+pub mod indexes;
 pub mod inputs;
 pub mod manifest;
 pub mod verify;

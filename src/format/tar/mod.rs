@@ -12,6 +12,7 @@
 //! invariants: a key has no dot in its last component, and no two records in a row have the same key.
 
 mod header;
+pub mod index;
 mod scan;
 
 use std::io::Read;
