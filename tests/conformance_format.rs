@@ -75,11 +75,11 @@ fn shard(framing: &dyn Framing, codec: Codec, units: &[(Payload, Vec<String>)]) 
         }
         offset += raw.len() as u64;
         let unit = codec.compress_unit(raw).unwrap();
-        tail.add(unit.raw_bytes, unit.crc32);
+        tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
         bytes.extend(unit.bytes);
     }
     let unit = codec.compress_unit(framing.trailer().to_vec()).unwrap();
-    tail.add(unit.raw_bytes, unit.crc32);
+    tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
     bytes.extend(unit.bytes);
     bytes.extend(tail.finish());
     (bytes, expected)

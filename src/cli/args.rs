@@ -9,7 +9,7 @@ use crate::{
     codec::Codec,
     error::{Error, Result},
     exec::{encode::RowsAs, gather::OnError},
-    format::OutputFormat,
+    format::{OutputFormat, index::IndexKind},
     ops::{
         compact,
         convert::{ConvertOptions, OnSchema},
@@ -116,6 +116,10 @@ pub(super) struct ConvertArgs {
     /// Column that says whom the record is about
     #[arg(long, value_name = "COLUMN")]
     subject: Option<String>,
+    /// Indexes for training tools: auto, none, or any of dali, wids, energon (uncompressed tar), dali, tfindex
+    /// (uncompressed tfrecord) [default: the dataset's; auto, which is dali for tar, dali and tfindex for tfrecord]
+    #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', value_enum)]
+    index: Vec<IndexChoice>,
     /// Uncompressed size of a Parquet row group, at most 128MiB [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     row_group: Option<Size>,
@@ -178,6 +182,42 @@ enum To {
     Tar,
     #[value(name = "tfrecord")]
     TfRecord,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum IndexChoice {
+    /// What suits the shards and costs little
+    Auto,
+    /// No index
+    None,
+    /// For NVIDIA DALI
+    Dali,
+    /// For wids
+    Wids,
+    /// For Megatron-Energon
+    Energon,
+    /// For the tfrecord package
+    #[value(name = "tfindex")]
+    TfIndex,
+}
+
+/// Kinds of index; `None` means auto.
+fn index_kinds(choices: &[IndexChoice]) -> Result<Option<Vec<IndexKind>>> {
+    let alone = |choice| choices.contains(&choice);
+    if choices.is_empty() || choices == [IndexChoice::Auto] {
+        return Ok(None);
+    }
+    if choices.len() > 1 && (alone(IndexChoice::Auto) || alone(IndexChoice::None)) {
+        return Err(Error::usage("expected `auto` or `none` alone in --index, found other kinds beside it"));
+    }
+    let kind = |choice: &IndexChoice| match choice {
+        IndexChoice::Auto | IndexChoice::None => None,
+        IndexChoice::Dali => Some(IndexKind::Dali),
+        IndexChoice::Wids => Some(IndexKind::Wids),
+        IndexChoice::Energon => Some(IndexKind::Energon),
+        IndexChoice::TfIndex => Some(IndexKind::TfIndex),
+    };
+    Ok(Some(choices.iter().filter_map(kind).collect()))
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -276,6 +316,7 @@ impl ConvertArgs {
                 ChangedChoice::Skip => OnChanged::Skip,
             },
             dry_run: self.dry_run,
+            index: index_kinds(&self.index)?,
         })
     }
 }

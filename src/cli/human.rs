@@ -335,6 +335,12 @@ pub(super) fn hits(w: &mut dyn Write, hits: &[HitReport], version: Version) -> R
         writeln!(w, "{}", line.trim_end())?;
     }
     let ids: std::collections::BTreeSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
+    for hit in hits {
+        if let (Some(offset), Some(length), Some(inside)) = (hit.frame_offset, hit.frame_length, hit.offset_in_frame) {
+            let shard = clean(&hit.shard);
+            writeln!(w, "{}: at {inside} of the frame at {offset}, {length} bytes, of {shard}", clean(&hit.record_id))?;
+        }
+    }
     writeln!(w, "{} of {} at {version}", plural(hits.len() as u64, "record"), plural(ids.len() as u64, "id"))?;
     Ok(())
 }

@@ -7,10 +7,14 @@
 //! ```text
 //! gzip  header (10)  [ deflate blocks, full flush to a byte ]*  03 00  CRC-32  length mod 2^32
 //!       once          unit 1 .. unit n                          tail (10)
-//! zstd                [ frame with content size and checksum ]*
-//!                     unit 1 .. unit n                          tail: an empty frame if there is no unit
+//! zstd                [ frame with content size and checksum ]*  5e 2a 4d 18  size  [stored u32 | raw u32]*
+//!                     unit 1 .. unit n                           frames u32  00  b1 ea 92 8f       tail
 //! none                [ bytes ]*
 //! ```
+//!
+//! The tail of a zstd shard is the seek table of zstd's seekable format: a skippable frame, which plain readers pass
+//! over. (An empty frame comes before it if there is no unit.) Where each unit begins is also kept in [`Frames`], for
+//! gzip has no place for it: any unit can be decoded alone, a zstd frame as it is, a gzip unit as raw deflate data.
 //!
 //! Invariants: no unit refers to bytes of another unit; the bytes of a unit depend on its raw bytes and the codec alone;
 //! a shard of any number of units, zero included, decodes to the concatenation of their raw bytes.
@@ -40,6 +44,14 @@ const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 const GZIP_LAST_BLOCK: [u8; 2] = [0x03, 0x00];
 /// Content size 0, checksum on, one empty raw block: a file of no bytes at all is no zstd file to zstd itself.
 const ZSTD_EMPTY_FRAME: [u8; 13] = [0x28, 0xb5, 0x2f, 0xfd, 0x24, 0x00, 0x01, 0x00, 0x00, 0x99, 0xe9, 0xd8, 0x51];
+/// Begins the skippable frame of a seek table: 0x184D2A5E.
+const SKIPPABLE_MAGIC: [u8; 4] = [0x5e, 0x2a, 0x4d, 0x18];
+/// Ends it: 0x8F92EAB1.
+const SEEKABLE_MAGIC: [u8; 4] = [0xb1, 0xea, 0x92, 0x8f];
+/// Number of frames, descriptor and magic.
+const SEEK_TABLE_FOOTER: u32 = 9;
+/// Most frames that the seekable format allows.
+const SEEK_TABLE_FRAMES: u32 = 0x800_0000;
 /// Largest window accepted while decoding, as a power of two; bounds the memory that an input can ask for.
 const ZSTD_WINDOW_LOG: u32 = 27;
 /// Bytes of compressed input read at once.
@@ -80,22 +92,92 @@ impl Codec {
     }
 }
 
+/// Sizes of the units of a shard that is compressed as a whole, in order, as (stored, raw) bytes. An unknown table, of a
+/// shard that was written without one, makes every table that it is joined to unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frames(Option<Vec<(u32, u32)>>);
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self(Some(Vec::new()))
+    }
+}
+
+impl Frames {
+    /// A table that nobody wrote.
+    pub const UNKNOWN: Self = Self(None);
+
+    /// Adds a unit; one too large for a seek table makes the table unknown.
+    pub fn push(&mut self, stored: u64, raw: u64) {
+        match (u32::try_from(stored), u32::try_from(raw), &mut self.0) {
+            (Ok(stored), Ok(raw), Some(frames)) => frames.push((stored, raw)),
+            _ => self.0 = None,
+        }
+    }
+
+    /// Adds the units of another shard, copied behind those of this one.
+    pub fn join(&mut self, other: &Self) {
+        match (&mut self.0, &other.0) {
+            (Some(frames), Some(more)) => frames.extend_from_slice(more),
+            _ => self.0 = None,
+        }
+    }
+
+    /// The units, if they are known.
+    pub fn units(&self) -> Option<&[(u32, u32)]> {
+        self.0.as_deref()
+    }
+
+    /// The skippable frame that ends a seekable zstd file; empty when the units are unknown or too many for it.
+    pub fn seek_table(&self) -> Vec<u8> {
+        let Some(frames) = self.units() else { return Vec::new() };
+        let Ok(count) = u32::try_from(frames.len()) else { return Vec::new() };
+        if count > SEEK_TABLE_FRAMES {
+            return Vec::new();
+        }
+        let size = 8 * count + SEEK_TABLE_FOOTER;
+        let mut out = Vec::with_capacity(8 + size as usize);
+        out.extend_from_slice(&SKIPPABLE_MAGIC);
+        out.extend_from_slice(&size.to_le_bytes());
+        for (stored, raw) in frames {
+            out.extend_from_slice(&stored.to_le_bytes());
+            out.extend_from_slice(&raw.to_le_bytes());
+        }
+        out.extend_from_slice(&count.to_le_bytes());
+        // No checksums here: every frame has its own.
+        out.push(0);
+        out.extend_from_slice(&SEEKABLE_MAGIC);
+        out
+    }
+}
+
 /// What comes after the last unit of a shard, gathered while units are appended in order.
 #[derive(Debug, Clone)]
 pub struct Tail {
     codec: Codec,
     raw_bytes: u64,
     crc: crc32fast::Hasher,
+    frames: Frames,
 }
 
 impl Tail {
     /// For a shard without units.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, raw_bytes: 0, crc: crc32fast::Hasher::new() }
+        Self { codec, raw_bytes: 0, crc: crc32fast::Hasher::new(), frames: Frames::default() }
     }
 
-    /// Adds a unit, or several units that were [combined](Self::combined) elsewhere.
-    pub fn add(&mut self, raw_bytes: u64, crc32: u32) {
+    /// Adds a unit of so many stored and raw bytes.
+    pub fn add(&mut self, stored: u64, raw_bytes: u64, crc32: u32) {
+        let mut frames = Frames::default();
+        if !self.codec.stream_extension().is_empty() && stored > 0 {
+            frames.push(stored, raw_bytes);
+        }
+        self.join(raw_bytes, crc32, &frames);
+    }
+
+    /// Adds several units that were [combined](Self::combined) elsewhere.
+    pub fn join(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
+        self.frames.join(frames);
         self.raw_bytes += raw_bytes;
         if matches!(self.codec, Codec::Gzip(_)) {
             self.crc.combine(&crc32fast::Hasher::new_with_initial_len(crc32, raw_bytes));
@@ -107,17 +189,26 @@ impl Tail {
         (self.raw_bytes, self.crc.clone().finalize())
     }
 
+    /// The units added.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
     /// The bytes that end the shard. Joining shards by copying leaves these out; they are the last 10 bytes of a gzip
-    /// shard, the whole of a zstd shard without raw bytes, and none otherwise.
+    /// shard, the seek table of a zstd shard, and none otherwise.
     #[expect(clippy::cast_possible_truncation, reason = "gzip stores the length modulo 2^32")]
-    pub fn finish(self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
         match self.codec {
             Codec::Gzip(_) => {
                 let (raw_bytes, crc) = self.combined();
                 [&GZIP_LAST_BLOCK[..], &crc.to_le_bytes(), &(raw_bytes as u32).to_le_bytes()].concat()
             }
-            Codec::Zstd(_) if self.raw_bytes == 0 => ZSTD_EMPTY_FRAME.to_vec(),
-            Codec::Zstd(_) | Codec::None | Codec::Lz4 | Codec::Snappy => Vec::new(),
+            Codec::Zstd(_) if self.raw_bytes == 0 => {
+                self.frames.push(ZSTD_EMPTY_FRAME.len() as u64, 0);
+                [&ZSTD_EMPTY_FRAME[..], &self.frames.seek_table()].concat()
+            }
+            Codec::Zstd(_) => self.frames.seek_table(),
+            Codec::None | Codec::Lz4 | Codec::Snappy => Vec::new(),
         }
     }
 }
@@ -302,8 +393,8 @@ mod tests {
         for raw in units {
             let unit = codec.compress_unit(raw.clone()).unwrap();
             assert_eq!(unit.raw_bytes, raw.len() as u64);
+            tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
             bytes.extend(unit.bytes);
-            tail.add(unit.raw_bytes, unit.crc32);
         }
         bytes.extend(tail.finish());
         bytes
@@ -366,17 +457,32 @@ mod tests {
             let (mut body, mut group) = (Vec::new(), Tail::new(codec));
             for raw in &units[1..] {
                 let unit = codec.compress_unit(raw.clone()).unwrap();
-                group.add(unit.raw_bytes, unit.crc32);
+                group.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
                 body.extend(unit.bytes);
             }
             let first = codec.compress_unit(units[0].clone()).unwrap();
             let mut tail = Tail::new(codec);
             let (raw_bytes, crc32) = group.combined();
-            tail.add(raw_bytes, crc32);
-            tail.add(first.raw_bytes, first.crc32);
+            tail.join(raw_bytes, crc32, group.frames());
+            tail.add(first.bytes.len() as u64, first.raw_bytes, first.crc32);
             let joined = [codec.stream_header(), &body, &first.bytes, &tail.finish()].concat();
             assert_eq!(decode(codec, &joined).unwrap(), [&units[1][..], &units[2], &units[0]].concat(), "{codec}");
         }
+    }
+
+    #[test]
+    fn zstd_shards_end_in_the_seek_table_of_their_frames() {
+        let units = [noise(1000), b"aaaa".repeat(5000)];
+        let bytes = shard(Codec::Zstd(1), &units);
+        let footer = &bytes[bytes.len() - 9..];
+        assert_eq!(footer, [2, 0, 0, 0, 0, 0xb1, 0xea, 0x92, 0x8f]);
+        let table = &bytes[bytes.len() - 9 - 16 - 8..];
+        assert_eq!(table[..8], [0x5e, 0x2a, 0x4d, 0x18, 25, 0, 0, 0]);
+        let number = |at: usize| u32::from_le_bytes(table[at..at + 4].try_into().unwrap()) as usize;
+        let first = zstd::bulk::decompress(&bytes[..number(8)], number(12)).unwrap();
+        let second = zstd::bulk::decompress(&bytes[number(8)..][..number(16)], number(20)).unwrap();
+        assert_eq!([first, second], units);
+        assert_eq!(number(8) + number(16) + table.len(), bytes.len());
     }
 
     #[test]
@@ -390,7 +496,7 @@ mod tests {
     fn the_length_in_gzip_wraps_at_four_gibibytes() {
         let mut tail = Tail::new(Codec::Gzip(6));
         let zeros = crc32fast::hash(&[0; 4096]);
-        (0..(1 << 20) + 1).for_each(|_| tail.add(4096, zeros));
+        (0..(1 << 20) + 1).for_each(|_| tail.add(20, 4096, zeros));
         assert_eq!(tail.combined().0, (4 << 30) + 4096);
         assert_eq!(tail.finish()[6..], 4096_u32.to_le_bytes());
     }
@@ -437,9 +543,10 @@ mod tests {
         for codec in [Codec::Zstd(1), Codec::Gzip(6)] {
             let bytes = shard(codec, &units);
             let frame = codec.compress_unit(units[0].clone()).unwrap().bytes.len();
+            let both = frame + codec.compress_unit(units[1].clone()).unwrap().bytes.len();
             for length in 1..bytes.len() {
-                if codec == Codec::Zstd(1) && length == frame {
-                    continue; // between two frames, which only a count of records can tell
+                if codec == Codec::Zstd(1) && (length == frame || length == both) {
+                    continue; // between two frames, which only a count of records can tell, or before the seek table
                 }
                 let error = decode(codec, &bytes[..length]).unwrap_err();
                 assert_eq!(error.kind(), Kind::Input, "{codec} {length}");

@@ -413,6 +413,7 @@ mod tests {
                 row_group: Size::mib(64),
                 id: Vec::new(),
                 subject: None,
+                indexes: Vec::new(),
             },
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),

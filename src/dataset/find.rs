@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Snapshot,
+    frames::Frame,
     index::{self, SegmentRef},
     runs::Run,
     sidecar::{self, SidecarRow},
@@ -81,6 +82,8 @@ pub struct Place {
     pub offset: Option<u64>,
     /// Length in bytes.
     pub length: Option<u64>,
+    /// The compressed unit that holds it, where the shard is compressed as a whole and its units are known.
+    pub frame: Option<Frame>,
     /// First version that has it here.
     pub from: Version,
     /// First version that no longer has it here.
@@ -190,10 +193,13 @@ fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
         .map(|(shard, rows)| {
             let ordinals: Vec<u64> = rows.keys().copied().collect();
             let sidecar = sidecar::read_rows(store, shard, &ordinals)?;
+            let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
+            let frames = if packed { sidecar::read_frames(store, shard)? } else { None };
+            let frame = |row: &SidecarRow| frames.as_ref()?.frame_of(row.offset?);
             let places = rows.into_iter().zip(sidecar).flat_map(|((ordinal, askers), row)| {
-                askers
-                    .into_iter()
-                    .map(move |(record, kind, run)| (record, kind, place(run, ordinal, &row, version), row.clone()))
+                let frame = frame(&row);
+                let place = move |run, row: &SidecarRow| Place { frame, ..place(run, ordinal, row, version) };
+                askers.into_iter().map(move |(record, kind, run)| (record, kind, place(run, &row), row.clone()))
             });
             Ok(places.collect())
         })
@@ -226,6 +232,7 @@ fn place(run: &Run, ordinal: u64, row: &SidecarRow, version: Version) -> Place {
         ordinal,
         offset: row.offset,
         length: row.length,
+        frame: None,
         from: run.from,
         until: run.until.filter(|until| *until <= version),
         state: if run.contains(version) { State::Live } else { State::Compacted },

@@ -14,7 +14,7 @@ use super::{index::SegmentRef, system_path};
 use crate::{
     codec::Codec,
     error::{Error, Result},
-    format::OutputFormat,
+    format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
     storage::Store,
     units::Size,
@@ -116,6 +116,9 @@ pub struct Settings {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
+    /// Indexes for training tools that every shard has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<IndexKind>,
 }
 
 /// Sums over live shards.

@@ -16,8 +16,10 @@
 
 mod commit;
 mod find;
+mod frames;
 mod index;
 mod log;
+mod parts;
 mod runs;
 mod shards;
 mod sidecar;
@@ -31,13 +33,15 @@ use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, Transaction, commit};
 pub use find::{Hit, IdKind, Place, State, find};
+pub use frames::{Frame, FrameTable};
 pub use index::{SegmentRef, SegmentWriter, read_segment};
 pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals};
+pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use runs::{Run, RunTable};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    SidecarColumns, SidecarRow, SidecarWriter, read_all as read_sidecar, read_rows as read_sidecar_rows, sidecar_path,
-    stream as stream_sidecar,
+    SidecarColumns, SidecarRow, SidecarWriter, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows,
+    sidecar_path, stream as stream_sidecar,
 };
 pub use sources::SourceRow;
 

@@ -20,10 +20,14 @@ use parquet::{
         ArrowWriter,
         arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
     },
-    file::properties::WriterProperties,
+    file::{
+        metadata::{KeyValue, ParquetMetaDataReader},
+        properties::WriterProperties,
+    },
 };
 
 use super::{
+    frames::{FrameTable, METADATA_KEY},
     system_path,
     table::{self, column},
 };
@@ -143,12 +147,29 @@ impl SidecarWriter {
     /// # Errors
     /// When the batch is not one of a sidecar.
     pub fn append_moved(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
+        self.append_moved_with(batch, shift, &mut |_, _| Ok(()))
+    }
+
+    /// The same, and tells the new offset and the length of each record that has them.
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar; whatever `visit` fails with.
+    pub fn append_moved_with(
+        &mut self,
+        batch: &RecordBatch,
+        shift: i128,
+        visit: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<()> {
         let offsets: &UInt64Array = column(batch, "offset")?;
         let moved: UInt64Array = offsets
             .iter()
             .map(|offset| offset.map(|o| u64::try_from(i128::from(o) + shift)).transpose())
             .collect::<std::result::Result<_, _>>()
             .map_err(|_| Error::integrity("an offset in a sidecar is out of range"))?;
+        let lengths: &UInt64Array = column(batch, "length")?;
+        for (offset, length) in moved.iter().zip(lengths).filter_map(|(offset, length)| offset.zip(length)) {
+            visit(offset, length)?;
+        }
         let mut columns = batch.columns().to_vec();
         columns[2] = Arc::new(moved);
         self.append_batch(&RecordBatch::try_new(schema(), columns)?)
@@ -157,6 +178,15 @@ impl SidecarWriter {
     /// Rows so far.
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Says where the units of the shard begin.
+    ///
+    /// # Errors
+    /// When the table cannot be encoded.
+    pub fn set_frames(&mut self, table: &FrameTable) -> Result<()> {
+        self.writer.append_key_value_metadata(KeyValue::new(METADATA_KEY.to_owned(), table.encode()?));
+        Ok(())
     }
 
     /// Ends the sidecar; it has no name yet.
@@ -250,6 +280,24 @@ pub fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Resul
         return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
     }
     Ok(rows)
+}
+
+/// Where the units of a compressed shard begin; `None` for shards without such a table. Reads the footer only.
+///
+/// # Errors
+/// When the sidecar is missing or damaged.
+pub fn read_frames(store: &Arc<dyn Store>, shard: &str) -> Result<Option<FrameTable>> {
+    let path = sidecar_path(shard);
+    let place = || store.location().join(&path).to_string();
+    let facts = store.head(&path)?.ok_or_else(|| Error::integrity("expected a sidecar, found none").at(place()))?;
+    let object = Object::new(Arc::clone(store), path.clone(), facts.bytes);
+    table::guarded(|| {
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(&object).map_err(table::failed)?;
+        let pairs = metadata.file_metadata().key_value_metadata();
+        let text = pairs.into_iter().flatten().find(|pair| pair.key == METADATA_KEY).and_then(|p| p.value.as_deref());
+        text.map(FrameTable::decode).transpose()
+    })
+    .map_err(|e| Error::integrity("the sidecar is damaged").at(place()).cause(e))
 }
 
 /// Rows of a batch.

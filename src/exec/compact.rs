@@ -15,7 +15,8 @@ use super::{
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
 use crate::{
-    dataset::{Dataset, Run, ShardMeta, SidecarRow, read_sidecar, read_sidecar_rows},
+    codec::stream::Frames,
+    dataset::{Dataset, Run, ShardMeta, SidecarRow, read_frames, read_sidecar, read_sidecar_rows},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -99,11 +100,19 @@ impl Merger<'_> {
         }
         for (input, _) in &merge.inputs {
             let base = self.copy_body(input, &mut out)?;
-            out.end_bytes(input.raw_bytes - trailer, input.body_crc32)?;
+            out.end_bytes(input.raw_bytes - trailer, input.body_crc32, &self.frames(input)?)?;
             self.copy_sidecar(input, &mut out, i128::from(base))?;
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
         out.finish(&runs(merge))
+    }
+
+    /// Units of a shard; unknown when it was written without a table of them.
+    fn frames(&self, input: &ShardMeta) -> Result<Frames> {
+        if input.codec.stream_extension().is_empty() {
+            return Ok(Frames::default());
+        }
+        Ok(read_frames(self.dataset.store(), &input.path)?.map_or(Frames::UNKNOWN, |table| table.frames()))
     }
 
     /// Refuses to make neighbours of two records with the same id, which readers of keys would take for one.
@@ -203,7 +212,7 @@ impl Merger<'_> {
     }
 
     fn create<'e>(&self, encoder: &'e Encoder, merge: &Merge) -> Result<OpenShard<'e>> {
-        OpenShard::create(self.store(), encoder, self.naming.path(merge.number))
+        OpenShard::create(self.store(), encoder, self.naming, merge.number)
     }
 
     fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>, shift: i128) -> Result<()> {

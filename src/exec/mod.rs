@@ -12,5 +12,7 @@ pub mod compact;
 pub mod convert;
 pub mod encode;
 pub mod gather;
+pub mod index;
+pub mod live;
 pub mod ordered;
 pub mod shard;

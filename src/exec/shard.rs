@@ -10,15 +10,23 @@ use std::{
 
 use arrow::array::{RecordBatch, StringArray};
 use jiff::Timestamp;
+use md5::{Digest as _, Md5};
 
-use super::encode::{Body, Encoded, Encoder, Output, check_neighbours};
+use super::{
+    encode::{Body, Encoded, Encoder, Output, check_neighbours},
+    index::ShardIndexes,
+};
 use crate::{
-    codec::{Codec, stream::Tail},
-    dataset::{IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter},
+    codec::{
+        Codec,
+        stream::{Frames, Tail},
+    },
+    dataset::{FrameTable, IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter},
     error::{Error, Result},
     events::{Event, Observer},
     format::{
         OutputFormat,
+        index::IndexKind,
         parquet::{ParquetShard, RowGroup},
     },
     id::{IdHash, TransactionId, Version},
@@ -35,6 +43,8 @@ pub struct ShardNaming {
     pub format: OutputFormat,
     /// Compression.
     pub codec: Codec,
+    /// Indexes that each shard gets.
+    pub indexes: Vec<IndexKind>,
 }
 
 impl ShardNaming {
@@ -48,10 +58,12 @@ impl ShardNaming {
 /// A shard that is complete but has no name yet.
 #[derive(Debug)]
 pub struct FinishedShard {
-    /// Its bytes, after those of its sidecar: the order in which they get their names.
-    pub staged: [Staged; 2],
+    /// Its sidecar, its indexes, and last its bytes: the order in which they get their names.
+    pub staged: Vec<Staged>,
     /// Its facts.
     pub shard: NewShard,
+    /// MD5 of its bytes, where an index needs it.
+    pub md5: Option<[u8; 16]>,
 }
 
 /// Appends units to shards.
@@ -187,8 +199,8 @@ impl<'a> Appender<'a> {
 
     fn shard(&mut self) -> Result<&mut OpenShard<'a>> {
         if self.open.is_none() {
-            let path = self.naming.path(self.finished.len());
-            self.open = Some(OpenShard::create(self.store.as_ref(), self.encoder, path)?);
+            let number = self.finished.len();
+            self.open = Some(OpenShard::create(self.store.as_ref(), self.encoder, &self.naming, number)?);
         }
         self.open.as_mut().ok_or_else(|| Error::internal("no shard is open"))
     }
@@ -239,6 +251,7 @@ pub struct OpenShard<'a> {
     path: String,
     codec: Codec,
     sidecar: SidecarWriter,
+    indexes: Option<ShardIndexes>,
     body: OpenBody<'a>,
 }
 
@@ -252,8 +265,14 @@ impl<'a> OpenShard<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn create(store: &dyn Store, encoder: &'a Encoder, path: String) -> Result<Self> {
-        let mut sink = HashingSink { inner: store.create(&path)?, hasher: Box::new(blake3::Hasher::new()), bytes: 0 };
+    pub fn create(store: &dyn Store, encoder: &'a Encoder, naming: &ShardNaming, number: usize) -> Result<Self> {
+        let path = naming.path(number);
+        let mut sink = HashingSink {
+            inner: store.create(&path)?,
+            hasher: Box::new(blake3::Hasher::new()),
+            md5: naming.indexes.contains(&IndexKind::Wids).then(Md5::new),
+            bytes: 0,
+        };
         let body = match encoder.output() {
             Output::Parquet(parquet) => OpenBody::Parquet { shard: Box::new(parquet.start(sink)?), raw_bytes: 0 },
             Output::Stream(framing) => {
@@ -264,7 +283,12 @@ impl<'a> OpenShard<'a> {
             }
         };
         let sidecar = SidecarWriter::create(store, &path)?;
-        Ok(Self { path, codec: encoder.codec(), sidecar, body })
+        let indexes = if naming.indexes.is_empty() {
+            None
+        } else {
+            Some(ShardIndexes::create(store, &path, naming.format, &naming.indexes)?)
+        };
+        Ok(Self { path, codec: encoder.codec(), sidecar, indexes, body })
     }
 
     /// Bytes so far.
@@ -311,11 +335,17 @@ impl<'a> OpenShard<'a> {
     /// When the shard is Parquet or the store fails.
     pub fn append_stream(&mut self, bytes: &[u8], raw_bytes: u64, crc32: u32, columns: SidecarColumns) -> Result<()> {
         let base = self.append_bytes(bytes)?;
-        self.end_bytes(raw_bytes, crc32)?;
+        let OpenBody::Stream { tail, .. } = &mut self.body else {
+            return Err(Error::internal("framed records were given to a Parquet shard"));
+        };
+        tail.add(bytes.len() as u64, raw_bytes, crc32);
         let extents = columns.extents.map(|(mut offsets, lengths)| {
             offsets.iter_mut().for_each(|offset| *offset += base);
             (offsets, lengths)
         });
+        if let (Some(indexes), Some((offsets, lengths))) = (&mut self.indexes, &extents) {
+            offsets.iter().zip(lengths).try_for_each(|(offset, length)| indexes.record(*offset, *length))?;
+        }
         self.sidecar.append(SidecarColumns { extents, ..columns })
     }
 
@@ -329,18 +359,21 @@ impl<'a> OpenShard<'a> {
             return Err(Error::internal("framed records were given to a Parquet shard"));
         };
         sink.write_all(bytes)?;
+        if let Some(indexes) = &mut self.indexes {
+            indexes.feed(bytes)?;
+        }
         Ok(tail.combined().0)
     }
 
-    /// Ends a piece of [`Self::append_bytes`], given its size and CRC-32 before compression.
+    /// Ends a piece of [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
     ///
     /// # Errors
     /// When the shard is Parquet.
-    pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32) -> Result<()> {
+    pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) -> Result<()> {
         let OpenBody::Stream { tail, .. } = &mut self.body else {
             return Err(Error::internal("framed records were given to a Parquet shard"));
         };
-        tail.add(raw_bytes, crc32);
+        tail.join(raw_bytes, crc32, frames);
         Ok(())
     }
 
@@ -349,7 +382,8 @@ impl<'a> OpenShard<'a> {
     /// # Errors
     /// When the batch is not one of a sidecar.
     pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
-        self.sidecar.append_moved(batch, shift)
+        let Some(indexes) = &mut self.indexes else { return self.sidecar.append_moved(batch, shift) };
+        self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.record(offset, length))
     }
 
     /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the
@@ -357,10 +391,17 @@ impl<'a> OpenShard<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+    pub fn finish(mut self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
         let records = self.sidecar.rows();
         let ended = self.body.finish()?;
-        let sidecar = self.sidecar.finish()?;
+        if let Some(frames) = &ended.frames {
+            self.sidecar.set_frames(frames)?;
+        }
+        let mut staged = vec![self.sidecar.finish()?];
+        if let Some(indexes) = self.indexes {
+            staged.extend(indexes.finish(records)?);
+        }
+        staged.push(ended.staged);
         let mut ordinal = 0;
         let mut placed = Vec::with_capacity(runs.len());
         for (first, length) in runs {
@@ -386,12 +427,14 @@ impl<'a> OpenShard<'a> {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
         };
-        Ok(FinishedShard { staged: [sidecar, ended.staged], shard: NewShard { meta, runs: placed } })
+        Ok(FinishedShard { staged, shard: NewShard { meta, runs: placed }, md5: ended.md5 })
     }
 }
 
 struct Ended {
     staged: Staged,
+    md5: Option<[u8; 16]>,
+    frames: Option<FrameTable>,
     bytes: u64,
     raw_bytes: u64,
     checksum: [u8; 32],
@@ -404,22 +447,24 @@ impl OpenBody<'_> {
     fn finish(self) -> Result<Ended> {
         match self {
             Self::Parquet { shard, raw_bytes } => {
-                let sink = shard.finish()?;
-                let (bytes, checksum, staged) = sink.finish()?;
-                Ok(Ended { staged, bytes, raw_bytes, checksum, body_offset: 0, body_bytes: 0, body_crc32: 0 })
+                let Hashed { bytes, checksum, md5, staged } = shard.finish()?.finish()?;
+                let (body_offset, body_bytes, body_crc32) = (0, 0, 0);
+                Ok(Ended { staged, md5, frames: None, bytes, raw_bytes, checksum, body_offset, body_bytes, body_crc32 })
             }
-            Self::Stream { mut sink, header_bytes, mut tail, codec, trailer } => {
-                let body_bytes = sink.bytes - header_bytes;
+            Self::Stream { mut sink, header_bytes: body_offset, mut tail, codec, trailer } => {
+                let body_bytes = sink.bytes - body_offset;
                 let (_, body_crc32) = tail.combined();
+                let packed = !codec.stream_extension().is_empty();
+                let frames = if packed { FrameTable::new(body_offset, tail.frames()) } else { None };
                 if !trailer.is_empty() {
                     let unit = codec.compress_unit(trailer.to_vec())?;
                     sink.write_all(&unit.bytes)?;
-                    tail.add(unit.raw_bytes, unit.crc32);
+                    tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
                 }
                 let (raw_bytes, _) = tail.combined();
                 sink.write_all(&tail.finish())?;
-                let (bytes, checksum, staged) = sink.finish()?;
-                Ok(Ended { staged, bytes, raw_bytes, checksum, body_offset: header_bytes, body_bytes, body_crc32 })
+                let Hashed { bytes, checksum, md5, staged } = sink.finish()?;
+                Ok(Ended { staged, md5, frames, bytes, raw_bytes, checksum, body_offset, body_bytes, body_crc32 })
             }
         }
     }
@@ -430,19 +475,41 @@ struct HashingSink {
     inner: Box<dyn Sink>,
     /// Boxed, for it is larger than everything around it.
     hasher: Box<blake3::Hasher>,
+    md5: Option<Md5>,
     bytes: u64,
 }
 
+/// What a sink has counted and hashed.
+struct Hashed {
+    bytes: u64,
+    checksum: [u8; 32],
+    md5: Option<[u8; 16]>,
+    staged: Staged,
+}
+
 impl HashingSink {
-    fn finish(self) -> Result<(u64, [u8; 32], Staged)> {
-        Ok((self.bytes, *self.hasher.finalize().as_bytes(), self.inner.finish()?))
+    fn finish(self) -> Result<Hashed> {
+        Ok(Hashed {
+            bytes: self.bytes,
+            checksum: *self.hasher.finalize().as_bytes(),
+            md5: self.md5.map(|md5| md5.finalize().into()),
+            staged: self.inner.finish()?,
+        })
     }
 }
 
 impl Write for HashingSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.inner.write(bytes)?;
-        self.hasher.update(&bytes[..n]);
+        match &mut self.md5 {
+            None => {
+                self.hasher.update(&bytes[..n]);
+            }
+            // MD5 is the slowest of all that happens to these bytes here.
+            Some(md5) => {
+                rayon::join(|| md5.update(&bytes[..n]), || self.hasher.update(&bytes[..n]));
+            }
+        }
         self.bytes += n as u64;
         Ok(n)
     }

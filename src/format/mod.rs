@@ -6,6 +6,7 @@
 
 pub mod csv;
 pub mod files;
+pub mod index;
 pub mod json;
 pub mod parquet;
 pub mod tar;

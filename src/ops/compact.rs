@@ -13,8 +13,10 @@ use crate::{
     events::Event,
     exec::{
         compact::{Merge, Merged, Merger},
+        index::wids_list,
+        live::refresh,
         ordered::ordered,
-        shard::ShardNaming,
+        shard::{FinishedShard, ShardNaming},
     },
     format::OutputFormat,
     id::{TransactionId, Version},
@@ -126,6 +128,9 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     let mut report = report(&snapshot, &plan, options.dry_run);
     if !options.dry_run && !plan.groups.is_empty() {
         Compaction { context, snapshot: &snapshot, settings, plan: &plan }.run(&mut report)?;
+    } else if !options.dry_run {
+        // A run that was killed after its commit may have left them behind.
+        refresh(&snapshot, None)?;
     }
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
@@ -182,8 +187,12 @@ struct Compaction<'a> {
 impl Compaction<'_> {
     fn run(&self, report: &mut CompactReport) -> Result<()> {
         let shards = self.snapshot.shards()?;
-        let naming =
-            ShardNaming { tag: self.tag(shards), format: self.settings.shard_format, codec: self.settings.codec };
+        let naming = ShardNaming {
+            tag: self.tag(shards),
+            format: self.settings.shard_format,
+            codec: self.settings.codec,
+            indexes: self.settings.indexes.clone(),
+        };
         let _lock = self.snapshot.dataset().store().lock(&naming.tag)?;
         let merged = self.merge_all(&naming)?;
         report.folder = Some(naming.tag);
@@ -269,11 +278,13 @@ impl Compaction<'_> {
         let shards = self.snapshot.shards()?;
         let removes: Vec<String> =
             self.plan.groups.iter().flat_map(|g| g.inputs.iter().map(|i| shards[*i].path.clone())).collect();
-        let mut staged: Vec<Staged> = Vec::new();
+        let finished: Vec<FinishedShard> = merged.into_iter().map(|m| m.shard).collect();
+        let mut staged: Vec<Staged> =
+            wids_list(self.snapshot.dataset().store().as_ref(), &finished)?.into_iter().collect();
         let mut adds: Vec<NewShard> = Vec::new();
-        for m in merged {
-            staged.extend(m.shard.staged);
-            let mut shard = m.shard.shard;
+        for finished in finished {
+            staged.extend(finished.staged);
+            let mut shard = finished.shard;
             shard.meta.compacted_for = self.settings.target_shard.0;
             adds.push(shard);
         }
@@ -308,6 +319,6 @@ impl Compaction<'_> {
         let snapshot = commit(self.snapshot.dataset(), &transaction, self.snapshot.version())?;
         report.version = snapshot.version();
         report.shards_after = snapshot.entry().totals.shards;
-        Ok(())
+        refresh(&snapshot, None)
     }
 }

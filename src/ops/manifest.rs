@@ -127,6 +127,16 @@ pub struct HitReport {
     pub offset: Option<u64>,
     /// Length in bytes.
     pub length: Option<u64>,
+    /// Where the compressed unit that holds it begins in the stored shard; absent where the shard is not compressed as
+    /// a whole. zstd: a frame; gzip: raw deflate data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_offset: Option<u64>,
+    /// Stored bytes of that unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_length: Option<u64>,
+    /// Offset of the record in that unit once it is decompressed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset_in_frame: Option<u64>,
     /// Where it came from.
     pub origin: OriginReport,
     /// Versions that have it.
@@ -212,6 +222,9 @@ fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
         ordinal: current.ordinal,
         offset: current.offset,
         length: current.length,
+        frame_offset: current.frame.map(|f| f.offset),
+        frame_length: current.frame.map(|f| f.length),
+        offset_in_frame: current.frame.and_then(|f| Some(current.offset? - f.raw_offset)),
         origin: OriginReport { source: hit.source, row: hit.row, uri },
         versions: interval(hit.since, current.until),
         state: current.state,

@@ -4,6 +4,7 @@ pub mod compact;
 pub mod convert;
 pub mod diff;
 pub mod export;
+pub mod indexes;
 pub mod inputs;
 pub mod manifest;
 pub mod verify;

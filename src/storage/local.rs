@@ -163,6 +163,49 @@ impl LocalStore {
     }
 }
 
+/// A local file for a library that writes files by itself; removed when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Names a file that does not exist yet, in the staging folder of a local dataset or in the system's folder.
+    pub(super) fn new(location: &Location) -> Result<Self> {
+        let folder = match location.local_path() {
+            Some(root) => root.join(SYSTEM_FOLDER).join("staging"),
+            None => std::env::temp_dir(),
+        };
+        let path = folder.join(format!("scratch-{}", TransactionId::fresh()));
+        fs::create_dir_all(&folder).map_err(|e| {
+            Error::storage("creating the staging folder failed").at(folder.display().to_string()).cause(e)
+        })?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Copies its bytes.
+    ///
+    /// # Errors
+    /// When it cannot be read, or `out` fails.
+    pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
+        let copied = File::open(&self.path).and_then(|mut file| io::copy(&mut file, out));
+        let failed = |e| Error::storage("copying failed").at(self.path.display().to_string()).cause(e);
+        copied.map(drop).map_err(failed)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left in the staging folder is never part of a dataset.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 impl Store for LocalStore {
     fn location(&self) -> &Location {
         &self.location

@@ -25,7 +25,7 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
-pub use local::LocalStore;
+pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
 
@@ -265,6 +265,14 @@ pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Sto
         Some(path) => Ok(Arc::new(LocalStore::new(path.to_owned()))),
         None => Ok(Arc::new(RemoteStore::open(location, settings)?)),
     }
+}
+
+/// A local file, near the dataset if that is local, for a library that writes files by itself.
+///
+/// # Errors
+/// When there is no place for it.
+pub fn scratch(location: &Location) -> Result<Scratch> {
+    Scratch::new(location)
 }
 
 /// The error of an object that should be there.

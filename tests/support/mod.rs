@@ -61,6 +61,14 @@ impl Folder {
         self.write(name, std::fs::read(testdata_path(testdata)).unwrap());
     }
 
+    /// The same without what lies beside the shards.
+    pub fn only_shards(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
+        let formats = [".parquet", ".tar", ".tar.gz", ".tar.zst", ".tfrecord", ".tfrecord.gz"];
+        let mut out = self.shards(dataset);
+        out.retain(|(name, _)| formats.iter().any(|format| name.ends_with(format)));
+        out
+    }
+
     /// Runs shardify here; arguments are split at spaces.
     pub fn run(&self, arguments: &str) -> Ran {
         self.run_with(&arguments.split(' ').filter(|a| !a.is_empty()).collect::<Vec<_>>())
@@ -80,12 +88,12 @@ impl Folder {
         }
     }
 
-    /// Paths and contents of all shards of a dataset, sorted by path.
+    /// Paths and contents of all shards of a dataset and of what lies beside them, sorted by path.
     pub fn shards(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
         let root = self.path().join(dataset);
         let mut out = Vec::new();
         for folder in std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()) {
-            if folder.file_name().unwrap() == "_shardify" {
+            if folder.file_name().unwrap() == "_shardify" || !folder.is_dir() {
                 continue;
             }
             for file in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {

@@ -17,6 +17,7 @@
 mod corpus;
 mod entry;
 mod header;
+pub mod index;
 mod read;
 mod scan;
 mod splits;

@@ -150,7 +150,7 @@ fn damaged(problem: String, offset: u64) -> Error {
 }
 
 /// The name up to the first dot of its last component, as readers of WebDataset group; `None` for names they skip.
-fn key_of(name: &[u8]) -> Option<&[u8]> {
+pub(super) fn key_of(name: &[u8]) -> Option<&[u8]> {
     let base = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
     let dot = memchr::memchr(b'.', &name[base..])?;
     (dot > 0).then(|| &name[..base + dot])

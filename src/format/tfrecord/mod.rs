@@ -9,6 +9,7 @@
 //! two records.
 
 mod example;
+pub mod index;
 
 use std::io::Read;
 

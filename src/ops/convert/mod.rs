@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use self::prepare::{Prepared, force_binary, force_text, source_facts};
 use super::{
-    Context,
+    Context, indexes,
     inputs::{self, OnChanged, Sorted},
 };
 use crate::{
@@ -30,9 +30,11 @@ use crate::{
         convert::{Converted, Pipeline, Work, infer_all, run},
         encode::{Encoder, RowsAs, SourceName},
         gather::{OnError, RejectsFile, SourceFacts, Tally},
+        index::wids_list,
+        live,
         shard::ShardNaming,
     },
-    format::{Misfit, OutputFormat, files},
+    format::{Misfit, OutputFormat, files, index::IndexKind},
     id::{TransactionId, Version},
     plan::memory::MemoryPlan,
     scan::{self, InputFormat, ScanOptions, SourceFile},
@@ -94,6 +96,8 @@ pub struct ConvertOptions {
     pub on_changed: OnChanged,
     /// Only plan.
     pub dry_run: bool,
+    /// Indexes for training tools; those that suit the shards and cost little unless given.
+    pub index: Option<Vec<IndexKind>>,
 }
 
 /// What was done, or would be.
@@ -109,6 +113,8 @@ pub struct ConvertReport {
     pub format: OutputFormat,
     /// Compression.
     pub codec: Codec,
+    /// Indexes that the shards have.
+    pub indexes: Vec<IndexKind>,
     /// Folder of the new shards, relative to the dataset.
     pub folder: Option<String>,
     /// Counts of the run.
@@ -174,7 +180,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let passed_over = found.passed_over;
     let sorted = inputs::sort(found.files, snapshot.as_ref(), options.on_changed)?;
     let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, &sorted)?;
-    let mut report = if sorted.fresh.is_empty() { conversion.report() } else { conversion.run(sorted.fresh)? };
+    let mut report = if sorted.fresh.is_empty() { conversion.idle()? } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
     report.files_passed_over = passed_over;
@@ -219,6 +225,7 @@ impl<'a> Conversion<'a> {
             row_group: options.row_group.or(old.map(|o| o.row_group)).unwrap_or(Size::mib(64)),
             id,
             subject: options.subject.clone().or_else(|| old.and_then(|o| o.subject.clone())),
+            indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
         };
         if settings.target_shard.0 == 0 {
             return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
@@ -235,6 +242,20 @@ impl<'a> Conversion<'a> {
         Ok(Self { context, dataset, snapshot, options, settings, planned_on })
     }
 
+    /// Nothing is new; indexes that a killed run left behind are brought up to date.
+    fn idle(&self) -> Result<ConvertReport> {
+        self.indexes()?;
+        if let Some(snapshot) = self.snapshot.filter(|_| !self.options.dry_run) {
+            live::refresh(snapshot, None)?;
+        }
+        Ok(self.report())
+    }
+
+    fn indexes(&self) -> Result<Vec<IndexKind>> {
+        let old = self.snapshot.map(|s| s.entry().settings.indexes.as_slice());
+        indexes::choose(self.options.index.as_deref(), old, self.settings.shard_format, self.settings.codec)
+    }
+
     fn report(&self) -> ConvertReport {
         ConvertReport {
             dataset: self.dataset.store().location().to_string(),
@@ -242,6 +263,7 @@ impl<'a> Conversion<'a> {
             dry_run: self.options.dry_run,
             format: self.settings.shard_format,
             codec: self.settings.codec,
+            indexes: self.settings.indexes.clone(),
             folder: None,
             counts: Counts::default(),
             sources: 0,
@@ -264,12 +286,14 @@ impl<'a> Conversion<'a> {
         let count = fresh.len() as u64;
         let mut prepared = self.prepare(fresh)?;
         self.settings.shard_format.check_codec(self.settings.codec)?;
+        self.settings.indexes = self.indexes()?;
         let memory = self.memory();
         self.check_sizes(&prepared, memory)?;
         let naming = ShardNaming {
             tag: self.tag(&prepared, memory)?,
             format: self.settings.shard_format,
             codec: self.settings.codec,
+            indexes: self.settings.indexes.clone(),
         };
         let mut report = self.report();
         report.sources = count;
@@ -430,7 +454,8 @@ impl<'a> Conversion<'a> {
         mut report: ConvertReport,
     ) -> Result<ConvertReport> {
         let Attempt { converted, tally, rejects } = attempt;
-        let mut staged: Vec<Staged> = Vec::with_capacity(2 * converted.shards.len() + 1);
+        let store = self.dataset.store().as_ref();
+        let mut staged: Vec<Staged> = wids_list(store, &converted.shards)?.into_iter().collect();
         let mut adds: Vec<NewShard> = Vec::with_capacity(converted.shards.len());
         for finished in converted.shards {
             staged.extend(finished.staged);
@@ -455,7 +480,10 @@ impl<'a> Conversion<'a> {
         report.folder = Some(naming.tag.clone());
         let memory = self.memory();
         self.context.cancel.check()?;
-        self.dataset.store().publish(staged)?;
+        store.publish(staged)?;
+        let live = self.snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
+        let paths = live.iter().map(|s| &s.path).chain(adds.iter().map(|s| &s.meta.path)).cloned().collect();
+        let database = live::Database::create(store, &self.settings.indexes, paths)?;
         let transaction = Transaction {
             id: transaction,
             operation: "convert",
@@ -470,6 +498,7 @@ impl<'a> Conversion<'a> {
         };
         let snapshot = commit(self.dataset, &transaction, self.planned_on)?;
         report.version = Some(snapshot.version());
+        live::refresh(&snapshot, database)?;
         Ok(report)
     }
 

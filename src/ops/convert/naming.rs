@@ -62,6 +62,8 @@ impl Conversion<'_> {
         set("null", options.null.clone().unwrap_or_default());
         set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
         set("no-header", if options.no_header { "true".into() } else { String::new() });
+        let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
+        set("index", indexes.join(","));
         set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
         set("media", if options.media { "hf".into() } else { String::new() });
         set("type", options.types.iter().map(|(name, t)| format!("{name}={t}")).collect::<Vec<_>>().join(","));

@@ -1,0 +1,198 @@
+//! Indexes beside shards, written while the bytes of the shard pass by: nothing is read again.
+//!
+//! Members of a tar are found by walking over its headers; records of a TFRecord come with their offsets. What is held
+//! of an open shard is one header, and for DALI, whose index begins with a count, its own text under zstd.
+
+use std::io::{Read as _, Write as _};
+
+use crate::{
+    dataset::{PartRow, PartsWriter},
+    error::{Error, Result},
+    format::{
+        OutputFormat,
+        index::IndexKind,
+        tar::index::{MemberScanner, Place, WidsList, WidsShard, dali_head, push_dali},
+        tfrecord::index::push_record,
+    },
+    storage::{Sink, Staged, Store},
+};
+
+use super::shard::FinishedShard;
+
+/// Text gathered before it goes on.
+const TEXT_BYTES: usize = 64 << 10;
+
+/// The indexes of one shard that is being written.
+pub struct ShardIndexes {
+    scanner: MemberScanner,
+    tar: Option<TarIndexes>,
+    /// Indexes that list records, all with the same text.
+    record_lists: Vec<Box<dyn Sink>>,
+    text: Vec<u8>,
+}
+
+struct TarIndexes {
+    dali: Option<(Box<dyn Sink>, zstd::stream::write::Encoder<'static, Vec<u8>>)>,
+    energon: Option<(Box<dyn Sink>, PartsWriter)>,
+    samples: u64,
+}
+
+impl ShardIndexes {
+    /// Starts the indexes of the shard at `path`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create(store: &dyn Store, path: &str, format: OutputFormat, kinds: &[IndexKind]) -> Result<Self> {
+        let sink = |kind: IndexKind| kind.beside(path).map(|place| store.create(&place)).transpose();
+        let sink_if = |kind: IndexKind| if kinds.contains(&kind) { sink(kind) } else { Ok(None) };
+        let mut tar = None;
+        let mut record_lists = Vec::new();
+        match format {
+            OutputFormat::Parquet => {}
+            OutputFormat::TfRecord => {
+                record_lists =
+                    [sink_if(IndexKind::Dali)?, sink_if(IndexKind::TfIndex)?].into_iter().flatten().collect();
+            }
+            OutputFormat::Tar => {
+                let dali = sink_if(IndexKind::Dali)?.map(|sink| Ok::<_, Error>((sink, lines()?))).transpose()?;
+                let energon = sink_if(IndexKind::Energon)?
+                    .map(|sink| Ok::<_, Error>((sink, PartsWriter::create(store, path)?)))
+                    .transpose()?;
+                tar = (dali.is_some() || energon.is_some()).then_some(TarIndexes { dali, energon, samples: 0 });
+            }
+        }
+        Ok(Self { scanner: MemberScanner::default(), tar, record_lists, text: Vec::new() })
+    }
+
+    /// Takes the next bytes of the records, as stored.
+    ///
+    /// # Errors
+    /// When a name does not fit an index, or the store fails.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(tar) = &mut self.tar else { return Ok(()) };
+        let text = &mut self.text;
+        self.scanner.feed(bytes, &mut |place| tar.member(&place, text))
+    }
+
+    /// Takes a record that begins at `offset` of the shard.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn record(&mut self, offset: u64, length: u64) -> Result<()> {
+        if self.record_lists.is_empty() {
+            return Ok(());
+        }
+        push_record(&mut self.text, offset, length);
+        if self.text.len() < TEXT_BYTES { Ok(()) } else { self.flush_records() }
+    }
+
+    /// Ends the indexes; they have no names yet.
+    ///
+    /// # Errors
+    /// When the tar does not hold `records` samples, or the store fails.
+    pub fn finish(mut self, records: u64) -> Result<Vec<Staged>> {
+        self.flush_records()?;
+        let mut staged: Vec<Staged> = self.record_lists.into_iter().map(Sink::finish).collect::<Result<_>>()?;
+        if let Some(tar) = self.tar {
+            let found = self.scanner.samples();
+            if found != records {
+                return Err(Error::integrity(format!("expected {records} samples in the tar, found {found}"))
+                    .hint("two neighbours have the same key; choose an --id that is unique"));
+            }
+            staged.extend(tar.finish(&self.scanner)?);
+        }
+        Ok(staged)
+    }
+
+    fn flush_records(&mut self) -> Result<()> {
+        self.record_lists.iter_mut().try_for_each(|list| list.write_all(&self.text))?;
+        self.text.clear();
+        Ok(())
+    }
+}
+
+impl TarIndexes {
+    fn member(&mut self, place: &Place<'_>, text: &mut Vec<u8>) -> Result<()> {
+        self.samples += u64::from(place.first);
+        if let Some((_, lines)) = &mut self.dali {
+            text.clear();
+            push_dali(text, place)?;
+            lines.write_all(text)?;
+        }
+        if let Some((offsets, parts)) = &mut self.energon {
+            if place.first {
+                offsets.write_all(&place.header.to_le_bytes())?;
+            }
+            parts.push(PartRow {
+                record: self.samples - 1,
+                name: place.name.to_owned(),
+                offset: place.content,
+                size: place.size,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn finish(self, scanner: &MemberScanner) -> Result<Vec<Staged>> {
+        let mut staged = Vec::new();
+        if let Some((mut sink, lines)) = self.dali {
+            sink.write_all(dali_head(scanner.samples()).as_bytes())?;
+            let packed = lines.finish()?;
+            let mut text = zstd::stream::read::Decoder::new(packed.as_slice())?;
+            let mut buffer = vec![0; TEXT_BYTES];
+            loop {
+                let n = text.read(&mut buffer)?;
+                if n == 0 {
+                    break;
+                }
+                sink.write_all(&buffer[..n])?;
+            }
+            if scanner.samples() > 0 {
+                sink.write_all(b"\n")?;
+            }
+            staged.push(sink.finish()?);
+        }
+        if let Some((mut offsets, parts)) = self.energon {
+            offsets.write_all(&scanner.offset().to_le_bytes())?;
+            staged.extend([parts.finish()?, offsets.finish()?]);
+        }
+        Ok(staged)
+    }
+}
+
+fn lines() -> Result<zstd::stream::write::Encoder<'static, Vec<u8>>> {
+    zstd::stream::write::Encoder::new(Vec::new(), 1)
+        .map_err(|e| Error::internal("cannot set up a buffer for an index").cause(e))
+}
+
+/// Path of the list of wids in the folder of a shard.
+pub fn wids_path(shard: &str) -> String {
+    let folder = shard.rfind('/').map_or("", |slash| &shard[..=slash]);
+    format!("{folder}{WIDS_LIST}")
+}
+
+/// Name of the lists of wids: in each folder the shards of one commit, in the dataset all that are live.
+pub const WIDS_LIST: &str = "shardindex.json";
+
+/// Writes the list of wids for the shards of one commit, which lie in one folder; it has no name yet. `None` when
+/// these shards do not need one.
+///
+/// # Errors
+/// When the store fails.
+pub fn wids_list(store: &dyn Store, shards: &[FinishedShard]) -> Result<Option<Staged>> {
+    let Some(first) = shards.first() else { return Ok(None) };
+    let entry = |finished: &FinishedShard| {
+        let meta = &finished.shard.meta;
+        let md5 = finished.md5?;
+        Some(WidsShard {
+            url: meta.path.rsplit('/').next().unwrap_or_default().to_owned(),
+            md5sum: md5.iter().map(|b| format!("{b:02x}")).collect(),
+            nsamples: meta.records,
+            filesize: meta.bytes,
+        })
+    };
+    let Some(list) = shards.iter().map(entry).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let mut sink = store.create(&wids_path(&first.shard.meta.path))?;
+    sink.write_all(&WidsList::new(list).encode()?)?;
+    Ok(Some(sink.finish()?))
+}

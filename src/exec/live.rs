@@ -1,0 +1,272 @@
+//! Indexes that describe all live shards of a dataset: `shardindex.json` of wids and `.nv-meta/` of Megatron-Energon.
+//!
+//! They are the only objects of a dataset that are ever replaced, so they follow the commit: written from the snapshot
+//! that was committed, each whole or not at all, the one that tells their version last. A run that dies in between
+//! leaves old ones, which name shards that are still there; the next `convert` or `compact` writes them anew, and
+//! `verify` says that they are behind. Nothing is read but what each shard already has beside it.
+
+use std::{collections::HashMap, fmt::Write as _};
+
+use rusqlite::Connection;
+
+use super::index::{WIDS_LIST, wids_path};
+use crate::{
+    dataset::{ShardMeta, Snapshot, read_parts},
+    error::{Error, Result},
+    format::{
+        index::IndexKind,
+        tar::index::{WidsList, WidsShard},
+    },
+    storage::{self, Staged, Store},
+};
+
+/// Folder of Megatron-Energon in a dataset.
+pub const ENERGON_FOLDER: &str = ".nv-meta";
+
+/// Times that the indexes are written anew because another run committed meanwhile.
+const ATTEMPTS: usize = 10;
+
+const TABLES: &str = "
+    PRAGMA journal_mode = OFF;
+    PRAGMA synchronous = OFF;
+    CREATE TABLE samples (
+        tar_file_id INTEGER NOT NULL,
+        sample_key TEXT NOT NULL UNIQUE,
+        sample_index INTEGER NOT NULL,
+        byte_offset INTEGER,
+        byte_size INTEGER
+    );
+    CREATE TABLE sample_parts (
+        tar_file_id INTEGER,
+        sample_index INTEGER,
+        part_name TEXT,
+        content_byte_offset INTEGER,
+        content_byte_size INTEGER
+    );";
+
+const INDEXES: &str = "
+    CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);
+    CREATE INDEX idx_sample_parts_seq ON sample_parts(tar_file_id, sample_index, content_byte_offset);
+    CREATE INDEX idx_sample_parts_full
+        ON sample_parts(tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size);";
+
+/// A crude dataset: samples come as they are, and the training code says what the parts mean.
+const DATASET_YAML: &str = "__module__: megatron.energon\n__class__: CrudeWebdataset\nsubflavors: {}\n";
+
+/// A database of samples that was made before the commit, so that keys which come twice are found in time.
+#[derive(Debug)]
+pub struct Database {
+    shards: Vec<String>,
+    staged: Staged,
+}
+
+impl Database {
+    /// Makes the database of these shards, if `kinds` ask for one.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when two samples have one key; when the store fails.
+    pub fn create(store: &dyn Store, kinds: &[IndexKind], shards: Vec<String>) -> Result<Option<Self>> {
+        if !kinds.contains(&IndexKind::Energon) {
+            return Ok(None);
+        }
+        let scratch = storage::scratch(store.location())?;
+        fill(store, scratch.path(), &shards)?;
+        let mut sink = store.create(&format!("{ENERGON_FOLDER}/index.sqlite"))?;
+        scratch.copy_to(&mut sink)?;
+        let staged = sink.finish()?;
+        Ok(Some(Self { shards, staged }))
+    }
+}
+
+/// Brings the indexes of all live shards to the newest version, if they are not there already.
+///
+/// # Errors
+/// When an index beside a shard is missing or damaged, or the store fails. The commit stands.
+pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()> {
+    let mut newer: Option<Snapshot> = None;
+    for _ in 0..ATTEMPTS {
+        let current = newer.as_ref().unwrap_or(snapshot);
+        write(current, database.take())?;
+        let latest = current.dataset().open()?;
+        if latest.version() == current.version() {
+            return Ok(());
+        }
+        newer = Some(latest);
+    }
+    Ok(())
+}
+
+/// What of the indexes of all live shards is not what the snapshot says: paths and reasons.
+///
+/// # Errors
+/// When the store fails.
+pub fn stale(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> {
+    let kinds = &snapshot.entry().settings.indexes;
+    let store = snapshot.dataset().store().as_ref();
+    let mut out = Vec::new();
+    let mut compare = |path: String, expected: Vec<u8>| -> Result<()> {
+        match store.get(&path)? {
+            None => out.push((path, "expected an index of the live shards, found none")),
+            Some(found) if found != expected => out.push((path, "the index is not of this version")),
+            Some(_) => {}
+        }
+        Ok(())
+    };
+    if kinds.contains(&IndexKind::Wids) {
+        compare(WIDS_LIST.to_owned(), wids(snapshot)?)?;
+    }
+    if kinds.contains(&IndexKind::Energon) {
+        let shards = snapshot.shards()?;
+        for (name, text) in [(".info.json", info(shards)), ("split.yaml", split(shards)), ("index.uuid", uuid(shards))]
+        {
+            compare(format!("{ENERGON_FOLDER}/{name}"), text.into_bytes())?;
+        }
+        let database = format!("{ENERGON_FOLDER}/index.sqlite");
+        if store.head(&database)?.is_none() {
+            out.push((database, "expected an index of the live shards, found none"));
+        }
+    }
+    Ok(out)
+}
+
+fn write(snapshot: &Snapshot, database: Option<Database>) -> Result<()> {
+    let kinds = &snapshot.entry().settings.indexes;
+    if !kinds.iter().any(|kind| matches!(kind, IndexKind::Wids | IndexKind::Energon)) || stale(snapshot)?.is_empty() {
+        return Ok(());
+    }
+    let store = snapshot.dataset().store().as_ref();
+    if kinds.contains(&IndexKind::Wids) {
+        store.put(WIDS_LIST, wids(snapshot)?.into())?;
+    }
+    let shards = snapshot.shards()?;
+    let paths: Vec<String> = shards.iter().map(|shard| shard.path.clone()).collect();
+    let database = match database.filter(|database| database.shards == paths) {
+        Some(database) => Some(database),
+        None => Database::create(store, kinds, paths)?,
+    };
+    let Some(database) = database else { return Ok(()) };
+    store.publish(vec![database.staged])?;
+    let place = |name: &str| format!("{ENERGON_FOLDER}/{name}");
+    store.put(&place("split.yaml"), split(shards).into())?;
+    store.put(&place(".info.json"), info(shards).into())?;
+    // What the parts mean is for people to say, so a description that exists is theirs.
+    store.put_if_absent(&place("dataset.yaml"), DATASET_YAML.into())?;
+    store.put(&place("index.uuid"), uuid(shards).into())
+}
+
+/// The list of all live shards, put together from those of their folders.
+fn wids(snapshot: &Snapshot) -> Result<Vec<u8>> {
+    let store = snapshot.dataset().store().as_ref();
+    let mut lists: HashMap<String, WidsList> = HashMap::new();
+    let mut live = Vec::new();
+    for shard in snapshot.shards()? {
+        let path = wids_path(&shard.path);
+        if !lists.contains_key(&path) {
+            let place = store.location().join(&path).to_string();
+            let bytes = store
+                .get(&path)?
+                .ok_or_else(|| Error::integrity("expected a list of shards for wids, found none").at(place.clone()))?;
+            lists.insert(path.clone(), WidsList::decode(&bytes).map_err(|e| e.at(place))?);
+        }
+        let name = shard.path.rsplit('/').next().unwrap_or_default();
+        let listed = lists.get(&path).and_then(|list| list.shardlist.iter().find(|s| s.url == name));
+        let listed = listed.filter(|s| s.filesize == shard.bytes && s.nsamples == shard.records).ok_or_else(|| {
+            Error::integrity(format!("expected the shard `{name}` in the list of wids")).at(path.clone())
+        })?;
+        live.push(WidsShard { url: shard.path.clone(), ..listed.clone() });
+    }
+    WidsList::new(live).encode()
+}
+
+/// `.info.json`: shards and their counts; their order gives each shard its number.
+fn info(shards: &[ShardMeta]) -> String {
+    let mut out = "{\n  \"shard_counts\": {".to_owned();
+    for (i, shard) in shards.iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        // Writing to memory cannot fail.
+        let _ = write!(out, "{comma}\n    {}: {}", serde_json::Value::from(shard.path.as_str()), shard.records);
+    }
+    out.push_str(if shards.is_empty() { "}\n}\n" } else { "\n  }\n}\n" });
+    out
+}
+
+/// `split.yaml`: everything is for training; another division is the user's, in a file of another name.
+fn split(shards: &[ShardMeta]) -> String {
+    let paths: Vec<String> =
+        shards.iter().map(|s| format!("\n  - {}", serde_json::Value::from(s.path.as_str()))).collect();
+    let train = if paths.is_empty() { " []".to_owned() } else { paths.concat() };
+    format!("split_parts:\n  train:{train}\n  val: []\n  test: []\nexclude: []\n")
+}
+
+/// `index.uuid`: a name for this very content, in the form of a UUID (version 8: made by a rule of our own).
+fn uuid(shards: &[ShardMeta]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for shard in shards {
+        hasher.update(&(shard.path.len() as u64).to_le_bytes());
+        hasher.update(shard.path.as_bytes());
+        hasher.update(&shard.checksum);
+    }
+    let hex = hasher.finalize().to_hex();
+    format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[12..15], &hex[15..18], &hex[18..30])
+}
+
+fn fill(store: &dyn Store, path: &std::path::Path, shards: &[String]) -> Result<()> {
+    let failed = |e: rusqlite::Error| Error::storage("writing the database of samples failed").cause(e);
+    let mut connection = Connection::open(path).map_err(failed)?;
+    connection.execute_batch(TABLES).map_err(failed)?;
+    let transaction = connection.transaction().map_err(failed)?;
+    for (shard, id) in shards.iter().zip(0_i64..) {
+        insert(store, &transaction, shard, id)?;
+    }
+    transaction.execute_batch(INDEXES).map_err(failed)?;
+    transaction.commit().map_err(failed)?;
+    connection.close().map_err(|(_, e)| failed(e))
+}
+
+/// Adds the samples of a shard, and their parts.
+fn insert(store: &dyn Store, connection: &Connection, shard: &str, id: i64) -> Result<()> {
+    let failed = |e: rusqlite::Error| Error::storage("writing the database of samples failed").cause(e);
+    let starts = starts(store, shard)?;
+    let number = |n: u64| i64::try_from(n).map_err(|_| Error::integrity("an offset is out of range").at(shard));
+    let mut samples = connection.prepare("INSERT INTO samples VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
+    let mut parts = connection.prepare("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
+    let mut record = None;
+    for part in read_parts(store, shard)? {
+        let name = part.name.rfind('/').map_or(0, |slash| slash + 1);
+        let dot = part.name[name..].find('.').map_or(part.name.len(), |dot| name + dot);
+        let (key, extension) = (&part.name[..dot], part.name.get(dot + 1..).unwrap_or_default());
+        if record != Some(part.record) {
+            record = Some(part.record);
+            let extent = usize::try_from(part.record).ok().and_then(|i| starts.get(i..i + 2)).ok_or_else(|| {
+                Error::integrity(format!("expected more than {} samples in the index", part.record)).at(shard)
+            })?;
+            let row = (id, key, number(part.record)?, number(extent[0])?, number(extent[1] - extent[0])?);
+            samples.execute(row).map_err(|e| match e.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::ConstraintViolation) => twice(key).at(shard),
+                _ => failed(e),
+            })?;
+        }
+        let row = (id, number(part.record)?, extension, number(part.offset)?, number(part.size)?);
+        parts.execute(row).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn twice(key: &str) -> Error {
+    Error::input(format!("expected every sample of the dataset to have its own key, found `{key}` twice"))
+        .hint("Megatron-Energon refuses such datasets; choose an --id that is unique, or leave the index energon out")
+}
+
+/// Offsets where samples begin, and where the last one ends, from the index beside the shard.
+fn starts(store: &dyn Store, shard: &str) -> Result<Vec<u64>> {
+    let path = IndexKind::Energon.beside(shard).unwrap_or_default();
+    let bytes = store
+        .get(&path)?
+        .ok_or_else(|| Error::integrity("expected an index beside the shard, found none").at(path.clone()))?;
+    let starts: Vec<u64> =
+        bytes.chunks_exact(8).filter_map(|chunk| Some(u64::from_le_bytes(*chunk.first_chunk()?))).collect();
+    if bytes.len() % 8 != 0 || !starts.is_sorted() {
+        return Err(Error::integrity("expected ascending offsets of 8 bytes each, found others").at(path));
+    }
+    Ok(starts)
+}
