@@ -248,7 +248,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             }
             Read::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
                 let error = Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value))
-                    .at(self.sources[source].file.uri.clone())
+                    .at(self.sources[source].file.uri())
                     .byte(misfit.byte)
                     .column(misfit.column.clone());
                 self.tally().misfit = Some((source, misfit));
@@ -327,7 +327,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         match self.rejects {
             Some(file) if self.on_error == OnError::Quarantine => {
                 let line = RejectLine {
-                    source: (!facts.is_samples()).then_some(facts.file.uri.as_str()),
+                    source: (!facts.is_samples()).then(|| facts.file.uri()),
                     row,
                     line: (!facts.is_samples()).then_some(line),
                     byte: (!facts.is_samples()).then_some(reject.byte),
@@ -336,18 +336,14 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                     raw: std::str::from_utf8(&reject.raw).ok(),
                     raw_base64: std::str::from_utf8(&reject.raw).is_err().then(|| base64(&reject.raw)),
                 };
-                let mut text =
-                    serde_json::to_vec(&line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
-                text.push(b'\n');
-                file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
-                Ok(())
+                line.write(file)
             }
             _ => {
                 let mut error = Error::input(reject.reason.clone()).hint(
                     "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",
                 );
                 if !facts.is_samples() {
-                    error = error.at(facts.file.uri.clone()).line(line).byte(reject.byte);
+                    error = error.at(facts.file.uri()).line(line).byte(reject.byte);
                 }
                 if let Some(column) = &reject.column {
                     error = error.column(column.clone());
@@ -488,11 +484,29 @@ fn split_piece(piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piec
     (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))
 }
 
+/// Keeps what could not even be listed in the file for rejects.
+///
+/// # Errors
+/// When the store fails.
+pub fn reject_fault(file: &RejectsFile, fault: &Error) -> Result<()> {
+    let line = RejectLine {
+        source: fault.place().source.clone(),
+        row: 1,
+        line: None,
+        byte: None,
+        column: None,
+        reason: fault.message(),
+        raw: None,
+        raw_base64: None,
+    };
+    line.write(file)
+}
+
 /// One line of a rejects file.
 #[derive(Serialize)]
 struct RejectLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'a str>,
+    source: Option<String>,
     row: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
@@ -505,4 +519,13 @@ struct RejectLine<'a> {
     raw: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     raw_base64: Option<String>,
+}
+
+impl RejectLine<'_> {
+    fn write(&self, file: &RejectsFile) -> Result<()> {
+        let mut text = serde_json::to_vec(self).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
+        text.push(b'\n');
+        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
+        Ok(())
+    }
 }

@@ -15,23 +15,23 @@ use serde::Serialize;
 
 use super::{
     Context,
-    inputs::{self, OnChanged, Sorted},
+    inputs::{self, OnChanged},
 };
 use crate::{
     codec::Codec,
-    dataset::{Counts, Dataset, NewShard, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
+    dataset::{Counts, Dataset, NewShard, NewSources, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
     error::{Error, Result},
     events::Event,
     exec::{
         convert::{Converted, Pipeline, Work, infer_all, run},
         encode::{Body, Encoder, Piece, SourceName, Unit},
-        gather::{OnError, RejectsFile, SourceFacts, Tally},
+        gather::{OnError, RejectsFile, SourceFacts, SourceTally, Tally, reject_fault},
         shard::ShardNaming,
     },
     format::{
         OutputFormat, Parsed,
         csv::CsvOptions,
-        files::{self, FileEntry, SampleFiles},
+        files::{self, Samples},
         json::JsonOptions,
         parquet::schema_of_samples,
     },
@@ -157,17 +157,30 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
-    let scan_options =
-        ScanOptions { include: options.include.clone(), exclude: options.exclude.clone(), dataset: Some(out.clone()) };
-    let found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
-    if found.files.is_empty() {
+    let scan_options = ScanOptions {
+        include: options.include.clone(),
+        exclude: options.exclude.clone(),
+        dataset: Some(out.clone()),
+        memory: context.memory,
+    };
+    let mut found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
+    if found.files.is_empty() && found.faults.is_empty() {
         return Err(Error::usage("expected something to convert, found no files")
             .at(options.sources.join(" "))
             .hint("name a file or folder, or check --include and --exclude"));
     }
+    if found.folder_links > 0 {
+        let count = found.folder_links;
+        let note = format!("links to folders are not followed, found {count}; name those folders themselves");
+        context.observer.event(Event::Note(note));
+    }
+    if options.on_error == OnError::Fail && !found.faults.is_empty() {
+        let first = found.faults.swap_remove(0);
+        return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
+    }
     let passed_over = found.passed_over;
     let sorted = inputs::sort(found.files, snapshot.as_ref(), options.on_changed)?;
-    let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, &sorted)?;
+    let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, found.faults)?;
     let mut report = if sorted.fresh.is_empty() { conversion.report() } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
@@ -181,6 +194,8 @@ struct Conversion<'a> {
     dataset: &'a Dataset,
     snapshot: Option<&'a Snapshot>,
     options: &'a ConvertOptions,
+    /// Places that could not be listed; each counts as a rejected record.
+    faults: Vec<Error>,
     settings: Settings,
     planned_on: Version,
 }
@@ -188,7 +203,16 @@ struct Conversion<'a> {
 /// The inputs, ready to be read.
 enum Prepared {
     Records { sources: Vec<RecordSource>, fields: Fields },
-    Samples { files: Vec<SourceFile>, entries: Vec<FileEntry>, samples: Vec<SampleFiles> },
+    Samples { files: Vec<SourceFile>, samples: Samples },
+}
+
+impl Prepared {
+    fn files(&self) -> Box<dyn Iterator<Item = &SourceFile> + '_> {
+        match self {
+            Self::Records { sources, .. } => Box::new(sources.iter().map(|source| &source.file)),
+            Self::Samples { files, .. } => Box::new(files.iter()),
+        }
+    }
 }
 
 impl<'a> Conversion<'a> {
@@ -197,7 +221,7 @@ impl<'a> Conversion<'a> {
         dataset: &'a Dataset,
         snapshot: Option<&'a Snapshot>,
         options: &'a ConvertOptions,
-        sorted: &Sorted,
+        faults: Vec<Error>,
     ) -> Result<Self> {
         let old = snapshot.map(|s| &s.entry().settings);
         if let (Some(old), Some(to)) = (old, options.to)
@@ -231,8 +255,7 @@ impl<'a> Conversion<'a> {
             .hint("readers decode a row group at once; larger ones exhaust their memory"));
         }
         let planned_on = snapshot.map_or(Version(0), Snapshot::version);
-        debug_assert!(sorted.fresh.len() as u64 + sorted.unchanged + sorted.changed > 0);
-        Ok(Self { context, dataset, snapshot, options, settings, planned_on })
+        Ok(Self { context, dataset, snapshot, options, faults, settings, planned_on })
     }
 
     fn report(&self) -> ConvertReport {
@@ -243,7 +266,11 @@ impl<'a> Conversion<'a> {
             format: self.settings.shard_format,
             codec: self.settings.codec,
             folder: None,
-            counts: Counts::default(),
+            counts: Counts {
+                records_in: self.faults.len() as u64,
+                records_rejected: self.faults.len() as u64,
+                ..Counts::default()
+            },
             sources: 0,
             sources_unchanged: 0,
             sources_changed: 0,
@@ -321,13 +348,8 @@ impl<'a> Conversion<'a> {
                 Prepared::Records { sources, fields }
             }
             Input::Files(files) => {
-                let entries: Vec<FileEntry> = files
-                    .iter()
-                    .zip(0..)
-                    .map(|(f, source)| FileEntry { path: f.name.clone(), bytes: f.bytes(), source })
-                    .collect();
-                let samples = files::group(&entries);
-                Prepared::Samples { files, entries, samples }
+                let samples = files::group(&files);
+                Prepared::Samples { files, samples }
             }
         };
         if self.options.to.is_none() && self.snapshot.is_none() && matches!(prepared, Prepared::Samples { .. }) {
@@ -366,10 +388,10 @@ impl<'a> Conversion<'a> {
             return Err(Error::input(format!(
                 "expected the columns {}, as in {}, found {}",
                 names(&fields[0]).join(", "),
-                sources[0].file.uri,
+                sources[0].file.uri(),
                 names(&fields[other]).join(", ")
             ))
-            .at(sources[other].file.uri.clone())
+            .at(sources[other].file.uri())
             .hint("unite columns by name with --on-schema union"));
         }
         let columns: Vec<String> = fields.iter().flat_map(names).collect();
@@ -388,11 +410,11 @@ impl<'a> Conversion<'a> {
 
     /// A file that cannot be held in memory is refused before anything is written.
     fn check_sizes(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<()> {
-        let Prepared::Samples { files, entries, samples } = prepared else { return Ok(()) };
-        for sample in samples {
-            let bytes: u64 = sample.files.iter().map(|i| entries[*i].bytes).sum();
+        let Prepared::Samples { files, samples } = prepared else { return Ok(()) };
+        for sample in samples.range(0..samples.len(), files) {
+            let bytes = sample.bytes();
             if bytes > memory.max_record_bytes {
-                let uri = sample.files.first().map_or_else(String::new, |i| files[*i].uri.clone());
+                let uri = sample.files().next().map_or_else(String::new, SourceFile::uri);
                 return Err(Error::input(format!(
                     "expected samples of at most {}, found one of {}",
                     Size(memory.max_record_bytes),
@@ -415,15 +437,11 @@ impl<'a> Conversion<'a> {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         };
-        let files: Vec<&SourceFile> = match prepared {
-            Prepared::Records { sources, .. } => sources.iter().map(|s| &s.file).collect(),
-            Prepared::Samples { files, .. } => files.iter().collect(),
-        };
-        for file in files {
-            add(&file.name);
+        prepared.files().for_each(|file| {
+            add(file.name());
             add(&file.bytes().to_string());
-            add(file.etag.as_deref().unwrap_or_default());
-        }
+            add(file.etag().unwrap_or_default());
+        });
         for (name, value) in self.arguments(memory) {
             add(&name);
             add(&value);
@@ -480,7 +498,8 @@ impl<'a> Conversion<'a> {
         loop {
             observer.event(Event::Phase { name: "converting", bytes: Some(total) });
             let rejects = self.rejects_file(transaction)?;
-            let tally = Mutex::new(Tally::default());
+            let faults = self.faults.len() as u64;
+            let tally = Mutex::new(Tally { records_in: faults, rejected: faults, ..Tally::default() });
             let result = self.pipeline(prepared, naming, memory, transaction, rejects.as_ref(), &tally);
             let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
             match result {
@@ -493,25 +512,27 @@ impl<'a> Conversion<'a> {
                     };
                     return Ok(Attempt { converted, tally, rejects });
                 }
-                Err(error) => match (tally.misfit, &mut *prepared) {
-                    (Some((source, misfit)), Prepared::Records { sources, fields }) => {
-                        observer.event(Event::Note(format!(
+                Err(error) => {
+                    match (tally.misfit, &mut *prepared) {
+                        (Some((source, misfit)), Prepared::Records { sources, fields }) => {
+                            observer.event(Event::Note(format!(
                             "{}: column `{}` was taken for {} but holds `{}`; looking at all values and starting again",
-                            sources[source].file.name, misfit.column, misfit.expected, misfit.value
+                            sources[source].file.name(), misfit.column, misfit.expected, misfit.value
                         )));
-                        observer.event(Event::Phase { name: "inferring types", bytes: Some(total) });
-                        let seen = infer_all(sources, memory, self.context.jobs, observer, &self.context.cancel)?;
-                        let wider = unite_lists(fields, &self.united(&seen));
-                        let wider = self.united(&[wider]);
-                        // The types seen already allow for everything: only text can hold this value.
-                        let wider = if wider == *fields { force_text(&wider, &misfit.column) } else { wider };
-                        if wider == *fields {
-                            return Err(error);
+                            observer.event(Event::Phase { name: "inferring types", bytes: Some(total) });
+                            let seen = infer_all(sources, memory, self.context.jobs, observer, &self.context.cancel)?;
+                            let wider = unite_lists(fields, &self.united(&seen));
+                            let wider = self.united(&[wider]);
+                            // The types seen already allow for everything: only text can hold this value.
+                            let wider = if wider == *fields { force_text(&wider, &misfit.column) } else { wider };
+                            if wider == *fields {
+                                return Err(error);
+                            }
+                            *fields = wider;
                         }
-                        *fields = wider;
+                        _ => return Err(error),
                     }
-                    _ => return Err(error),
-                },
+                }
             }
         }
     }
@@ -520,9 +541,9 @@ impl<'a> Conversion<'a> {
     fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
         let (records, bytes) = match prepared {
             Prepared::Records { sources, fields } => self.estimate_tables(sources, fields)?,
-            Prepared::Samples { entries, samples, .. } => {
+            Prepared::Samples { files, samples } => {
                 let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
-                (samples.len() as u64, entries.iter().map(|e| e.bytes + framing).sum())
+                (samples.len() as u64, files.iter().map(|file| file.bytes() + framing).sum())
             }
         };
         let shards = bytes.div_ceil(self.settings.target_shard.0);
@@ -562,7 +583,9 @@ impl<'a> Conversion<'a> {
         if self.options.on_error != OnError::Quarantine {
             return Ok(None);
         }
-        Ok(Some(Mutex::new(self.dataset.store().create(&rejects_path(transaction))?)))
+        let file = Mutex::new(self.dataset.store().create(&rejects_path(transaction))?);
+        self.faults.iter().try_for_each(|fault| reject_fault(&file, fault))?;
+        Ok(Some(file))
     }
 
     fn pipeline(
@@ -580,12 +603,12 @@ impl<'a> Conversion<'a> {
                 let schema = schema_of(fields);
                 (Arc::clone(&schema), table_facts(sources), Work::Records { sources, schema })
             }
-            Prepared::Samples { files, entries, samples } => {
-                let schema = schema_of_samples(&files::column_names(samples, entries));
-                splits = files::plan_splits(samples, entries, memory.split_bytes, 1024);
+            Prepared::Samples { files, samples } => {
+                let schema = schema_of_samples(&files::column_names(files));
+                splits = files::plan_splits(samples, files, memory.split_bytes, 1024);
                 let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
-                (schema, facts.into_iter().collect(), Work::Samples { files, entries, samples, splits: &splits })
+                (schema, facts.into_iter().collect(), Work::Samples { files, samples, splits: &splits })
             }
         };
         let ids = if matches!(prepared, Prepared::Records { .. }) { self.settings.id.clone() } else { Vec::new() };
@@ -656,36 +679,44 @@ impl<'a> Conversion<'a> {
             adds,
             removes: Vec::new(),
             segments: converted.segments,
-            sources: self.source_rows(prepared, &tally)?,
+            sources: &Fresh { prepared, tally: &tally },
             numbers: Numbers::Fresh(converted.records),
         };
         let snapshot = commit(self.dataset, &transaction, self.planned_on)?;
         report.version = Some(snapshot.version());
         Ok(report)
     }
+}
 
-    fn source_rows(&self, prepared: &Prepared, tally: &Tally) -> Result<Vec<SourceRow>> {
-        let row = |file: &SourceFile, hash, records, first_record| SourceRow {
-            uri: file.uri.clone(),
-            name: file.name.clone(),
+/// Sources of a run as the dataset will know them.
+struct Fresh<'a> {
+    prepared: &'a Prepared,
+    tally: &'a Tally,
+}
+
+impl NewSources for Fresh<'_> {
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+        let row = |file: &SourceFile, tally: &SourceTally| SourceRow {
+            uri: file.uri(),
+            name: file.name().to_owned(),
             bytes: file.bytes(),
-            modified: file.modified,
-            etag: file.etag.clone(),
-            hash,
-            records,
-            first_record,
+            modified: file.modified(),
+            etag: file.etag().map(str::to_owned),
+            hash: tally.hash,
+            records: tally.records,
+            first_record: tally.first_record,
             version: Version(0),
         };
-        Ok(match prepared {
-            Prepared::Records { sources, .. } => sources
-                .iter()
-                .zip(&tally.sources)
-                .map(|(s, t)| row(&s.file, t.hash, t.records, t.first_record))
-                .collect(),
+        match self.prepared {
+            Prepared::Records { sources, .. } => {
+                Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| row(&source.file, tally)))
+            }
             // Each file is read once, as part of its sample; its own hash is not worth reading it again. A touched
             // file counts as changed.
-            Prepared::Samples { files, .. } => files.iter().map(|f| row(f, 0, 0, 0)).collect(),
-        })
+            Prepared::Samples { files, .. } => {
+                Box::new(files.iter().map(move |file| row(file, &SourceTally::default())))
+            }
+        }
     }
 }
 
@@ -724,12 +755,12 @@ fn table_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
     let stem = |name: &str| files::split_key(name).0.to_owned();
     let mut stems: BTreeMap<String, usize> = BTreeMap::new();
     for source in sources {
-        *stems.entry(stem(&source.file.name)).or_default() += 1;
+        *stems.entry(stem(source.file.name())).or_default() += 1;
     }
     sources
         .iter()
         .map(|source| {
-            let name = source.file.name.clone();
+            let name = source.file.name().to_owned();
             let short = stem(&name);
             let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
             let columns = source.reader.columns().map(<[String]>::to_vec);
@@ -741,9 +772,7 @@ fn table_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
 fn columns(prepared: &Prepared) -> Vec<(String, String)> {
     let fields = match prepared {
         Prepared::Records { fields, .. } => schema::settle(fields),
-        Prepared::Samples { entries, samples, .. } => {
-            schema_of_samples(&files::column_names(samples, entries)).fields().clone()
-        }
+        Prepared::Samples { files, .. } => schema_of_samples(&files::column_names(files)).fields().clone(),
     };
     fields
         .iter()

@@ -87,10 +87,13 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     }
     let alone = found.len() == 1;
     // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
-    let mixed = options.from.is_none() && found.iter().any(|file| !is_table_name(&file.name));
+    let mixed = options.from.is_none() && found.iter().any(|file| !is_table_name(file.name()));
     let may_be_table = |file: &SourceFile| {
-        options.from.is_some() || alone || (is_table_name(&file.name) && !(mixed && is_document_name(&file.name)))
+        options.from.is_some() || alone || (is_table_name(file.name()) && !(mixed && is_document_name(file.name())))
     };
+    if !found.iter().any(may_be_table) {
+        return Ok(Input::Files(found));
+    }
     let read: Vec<(SourceFile, Option<RecordSource>)> = found
         .into_par_iter()
         .map(|file| {
@@ -100,28 +103,29 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         .collect::<Result<_>>()?;
     if let [(file, None)] = read.as_slice()
         && options.from.is_none()
-        && is_table_name(&file.name)
+        && is_table_name(file.name())
     {
         return Err(Error::input("expected a table in UTF-8, as the name says, found something else")
-            .at(file.uri.clone())
+            .at(file.uri())
             .hint("name its format with --from; --from files takes it as it is"));
     }
     if let (Some(from), Some((file, _))) = (options.from, read.iter().find(|(_, t)| t.is_none())) {
         return Err(Error::input(format!("expected {}, found something else", from.name()))
-            .at(file.uri.clone())
+            .at(file.uri())
             .hint("name the right format with --from, or leave the file out with --exclude"));
     }
     if read.iter().all(|(_, table)| table.is_some()) {
         return Ok(Input::Records(read.into_iter().filter_map(|(_, table)| table).collect()));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let is_document = |t: &RecordSource| t.format == InputFormat::Json || is_document_name(&t.file.name);
+    let is_document = |t: &RecordSource| t.format == InputFormat::Json || is_document_name(t.file.name());
     let table = read.iter().find(|(_, t)| t.as_ref().is_some_and(|t| !is_document(t)));
     let other = read.iter().find(|(_, t)| t.is_none());
     match (table, other) {
         (Some((table, _)), Some((other, _))) => Err(Error::usage(format!(
             "expected either tables or files, found both: `{}` is a table, `{}` is not",
-            table.name, other.name
+            table.name(),
+            other.name()
         ))
         .hint("take the tables: --include '*.csv' (or *.jsonl ...)")
         .hint("take everything as files grouped to samples: --from files")),
@@ -149,7 +153,7 @@ fn is_table_name(name: &str) -> bool {
 fn table(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     let (head, complete) = file.head(HEAD_BYTES)?;
     let named = |extensions: &[&str]| {
-        let lower = file.name.to_ascii_lowercase();
+        let lower = file.name().to_ascii_lowercase();
         extensions.iter().any(|e| lower.ends_with(e) || lower.contains(&format!("{e}.")))
     };
     let from = options.from;
