@@ -125,7 +125,7 @@ fn skipped(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.files_passed_over > 0 {
         writeln!(
             w,
-            "  ignored    {} (hidden, configuration or of another dataset)",
+            "  ignored    {} (hidden, configuration, of another dataset, or links to folders)",
             plural(report.files_passed_over, "file")
         )?;
     }

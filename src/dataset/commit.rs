@@ -12,11 +12,14 @@
 //! A reply that got lost leaves the outcome unknown. The entry is then read back: it carries the transaction id, so a
 //! run recognises its own success. Objects are never deleted here, least of all when the outcome is unknown.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use arrow::array::RecordBatch;
 use jiff::{SignedDuration, Timestamp};
-use parquet::file::properties::WriterProperties;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Dataset, Snapshot,
@@ -24,8 +27,9 @@ use super::{
     log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals},
     runs::{self, Run},
     shards::{self, ShardMeta},
-    sources::{self, SourceRow},
-    system_path, table,
+    sources::{self, NewSources, SourceRow},
+    system_path,
+    table::{self, TableWriter},
 };
 use crate::{
     error::{Error, Result},
@@ -40,8 +44,7 @@ const FAN_OUT: usize = 8;
 const ATTEMPTS: usize = 100;
 
 /// What a run wants to commit.
-#[derive(Debug, Clone)]
-pub struct Transaction {
+pub struct Transaction<'a> {
     /// Names the run.
     pub id: TransactionId,
     /// `convert`, `compact`, ...
@@ -59,7 +62,7 @@ pub struct Transaction {
     /// New segments, with record numbers relative to the first new record.
     pub segments: Vec<SegmentRef>,
     /// New sources, with record numbers relative to the first new record.
-    pub sources: Vec<SourceRow>,
+    pub sources: &'a dyn NewSources,
     /// Where the records of the new shards get their numbers.
     pub numbers: Numbers,
 }
@@ -87,7 +90,7 @@ pub struct NewShard {
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) when another run took the same sources or replaced the same
 /// shards; then nothing was committed. [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
-pub fn commit(dataset: &Dataset, transaction: &Transaction, planned_on: Version) -> Result<Snapshot> {
+pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     for attempt in 0..ATTEMPTS {
         let parent = dataset.latest()?;
@@ -122,7 +125,7 @@ fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     }
 }
 
-fn check_conflicts(parent: &Snapshot, transaction: &Transaction, planned_on: Version) -> Result<()> {
+fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
     if parent.version() == planned_on {
         return Ok(());
     }
@@ -133,22 +136,29 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction, planned_on: Ver
                 .hint("nothing was committed; run the command again"));
         }
     }
-    if !transaction.sources.is_empty() {
-        let mine: HashSet<&str> = transaction.sources.iter().map(|s| s.uri.as_str()).collect();
-        let theirs = parent.sources()?;
-        if let Some(both) = theirs.iter().find(|s| s.version > planned_on && mine.contains(s.uri.as_str())) {
-            return Err(Error::conflict(format!("another run converted the same source in version {}", both.version))
-                .at(both.uri.clone())
-                .hint("nothing was committed; run the command again, it skips what is there"));
-        }
+    let hash = |uri: &str| xxh3_64(uri.as_bytes());
+    let mine: HashSet<u64> = transaction.sources.rows().map(|source| hash(&source.uri)).collect();
+    if mine.is_empty() {
+        return Ok(());
     }
+    parent.each_source(&mut |theirs| {
+        let both = theirs.version > planned_on
+            && mine.contains(&hash(&theirs.uri))
+            && transaction.sources.rows().any(|source| source.uri == theirs.uri);
+        if !both {
+            return Ok(());
+        }
+        Err(Error::conflict(format!("another run converted the same source in version {}", theirs.version))
+            .at(theirs.uri)
+            .hint("nothing was committed; run the command again, it skips what is there"))
+    })?;
     Ok(())
 }
 
 /// One attempt to build the next version.
 struct Draft<'a> {
     dataset: &'a Dataset,
-    transaction: &'a Transaction,
+    transaction: &'a Transaction<'a>,
     attempt: usize,
 }
 
@@ -207,19 +217,19 @@ impl Draft<'_> {
         adds: &[ShardMeta],
         removed: &HashSet<&str>,
     ) -> Result<(Vec<ListRef>, Totals)> {
-        let mut lists = ListWriter::new(self, "shards", shards::read, shards::batch);
+        let mut lists = ListWriter::new(self, "shards");
         let mut totals = parent.map_or_else(Totals::default, |p| p.entry().totals);
         for list in parent.map_or(&[][..], |p| &p.entry().shards) {
             if removed.is_empty() {
                 lists.keep(list.clone());
                 continue;
             }
-            let rows = lists.read(list)?;
+            let rows = shards::read(lists.store().as_ref(), &list.path)?;
             let (gone, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(|s| removed.contains(s.path.as_str()));
             if gone.is_empty() {
                 lists.keep(list.clone());
             } else {
-                lists.add(&rest, list.level)?;
+                lists.add(&shards::batch(&rest)?, list.level)?;
             }
             for shard in gone {
                 totals.shards -= 1;
@@ -227,7 +237,7 @@ impl Draft<'_> {
                 totals.bytes -= shard.bytes;
             }
         }
-        lists.add(adds, 0)?;
+        lists.add(&shards::batch(adds)?, 0)?;
         for shard in adds {
             totals.shards += 1;
             totals.records += shard.records;
@@ -243,19 +253,19 @@ impl Draft<'_> {
         shift: u64,
         version: Version,
     ) -> Result<Vec<ListRef>> {
-        let mut lists = ListWriter::new(self, "runs", runs::read, runs::batch);
+        let mut lists = ListWriter::new(self, "runs");
         for list in parent.map_or(&[][..], |p| &p.entry().runs) {
             if removed.is_empty() {
                 lists.keep(list.clone());
                 continue;
             }
-            let mut rows = lists.read(list)?;
+            let mut rows = runs::read(lists.store().as_ref(), &list.path)?;
             let mut changed = false;
             for run in rows.iter_mut().filter(|r| r.until.is_none() && removed.contains(r.shard.as_str())) {
                 run.until = Some(version);
                 changed = true;
             }
-            if changed { lists.add(&rows, list.level)? } else { lists.keep(list.clone()) }
+            if changed { lists.add(&runs::batch(&rows)?, list.level)? } else { lists.keep(list.clone()) }
         }
         let fresh: Vec<Run> = self
             .transaction
@@ -273,71 +283,72 @@ impl Draft<'_> {
                 })
             })
             .collect();
-        lists.add(&fresh, 0)?;
+        lists.add(&runs::batch(&fresh)?, 0)?;
         lists.merged()
     }
 
     fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
-        let mut lists = ListWriter::new(self, "sources", sources::read, sources::batch);
+        let mut lists = ListWriter::new(self, "sources");
         for list in old.map_or(&[][..], |e| &e.sources) {
             lists.keep(list.clone());
         }
-        let fresh: Vec<SourceRow> = self
-            .transaction
-            .sources
-            .iter()
-            .map(|s| SourceRow { first_record: s.first_record + shift, version, ..s.clone() })
-            .collect();
-        lists.add(&fresh, 0)?;
+        lists.write(0, &mut |table| {
+            let mut fresh = self.transaction.sources.rows().map(|source| SourceRow {
+                first_record: source.first_record + shift,
+                version,
+                ..source
+            });
+            loop {
+                let rows: Vec<SourceRow> = fresh.by_ref().take(table::BATCH_ROWS).collect();
+                if rows.is_empty() {
+                    return Ok(());
+                }
+                table.add(&sources::batch(&rows)?)?;
+            }
+        })?;
         lists.merged()
     }
 }
 
 /// Collects the lists of one kind for the next version, writing those that changed.
-struct ListWriter<'a, T> {
+struct ListWriter<'a> {
     draft: &'a Draft<'a>,
     kind: &'static str,
-    read: fn(&dyn Store, &str) -> Result<Vec<T>>,
-    batch: fn(&[T]) -> Result<RecordBatch>,
     lists: Vec<ListRef>,
     written: usize,
 }
 
-impl<'a, T> ListWriter<'a, T> {
-    fn new(
-        draft: &'a Draft<'a>,
-        kind: &'static str,
-        read: fn(&dyn Store, &str) -> Result<Vec<T>>,
-        batch: fn(&[T]) -> Result<RecordBatch>,
-    ) -> Self {
-        Self { draft, kind, read, batch, lists: Vec::new(), written: 0 }
+impl<'a> ListWriter<'a> {
+    fn new(draft: &'a Draft<'a>, kind: &'static str) -> Self {
+        Self { draft, kind, lists: Vec::new(), written: 0 }
     }
 
-    fn store(&self) -> &dyn Store {
-        self.draft.dataset.store().as_ref()
+    fn store(&self) -> &'a Arc<dyn Store> {
+        self.draft.dataset.store()
     }
 
     fn keep(&mut self, list: ListRef) {
         self.lists.push(list);
     }
 
-    fn read(&self, list: &ListRef) -> Result<Vec<T>> {
-        (self.read)(self.store(), &list.path)
+    fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
+        self.write(level, &mut |table| table.add(rows))
     }
 
-    fn add(&mut self, rows: &[T], level: u32) -> Result<()> {
-        if rows.is_empty() {
-            return Ok(());
-        }
+    /// Writes a list; one without rows is left out.
+    fn write(&mut self, level: u32, fill: &mut dyn FnMut(&mut TableWriter<'_>) -> Result<()>) -> Result<()> {
         let name = format!(
             "lists/{}-{}-{}-{}.parquet",
             self.draft.transaction.id, self.draft.attempt, self.kind, self.written
         );
-        self.written += 1;
         let path = system_path(&name);
-        let properties: WriterProperties = table::properties().build();
-        table::write(self.store(), &path, &(self.batch)(rows)?, properties)?;
-        self.lists.push(ListRef { path, rows: rows.len() as u64, level });
+        let mut table = TableWriter::new(self.store().as_ref(), &path);
+        fill(&mut table)?;
+        let rows = table.finish()?;
+        if rows > 0 {
+            self.written += 1;
+            self.lists.push(ListRef { path, rows, level });
+        }
         Ok(())
     }
 
@@ -345,14 +356,13 @@ impl<'a, T> ListWriter<'a, T> {
     fn merged(mut self) -> Result<Vec<ListRef>> {
         let mut level = 0;
         while self.lists.iter().any(|l| l.level >= level) {
-            let crowd: Vec<ListRef> = self.lists.iter().filter(|l| l.level == level).cloned().collect();
+            let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);
             if crowd.len() >= FAN_OUT {
-                let mut rows = Vec::new();
-                for list in &crowd {
-                    rows.extend(self.read(list)?);
-                }
-                self.lists.retain(|l| l.level != level);
-                self.add(&rows, level + 1)?;
+                self.lists = others;
+                let store = self.store();
+                self.write(level + 1, &mut |table| {
+                    crowd.iter().try_for_each(|list| table::read_batches(store, list, &mut |rows| table.add(rows)))
+                })?;
             }
             level += 1;
         }
@@ -372,8 +382,6 @@ fn now_after(parent: Option<Timestamp>) -> Timestamp {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{codec::Codec, format::OutputFormat, storage::RemoteStore, units::Size};
 
@@ -400,7 +408,7 @@ mod tests {
         NewShard { meta, runs: vec![(first, records, 0)] }
     }
 
-    fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction {
+    fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction<'static> {
         Transaction {
             id: TransactionId::fresh(),
             operation: "convert",
@@ -418,7 +426,7 @@ mod tests {
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),
             segments: Vec::new(),
-            sources: Vec::new(),
+            sources: &(),
             numbers,
         }
     }

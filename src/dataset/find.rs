@@ -129,8 +129,15 @@ pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
 fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
     let Some((name, row)) = id.rsplit_once('#') else { return Ok(Vec::new()) };
     let Ok(row) = row.parse::<u64>() else { return Ok(Vec::new()) };
+    let mut sources = Vec::new();
+    snapshot.each_source(&mut |source| {
+        if source.name == name && 0 < row && row <= source.records {
+            sources.push(source);
+        }
+        Ok(())
+    })?;
     let mut out = Vec::new();
-    for source in snapshot.sources()?.iter().filter(|s| s.name == name && 0 < row && row <= s.records) {
+    for source in sources {
         // Rejected records have a row but no number, so the number is at most `row - 1` after the first one.
         let last = source.first_record + row - 1;
         out.extend(search_row(snapshot, name, source.first_record, last, row)?);

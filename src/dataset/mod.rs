@@ -43,7 +43,7 @@ pub use sidecar::{
     SidecarColumns, SidecarRow, SidecarWriter, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows,
     sidecar_path, stream as stream_sidecar,
 };
-pub use sources::SourceRow;
+pub use sources::{NewSources, SourceRow};
 
 use crate::{
     error::{Error, Result},
@@ -222,12 +222,12 @@ impl Snapshot {
         Ok(self.runs.get_or_init(|| runs))
     }
 
-    /// Sources that were converted into this dataset.
+    /// Shows every source that was converted into this dataset to `visit`, holding few at a time.
     ///
     /// # Errors
-    /// When a list cannot be read.
-    pub fn sources(&self) -> Result<Vec<SourceRow>> {
-        self.read_lists(&self.entry.sources, sources::read)
+    /// When a list cannot be read, or whatever `visit` fails with.
+    pub fn each_source(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+        self.entry.sources.iter().try_for_each(|list| sources::read(&self.dataset.store, list, visit))
     }
 
     fn read_lists<T: Send>(

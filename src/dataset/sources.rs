@@ -8,7 +8,10 @@ use arrow::{
 };
 use jiff::Timestamp;
 
-use super::table::{self, column};
+use super::{
+    log::ListRef,
+    table::{self, column},
+};
 use crate::{error::Result, id::Version, storage::Store};
 
 /// One converted input object.
@@ -34,7 +37,20 @@ pub struct SourceRow {
     pub version: Version,
 }
 
-/// Encodes rows for [`table::write`].
+/// Sources that a run adds, made on demand, because there may be millions.
+pub trait NewSources {
+    /// The rows, with record numbers relative to the first new record.
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_>;
+}
+
+/// No sources.
+impl NewSources for () {
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+        Box::new(std::iter::empty())
+    }
+}
+
+/// Encodes rows for a list.
 pub(super) fn batch(sources: &[SourceRow]) -> Result<RecordBatch> {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let schema = Schema::new(vec![
@@ -67,17 +83,24 @@ pub(super) fn batch(sources: &[SourceRow]) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
 
-/// Reads a list.
-pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<SourceRow>> {
-    let mut out = Vec::new();
-    for batch in table::read(store, path)? {
-        let number = |name| column::<UInt64Array>(&batch, name);
-        let (bytes, hash, records) = (number("bytes")?, number("hash")?, number("records")?);
-        let (first_record, version) = (number("first_record")?, number("version")?);
-        let (uri, name): (&StringArray, &StringArray) = (column(&batch, "uri")?, column(&batch, "name")?);
-        let etag: &StringArray = column(&batch, "etag")?;
-        let modified: &TimestampMicrosecondArray = column(&batch, "modified")?;
-        out.extend((0..batch.num_rows()).map(|i| SourceRow {
+/// Shows the rows of a list to `visit`, holding few at a time.
+pub(super) fn read(
+    store: &Arc<dyn Store>,
+    list: &ListRef,
+    visit: &mut dyn FnMut(SourceRow) -> Result<()>,
+) -> Result<()> {
+    table::read_batches(store, list, &mut |batch| decode(batch, visit))
+}
+
+fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+    let number = |name| column::<UInt64Array>(batch, name);
+    let (bytes, hash, records) = (number("bytes")?, number("hash")?, number("records")?);
+    let (first_record, version) = (number("first_record")?, number("version")?);
+    let (uri, name): (&StringArray, &StringArray) = (column(batch, "uri")?, column(batch, "name")?);
+    let etag: &StringArray = column(batch, "etag")?;
+    let modified: &TimestampMicrosecondArray = column(batch, "modified")?;
+    (0..batch.num_rows()).try_for_each(|i| {
+        visit(SourceRow {
             uri: uri.value(i).to_owned(),
             name: name.value(i).to_owned(),
             bytes: bytes.value(i),
@@ -87,7 +110,6 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<SourceRow>> {
             records: records.value(i),
             first_record: first_record.value(i),
             version: Version(version.value(i)),
-        }));
-    }
-    Ok(out)
+        })
+    })
 }

@@ -2,6 +2,8 @@
 //!
 //! They are plain Parquet, zstd, with statistics, so that DuckDB or pandas can answer questions without shardify.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, RecordBatch};
 use bytes::Bytes;
 use parquet::{
@@ -10,13 +12,17 @@ use parquet::{
     file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder},
 };
 
+use super::log::ListRef;
 use crate::{
     error::{Error, Result},
-    storage::Store,
+    storage::{Object, Sink, Store},
 };
 
 /// Rows of a row group in lists and sidecars: small enough that one lookup reads little.
 pub(super) const ROW_GROUP_ROWS: usize = 32_768;
+
+/// Rows of a long list that are held at a time.
+pub(super) const BATCH_ROWS: usize = 8_192;
 
 /// Properties that all tables share.
 pub(super) fn properties() -> WriterPropertiesBuilder {
@@ -50,6 +56,42 @@ pub(super) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Resul
     writer.into_inner().map_err(failed)
 }
 
+/// Writes a table a batch at a time.
+pub(super) struct TableWriter<'a> {
+    store: &'a dyn Store,
+    path: &'a str,
+    writer: Option<ArrowWriter<Box<dyn Sink>>>,
+    rows: u64,
+}
+
+impl<'a> TableWriter<'a> {
+    /// Starts a table; nothing is stored before there is a row.
+    pub(super) fn new(store: &'a dyn Store, path: &'a str) -> Self {
+        Self { store, path, writer: None, rows: 0 }
+    }
+
+    /// Adds rows.
+    pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        if self.writer.is_none() {
+            let sink = self.store.create(self.path)?;
+            self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties().build())).map_err(failed)?);
+        }
+        self.rows += batch.num_rows() as u64;
+        self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
+    }
+
+    /// Makes the table durable and returns its rows.
+    pub(super) fn finish(self) -> Result<u64> {
+        if let Some(writer) = self.writer {
+            self.store.publish(vec![writer.into_inner().map_err(failed)?.finish()?])?;
+        }
+        Ok(self.rows)
+    }
+}
+
 /// Reads a whole table.
 pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<RecordBatch>> {
     let place = || store.location().join(path).to_string();
@@ -57,6 +99,35 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<RecordBatch>> {
         .get(path)?
         .ok_or_else(|| Error::integrity("expected an object that the log refers to, found none").at(place()))?;
     decode(bytes).map_err(|e| Error::integrity("the table is damaged").at(place()).cause(e))
+}
+
+/// Shows a list to `visit`, a batch at a time.
+pub(super) fn read_batches(
+    store: &Arc<dyn Store>,
+    list: &ListRef,
+    visit: &mut dyn FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let place = || store.location().join(&list.path).to_string();
+    let damaged = |e: Error| Error::integrity("the table is damaged").at(place()).cause(e);
+    let facts = store
+        .head(&list.path)?
+        .ok_or_else(|| Error::integrity("expected an object that the log refers to, found none").at(place()))?;
+    let object = Object::new(Arc::clone(store), list.path.clone(), facts.bytes);
+    let mut reader = guarded(|| {
+        ParquetRecordBatchReaderBuilder::try_new(object)
+            .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
+            .map_err(failed)
+    })
+    .map_err(damaged)?;
+    let mut rows = 0;
+    while let Some(batch) = guarded(|| Ok(reader.next().transpose()?)).map_err(damaged)? {
+        rows += batch.num_rows() as u64;
+        visit(&batch)?;
+    }
+    if rows != list.rows {
+        return Err(Error::integrity(format!("expected {} rows, found {rows}", list.rows)).at(place()));
+    }
+    Ok(())
 }
 
 /// Decodes a whole table; a panic of the decoder on damaged bytes is an error like any other.

@@ -24,7 +24,7 @@ use crate::{
     exec::encode::{Body, Output},
     format::{
         Misfit, Parsed,
-        files::{FileEntry, SampleFiles, read_block},
+        files::{SampleFiles, Samples, read_block},
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
@@ -47,10 +47,8 @@ pub enum Work<'a> {
     Samples {
         /// The files.
         files: &'a [SourceFile],
-        /// The same as the grouping sees them.
-        entries: &'a [FileEntry],
         /// The samples.
-        samples: &'a [SampleFiles],
+        samples: &'a Samples,
         /// Ranges of samples to read together.
         splits: &'a [Range<usize>],
     },
@@ -118,11 +116,11 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                 pipeline.cancel,
                 move |piece| parse(sources, schema, columns, piece),
             )),
-            Work::Samples { files, entries, samples, splits } => {
+            Work::Samples { files, samples, splits } => {
                 let ranges = splits.iter().cloned().map(Ok);
                 let on_error = pipeline.on_error;
                 let read = move |range: Range<usize>| {
-                    let block = read_samples(files, entries, &samples[range], on_error)?;
+                    let block = read_samples(samples.range(range, files), on_error)?;
                     Ok(Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns) })
                 };
                 Box::new(ordered(scope, ranges, pipeline.jobs * 2, memory.parse_window * 2, pipeline.cancel, read))
@@ -244,12 +242,12 @@ fn pieces_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Pieces<'_> 
     let splits =
         source.reader.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
             split.map(|split| SourcePiece::Split(i, split)).map_err(|e| match e.place().source {
-                None => e.at(source.file.uri.clone()),
+                None => e.at(source.file.uri()),
                 Some(_) => e,
             })
         });
     let end = std::iter::once_with(move || {
-        let hash = match (by_itself, &source.file.etag) {
+        let hash = match (by_itself, source.file.etag()) {
             (false, _) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
             // Where the store vouches for the content it is not read twice.
             (true, Some(_)) => 0,
@@ -301,28 +299,26 @@ fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
     }
 }
 
-fn read_samples(
-    files: &[SourceFile],
-    entries: &[FileEntry],
-    samples: &[SampleFiles],
+fn read_samples<'a>(
+    samples: impl Iterator<Item = SampleFiles<'a, SourceFile>> + Clone,
     on_error: OnError,
 ) -> Result<RecordBlock> {
     // All parts share one allocation: thousands of small ones, freed by other threads, would stay with the allocator.
-    let total: u64 = samples.iter().map(|sample| sample.bytes(entries)).sum();
+    let total: u64 = samples.clone().map(SampleFiles::bytes).sum();
     let arena = RefCell::new(BytesMut::with_capacity(usize::try_from(total).unwrap_or_default()));
-    let read = |entry: &FileEntry| read_file(files, entry, &mut arena.borrow_mut());
-    match read_block(samples, entries, &read) {
+    let read = |file: &SourceFile| read_file(file, &mut arena.borrow_mut());
+    match read_block(samples.clone(), &read) {
         Err(e) if on_error == OnError::Fail => Err(e),
         // One file cannot be read: find out which sample it is of, and take the others.
-        Err(_) => read_apart(samples, entries, &read),
+        Err(_) => read_apart(samples, &read),
         read => read,
     }
 }
 
-fn read_file(files: &[SourceFile], entry: &FileEntry, arena: &mut BytesMut) -> Result<Bytes> {
-    let file = files.get(entry.source as usize).ok_or_else(|| Error::internal("a file is not in the scan"))?;
+fn read_file(file: &SourceFile, arena: &mut BytesMut) -> Result<Bytes> {
     let expected = usize::try_from(file.bytes()).map_err(|_| Error::internal("a file is larger than memory"))?;
-    let mut input = file.object.read()?;
+    let gone = "it vanished since it was listed, or is a link that leads nowhere";
+    let mut input = file.object().read().map_err(|e| e.hint(gone))?;
     arena.resize(expected, 0);
     let mut found = 0;
     while found < expected {
@@ -337,22 +333,21 @@ fn read_file(files: &[SourceFile], entry: &FileEntry, arena: &mut BytesMut) -> R
         let found = if grew { "more".to_owned() } else { found.to_string() };
         arena.clear();
         return Err(Error::input(format!("expected {expected} bytes, found {found}"))
-            .at(file.uri.clone())
-            .hint("the file changed while it was read; run the command again"));
+            .at(file.uri())
+            .hint("the file changed since it was listed; run the command again"));
     }
     Ok(arena.split().freeze())
 }
 
 /// Reads samples one by one; those that cannot be read become rejects.
-fn read_apart(
-    samples: &[SampleFiles],
-    entries: &[FileEntry],
-    read: &dyn Fn(&FileEntry) -> Result<Bytes>,
+fn read_apart<'a>(
+    samples: impl Iterator<Item = SampleFiles<'a, SourceFile>>,
+    read: &dyn Fn(&SourceFile) -> Result<Bytes>,
 ) -> Result<RecordBlock> {
-    let mut all = read_block(&[], entries, read)?;
+    let mut all = read_block(std::iter::empty(), read)?;
     let mut taken = Vec::new();
-    for (sample, row) in samples.iter().zip(0..) {
-        match read_block(std::slice::from_ref(sample), entries, read) {
+    for (sample, row) in samples.zip(0..) {
+        match read_block(std::iter::once(sample), read) {
             Ok(block) => {
                 if let Payload::Samples(samples) = block.payload {
                     all.rows.extend(samples.iter().map(|_| row));
@@ -367,7 +362,7 @@ fn read_apart(
                 line: 0,
                 byte: 0,
                 column: None,
-                reason: format!("{}: {e}", sample.key(entries)),
+                reason: format!("{}: {e}", sample.key()),
                 raw: Bytes::new(),
             }),
         }

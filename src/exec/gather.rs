@@ -258,7 +258,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             Read::Broken { source, error } => self.broken(source, &error),
             Read::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
                 let error = Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value))
-                    .at(self.sources[source].file.uri.clone())
+                    .at(self.sources[source].file.uri())
                     .byte(misfit.byte)
                     .column(misfit.column.clone());
                 self.tally().misfit = Some((source, misfit));
@@ -297,25 +297,11 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         if self.on_error != OnError::Quarantine {
             return Ok(());
         }
-        let place = error.place();
-        self.write_reject(&RejectLine {
-            source: place.source.as_deref(),
-            row: self.position.records,
-            line: place.line,
-            byte: place.byte,
-            column: place.column.as_deref(),
-            reason: error.message(),
-            raw: None,
-            raw_base64: None,
-        })
+        reject_fault(self.rejects_file()?, self.position.records, error)
     }
 
-    fn write_reject(&self, line: &RejectLine<'_>) -> Result<()> {
-        let Some(file) = self.rejects else { return Err(Error::internal("there is no file for rejects")) };
-        let mut text = serde_json::to_vec(line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
-        text.push(b'\n');
-        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
-        Ok(())
+    fn rejects_file(&self) -> Result<&'a RejectsFile> {
+        self.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
     fn block(&mut self, source: usize, block: RecordBlock) -> Result<()> {
@@ -371,8 +357,8 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         let line = head + self.position.lines + reject.line + 1;
         let row = self.position.records + u64::from(reject.row) + 1;
         match self.on_error {
-            OnError::Quarantine => self.write_reject(&RejectLine {
-                source: (!facts.is_samples()).then_some(facts.file.uri.as_str()),
+            OnError::Quarantine => RejectLine {
+                source: (!facts.is_samples()).then(|| facts.file.uri()),
                 row,
                 line: (!facts.is_samples()).then_some(line),
                 byte: (!facts.is_samples()).then_some(reject.byte),
@@ -380,13 +366,14 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 reason: &reject.reason,
                 raw: std::str::from_utf8(&reject.raw).ok(),
                 raw_base64: std::str::from_utf8(&reject.raw).is_err().then(|| base64(&reject.raw)),
-            }),
+            }
+            .write(self.rejects_file()?),
             _ => {
                 let mut error = Error::input(reject.reason.clone()).hint(
                     "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",
                 );
                 if !facts.is_samples() {
-                    error = error.at(facts.file.uri.clone()).line(line).byte(reject.byte);
+                    error = error.at(facts.file.uri()).line(line).byte(reject.byte);
                 }
                 if let Some(column) = &reject.column {
                     error = error.column(column.clone());
@@ -527,11 +514,30 @@ fn split_piece(piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piec
     (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))
 }
 
+/// Keeps what could not be read at all, or not to its end, in the file for rejects; `row` is the first record of it.
+///
+/// # Errors
+/// When the store fails.
+pub fn reject_fault(file: &RejectsFile, row: u64, fault: &Error) -> Result<()> {
+    let place = fault.place();
+    let line = RejectLine {
+        source: place.source.clone(),
+        row,
+        line: place.line,
+        byte: place.byte,
+        column: place.column.as_deref(),
+        reason: fault.message(),
+        raw: None,
+        raw_base64: None,
+    };
+    line.write(file)
+}
+
 /// One line of a rejects file.
 #[derive(Serialize)]
 struct RejectLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'a str>,
+    source: Option<String>,
     row: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
@@ -544,4 +550,13 @@ struct RejectLine<'a> {
     raw: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     raw_base64: Option<String>,
+}
+
+impl RejectLine<'_> {
+    fn write(&self, file: &RejectsFile) -> Result<()> {
+        let mut text = serde_json::to_vec(self).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
+        text.push(b'\n');
+        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
+        Ok(())
+    }
 }

@@ -313,7 +313,7 @@ impl Compaction<'_> {
             adds,
             removes,
             segments: Vec::new(),
-            sources: Vec::new(),
+            sources: &(),
             numbers: Numbers::Kept,
         };
         let snapshot = commit(self.snapshot.dataset(), &transaction, self.snapshot.version())?;

@@ -126,7 +126,7 @@ pub struct DiffReport {
 /// When the lists of one cannot be read.
 pub fn diff(first: &Snapshot, second: &Snapshot) -> Result<DiffReport> {
     let shards = shard_changes(first.shards()?, second.shards()?);
-    let sources = source_changes(&first.sources()?, &second.sources()?);
+    let sources = source_changes(first, second)?;
     let settings = setting_changes(first, second)?;
     let count = |change| shards.iter().filter(|s| s.change == change).count() as u64;
     let bytes = |change| shards.iter().filter(|s| s.change == change).map(|s| s.bytes).sum();
@@ -168,25 +168,23 @@ fn shard_changes(first: &[ShardMeta], second: &[ShardMeta]) -> Vec<ShardChange> 
     out
 }
 
-fn source_changes(first: &[SourceRow], second: &[SourceRow]) -> Vec<SourceChange> {
-    let only = |these: &[SourceRow], others: &[SourceRow], change| {
-        let others: HashSet<(&str, Version)> = others.iter().map(|s| (s.uri.as_str(), s.version)).collect();
-        let change = |s: &SourceRow| SourceChange {
-            change,
-            source: s.name.clone(),
-            uri: s.uri.clone(),
-            records: s.records,
-            bytes: s.bytes,
-            version: s.version,
-        };
-        let mut out: Vec<SourceChange> =
-            these.iter().filter(|s| !others.contains(&(s.uri.as_str(), s.version))).map(change).collect();
-        out.sort_by(|a, b| (a.version, &a.source, &a.uri).cmp(&(b.version, &b.source, &b.uri)));
-        out
+/// Sources are only ever added, each by one version, so what the newer of the two knows of later versions is the change.
+fn source_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SourceChange>> {
+    let (older, newer, change) = if first.version() <= second.version() {
+        (first, second, Change::Added)
+    } else {
+        (second, first, Change::Removed)
     };
-    let mut out = only(first, second, Change::Removed);
-    out.extend(only(second, first, Change::Added));
-    out
+    let mut out = Vec::new();
+    newer.each_source(&mut |s: SourceRow| {
+        if s.version > older.version() {
+            let SourceRow { name: source, uri, records, bytes, version, .. } = s;
+            out.push(SourceChange { change, source, uri, records, bytes, version });
+        }
+        Ok(())
+    })?;
+    out.sort_by(|a, b| (a.version, &a.source, &a.uri).cmp(&(b.version, &b.source, &b.uri)));
+    Ok(out)
 }
 
 fn setting_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SettingChange>> {

@@ -1,12 +1,12 @@
 //! Which of the found sources are new to a dataset, and which have changed since they were converted.
 
-use std::collections::HashMap;
-
 use rayon::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     dataset::{Snapshot, SourceRow},
     error::{Error, Result},
+    id::Version,
     scan::{SourceFile, content_hash},
 };
 
@@ -33,7 +33,8 @@ pub struct Sorted {
     pub changed: u64,
 }
 
-/// Sorts sources by what the dataset knows of them.
+/// Sorts sources by what the dataset knows of them. The dataset may know many more than were found, so its list
+/// passes by, and only what it says about the found ones is kept.
 ///
 /// # Errors
 /// When one changed and `on_changed` says fail, or one cannot be read.
@@ -41,29 +42,28 @@ pub fn sort(found: Vec<SourceFile>, snapshot: Option<&Snapshot>, on_changed: OnC
     let Some(snapshot) = snapshot else {
         return Ok(Sorted { fresh: found, ..Sorted::default() });
     };
-    let mut known: HashMap<String, SourceRow> = HashMap::new();
-    for row in snapshot.sources()? {
-        match known.get(&row.uri) {
-            Some(newer) if newer.version > row.version => {}
-            _ => {
-                known.insert(row.uri.clone(), row);
-            }
-        }
-    }
+    let known = recall(&found, snapshot)?;
     let states: Vec<State> = found
         .par_iter()
-        .map(|file| known.get(&file.uri).map_or(Ok(State::New), |row| compare(file, row)))
+        .zip(&known)
+        .map(|(file, known)| match known {
+            Known::No => Ok(State::New),
+            Known::Same(_) => Ok(State::Same),
+            Known::Changed(_) => Ok(State::Changed),
+            // Copied or touched: only the content can tell.
+            Known::Touched(_, hash) => Ok(if content_hash(file)? == *hash { State::Same } else { State::Changed }),
+        })
         .collect::<Result<_>>()?;
     let mut sorted = Sorted::default();
-    for (file, state) in found.into_iter().zip(states) {
+    for ((file, state), known) in found.into_iter().zip(states).zip(known) {
         match (state, on_changed) {
             (State::New, _) | (State::Changed, OnChanged::Append) => sorted.fresh.push(file),
             (State::Same, _) => sorted.unchanged += 1,
             (State::Changed, OnChanged::Skip) => sorted.changed += 1,
             (State::Changed, OnChanged::Fail) => {
-                let version = known.get(&file.uri).map_or_else(String::new, |row| row.version.to_string());
+                let version = known.version();
                 return Err(Error::usage(format!("this source changed since {version} converted it"))
-                    .at(file.uri)
+                    .at(file.uri())
                     .hint("convert it again beside its old records with --on-changed append")
                     .hint("leave it out with --on-changed skip"));
             }
@@ -72,20 +72,59 @@ pub fn sort(found: Vec<SourceFile>, snapshot: Option<&Snapshot>, on_changed: OnC
     Ok(sorted)
 }
 
+#[derive(Clone, Copy)]
 enum State {
     New,
     Same,
     Changed,
 }
 
-fn compare(file: &SourceFile, row: &SourceRow) -> Result<State> {
+/// What the newest version that converted a file says about it.
+#[derive(Clone, Copy)]
+enum Known {
+    No,
+    Same(Version),
+    Changed(Version),
+    /// Of the same size but written since; with the hash of the content then.
+    Touched(Version, u64),
+}
+
+impl Known {
+    fn version(self) -> Version {
+        match self {
+            Self::No => Version(0),
+            Self::Same(version) | Self::Changed(version) | Self::Touched(version, _) => version,
+        }
+    }
+}
+
+/// What the dataset knows about each of the found files.
+fn recall(found: &[SourceFile], snapshot: &Snapshot) -> Result<Vec<Known>> {
+    let mut known = vec![Known::No; found.len()];
+    let mut places: Vec<(u64, u32)> =
+        found.par_iter().zip(0..u32::MAX).map(|(file, at)| (xxh3_64(file.uri().as_bytes()), at)).collect();
+    places.par_sort_unstable();
+    snapshot.each_source(&mut |row| {
+        let hash = xxh3_64(row.uri.as_bytes());
+        let first = places.partition_point(|place| place.0 < hash);
+        for (_, at) in places[first..].iter().take_while(|place| place.0 == hash) {
+            let at = *at as usize;
+            if found[at].uri() == row.uri && known[at].version() <= row.version {
+                known[at] = compare(&found[at], &row);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(known)
+}
+
+fn compare(file: &SourceFile, row: &SourceRow) -> Known {
     if file.bytes() != row.bytes {
-        return Ok(State::Changed);
+        return Known::Changed(row.version);
     }
-    let same_tag = file.etag.is_some() && file.etag == row.etag;
-    if same_tag || (file.etag.is_none() && file.modified.as_microsecond() == row.modified.as_microsecond()) {
-        return Ok(State::Same);
-    }
-    // Copied or touched: only the content can tell.
-    Ok(if content_hash(file)? == row.hash { State::Same } else { State::Changed })
+    let same = match file.etag() {
+        Some(etag) => row.etag.as_deref() == Some(etag),
+        None => file.modified().as_microsecond() == row.modified.as_microsecond(),
+    };
+    if same { Known::Same(row.version) } else { Known::Touched(row.version, row.hash) }
 }

@@ -1,5 +1,7 @@
 //! `manifest`: what a dataset holds, where a record is, and how it came to be.
 
+use std::collections::{HashMap, HashSet};
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -185,22 +187,18 @@ pub struct EarlierReport {
 /// # Errors
 /// When the index or a sidecar cannot be read.
 pub fn find_all(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<HitReport>> {
-    let mut out = Vec::new();
-    let mut sources = None;
+    let mut found = Vec::new();
     for id in ids {
-        let hits = find(snapshot, id)?;
-        if hits.is_empty() {
-            continue;
-        }
-        if sources.is_none() {
-            sources = Some(SourceUris::new(snapshot)?);
-        }
-        out.extend(hits.into_iter().filter_map(|hit| {
-            let uri = sources.as_ref().and_then(|s| s.uri(&hit));
-            hit_report(id, hit, uri)
-        }));
+        found.extend(find(snapshot, id)?.into_iter().map(|hit| (id, hit)));
     }
-    Ok(out)
+    let uris = SourceUris::new(snapshot, &found.iter().map(|(_, hit)| hit.source.as_str()).collect())?;
+    Ok(found
+        .into_iter()
+        .filter_map(|(id, hit)| {
+            let uri = uris.uri(&hit);
+            hit_report(id, hit, uri)
+        })
+        .collect())
 }
 
 fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
@@ -234,14 +232,20 @@ fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
 }
 
 /// Finds the URI of a hit's source among sources of the same name: the last one that began at or before its number.
-struct SourceUris(std::collections::HashMap<String, Vec<(u64, String)>>);
+struct SourceUris(HashMap<String, Vec<(u64, String)>>);
 
 impl SourceUris {
-    fn new(snapshot: &Snapshot) -> Result<Self> {
-        let mut by_name: std::collections::HashMap<String, Vec<(u64, String)>> = std::collections::HashMap::new();
-        for source in snapshot.sources()? {
-            by_name.entry(source.name).or_default().push((source.first_record, source.uri));
+    fn new(snapshot: &Snapshot, names: &HashSet<&str>) -> Result<Self> {
+        let mut by_name: HashMap<String, Vec<(u64, String)>> = HashMap::new();
+        if names.is_empty() {
+            return Ok(Self(by_name));
         }
+        snapshot.each_source(&mut |source| {
+            if names.contains(source.name.as_str()) {
+                by_name.entry(source.name).or_default().push((source.first_record, source.uri));
+            }
+            Ok(())
+        })?;
         by_name.values_mut().for_each(|sources| sources.sort());
         Ok(Self(by_name))
     }

@@ -111,9 +111,9 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     refuse_delta_tables(&found)?;
     let alone = found.len() == 1;
     // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
-    let mixed = options.from.is_none() && found.iter().any(|file| !names_records(&file.name));
+    let mixed = options.from.is_none() && found.iter().any(|file| !names_records(file.name()));
     let may_hold = |file: &SourceFile| {
-        options.from.is_some() || alone || (names_records(&file.name) && !(mixed && is_document(&file.name)))
+        options.from.is_some() || alone || (names_records(file.name()) && !(mixed && is_document(file.name())))
     };
     if !found.iter().any(may_hold) {
         return Ok(Input::Files(found));
@@ -127,10 +127,10 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         .collect::<Result<_>>()?;
     if let [(file, None)] = read.as_slice()
         && options.from.is_none()
-        && names_records(&file.name)
+        && names_records(file.name())
     {
         return Err(Error::input("expected records, as the name says, found something else")
-            .at(file.uri.clone())
+            .at(file.uri())
             .hint("name its format with --from; --from files takes it as it is"));
     }
     if read.iter().all(|(_, source)| source.is_some()) {
@@ -139,13 +139,13 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         return Ok(Input::Records(sources));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let is_label = |s: &RecordSource| s.format == InputFormat::Json || is_document(&s.file.name);
+    let is_label = |s: &RecordSource| s.format == InputFormat::Json || is_document(s.file.name());
     let records = read.iter().find(|(_, s)| s.as_ref().is_some_and(|s| !is_label(s)));
     let other = read.iter().find(|(_, s)| s.is_none());
     match (records, other) {
         (Some((records, _)), Some((other, _))) => Err(Error::usage(format!(
             "expected either files that hold records or files that are records, found both: `{}` holds records, `{}` does not",
-            records.name, other.name
+            records.name(), other.name()
         ))
         .hint("take those that hold records: --include '*.csv' (or *.jsonl ...)")
         .hint("take everything as files grouped to samples: --from files")),
@@ -158,12 +158,12 @@ pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
     let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
     let shards: HashSet<String> = found
         .iter()
-        .filter(|file| holds_shards(&file.name))
-        .map(|file| file.name[..folder(&file.name)].to_owned())
+        .filter(|file| holds_shards(file.name()))
+        .map(|file| file.name()[..folder(file.name())].to_owned())
         .collect();
     let before = found.len();
     found.retain(|file| {
-        let (parent, last) = file.name.split_at(folder(&file.name));
+        let (parent, last) = file.name().split_at(folder(file.name()));
         !(shards.contains(parent) && is_companion(last)) && !MARKERS.contains(&last)
     });
     (before - found.len()) as u64
@@ -186,7 +186,7 @@ fn holds_shards(name: &str) -> bool {
 fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     let found = sniff::source(file, options).and_then(|found| match (found, options.from) {
         (None, Some(from)) => Err(Error::input(format!("expected {}, found something else", from.name()))
-            .at(file.uri.clone())
+            .at(file.uri())
             .hint("name the right format with --from, or leave the file out with --exclude")),
         (found, _) => Ok(found),
     });
@@ -198,11 +198,11 @@ fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSou
 
 /// Files of a Delta table hold rows that its log has deleted.
 fn refuse_delta_tables(found: &[SourceFile]) -> Result<()> {
-    let is_log = |file: &&SourceFile| file.name.split('/').any(|part| part == "_delta_log");
+    let is_log = |file: &&SourceFile| file.name().split('/').any(|part| part == "_delta_log");
     match found.iter().find(is_log) {
         None => Ok(()),
         Some(file) => Err(Error::usage("expected files, found a Delta table, whose log says which of them are live")
-            .at(file.uri.clone())
+            .at(file.uri())
             .hint(
                 "export the table (e.g. with deltalake or DuckDB), or take every file: --exclude '**/_delta_log/**'",
             )),
@@ -215,7 +215,8 @@ fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
     match (samples, rows) {
         (Some(samples), Some(rows)) => Err(Error::usage(format!(
             "expected either samples or rows, found both: `{}` holds samples, `{}` rows",
-            samples.file.name, rows.file.name
+            samples.file.name(),
+            rows.file.name()
         ))
         .hint("convert them one after the other, choosing with --include")),
         _ => Ok(()),

@@ -7,16 +7,12 @@
 mod kind;
 mod sniff;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    io::Read,
-    path::Path,
-    sync::Arc,
-};
+use std::{io::Read, path::Path, sync::Arc};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
-use xxhash_rust::xxh3::Xxh3Default;
+use rayon::slice::ParallelSliceMut;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
 pub use sniff::{SCHEMA_FILE, SniffOptions};
@@ -24,31 +20,87 @@ pub use sniff::{SCHEMA_FILE, SniffOptions};
 use crate::{
     codec::stream,
     error::{Error, Result},
-    storage::{self, Location, Object, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings},
+    format::files::TreeFile,
+    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings},
+    units::Size,
 };
 
 /// Name of the configuration file, which is never an input.
 pub const CONFIG_FILE: &str = "shardify.toml";
 
-/// One input object.
+/// A place that sources were found below.
+#[derive(Debug)]
+struct Root {
+    store: Arc<dyn Store>,
+    /// What names of its sources have before their paths.
+    prefix: String,
+}
+
+/// One input object. There may be millions of them, so everything that can be worked out is.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    /// Where to read it.
-    pub object: Object,
-    /// URL or absolute path, without secrets.
-    pub uri: String,
-    /// Name in origins and keys: the path below what the user named.
-    pub name: String,
-    /// When it was last written.
-    pub modified: Timestamp,
-    /// Entity tag, where the store has one.
-    pub etag: Option<String>,
+    root: Arc<Root>,
+    name: Box<str>,
+    bytes: u64,
+    /// Microseconds since 1970.
+    modified: i64,
+    etag: Option<Box<str>>,
 }
 
 impl SourceFile {
+    fn new(root: &Arc<Root>, facts: &ObjectFacts) -> Self {
+        Self {
+            name: format!("{}{}", root.prefix, facts.path).into_boxed_str(),
+            root: Arc::clone(root),
+            bytes: facts.bytes,
+            modified: facts.modified.as_microsecond(),
+            etag: facts.etag.as_deref().map(Into::into),
+        }
+    }
+
+    /// Name in origins and keys: the path below what the user named.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// URL or absolute path, without secrets.
+    pub fn uri(&self) -> String {
+        match self.root.store.location().local_path() {
+            Some(folder) => folder.join(self.path()).display().to_string(),
+            None => self.root.store.location().join(self.path()).to_string(),
+        }
+    }
+
+    /// Where to read it.
+    pub fn object(&self) -> Object {
+        Object::new(Arc::clone(&self.root.store), self.path(), self.bytes)
+    }
+
     /// Size in bytes, as stored.
     pub fn bytes(&self) -> u64 {
-        self.object.bytes()
+        self.bytes
+    }
+
+    /// When it was last written.
+    pub fn modified(&self) -> Timestamp {
+        Timestamp::from_microsecond(self.modified).unwrap_or_default()
+    }
+
+    /// Entity tag, where the store has one.
+    pub fn etag(&self) -> Option<&str> {
+        self.etag.as_deref()
+    }
+
+    /// Path within its store.
+    fn path(&self) -> &str {
+        self.name.get(self.root.prefix.len()..).unwrap_or_default()
+    }
+
+    /// Bytes of memory that it takes, allocator included.
+    fn memory(&self) -> u64 {
+        let text = |length: usize| (length + 8).next_multiple_of(16).max(32);
+        let texts = text(self.name.len()) + self.etag.as_ref().map_or(0, |tag| text(tag.len()));
+        (size_of::<Self>() + texts) as u64
     }
 
     /// Opens it, decompressed if it is compressed; `tap` sees the stored bytes on their way.
@@ -56,13 +108,13 @@ impl SourceFile {
     /// # Errors
     /// When it cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
-        let mut raw: Box<dyn Read + Send> = Box::new(Tap { inner: self.object.read()?, tap });
+        let mut raw: Box<dyn Read + Send> = Box::new(Tap { inner: self.object().read()?, tap });
         let mut head = Vec::new();
         raw.by_ref().take(16).read_to_end(&mut head)?;
         let codec = stream::sniff(&head);
         let whole: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(raw));
         match codec {
-            Some(codec) => stream::decoder(codec, whole).map_err(|e| e.at(self.uri.clone())),
+            Some(codec) => stream::decoder(codec, whole).map_err(|e| e.at(self.uri())),
             None => Ok(whole),
         }
     }
@@ -73,7 +125,7 @@ impl SourceFile {
     /// When it cannot be read.
     pub fn is_packed(&self) -> Result<bool> {
         let mut head = Vec::new();
-        self.object.read()?.take(16).read_to_end(&mut head)?;
+        self.object().read()?.take(16).read_to_end(&mut head)?;
         Ok(stream::sniff(&head).is_some())
     }
 
@@ -96,8 +148,18 @@ impl SourceFile {
     }
 }
 
+impl TreeFile for SourceFile {
+    fn path(&self) -> &str {
+        self.name()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// Which inputs to take.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ScanOptions {
     /// Globs of which one must match; empty: all.
     pub include: Vec<String>,
@@ -105,15 +167,33 @@ pub struct ScanOptions {
     pub exclude: Vec<String>,
     /// The output dataset, which is never read.
     pub dataset: Option<Location>,
+    /// Memory that a run may use, of which the list of inputs may take a quarter.
+    pub memory: Size,
 }
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self { include: Vec::new(), exclude: Vec::new(), dataset: None, memory: Size(u64::MAX) }
+    }
+}
+
+/// The part of the memory that the list of inputs may take.
+const SHARE: u64 = 4;
+
+/// Bytes that a fault takes, roughly.
+const FAULT_BYTES: u64 = 512;
 
 /// What a scan found.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Inputs, sorted by name.
     pub files: Vec<SourceFile>,
-    /// Files passed over because they are hidden, configuration or part of another dataset.
+    /// Folders that could not be listed and names that are not text, sorted by place.
+    pub faults: Vec<Error>,
+    /// Files passed over because they are hidden, configuration or part of another dataset, and links to folders.
     pub passed_over: u64,
+    /// Links to folders among them.
+    pub folder_links: u64,
     /// Files passed over because of `--include` or `--exclude`.
     pub filtered: u64,
 }
@@ -126,26 +206,41 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
     let mut scan = Scan {
         include: globs(&options.include)?,
         exclude: globs(&options.exclude)?,
-        dataset: options.dataset.as_ref().map(|d| format!("{}/", d.to_string().trim_end_matches('/'))),
+        dataset: options.dataset.clone(),
         several: sources.len() > 1,
+        found_count: 0,
+        memory: 0,
+        budget: options.memory,
         found: Found::default(),
     };
     for source in sources {
         scan.source(source, folder, settings)?;
     }
+    scan.check_size()?;
     let mut found = scan.found;
-    let mut seen = HashSet::new();
-    found.files.retain(|f| seen.insert(f.uri.clone()));
-    distinguish(&mut found.files);
-    found.files.sort_by(|a, b| a.name.cmp(&b.name));
+    found.faults.sort_by(|a, b| a.place().source.cmp(&b.place().source));
+    if sources.len() > 1 {
+        // The first of several mentions of a file counts.
+        found.files.par_sort_by_cached_key(|f| xxh3_64(f.uri().as_bytes()));
+        found.files.dedup_by(|a, b| a.uri() == b.uri());
+    }
+    found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
+    if distinguish(&mut found.files) {
+        found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
+    }
     Ok(found)
 }
 
 struct Scan {
     include: Option<GlobSet>,
     exclude: Option<GlobSet>,
-    dataset: Option<String>,
+    dataset: Option<Location>,
     several: bool,
+    /// Inputs so far.
+    found_count: u64,
+    /// Bytes that their list takes.
+    memory: u64,
+    budget: Size,
     found: Found,
 }
 
@@ -160,7 +255,7 @@ impl Scan {
         if let Some((above, name)) = location.split_name() {
             let store = storage::open(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
-                self.take(&store, facts, name);
+                self.take(&Arc::new(Root { store, prefix: String::new() }), &facts);
                 return Ok(());
             }
         }
@@ -176,51 +271,83 @@ impl Scan {
         text: &str,
     ) -> Result<()> {
         let store = storage::open(root, settings)?;
-        let listing = store.list("")?;
-        if listing.is_empty() && root.local_path().is_none_or(|p| !p.is_dir()) {
-            return Err(Error::usage("expected a file or folder, found nothing")
-                .at(text)
-                .hint("check the path; quote patterns so that the shell leaves them alone"));
-        }
         let prefix = match root.split_name() {
             Some((_, name)) if self.several && matcher.is_none() => format!("{name}/"),
             _ => String::new(),
         };
-        for facts in listing {
-            if matcher.is_some_and(|m| !m.is_match(&facts.path)) {
-                continue;
+        let below = Arc::new(Root { store: Arc::clone(&store), prefix });
+        let output = match &self.dataset {
+            Some(dataset) if root.below(dataset).is_some() => Some(String::new()),
+            Some(dataset) => dataset.below(root).map(|path| format!("{path}/")),
+            None => None,
+        };
+        let mut empty = true;
+        store.walk("", &mut |listed| {
+            empty = false;
+            match listed {
+                Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
+                Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
+                Listed::Object(facts) if is_passed_over(&facts.path) => self.found.passed_over += 1,
+                Listed::Object(facts) => self.take(&below, &facts),
+                Listed::FolderLink(path) => {
+                    self.found.folder_links += u64::from(!is_passed_over(&path));
+                    self.found.passed_over += 1;
+                }
+                Listed::Fault(fault) => {
+                    if self.fits(FAULT_BYTES) {
+                        self.found.faults.push(fault);
+                    }
+                }
             }
-            if self.is_output(root, &facts.path) {
-                continue;
-            }
-            if is_passed_over(&facts.path) {
-                self.found.passed_over += 1;
-                continue;
-            }
-            let name = format!("{prefix}{}", facts.path);
-            self.take(&store, facts, name);
+            Ok(())
+        })?;
+        if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
+            return Err(Error::usage("expected a file or folder, found nothing")
+                .at(text)
+                .hint("check the path; quote patterns so that the shell leaves them alone"));
         }
         Ok(())
     }
 
-    fn is_output(&self, root: &Location, path: &str) -> bool {
-        self.dataset.as_ref().is_some_and(|dataset| root.join(path).to_string().starts_with(dataset.as_str()))
+    /// Keeps a thing that takes so many bytes, unless the list has outgrown its share: then only its size is of interest.
+    fn fits(&mut self, bytes: u64) -> bool {
+        self.found_count += 1;
+        self.memory += bytes;
+        let fits = self.memory <= self.budget.0 / SHARE;
+        if !fits {
+            self.found.files = Vec::new();
+            self.found.faults = Vec::new();
+        }
+        fits
     }
 
-    fn take(&mut self, store: &Arc<dyn Store>, facts: ObjectFacts, name: String) {
-        let wanted = self.include.as_ref().is_none_or(|g| matches(g, &name))
-            && !self.exclude.as_ref().is_some_and(|g| matches(g, &name));
+    /// The share of the list, or what it would take to hold it.
+    fn check_size(&self) -> Result<()> {
+        if self.memory <= self.budget.0 / SHARE {
+            return Ok(());
+        }
+        let needed = Size((SHARE * self.memory).next_multiple_of(1 << 20));
+        Err(Error::usage(format!(
+            "expected a list of inputs that fits into a quarter of --memory {}, found {} inputs, whose list takes {}",
+            self.budget,
+            self.found_count,
+            Size(self.memory)
+        ))
+        .hint(format!("give it --memory {}MiB", needed.0 >> 20))
+        .hint("or convert a part at a time: folder by folder, or with --include"))
+    }
+
+    fn take(&mut self, root: &Arc<Root>, facts: &ObjectFacts) {
+        let file = SourceFile::new(root, facts);
+        let wanted = self.include.as_ref().is_none_or(|g| matches(g, file.name()))
+            && !self.exclude.as_ref().is_some_and(|g| matches(g, file.name()));
         if !wanted {
             self.found.filtered += 1;
             return;
         }
-        self.found.files.push(SourceFile {
-            uri: store.location().join(&facts.path).to_string(),
-            object: Object::new(Arc::clone(store), facts.path, facts.bytes),
-            name,
-            modified: facts.modified,
-            etag: facts.etag,
-        });
+        if self.fits(file.memory()) {
+            self.found.files.push(file);
+        }
     }
 }
 
@@ -259,16 +386,21 @@ fn split_glob(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Files of several roots may share a name; those get their full URI as a name.
-fn distinguish(files: &mut [SourceFile]) {
-    let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
-    for file in files.iter() {
-        *uses.entry(&file.name).or_default() += 1;
+/// Files of several roots may share a name; those get the place of their root as well. True when there were some. `files` are
+/// sorted by name.
+fn distinguish(files: &mut [SourceFile]) -> bool {
+    let mut any = false;
+    for same in files.chunk_by_mut(|a, b| a.name == b.name).filter(|same| same.len() > 1) {
+        any = true;
+        for file in same {
+            let folder = file.root.store.location().to_string();
+            let above = format!("{}/", folder.trim_matches('/'));
+            let name = format!("{above}{}", file.path()).into_boxed_str();
+            file.root = Arc::new(Root { store: Arc::clone(&file.root.store), prefix: above });
+            file.name = name;
+        }
     }
-    let shared: HashSet<String> = uses.into_iter().filter(|(_, n)| *n > 1).map(|(name, _)| name.to_owned()).collect();
-    for file in files.iter_mut().filter(|f| shared.contains(&f.name)) {
-        file.name = file.uri.trim_start_matches('/').to_owned();
-    }
+    any
 }
 
 struct Tap<F> {
@@ -290,7 +422,7 @@ impl<F: FnMut(&[u8])> Read for Tap<F> {
 /// When it cannot be read.
 pub fn content_hash(file: &SourceFile) -> Result<u64> {
     let mut hasher = Xxh3Default::new();
-    let mut input = file.object.read()?;
+    let mut input = file.object().read()?;
     let mut buffer = vec![0; 256 << 10];
     loop {
         let n = input.read(&mut buffer)?;
@@ -318,7 +450,7 @@ mod tests {
 
     fn names(sources: &[&str], folder: &Path, options: &ScanOptions) -> Vec<String> {
         let sources: Vec<String> = sources.iter().map(|s| (*s).to_owned()).collect();
-        scan(&sources, folder, &[], options).unwrap().files.into_iter().map(|f| f.name).collect()
+        scan(&sources, folder, &[], options).unwrap().files.iter().map(|f| f.name().to_owned()).collect()
     }
 
     #[test]
@@ -342,7 +474,7 @@ mod tests {
         let all = ScanOptions::default();
         assert_eq!(names(&["**/*.csv"], folder.path(), &all), ["4.csv", "a/1.csv", "b/3.csv"]);
         assert_eq!(names(&["a/*.csv"], folder.path(), &all), ["1.csv"]);
-        let some = ScanOptions { include: vec!["*.csv".into()], exclude: vec!["b/**".into()], dataset: None };
+        let some = ScanOptions { include: vec!["*.csv".into()], exclude: vec!["b/**".into()], ..all };
         assert_eq!(names(&["."], folder.path(), &some), ["4.csv", "a/1.csv"]);
     }
 
@@ -353,6 +485,18 @@ mod tests {
         let both = names(&["a/x.csv", "b/x.csv"], folder.path(), &ScanOptions::default());
         assert_eq!(both.len(), 2);
         assert_ne!(both[0], both[1]);
+    }
+
+    #[test]
+    fn a_list_that_outgrows_its_memory_says_what_it_takes() {
+        let names: Vec<String> = (0..1000).map(|i| format!("{i}.jpg")).collect();
+        let folder = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let scan =
+            |memory| scan(&[".".to_owned()], folder.path(), &[], &ScanOptions { memory, ..ScanOptions::default() });
+        let error = scan(Size(100 << 10)).unwrap_err();
+        assert!(error.message().contains("found 1000 inputs"), "{error}");
+        let needed = error.hints()[0].strip_prefix("give it --memory ").unwrap().parse().unwrap();
+        assert_eq!(scan(needed).unwrap().files.len(), 1000);
     }
 
     #[test]

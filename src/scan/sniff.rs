@@ -73,7 +73,7 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
     let (head, complete) = file.head(HEAD_BYTES)?;
     let wanted = |format| options.from.is_none_or(|from| from == format);
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
-        Some((InputFormat::Parquet, Box::new(ParquetReader::open(parquet_input(file)?, &file.uri)?)))
+        Some((InputFormat::Parquet, Box::new(ParquetReader::open(parquet_input(file)?, &file.uri())?)))
     } else if wanted(InputFormat::Tar) && tar::sniff(&head) {
         Some((InputFormat::Tar, Box::new(TarReader::new())))
     } else {
@@ -96,13 +96,13 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
 /// Parquet is read out of order, so one that is compressed as a whole is decompressed to memory.
 fn parquet_input(file: &SourceFile) -> Result<ParquetInput> {
     if !file.is_packed()? {
-        return Ok(ParquetInput::Object(file.object.clone()));
+        return Ok(ParquetInput::Object(file.object()));
     }
     let mut bytes = Vec::new();
     file.open(|_| {})?.take(PACKED_PARQUET + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PACKED_PARQUET {
         return Err(Error::input("expected at most 256 MiB of Parquet in a compressed file, found more")
-            .at(file.uri.clone())
+            .at(file.uri())
             .hint("decompress it first; Parquet compresses by itself"));
     }
     Ok(ParquetInput::Bytes(bytes.into()))
@@ -136,7 +136,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
         Some(InputFormat::Json) => Some((InputFormat::Json, json_source(json::Mode::Document))),
         Some(_) => None,
         None => {
-            let lower = file.name.to_ascii_lowercase();
+            let lower = file.name().to_ascii_lowercase();
             let named = |e: &&str| lower.ends_with(*e) || lower.contains(&format!("{e}."));
             let is_csv_name = [".csv", ".tsv", ".tab", ".psv"].iter().any(|e| named(e));
             if !is_csv_name && let Some(source) = json::sniff(head, complete) {

@@ -22,7 +22,9 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::{Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, missing};
+use super::{
+    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, missing, walk,
+};
 use crate::{
     error::{Error, Result},
     id::TransactionId,
@@ -118,49 +120,6 @@ impl LocalStore {
         }
         Ok(())
     }
-
-    fn walk(&self, folder: &Path, prefix: &str, seen: &mut Vec<PathBuf>, out: &mut Vec<ObjectFacts>) -> io::Result<()> {
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(e),
-        };
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else {
-                let text = entry.path().display().to_string();
-                return Err(Error::input("file name is not UTF-8").at(text).hint("rename the file").into());
-            };
-            let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
-            let mut kind = entry.file_type()?;
-            if kind.is_symlink() {
-                match fs::metadata(entry.path()) {
-                    Ok(target) => kind = target.file_type(),
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                    Err(e) => return Err(e),
-                }
-                if kind.is_dir() {
-                    // A link back to a folder on the way here would never end.
-                    let target = fs::canonicalize(entry.path())?;
-                    if fs::canonicalize(folder)?.starts_with(&target) || seen.contains(&target) {
-                        continue;
-                    }
-                    seen.push(target);
-                }
-            }
-            if kind.is_dir() {
-                self.walk(&entry.path(), &path, seen, out)?;
-            } else if kind.is_file() {
-                match fs::metadata(entry.path()) {
-                    Ok(meta) => out.push(facts(path, &meta)),
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                    Err(e) => return Err(e),
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A local file for a library that writes files by itself; removed when dropped.
@@ -253,17 +212,9 @@ impl Store for LocalStore {
         }
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
-        let mut out = Vec::new();
+    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         let top = if folder.is_empty() { self.root.clone() } else { self.at(folder) };
-        match self.walk(&top, folder, &mut Vec::new(), &mut out) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {}
-            Err(e) if e.get_ref().is_some_and(|inner| inner.is::<Error>()) => return Err(e.into()),
-            Err(e) => return Err(self.failed(folder, "listing")(e)),
-        }
-        out.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(out)
+        walk::walk(&top, folder, visit)
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -376,11 +327,11 @@ impl Sink for LocalSink {
     }
 }
 
-fn absent(error: &io::Error) -> bool {
+pub(super) fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn facts(path: String, meta: &fs::Metadata) -> ObjectFacts {
+pub(super) fn facts(path: String, meta: &fs::Metadata) -> ObjectFacts {
     let modified = meta.modified().ok().and_then(|t| Timestamp::try_from(t).ok()).unwrap_or_default();
     ObjectFacts { path, bytes: meta.len(), modified, etag: None }
 }

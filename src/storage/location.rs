@@ -82,6 +82,19 @@ impl Location {
         Self { url, local: None }
     }
 
+    /// Path of this location below another one; empty when they are the same, `None` when it lies elsewhere.
+    pub fn below(&self, above: &Self) -> Option<String> {
+        if let (Some(path), Some(above)) = (&self.local, &above.local) {
+            return Some(path.strip_prefix(above).ok()?.to_string_lossy().into_owned());
+        }
+        let root = |url: &Url| (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port());
+        if root(&self.url) != root(&above.url) {
+            return None;
+        }
+        let rest = self.url.path().trim_end_matches('/').strip_prefix(above.url.path().trim_end_matches('/'))?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| percent_decode(rest.trim_start_matches('/')))
+    }
+
     /// The folder that holds this location, and its last name.
     pub fn split_name(&self) -> Option<(Self, String)> {
         if let Some(path) = &self.local {
@@ -157,6 +170,18 @@ mod tests {
         assert_eq!(location.to_string(), "https://host/a/b.csv");
         assert_eq!(parse("s3://bucket/p").join("x/y.tar").to_string(), "s3://bucket/p/x/y.tar");
         assert!(Location::parse("ftp://host/x", Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn a_location_knows_what_it_lies_below() {
+        let below = |one: &str, other: &str| parse(one).below(&parse(other));
+        assert_eq!(below("/a/b/c", "/a").unwrap(), "b/c");
+        assert_eq!(below("/a", "/a").unwrap(), "");
+        assert_eq!(below("/ab", "/a"), None);
+        assert_eq!(below("s3://k/a%20b/c/", "s3://k/").unwrap(), "a b/c");
+        assert_eq!(below("s3://k/ab", "s3://k/a"), None);
+        assert_eq!(below("s3://other/a", "s3://k"), None);
+        assert_eq!(below("s3://k/a", "/a"), None);
     }
 
     #[test]

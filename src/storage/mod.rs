@@ -15,6 +15,7 @@
 mod local;
 mod location;
 mod object;
+mod walk;
 
 use std::{
     io::{Read, Write},
@@ -45,6 +46,17 @@ pub struct ObjectFacts {
     pub modified: Timestamp,
     /// Entity tag, where the store has one.
     pub etag: Option<String>,
+}
+
+/// What a listing comes across.
+#[derive(Debug)]
+pub enum Listed {
+    /// An object.
+    Object(ObjectFacts),
+    /// Path of a link to a folder; what is behind it is not listed, so that no listing goes round in circles.
+    FolderLink(String),
+    /// Something that cannot be listed: a folder that cannot be read, a name that is not UTF-8.
+    Fault(Error),
 }
 
 /// What became of a conditional create.
@@ -85,11 +97,29 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
 
-    /// Every object below a folder (`""` is the root), sorted by path.
+    /// Shows every object below a folder (`""` is the root) to `visit`, in any order, holding few of them at a time.
+    ///
+    /// # Errors
+    /// When the store fails, or whatever `visit` fails with; a missing folder is empty.
+    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()>;
+
+    /// Every object below a folder, sorted by path.
     ///
     /// # Errors
     /// When the store fails; a missing folder is empty.
-    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>>;
+    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
+        let mut out = Vec::new();
+        self.walk(folder, &mut |listed| {
+            match listed {
+                Listed::Object(facts) => out.push(facts),
+                Listed::FolderLink(_) => {}
+                Listed::Fault(e) => return Err(e),
+            }
+            Ok(())
+        })?;
+        out.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(out)
+    }
 
     /// Path of the first object below a folder, by name.
     ///

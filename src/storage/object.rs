@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use jiff::Timestamp;
 use object_store::{
     Error as StoreError, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
@@ -19,7 +19,9 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 
-use super::{Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, StagedInner, Store, StoreSettings, missing};
+use super::{
+    Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, StagedInner, Store, StoreSettings, missing,
+};
 use crate::error::{Error, Result};
 
 /// Size of the parts of an upload: stores ask for at least 5 MiB and allow 10,000 of them.
@@ -141,15 +143,15 @@ impl Store for RemoteStore {
         }))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
+    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         let at = self.at(folder)?;
-        let prefix = (!at.as_ref().is_empty()).then_some(&at);
-        let listing: Vec<object_store::ObjectMeta> = runtime()?
-            .block_on(self.inner.list(prefix).try_collect())
-            .map_err(|e| self.failed(folder, "listing", e))?;
-        let mut out: Vec<ObjectFacts> = listing.iter().map(|m| self.facts(m)).collect();
-        out.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(out)
+        let mut listing = self.inner.list((!at.as_ref().is_empty()).then_some(&at));
+        let runtime = runtime()?;
+        while let Some(meta) = runtime.block_on(listing.next()) {
+            let meta = meta.map_err(|e| self.failed(folder, "listing", e))?;
+            visit(Listed::Object(self.facts(&meta)))?;
+        }
+        Ok(())
     }
 
     fn first(&self, folder: &str) -> Result<Option<String>> {

@@ -11,82 +11,133 @@
 //! Grouping, splitting and reading depend on the list of files alone, never on threads or on the order in which a
 //! directory happened to be listed. This module opens nothing itself: the caller hands in a function that reads a file.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, collections::BTreeSet, ops::Range};
 
 use bytes::Bytes;
+use rayon::slice::ParallelSliceMut;
 
 pub use crate::record::key::split_key;
 use crate::{
     error::{Error, Result},
-    record::{Part, Payload, RecordBlock, Reject, Sample, key},
+    record::{Part, Payload, RecordBlock, Reject, Sample, key::cut},
 };
 
-/// A file of the tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileEntry {
+/// A file of the tree, whatever else the caller knows about it.
+pub trait TreeFile {
     /// Path relative to the source root, components separated by `/`.
-    pub path: String,
+    fn path(&self) -> &str;
+
     /// Size in bytes when the tree was listed.
-    pub bytes: u64,
-    /// Number of the source it belongs to; carried along for the caller, grouping does not look at it.
-    pub source: u32,
+    fn bytes(&self) -> u64;
 }
 
-/// The files of one sample: indices into the list of entries, sorted by extension.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SampleFiles {
-    /// At least one index.
-    pub files: Box<[usize]>,
+/// Files grouped to samples. Samples are sorted by key, the files of each by extension.
+///
+/// ```text
+/// files   2 0 | 1 | 4 3 5      numbers of files in the list
+/// ends        2   3       6    where each sample ends
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Samples {
+    files: Vec<u32>,
+    ends: Vec<u32>,
 }
 
-impl SampleFiles {
+impl Samples {
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The files of a sample, at least one.
+    pub fn get<'a, F: TreeFile>(&'a self, sample: usize, files: &'a [F]) -> SampleFiles<'a, F> {
+        let start = sample.checked_sub(1).map_or(0, |before| self.ends[before]);
+        SampleFiles { numbers: &self.files[start as usize..self.ends[sample] as usize], files }
+    }
+
+    /// The samples of a range.
+    pub fn range<'a, F: TreeFile>(
+        &'a self,
+        range: Range<usize>,
+        files: &'a [F],
+    ) -> impl Iterator<Item = SampleFiles<'a, F>> + Clone {
+        range.map(move |sample| self.get(sample, files))
+    }
+}
+
+/// The files of one sample, sorted by extension.
+#[derive(Debug)]
+pub struct SampleFiles<'a, F> {
+    numbers: &'a [u32],
+    files: &'a [F],
+}
+
+impl<F> Clone for SampleFiles<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for SampleFiles<'_, F> {}
+
+impl<'a, F: TreeFile> SampleFiles<'a, F> {
+    /// Its files.
+    pub fn files(self) -> impl Iterator<Item = &'a F> + Clone {
+        self.numbers.iter().map(move |&number| &self.files[number as usize])
+    }
+
     /// Key that all files of the sample share.
-    pub fn key<'a>(&self, entries: &'a [FileEntry]) -> &'a str {
-        self.files.first().map_or("", |&file| split_key(&entries[file].path).0)
+    pub fn key(self) -> &'a str {
+        self.files().next().map_or("", |file| cut(file.path()).0)
     }
 
     /// Bytes of all files as listed.
-    pub fn bytes(&self, entries: &[FileEntry]) -> u64 {
-        self.files.iter().map(|&file| entries[file].bytes).sum()
+    pub fn bytes(self) -> u64 {
+        self.files().map(F::bytes).sum()
     }
 }
 
-/// Groups files into samples. `entries` are sorted by path bytewise; the samples come sorted by key.
-pub fn group(entries: &[FileEntry]) -> Vec<SampleFiles> {
-    let key_of = |file: &usize| key::cut(&entries[*file].path).0;
+/// Groups files into samples. `files` are sorted by path bytewise; the samples come sorted by key.
+pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
+    let key = |file: u32| cut(files[file as usize].path()).0;
     // Sorted by path is not sorted by key: `a-b.jpg` stands between `a.jpg` and `a/x.jpg`.
-    let mut order: Vec<usize> = (0..entries.len()).collect();
-    order.sort_by(|a, b| key_of(a).cmp(key_of(b)));
-    order
-        .chunk_by(|a, b| key_of(a) == key_of(b))
-        .map(|files| {
-            let mut files: Box<[usize]> = files.into();
-            if files.len() > 1 {
-                files.sort_by_cached_key(|&file| split_key(&entries[file].path).1);
-            }
-            SampleFiles { files }
-        })
-        .collect()
+    let mut order: Vec<u32> = (0..).take(files.len()).collect();
+    order.par_sort_by(|a, b| key(*a).cmp(key(*b)));
+    let mut ends = Vec::new();
+    let mut end = 0;
+    for sample in order.chunk_by_mut(|a, b| key(*a) == key(*b)) {
+        if sample.len() > 1 {
+            sample.sort_by_cached_key(|&file| split_key(files[file as usize].path()).1);
+        }
+        end += sample.iter().map(|_| 1).sum::<u32>();
+        ends.push(end);
+    }
+    Samples { files: order, ends }
 }
 
 /// Cuts samples into consecutive ranges of about `split_bytes` bytes and at most `max_files` files each; a sample that
 /// is larger on its own gets a range of its own.
-pub fn plan_splits(
-    samples: &[SampleFiles],
-    entries: &[FileEntry],
+pub fn plan_splits<F: TreeFile>(
+    samples: &Samples,
+    files: &[F],
     split_bytes: u64,
     max_files: usize,
 ) -> Vec<Range<usize>> {
     let mut splits = Vec::new();
-    let (mut start, mut bytes, mut files) = (0, 0u64, 0);
-    for (i, sample) in samples.iter().enumerate() {
-        let size = sample.bytes(entries);
-        if i > start && (bytes.saturating_add(size) > split_bytes || files + sample.files.len() > max_files) {
+    let (mut start, mut bytes, mut count) = (0, 0u64, 0);
+    for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
+        let size = sample.bytes();
+        if i > start && (bytes.saturating_add(size) > split_bytes || count + sample.numbers.len() > max_files) {
             splits.push(start..i);
-            (start, bytes, files) = (i, 0, 0);
+            (start, bytes, count) = (i, 0, 0);
         }
         bytes = bytes.saturating_add(size);
-        files += sample.files.len();
+        count += sample.numbers.len();
     }
     if start < samples.len() {
         splits.push(start..samples.len());
@@ -94,16 +145,16 @@ pub fn plan_splits(
     splits
 }
 
-/// Distinct extensions of all samples, sorted: the columns that the samples need in a table.
-pub fn column_names(samples: &[SampleFiles], entries: &[FileEntry]) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    for &file in samples.iter().flat_map(|sample| &sample.files) {
-        let extension = key::cut(&entries[file].path).1;
-        if !seen.contains(extension) {
-            seen.insert(split_key(&entries[file].path).1);
+/// Distinct extensions of all files, sorted: the columns that their samples need in a table.
+pub fn column_names<F: TreeFile>(files: &[F]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut columns = BTreeSet::new();
+    for file in files {
+        if seen.insert(cut(file.path()).1) {
+            columns.insert(split_key(file.path()).1);
         }
     }
-    seen.into_iter().collect()
+    columns.into_iter().collect()
 }
 
 /// Reads samples into a block. Row numbers count from 0 within the block. A sample with two files whose extensions
@@ -111,15 +162,14 @@ pub fn column_names(samples: &[SampleFiles], entries: &[FileEntry]) -> Vec<Strin
 ///
 /// # Errors
 /// Whatever `read` fails with; an error that names no source is given the path of the file.
-pub fn read_block(
-    samples: &[SampleFiles],
-    entries: &[FileEntry],
-    read: &dyn Fn(&FileEntry) -> Result<Bytes>,
+pub fn read_block<'a, F: TreeFile + 'a>(
+    samples: impl Iterator<Item = SampleFiles<'a, F>>,
+    read: &dyn Fn(&F) -> Result<Bytes>,
 ) -> Result<RecordBlock> {
     let mut block = RecordBlock {
         payload: Payload::Samples(Vec::new()),
-        rows: Vec::with_capacity(samples.len()),
-        hashes: Vec::with_capacity(samples.len()),
+        rows: Vec::new(),
+        hashes: Vec::new(),
         rejects: Vec::new(),
         lines: 0,
         blank_lines: 0,
@@ -127,14 +177,14 @@ pub fn read_block(
         passed_over: 0,
         bytes_in: 0,
     };
-    let mut taken = Vec::with_capacity(samples.len());
+    let mut taken = Vec::new();
     for (row, files) in (0u32..).zip(samples) {
-        if let Some(reject) = collision(row, files, entries) {
-            block.bytes_in += files.bytes(entries);
+        if let Some(reject) = collision(row, files) {
+            block.bytes_in += files.bytes();
             block.rejects.push(reject);
             continue;
         }
-        let sample = read_sample(files, entries, read)?;
+        let sample = read_sample(files, read)?;
         block.bytes_in += sample.bytes();
         block.rows.push(row);
         block.hashes.push(sample.hash());
@@ -144,18 +194,13 @@ pub fn read_block(
     Ok(block)
 }
 
-fn read_sample(
-    files: &SampleFiles,
-    entries: &[FileEntry],
-    read: &dyn Fn(&FileEntry) -> Result<Bytes>,
-) -> Result<Sample> {
-    let mut parts = Vec::with_capacity(files.files.len());
-    for &file in &files.files {
-        let entry = &entries[file];
-        let bytes = read(entry).map_err(|e| name_source(e, &entry.path))?;
-        parts.push(Part { extension: split_key(&entry.path).1, bytes });
+fn read_sample<F: TreeFile>(files: SampleFiles<'_, F>, read: &dyn Fn(&F) -> Result<Bytes>) -> Result<Sample> {
+    let mut parts = Vec::with_capacity(files.numbers.len());
+    for file in files.files() {
+        let bytes = read(file).map_err(|e| name_source(e, file.path()))?;
+        parts.push(Part { extension: split_key(file.path()).1, bytes });
     }
-    Ok(Sample { key: files.key(entries).to_owned(), origin: origin(files, entries).into_owned(), parts })
+    Ok(Sample { key: files.key().to_owned(), origin: origin(files).into_owned(), parts })
 }
 
 fn name_source(error: Error, path: &str) -> Error {
@@ -163,37 +208,38 @@ fn name_source(error: Error, path: &str) -> Error {
 }
 
 /// Two neighbours in extension order that have the same one.
-fn collision(row: u32, sample: &SampleFiles, entries: &[FileEntry]) -> Option<Reject> {
-    let path = |file: usize| entries[file].path.as_str();
-    let pair = sample.files.windows(2).find(|pair| split_key(path(pair[0])).1 == split_key(path(pair[1])).1)?;
-    let extension = split_key(path(pair[0])).1;
+fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject> {
+    let extension = |file: &F| split_key(file.path()).1;
+    let mut pairs = sample.files().zip(sample.files().skip(1));
+    let (one, other) = pairs.find(|(one, other)| extension(one) == extension(other))?;
     Some(Reject {
         row,
         line: 0,
         byte: 0,
         reason: format!(
-            "expected one file with extension `{extension}` for key `{}`, found `{}` and `{}`",
-            sample.key(entries),
-            path(pair[0]),
-            path(pair[1])
+            "expected one file with extension `{}` for key `{}`, found `{}` and `{}`",
+            extension(one),
+            sample.key(),
+            one.path(),
+            other.path()
         ),
-        column: Some(extension),
+        column: Some(extension(one)),
         raw: Bytes::new(),
     })
 }
 
 /// Where the sample came from: its path, or the key with the endings of all its files in braces, as a shell reads it.
-fn origin<'a>(sample: &SampleFiles, entries: &'a [FileEntry]) -> Cow<'a, str> {
-    let key = sample.key(entries);
-    let ending = |&file: &usize| &entries[file].path[key.len()..];
-    match &sample.files[..] {
-        [file] => Cow::Borrowed(&entries[*file].path),
-        files if files.iter().all(|f| ending(f).starts_with('.')) => {
-            let endings: Vec<&str> = files.iter().map(|f| &ending(f)[1..]).collect();
-            Cow::Owned(format!("{key}.{{{}}}", endings.join(",")))
-        }
-        files => Cow::Owned(format!("{key}{{{}}}", files.iter().map(ending).collect::<Vec<_>>().join(","))),
+fn origin<'a, F: TreeFile>(sample: SampleFiles<'a, F>) -> Cow<'a, str> {
+    let key = sample.key();
+    let endings: Vec<&str> = sample.files().map(|file| &file.path()[key.len()..]).collect();
+    if let [ending] = endings[..] {
+        return if ending.is_empty() { Cow::Borrowed(key) } else { Cow::Owned(format!("{key}{ending}")) };
     }
+    let dotless: Option<Vec<&str>> = endings.iter().map(|ending| ending.strip_prefix('.')).collect();
+    Cow::Owned(match dotless {
+        Some(endings) => format!("{key}.{{{}}}", endings.join(",")),
+        None => format!("{key}{{{}}}", endings.join(",")),
+    })
 }
 
 #[cfg(test)]
@@ -205,14 +251,34 @@ mod tests {
 
     use super::*;
 
-    fn entries(paths: &[&str]) -> Vec<FileEntry> {
+    struct Entry {
+        path: String,
+        bytes: u64,
+    }
+
+    impl TreeFile for Entry {
+        fn path(&self) -> &str {
+            &self.path
+        }
+
+        fn bytes(&self) -> u64 {
+            self.bytes
+        }
+    }
+
+    fn read_all(files: &[Entry], read: &dyn Fn(&Entry) -> Result<Bytes>) -> Result<RecordBlock> {
+        let samples = group(files);
+        read_block(samples.range(0..samples.len(), files), read)
+    }
+
+    fn entries(paths: &[&str]) -> Vec<Entry> {
         let mut paths = paths.to_vec();
         paths.sort_unstable();
-        paths.iter().map(|p| FileEntry { path: (*p).to_owned(), bytes: p.len() as u64, source: 0 }).collect()
+        paths.iter().map(|p| Entry { path: (*p).to_owned(), bytes: p.len() as u64 }).collect()
     }
 
     /// Content of a file is its path.
-    fn read_path(entry: &FileEntry) -> Result<Bytes> {
+    fn read_path(entry: &Entry) -> Result<Bytes> {
         Ok(Bytes::copy_from_slice(entry.path.as_bytes()))
     }
 
@@ -225,20 +291,20 @@ mod tests {
     fn files_of_a_key_meet_even_when_others_sort_between() {
         let entries = entries(&["a.jpg", "a.b/x.txt", "a.json", "a/x.cls", "a-1.jpg", "B.txt", "a.b/x.cls"]);
         let samples = group(&entries);
-        let keys: Vec<&str> = samples.iter().map(|s| s.key(&entries)).collect();
+        let keys: Vec<&str> = samples.range(0..samples.len(), &entries).map(SampleFiles::key).collect();
         assert_eq!(keys, ["B", "a", "a-1", "a.b/x", "a/x"]);
-        let block = read_block(&samples, &entries, &read_path).unwrap();
+        let block = read_all(&entries, &read_path).unwrap();
         let origins: Vec<&str> = samples_of(&block).iter().map(|s| s.origin.as_str()).collect();
         assert_eq!(origins, ["B.txt", "a.{jpg,json}", "a-1.jpg", "a.b/x.{cls,txt}", "a/x.cls"]);
         assert_eq!(block.rows, [0, 1, 2, 3, 4]);
         assert_eq!(block.bytes_in, entries.iter().map(|e| e.bytes).sum::<u64>());
-        assert_eq!(column_names(&samples, &entries), ["cls", "jpg", "json", "txt"]);
+        assert_eq!(column_names(&entries), ["cls", "jpg", "json", "txt"]);
     }
 
     #[test]
     fn colliding_extensions_are_rejected_by_name() {
         let entries = entries(&["a.JPG", "a.jpg", "b.txt"]);
-        let block = read_block(&group(&entries), &entries, &read_path).unwrap();
+        let block = read_all(&entries, &read_path).unwrap();
         assert_eq!(block.rows, [1]);
         assert_eq!(block.records_in(), 2);
         assert_eq!(
@@ -251,23 +317,24 @@ mod tests {
     #[test]
     fn a_file_without_extension_beside_one_with() {
         let entries = entries(&["README", "README.txt"]);
-        let block = read_block(&group(&entries), &entries, &read_path).unwrap();
+        let block = read_all(&entries, &read_path).unwrap();
         assert_eq!(samples_of(&block)[0].origin, "README{,.txt}");
     }
 
     #[test]
     fn a_failed_read_names_the_file() {
         let entries = entries(&["a.jpg"]);
-        let error = read_block(&group(&entries), &entries, &|_| Err(Error::storage("gone"))).unwrap_err();
+        let error = read_all(&entries, &|_| Err(Error::storage("gone"))).unwrap_err();
         assert_eq!(error.to_string(), "a.jpg: gone");
     }
 
     #[test]
     fn no_files_give_nothing() {
-        assert!(group(&[]).is_empty());
-        assert!(plan_splits(&[], &[], 10, 10).is_empty());
-        assert!(column_names(&[], &[]).is_empty());
-        assert_eq!(read_block(&[], &[], &read_path).unwrap().records_in(), 0);
+        let none = entries(&[]);
+        assert!(group(&none).is_empty());
+        assert!(plan_splits(&group(&none), &none, 10, 10).is_empty());
+        assert!(column_names(&none).is_empty());
+        assert_eq!(read_all(&none, &read_path).unwrap().records_in(), 0);
     }
 
     proptest! {
@@ -281,12 +348,10 @@ mod tests {
                 expected.entry(key.to_owned()).or_default().push(extension);
             }
             expected.values_mut().for_each(|e| e.sort());
-            let found: Vec<(String, Vec<String>)> = group(&entries)
-                .iter()
-                .map(|s| {
-                    let extensions = s.files.iter().map(|&f| split_key(&entries[f].path).1).collect();
-                    (s.key(&entries).to_owned(), extensions)
-                })
+            let samples = group(&entries);
+            let found: Vec<(String, Vec<String>)> = samples
+                .range(0..samples.len(), &entries)
+                .map(|s| (s.key().to_owned(), s.files().map(|f| split_key(&f.path).1).collect()))
                 .collect();
             prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
         }
@@ -295,10 +360,10 @@ mod tests {
         fn splits_are_consecutive_and_bounded(
             sizes in prop::collection::vec(0u64..50, 0..40), limit in 1u64..100, most in 1usize..5,
         ) {
-            let entries: Vec<FileEntry> = sizes
+            let entries: Vec<Entry> = sizes
                 .iter()
                 .enumerate()
-                .map(|(i, &bytes)| FileEntry { path: format!("{i:03}.x"), bytes, source: 0 })
+                .map(|(i, &bytes)| Entry { path: format!("{i:03}.x"), bytes })
                 .collect();
             let samples = group(&entries);
             let splits = plan_splits(&samples, &entries, limit, most);
@@ -306,7 +371,7 @@ mod tests {
             for split in &splits {
                 prop_assert_eq!(split.start, next);
                 prop_assert!(!split.is_empty() && split.len() <= most);
-                let bytes: u64 = samples[split.clone()].iter().map(|s| s.bytes(&entries)).sum();
+                let bytes: u64 = samples.range(split.clone(), &entries).map(SampleFiles::bytes).sum();
                 prop_assert!(bytes <= limit || split.len() == 1);
                 next = split.end;
             }

@@ -16,9 +16,9 @@ impl Conversion<'_> {
     pub(super) fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
         let (records, bytes) = match prepared {
             Prepared::Records { sources, .. } => self.estimate_records(prepared, sources)?,
-            Prepared::Samples { entries, samples, .. } => {
+            Prepared::Samples { files, samples, .. } => {
                 let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
-                (samples.len() as u64, entries.iter().map(|e| e.bytes + framing).sum())
+                (samples.len() as u64, files.iter().map(|file| file.bytes() + framing).sum())
             }
         };
         let shards = bytes.div_ceil(self.settings.target_shard.0);

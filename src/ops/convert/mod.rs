@@ -19,17 +19,17 @@ use serde::Serialize;
 use self::prepare::{Prepared, force_binary, force_text, source_facts};
 use super::{
     Context, indexes,
-    inputs::{self, OnChanged, Sorted},
+    inputs::{self, OnChanged},
 };
 use crate::{
     codec::Codec,
-    dataset::{Counts, Dataset, NewShard, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
+    dataset::{Counts, Dataset, NewShard, NewSources, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
     error::{Error, Result},
     events::Event,
     exec::{
         convert::{Converted, Pipeline, Work, infer_all, run},
         encode::{Encoder, RowsAs, SourceName},
-        gather::{OnError, RejectsFile, SourceFacts, Tally},
+        gather::{OnError, RejectsFile, SourceFacts, SourceTally, Tally, reject_fault},
         index::wids_list,
         live,
         shard::ShardNaming,
@@ -166,20 +166,33 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
-    let scan_options =
-        ScanOptions { include: options.include.clone(), exclude: options.exclude.clone(), dataset: Some(out.clone()) };
+    let scan_options = ScanOptions {
+        include: options.include.clone(),
+        exclude: options.exclude.clone(),
+        dataset: Some(out.clone()),
+        memory: context.memory,
+    };
     let mut found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
     if options.from != Some(InputFormat::Files) {
         found.passed_over += scan::pass_over_companions(&mut found.files);
     }
-    if found.files.is_empty() {
+    if found.files.is_empty() && found.faults.is_empty() {
         return Err(Error::usage("expected something to convert, found no files")
             .at(options.sources.join(" "))
             .hint("name a file or folder, or check --include and --exclude"));
     }
+    if found.folder_links > 0 {
+        let count = found.folder_links;
+        let note = format!("links to folders are not followed, found {count}; name those folders themselves");
+        context.observer.event(Event::Note(note));
+    }
+    if options.on_error == OnError::Fail && !found.faults.is_empty() {
+        let first = found.faults.swap_remove(0);
+        return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
+    }
     let passed_over = found.passed_over;
     let sorted = inputs::sort(found.files, snapshot.as_ref(), options.on_changed)?;
-    let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, &sorted)?;
+    let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, found.faults)?;
     let mut report = if sorted.fresh.is_empty() { conversion.idle()? } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
@@ -193,6 +206,8 @@ struct Conversion<'a> {
     dataset: &'a Dataset,
     snapshot: Option<&'a Snapshot>,
     options: &'a ConvertOptions,
+    /// Places that could not be listed; each counts as a rejected record.
+    faults: Vec<Error>,
     settings: Settings,
     planned_on: Version,
 }
@@ -203,7 +218,7 @@ impl<'a> Conversion<'a> {
         dataset: &'a Dataset,
         snapshot: Option<&'a Snapshot>,
         options: &'a ConvertOptions,
-        sorted: &Sorted,
+        faults: Vec<Error>,
     ) -> Result<Self> {
         let old = snapshot.map(|s| &s.entry().settings);
         if let (Some(old), Some(to)) = (old, options.to)
@@ -238,8 +253,7 @@ impl<'a> Conversion<'a> {
             .hint("readers decode a row group at once; larger ones exhaust their memory"));
         }
         let planned_on = snapshot.map_or(Version(0), Snapshot::version);
-        debug_assert!(sorted.fresh.len() as u64 + sorted.unchanged + sorted.changed > 0);
-        Ok(Self { context, dataset, snapshot, options, settings, planned_on })
+        Ok(Self { context, dataset, snapshot, options, faults, settings, planned_on })
     }
 
     /// Nothing is new; indexes that a killed run left behind are brought up to date.
@@ -265,7 +279,11 @@ impl<'a> Conversion<'a> {
             codec: self.settings.codec,
             indexes: self.settings.indexes.clone(),
             folder: None,
-            counts: Counts::default(),
+            counts: Counts {
+                records_in: self.faults.len() as u64,
+                records_rejected: self.faults.len() as u64,
+                ..Counts::default()
+            },
             sources: 0,
             sources_unchanged: 0,
             sources_changed: 0,
@@ -335,7 +353,8 @@ impl<'a> Conversion<'a> {
         loop {
             observer.event(Event::Phase { name: "converting", bytes: Some(total) });
             let rejects = self.rejects_file(transaction)?;
-            let tally = Mutex::new(Tally::default());
+            let faults = self.faults.len() as u64;
+            let tally = Mutex::new(Tally { records_in: faults, rejected: faults, ..Tally::default() });
             let result = self.pipeline(prepared, naming, memory, transaction, rejects.as_ref(), &tally);
             let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
             match result {
@@ -375,7 +394,10 @@ impl<'a> Conversion<'a> {
         };
         observer.event(Event::Note(format!(
             "{}: column `{}` was taken for {} but holds `{}`; looking at all values and starting again",
-            sources[source].file.name, misfit.column, misfit.expected, misfit.value
+            sources[source].file.name(),
+            misfit.column,
+            misfit.expected,
+            misfit.value
         )));
         observer.event(Event::Phase { name: "inferring types", bytes: None });
         let seen = infer_all(sources, memory, self.context.jobs, observer, &self.context.cancel)?;
@@ -392,7 +414,9 @@ impl<'a> Conversion<'a> {
         if self.options.on_error != OnError::Quarantine {
             return Ok(None);
         }
-        Ok(Some(Mutex::new(self.dataset.store().create(&rejects_path(transaction))?)))
+        let file = Mutex::new(self.dataset.store().create(&rejects_path(transaction))?);
+        self.faults.iter().try_for_each(|fault| reject_fault(&file, 1, fault))?;
+        Ok(Some(file))
     }
 
     fn pipeline(
@@ -410,11 +434,11 @@ impl<'a> Conversion<'a> {
             Prepared::Records { sources, .. } => {
                 (source_facts(sources), Work::Records { sources, schema: Arc::clone(&schema) })
             }
-            Prepared::Samples { files, entries, samples, .. } => {
-                splits = files::plan_splits(samples, entries, memory.split_bytes, 1024);
+            Prepared::Samples { files, samples, .. } => {
+                splits = files::plan_splits(samples, files, memory.split_bytes, 1024);
                 let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
-                (facts.into_iter().collect(), Work::Samples { files, entries, samples, splits: &splits })
+                (facts.into_iter().collect(), Work::Samples { files, samples, splits: &splits })
             }
         };
         let encoder = self.encoder(prepared, &schema)?;
@@ -493,7 +517,7 @@ impl<'a> Conversion<'a> {
             adds,
             removes: Vec::new(),
             segments: converted.segments,
-            sources: self.source_rows(prepared, &tally)?,
+            sources: &Fresh { prepared, tally: &tally },
             numbers: Numbers::Fresh(converted.records),
         };
         let snapshot = commit(self.dataset, &transaction, self.planned_on)?;
@@ -501,29 +525,37 @@ impl<'a> Conversion<'a> {
         live::refresh(&snapshot, database)?;
         Ok(report)
     }
+}
 
-    fn source_rows(&self, prepared: &Prepared, tally: &Tally) -> Result<Vec<SourceRow>> {
-        let row = |file: &SourceFile, hash, records, first_record| SourceRow {
-            uri: file.uri.clone(),
-            name: file.name.clone(),
+/// Sources of a run as the dataset will know them.
+struct Fresh<'a> {
+    prepared: &'a Prepared,
+    tally: &'a Tally,
+}
+
+impl NewSources for Fresh<'_> {
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+        let row = |file: &SourceFile, tally: &SourceTally| SourceRow {
+            uri: file.uri(),
+            name: file.name().to_owned(),
             bytes: file.bytes(),
-            modified: file.modified,
-            etag: file.etag.clone(),
-            hash,
-            records,
-            first_record,
+            modified: file.modified(),
+            etag: file.etag().map(str::to_owned),
+            hash: tally.hash,
+            records: tally.records,
+            first_record: tally.first_record,
             version: Version(0),
         };
-        Ok(match prepared {
-            Prepared::Records { sources, .. } => sources
-                .iter()
-                .zip(&tally.sources)
-                .map(|(s, t)| row(&s.file, t.hash, t.records, t.first_record))
-                .collect(),
+        match self.prepared {
+            Prepared::Records { sources, .. } => {
+                Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| row(&source.file, tally)))
+            }
             // Each file is read once, as part of its sample; its own hash is not worth reading it again. A touched
             // file counts as changed.
-            Prepared::Samples { files, .. } => files.iter().map(|f| row(f, 0, 0, 0)).collect(),
-        })
+            Prepared::Samples { files, .. } => {
+                Box::new(files.iter().map(move |file| row(file, &SourceTally::default())))
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Conversion, prepare::Prepared};
-use crate::{error::Result, plan::memory::MemoryPlan, scan::SourceFile};
+use crate::{error::Result, plan::memory::MemoryPlan};
 
 impl Conversion<'_> {
     /// Name of the folder for the new shards: a hash of what goes in and of every option that decides what comes out,
@@ -14,15 +14,11 @@ impl Conversion<'_> {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         };
-        let files: Vec<&SourceFile> = match prepared {
-            Prepared::Records { sources, .. } => sources.iter().map(|s| &s.file).collect(),
-            Prepared::Samples { files, .. } => files.iter().collect(),
-        };
-        for file in files {
-            add(&file.name);
+        prepared.files().for_each(|file| {
+            add(file.name());
             add(&file.bytes().to_string());
-            add(file.etag.as_deref().unwrap_or_default());
-        }
+            add(file.etag().unwrap_or_default());
+        });
         for (name, value) in self.arguments(memory) {
             add(&name);
             add(&value);

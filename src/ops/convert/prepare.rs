@@ -15,7 +15,7 @@ use crate::{
     format::{
         OutputFormat,
         csv::CsvOptions,
-        files::{self, FileEntry, SampleFiles},
+        files::{self, Samples},
         json::JsonOptions,
         parquet::schema_of_samples,
     },
@@ -38,8 +38,7 @@ pub(super) enum Prepared {
     /// `fields` are the columns that their parts would be.
     Samples {
         files: Vec<SourceFile>,
-        entries: Vec<FileEntry>,
-        samples: Vec<SampleFiles>,
+        samples: Samples,
         fields: Fields,
     },
 }
@@ -50,6 +49,14 @@ impl Prepared {
         match self {
             Self::Records { sources, .. } => sources.iter().any(RecordSource::gives_samples),
             Self::Samples { .. } => true,
+        }
+    }
+
+    /// The files to be read.
+    pub(super) fn files(&self) -> Box<dyn Iterator<Item = &SourceFile> + '_> {
+        match self {
+            Self::Records { sources, .. } => Box::new(sources.iter().map(|source| &source.file)),
+            Self::Samples { files, .. } => Box::new(files.iter()),
         }
     }
 
@@ -87,15 +94,10 @@ impl Conversion<'_> {
                 Prepared::Records { sources, fields }
             }
             Input::Files(files) => {
-                let entries: Vec<FileEntry> = files
-                    .iter()
-                    .zip(0..)
-                    .map(|(f, source)| FileEntry { path: f.name.clone(), bytes: f.bytes(), source })
-                    .collect();
-                let samples = files::group(&entries);
+                let samples = files::group(&files);
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
-                let fields = files::column_names(&samples, &entries).into_iter().map(part).collect();
-                Prepared::Samples { files, entries, samples, fields }
+                let fields = files::column_names(&files).into_iter().map(part).collect();
+                Prepared::Samples { files, samples, fields }
             }
         };
         if self.options.to.is_none() && self.snapshot.is_none() && prepared.gives_samples() {
@@ -137,10 +139,10 @@ impl Conversion<'_> {
             return Err(Error::input(format!(
                 "expected the columns {}, as in {}, found {}",
                 names(&fields[0]).join(", "),
-                sources[0].file.uri,
+                sources[0].file.uri(),
                 names(&fields[other]).join(", ")
             ))
-            .at(sources[other].file.uri.clone())
+            .at(sources[other].file.uri())
             .hint("unite columns by name with --on-schema union"));
         }
         let columns: Vec<String> = fields.iter().flat_map(names).collect();
@@ -159,11 +161,11 @@ impl Conversion<'_> {
 
     /// A file that cannot be held in memory is refused before anything is written.
     pub(super) fn check_sizes(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<()> {
-        let Prepared::Samples { files, entries, samples, .. } = prepared else { return Ok(()) };
-        for sample in samples {
-            let bytes: u64 = sample.files.iter().map(|i| entries[*i].bytes).sum();
+        let Prepared::Samples { files, samples, .. } = prepared else { return Ok(()) };
+        for sample in samples.range(0..samples.len(), files) {
+            let bytes = sample.bytes();
             if bytes > memory.max_record_bytes {
-                let uri = sample.files.first().map_or_else(String::new, |i| files[*i].uri.clone());
+                let uri = sample.files().next().map_or_else(String::new, SourceFile::uri);
                 return Err(Error::input(format!(
                     "expected samples of at most {}, found one of {}",
                     Size(memory.max_record_bytes),
@@ -245,12 +247,12 @@ pub(super) fn source_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
     let stem = |name: &str| files::split_key(name).0.to_owned();
     let mut stems: BTreeMap<String, usize> = BTreeMap::new();
     for source in sources {
-        *stems.entry(stem(&source.file.name)).or_default() += 1;
+        *stems.entry(stem(source.file.name())).or_default() += 1;
     }
     sources
         .iter()
         .map(|source| {
-            let name = source.file.name.clone();
+            let name = source.file.name().to_owned();
             let short = stem(&name);
             let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
             let columns = source.reader.columns().map(<[String]>::to_vec);
