@@ -144,10 +144,10 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let other = read.iter().find(|(_, s)| s.is_none());
     match (records, other) {
         (Some((records, _)), Some((other, _))) => Err(Error::usage(format!(
-            "expected either files that hold records or files that are records, found both: `{}` holds records, `{}` does not",
+            "expected either records or files, found both: `{}` holds records, `{}` does not",
             records.name(), other.name()
         ))
-        .hint("take those that hold records: --include '*.csv' (or *.jsonl ...)")
+        .hint("take what holds records: --include '*.csv' (or *.jsonl ...)")
         .hint("take everything as files grouped to samples: --from files")),
         _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
     }

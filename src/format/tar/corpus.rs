@@ -6,15 +6,16 @@
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::{
-    collections::BTreeMap,
-    io::{Read, Write},
+    fmt::Write as _,
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use arrow::datatypes::Schema;
+use sha2::{Digest, Sha256};
 
 use super::{
     entry::{self, Found, Kind},
@@ -127,4 +128,58 @@ fn corpus_agrees_with_the_oracle() {
         }
     }
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
+}
+
+/// Regular files as `tar_oracle.py` lists them: hash of the content, and name.
+fn files(archive: &[u8]) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for split in TarReader::new().splits(Box::new(archive), SPLIT, MAX_RECORD) {
+        let split = split?;
+        let (bytes, mut at) = (split.bytes(), 0);
+        while at < bytes.len() {
+            let Ok(Found::Entry(entry)) = entry::read(&bytes[at..]) else { panic!("no member") };
+            if entry.kind == Kind::File {
+                let content = &bytes[at + entry.header_bytes..][..usize::try_from(entry.size).unwrap()];
+                let mut line = String::new();
+                Sha256::digest(content).iter().for_each(|byte| write!(line, "{byte:02x}").unwrap());
+                line.push(' ');
+                entry.name.iter().for_each(|byte| write!(line, "{byte:02x}").unwrap());
+                found.push(line);
+            }
+            at += usize::try_from(entry.length()).unwrap();
+        }
+    }
+    Ok(found)
+}
+
+/// What is taken is what `tarfile` takes, name by name and byte by byte. It may be less, as `tarfile` ends in silence
+/// where a header is damaged.
+#[test]
+fn archives_of_tarfile_whole_and_broken_are_read_as_it_reads_them() {
+    const COUNT: usize = 600;
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/tar_oracle.py");
+    let python = Command::new("python3").arg(script).arg(folder.path()).arg(COUNT.to_string()).status();
+    if !python.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let (mut taken, mut refused) = (0, 0);
+    for number in 0..COUNT {
+        let file = |extension: &str| folder.path().join(format!("{number}.{extension}"));
+        let expected = std::fs::read_to_string(file("txt")).unwrap();
+        let mut expected = expected.lines();
+        let end = expected.next().unwrap();
+        match files(&std::fs::read(file("tar")).unwrap()) {
+            Ok(found) => {
+                assert_eq!((end, found), ("end", expected.map(str::to_owned).collect()), "{number}");
+                taken += 1;
+            }
+            Err(error) => {
+                assert!(number % 3 != 0, "{number}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Input);
+                refused += 1;
+            }
+        }
+    }
+    assert!(taken > COUNT / 2 && refused > COUNT / 20, "{taken} taken, {refused} refused");
 }

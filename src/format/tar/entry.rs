@@ -8,7 +8,7 @@
 //!
 //! Two readers that disagree about where a member ends see different archives in the same bytes. Where known readers
 //! disagree this one takes what POSIX says (a pax size beats the size in the header; folders, links and devices have no
-//! content), or refuses (two pax sizes, sizes or names for all members at once). No size is believed before the input
+//! content), or refuses (two sizes or two names for one member, one for all members). No size is believed before the input
 //! was seen to hold that much.
 
 use std::ops::Range;
@@ -82,7 +82,6 @@ pub(super) struct Fault {
 #[derive(Debug, Default)]
 struct Extended {
     name: Option<Vec<u8>>,
-    gnu_name: Option<Vec<u8>>,
     size: Option<u64>,
     sparse: bool,
 }
@@ -122,8 +121,8 @@ pub(super) fn is_header(block: &[u8; BLOCK]) -> bool {
 }
 
 fn member(window: &[u8], at: usize, block: &[u8; BLOCK], size: u64, extended: Extended) -> Result<Found, Fault> {
-    let header_name = name_of(block);
-    let folder = header_name.ends_with(b"/");
+    let name = extended.name.unwrap_or_else(|| name_of(block));
+    let folder = name.ends_with(b"/");
     let (kind, has_content) = match block[TYPE] {
         // Before there were types, a slash at the end meant a folder.
         0 if folder => (Kind::NoFile, false),
@@ -151,7 +150,6 @@ fn member(window: &[u8], at: usize, block: &[u8; BLOCK], size: u64, extended: Ex
         }
     }
     let size = if has_content { extended.size.unwrap_or(size) } else { 0 };
-    let name = extended.name.or(extended.gnu_name).unwrap_or(header_name);
     Ok(Found::Entry(Entry { header_bytes, size, kind, name }))
 }
 
@@ -159,7 +157,7 @@ impl Extended {
     /// Takes over what an extended header says.
     fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), String> {
         match kind {
-            b'L' => self.gnu_name = Some(until_nul(content).to_vec()),
+            b'L' => self.set_name(until_nul(content))?,
             // Where links lead to is of no interest.
             b'K' => {}
             kind => {
@@ -186,7 +184,7 @@ impl Extended {
             return Err(format!("expected `{key}` in the pax header of a member, found it in one for all members"));
         }
         match key {
-            b"path" => self.name = Some(value.to_vec()),
+            b"path" => self.set_name(value)?,
             b"size" => {
                 let digits = value.iter().all(u8::is_ascii_digit);
                 let size = str::from_utf8(value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
@@ -196,13 +194,20 @@ impl Extended {
                 }
                 self.size = Some(size);
             }
-            b"GNU.sparse.name" => {
-                self.sparse = true;
-                self.name = Some(value.to_vec());
-            }
+            // The path beside it is made up; the name of a sparse file is not worth telling the two apart.
             _ => self.sparse = true,
         }
         Ok(())
+    }
+
+    fn set_name(&mut self, name: &[u8]) -> Result<(), String> {
+        match &self.name {
+            Some(other) if other != name => Err("expected one long name for a member, found two".to_owned()),
+            _ => {
+                self.name = Some(name.to_vec());
+                Ok(())
+            }
+        }
     }
 }
 

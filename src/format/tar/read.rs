@@ -254,3 +254,259 @@ fn safe_name(name: &[u8]) -> Result<&str, String> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::datatypes::Schema;
+
+    use super::*;
+    use crate::{error::Kind as ErrorKind, schema::unite_lists};
+
+    const LARGE: usize = 1 << 20;
+
+    /// A member with a ustar header, which `edit` may change before it gets its checksum.
+    fn member_with(name: &[u8], content: &[u8], edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        block[..name.len()].copy_from_slice(name);
+        block[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
+        block[156] = b'0';
+        block[257..265].copy_from_slice(b"ustar\x0000");
+        edit(&mut block);
+        seal(&mut block);
+        block.extend_from_slice(content);
+        block.resize(block.len().next_multiple_of(BLOCK), 0);
+        block
+    }
+
+    fn seal(block: &mut [u8]) {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+
+    fn member(name: &str, content: &[u8]) -> Vec<u8> {
+        member_with(name.as_bytes(), content, |_| {})
+    }
+
+    fn of_type(kind: u8, name: &str, content: &[u8]) -> Vec<u8> {
+        member_with(name.as_bytes(), content, |block| block[156] = kind)
+    }
+
+    fn pax(kind: u8, key: &str, value: &str) -> Vec<u8> {
+        let length = key.len() + value.len() + 5;
+        let record = format!("{length:02} {key}={value}\n");
+        assert_eq!(record.len(), length);
+        of_type(kind, "pax", record.as_bytes())
+    }
+
+    fn archive(members: &[Vec<u8>]) -> Vec<u8> {
+        [&members.concat()[..], &[0; 1024]].concat()
+    }
+
+    fn splits(archive: &[u8], split_bytes: usize) -> Result<Vec<Split>> {
+        TarReader::new().splits(Box::new(archive), split_bytes, LARGE).collect()
+    }
+
+    fn parse(split: &Split) -> RecordBlock {
+        match TarReader::new().parse(split, &Arc::new(Schema::empty())).unwrap() {
+            Parsed::Block(block) => block,
+            Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+        }
+    }
+
+    fn block(archive: &[u8]) -> RecordBlock {
+        let splits = splits(archive, LARGE).unwrap();
+        assert_eq!(splits.len(), 1);
+        parse(&splits[0])
+    }
+
+    /// Samples as `key: extension=content ...`.
+    fn plain(block: &RecordBlock) -> Vec<String> {
+        let Payload::Samples(samples) = &block.payload else { panic!("rows") };
+        let part = |part: &Part| format!(" {}={}", part.extension, String::from_utf8_lossy(&part.bytes));
+        samples.iter().map(|s| format!("{}:{}", s.key, s.parts.iter().map(part).collect::<String>())).collect()
+    }
+
+    fn read(members: &[Vec<u8>]) -> Vec<String> {
+        let block = block(&archive(members));
+        assert_eq!(block.rejects, []);
+        plain(&block)
+    }
+
+    fn error(archive: &[u8]) -> Error {
+        let error = splits(archive, LARGE).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Input);
+        assert!(error.place().byte.is_some() && !error.hints().is_empty(), "{error}");
+        error
+    }
+
+    #[test]
+    fn consecutive_files_with_one_key_are_a_sample() {
+        let members = [
+            of_type(b'5', "d/", b""),
+            member("./d/a.txt", b"1"),
+            of_type(b'2', "d/b.txt", b""),
+            member("./d/a.JPG", b"2"),
+            member("README", b"3"),
+            member("d/a.txt", b"4"),
+        ];
+        assert_eq!(read(&members), ["d/a: jpg=2 txt=1", "README: bin=3", "d/a: txt=4"]);
+        let whole = block(&archive(&members));
+        assert_eq!((whole.passed_over, &whole.rows[..], whole.hashes.len()), (2, &[0, 1, 2][..], 3));
+        for split_bytes in [1, 2000, 4000, 5000] {
+            let splits = splits(&archive(&members), split_bytes).unwrap();
+            let mut end = 0;
+            for split in &splits {
+                assert_eq!(split.offset, end);
+                end += split.bytes_in();
+            }
+            assert_eq!(end, members.concat().len() as u64);
+            let found: Vec<_> = splits.iter().flat_map(|split| plain(&parse(split))).collect();
+            assert_eq!(found, plain(&whole), "{split_bytes}");
+        }
+    }
+
+    #[test]
+    fn columns_are_text_where_all_their_values_are() {
+        let infer = |members: &[Vec<u8>]| TarReader::new().infer(&splits(&archive(members), LARGE).unwrap()[0]);
+        let types = |fields: &Fields| -> Vec<_> {
+            fields.iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
+        };
+        let text = infer(&[member("a.txt", b"t"), member("a.jpg", b"t"), member("b.txt", b"")]);
+        let expected = [("__key__", DataType::Utf8), ("jpg", DataType::Binary), ("txt", DataType::Utf8)];
+        assert_eq!(types(&text), expected.clone().map(|(name, data_type)| (name.to_owned(), data_type)));
+        let bytes = infer(&[member("a.txt", b"\xff"), member("b.txt", b"t")]);
+        assert_eq!(bytes[1].data_type(), &DataType::Binary);
+        assert_eq!(unite_lists(&text, &bytes)[2].data_type(), &DataType::Binary);
+    }
+
+    #[test]
+    fn names_that_lead_somewhere_and_doubtful_parts_reject_their_sample() {
+        let names: [&[u8]; 8] =
+            [b"/etc/a.txt", b"../a.txt", b"a/../b.txt", b"a\n.txt", b"\xff.txt", b"./", b"a\x1b.txt", b"a/.."];
+        for name in names {
+            let members = [member("k.cls", b"1"), member_with(name, b"2", |_| {}), member("l.cls", b"3")];
+            let block = block(&archive(&members));
+            assert_eq!(
+                (plain(&block), &block.rows[..]),
+                (vec!["k: cls=1".to_owned(), "l: cls=3".to_owned()], &[0, 2][..])
+            );
+            assert_eq!((block.rejects[0].row, block.rejects[0].byte), (1, 1024), "{:?}", block.rejects);
+            assert_eq!(block.rejects[0].raw, members[1]);
+            assert!(!block.rejects[0].reason.chars().any(char::is_control));
+        }
+        let reject = |members: &[Vec<u8>]| {
+            let block = block(&archive(members));
+            assert_eq!((block.payload.len(), block.records_in()), (0, 1));
+            block.rejects[0].clone()
+        };
+        let twice = reject(&[member("a.txt", b"1"), member("a.TXT", b"2")]);
+        assert_eq!((twice.byte, twice.column.as_deref()), (1024, Some("txt")));
+        assert!(reject(&[of_type(b'S', "a.txt", b"")]).reason.contains("sparse"));
+        assert!(reject(&[pax(b'x', "GNU.sparse.major", "1"), member("a.txt", b"")]).reason.contains("sparse"));
+        assert!(reject(&[pax(b'x', "path", "a\0b.txt"), member("a.txt", b"")]).reason.contains("control"));
+        assert!(reject(&[member("a.__key__", b"")]).reason.contains("__key__"));
+    }
+
+    #[test]
+    fn every_dialect_tells_name_and_size() {
+        let long = "d/".repeat(60) + "long.txt";
+        let gnu = |block: &mut [u8]| {
+            block[257..265].copy_from_slice(b"ustar  \0");
+            block[345..356].copy_from_slice(b"14000000000");
+        };
+        let base256 = |block: &mut [u8]| block[124..136].copy_from_slice(b"\x80\0\0\0\0\0\0\0\0\0\0\x01");
+        assert_eq!(read(&[of_type(b'L', "././@LongLink", long.as_bytes()), member("short", b"1")])[0], {
+            let key = long.strip_suffix(".txt").unwrap();
+            format!("{key}: txt=1")
+        });
+        assert_eq!(read(&[of_type(b'K', "link", b"../../etc"), member("a.txt", b"1")]), ["a: txt=1"]);
+        assert_eq!(read(&[pax(b'x', "path", "b.txt"), member("a.txt", b"1")]), ["b: txt=1"]);
+        assert_eq!(read(&[pax(b'g', "comment", "b"), member("a.txt", b"1")]), ["a: txt=1"]);
+        assert_eq!(read(&[member_with(b"a.txt", b"1", gnu)]), ["a: txt=1"]);
+        assert_eq!(read(&[member_with(b"a.txt", b"1", base256)]), ["a: txt=1"]);
+        assert_eq!(read(&[member_with(b"a.txt", b"1", |b| b[345..348].copy_from_slice(b"d/e"))]), ["d/e/a: txt=1"]);
+        let v7 = |block: &mut [u8]| {
+            block[156..].fill(0);
+            block[124..136].copy_from_slice(b"         1  ");
+        };
+        assert_eq!(read(&[member_with(b"a.txt", b"1", v7)]), ["a: txt=1"]);
+        let mut signed = member("ä.txt", b"1");
+        let sum = signed[..BLOCK].iter().map(|byte| i64::from(byte.cast_signed())).sum::<i64>();
+        let own = signed[148..156].iter().map(|byte| i64::from(*byte)).sum::<i64>();
+        signed[148..156].copy_from_slice(format!("{:06o}\0 ", sum - own + 256).as_bytes());
+        assert_eq!(read(&[signed]), ["ä: txt=1"]);
+    }
+
+    #[test]
+    fn the_pax_size_beats_the_one_in_the_header() {
+        // An archive within an archive, whose member some readers take for one of the outer.
+        let inner = archive(&[member("evil.txt", b"x")]);
+        let size = inner.len().to_string();
+        for claimed in ["00000000000\0", "00000001000\0"] {
+            let outer = member_with(b"inner.tar", &inner, |block| block[124..136].copy_from_slice(claimed.as_bytes()));
+            let block = block(&archive(&[pax(b'x', "size", &size), outer, member("a.txt", b"1")]));
+            let Payload::Samples(samples) = &block.payload else { panic!("rows") };
+            assert_eq!(samples.len(), 2);
+            assert_eq!(samples[0].parts[0].bytes, inner);
+        }
+        let twice = [pax(b'x', "size", "10"), pax(b'x', "size", "11"), member("a.txt", b"1")];
+        assert_eq!(error(&archive(&twice)).place().byte, Some(1024));
+        assert_eq!(error(&archive(&[pax(b'g', "size", "10"), member("a.txt", b"1")])).place().byte, Some(0));
+    }
+
+    #[test]
+    fn archives_end_in_many_ways_but_not_within_a_member() {
+        let members = [member("a.txt", b"1"), member("b.txt", b"2")];
+        let body = members.concat();
+        for tail in [&[][..], &[0; 512], &[0; 10_240], &[&[0; 1024][..], b"garbage"].concat(), &[0; 700]] {
+            let found = block(&[&body, tail].concat());
+            assert_eq!(plain(&found), ["a: txt=1", "b: txt=2"]);
+        }
+        for length in 1..body.len() {
+            if length != 1024 {
+                assert_eq!(error(&body[..length]).place().byte, Some(length as u64));
+            }
+        }
+        assert_eq!(splits(&[0; 10_240], LARGE).unwrap().len(), 0);
+        assert_eq!(splits(b"", LARGE).unwrap().len(), 0);
+        let joined = [archive(&members), archive(&members)].concat();
+        assert_eq!(error(&joined).place().byte, Some(body.len() as u64 + 1024));
+        let mut damaged = archive(&members);
+        damaged[1024] ^= 1;
+        assert_eq!(error(&damaged).place().byte, Some(1024));
+        let three = [archive(&members)[..2048].to_vec(), damaged[1024..].to_vec()].concat();
+        let mut cut = TarReader.splits(Box::new(&three[..]), 1, LARGE);
+        assert_eq!(plain(&parse(&cut.next().unwrap().unwrap())), ["a: txt=1"]);
+        assert_eq!(cut.next().unwrap().unwrap_err().place().byte, Some(2048));
+        assert!(cut.next().is_none());
+        assert!(error(&archive(&[of_type(b'L', "", b"name")])).message().contains("extended header"));
+    }
+
+    #[test]
+    fn sizes_are_not_believed() {
+        for size in [&b"77777777777\0"[..], b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff"] {
+            let huge = member_with(b"a.txt", b"", |block| block[124..136].copy_from_slice(size));
+            assert!(error(&huge).message().contains("at most"));
+            let large = member_with(b"a.txt", b"", |block| {
+                block[124..136].copy_from_slice(size);
+                block[156] = b'x';
+            });
+            assert!(error(&large).message().contains("headers"));
+        }
+        // Within the limit, but more than there is.
+        let mut input = &member_with(b"a.txt", b"", |block| block[124..136].copy_from_slice(b"00777777777\0"))[..];
+        let mut cut = Splits::new(Box::new(&mut input), 1, usize::MAX);
+        assert!(cut.next().unwrap().unwrap_err().message().contains("end of the archive"));
+        let negative = member_with(b"a.txt", b"", |block| block[124..136].fill(255));
+        assert!(error(&negative).message().contains("expected a size"));
+    }
+
+    #[test]
+    fn archives_are_told_by_their_first_header() {
+        let tar = archive(&[member("a.txt", b"1")]);
+        assert!(sniff(&tar) && sniff(&tar[..BLOCK]));
+        assert!(!sniff(&tar[..BLOCK - 1]) && !sniff(&[0; 1024]) && !sniff(&[b' '; 1024]) && !sniff(&tar[1..]));
+    }
+}

@@ -10,7 +10,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{codec::checksum::xxh3_64, error::Kind, record::Part};
+use crate::{
+    codec::checksum::xxh3_64,
+    error::Kind,
+    format::{Parsed, RecordReader},
+    record::Part,
+};
 
 /// One sample: its key, and its parts as extension and content.
 type Plain = (String, Vec<(String, Vec<u8>)>);
@@ -312,6 +317,23 @@ fn what_we_never_write_is_an_error() {
     }
 }
 
+fn no_columns() -> arrow::datatypes::SchemaRef {
+    Arc::new(Schema::empty())
+}
+
+/// The samples of a shard as the reader of archives of any origin has them.
+fn read_back(bytes: &[u8]) -> Vec<Plain> {
+    let mut found = Vec::new();
+    for split in TarReader::new().splits(Box::new(bytes), 4000, 1 << 20) {
+        let Parsed::Block(block) = TarReader::new().parse(&split.unwrap(), &no_columns()).unwrap() else { panic!() };
+        assert_eq!(block.rejects, []);
+        let Payload::Samples(samples) = block.payload else { panic!("rows") };
+        let plain = |part: Part| (part.extension, part.bytes.to_vec());
+        found.extend(samples.into_iter().map(|s| (s.key, s.parts.into_iter().map(plain).collect())));
+    }
+    found
+}
+
 fn samples() -> impl Strategy<Value = Vec<Plain>> {
     let key =
         prop_oneof!["[a-zäß0-9_-]{1,12}(/[a-zA-Z0-9 ü]{1,40}){0,6}", "[a-z]{90,270}", "[a-z]{1,160}/[a-z]{80,110}",];
@@ -332,6 +354,7 @@ proptest! {
         let (bytes, lengths) = shard(&samples);
         prop_assert_eq!(oracle(&bytes), flat(&samples));
         prop_assert_eq!(scan(&bytes).unwrap(), expected_scan(&bytes, &lengths));
+        prop_assert_eq!(read_back(&bytes), samples);
     }
 
     #[test]
@@ -353,5 +376,9 @@ proptest! {
         }
         let _ = scan(&shard);
         let _ = members(&shard).count();
+        for bytes in [&bytes, &shard] {
+            let splits = TarReader.splits(Box::new(&bytes[..]), 1000, 1 << 20);
+            splits.map_while(Result::ok).for_each(|split| drop(TarReader::new().parse(&split, &no_columns()).unwrap()));
+        }
     }
 }
