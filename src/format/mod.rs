@@ -6,8 +6,11 @@
 
 pub mod csv;
 pub mod files;
+pub mod guard;
+pub mod ipc;
 pub mod json;
 pub mod parquet;
+mod rows;
 pub mod tar;
 pub mod tfrecord;
 

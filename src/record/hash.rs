@@ -64,6 +64,9 @@ fn extend(array: &dyn Array, hashes: &mut [u64]) {
         }
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
+            if dictionary.values().is_empty() {
+                return hashes.iter_mut().for_each(|hash| *hash = null(*hash));
+            }
             let (keys, values) = (dictionary.normalized_keys(), dictionary.values());
             each(array, hashes, |row, seed| one(values.as_ref(), keys[row], seed));
         }
@@ -161,7 +164,8 @@ mod tests {
         let all = hashes(list.clone());
         assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), 5);
         assert_eq!(all[3..], hashes(list.slice(3, 2)));
-        let pairs = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([rows()[0].clone(), rows()[4].clone()], 2);
+        let pairs =
+            FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([rows()[0].clone(), rows()[4].clone()], 2);
         assert_eq!(hashes(pairs.clone()), [all[0], all[4]]);
         assert_eq!(hashes(pairs.slice(1, 1)), [all[4]]);
     }

@@ -7,6 +7,7 @@
 pub mod hash;
 pub mod json;
 pub mod key;
+pub mod size;
 pub mod widen;
 
 use arrow::array::RecordBatch;

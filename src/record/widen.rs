@@ -90,7 +90,9 @@ fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) ->
 }
 
 fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
-    use DataType::{Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Null, RunEndEncoded, Struct};
+    use DataType::{
+        Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Null, RunEndEncoded, Struct,
+    };
     let same_kind = schema::is_json(from) == schema::is_json(to);
     match (array.data_type(), to.data_type()) {
         (given, target) if given == target && same_kind => Ok(Arc::clone(array)),
@@ -110,15 +112,16 @@ fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Un
             let source = array.as_fixed_size_list();
             let values = cast_array(source.values(), given, item)?;
             let nulls = source.nulls().cloned();
-            let cast =
-                FixedSizeListArray::try_new_with_length(Arc::clone(item), *width, values, nulls, source.len());
+            let cast = FixedSizeListArray::try_new_with_length(Arc::clone(item), *width, values, nulls, source.len());
             built(cast, array, to)
         }
         // The kind of list first, then its items.
         (LargeList(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), List(_)) => {
             relist(array, List(Arc::clone(item)), to)
         }
-        (List(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), LargeList(_)) => relist(array, LargeList(Arc::clone(item)), to),
+        (List(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), LargeList(_)) => {
+            relist(array, LargeList(Arc::clone(item)), to)
+        }
         (Map(given, _), Map(entries, sorted)) => cast_map(array, given, entries, *sorted, to),
         (given, target) if given.is_nested() || target.is_nested() => Err(unfit_type(array, to)),
         _ => cast_scalars(array, to),
@@ -158,13 +161,7 @@ fn cast_lists<O: OffsetSizeTrait>(
 }
 
 /// Keys and values of a map by position, for their names differ between writers.
-fn cast_map(
-    array: &ArrayRef,
-    given: &Field,
-    entries: &FieldRef,
-    sorted: bool,
-    to: &Field,
-) -> Result<ArrayRef, Unfit> {
+fn cast_map(array: &ArrayRef, given: &Field, entries: &FieldRef, sorted: bool, to: &Field) -> Result<ArrayRef, Unfit> {
     let source = array.as_map();
     let (DataType::Struct(pair), DataType::Struct(wider)) = (given.data_type(), entries.data_type()) else {
         return Err(unfit_type(array, to));

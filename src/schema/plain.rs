@@ -37,7 +37,8 @@ fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(Error::input(format!("expected at most {MAX_DEPTH} levels of nested types, found more")));
     };
-    let item = |field: &Field| Ok::<_, Error>(Arc::new(Field::new("item", plain_type(field.data_type(), depth)?, true)));
+    let item =
+        |field: &Field| Ok::<_, Error>(Arc::new(Field::new("item", plain_type(field.data_type(), depth)?, true)));
     Ok(match data_type {
         DataType::Dictionary(_, value) => plain_type(value, depth)?,
         DataType::RunEndEncoded(_, value) => plain_type(value.data_type(), depth)?,

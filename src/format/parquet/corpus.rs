@@ -63,7 +63,10 @@ pub(super) fn read(bytes: Bytes) -> Result<Vec<RecordBatch>> {
         assert_eq!(split.offset, row);
         (row, stands_for) = (row + rows, stands_for + bytes);
         let Parsed::Block(block) = reader.parse(&split, &schema)? else { panic!("misfit") };
-        assert_eq!((block.payload.len() as u64, block.rows.len(), block.hashes.len()), (rows, rows as usize, rows as usize));
+        assert_eq!(
+            (block.payload.len() as u64, block.rows.len(), block.hashes.len()),
+            (rows, rows as usize, rows as usize)
+        );
         let Payload::Rows(batch) = block.payload else { panic!("samples") };
         batches.push(batch);
     }
@@ -79,7 +82,11 @@ fn files_agree_with_the_oracle() {
         let found = read(std::fs::read(&path).unwrap().into());
         let rows = found.as_ref().ok().map(|batches| batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>());
         if rows != expected {
-            surprises.push(format!("{}: oracle {expected:?}, found {rows:?} {:?}", path.display(), found.as_ref().err()));
+            surprises.push(format!(
+                "{}: oracle {expected:?}, found {rows:?} {:?}",
+                path.display(),
+                found.as_ref().err()
+            ));
         }
         if let Err(error) = found {
             assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "{}: {error}", path.display());

@@ -45,12 +45,17 @@ pub(super) fn check_chunk<R: ChunkReader>(
     while at < end && values < promised_values {
         let header = read_header(input, at, end, chunk)?;
         let data = at + header.header_bytes;
-        at = data.checked_add(header.compressed).filter(|&next| next <= end).ok_or_else(|| {
-            fault("expected pages that end with their column chunk", chunk)
-        })?;
+        at = data
+            .checked_add(header.compressed)
+            .filter(|&next| next <= end)
+            .ok_or_else(|| fault("expected pages that end with their column chunk", chunk))?;
         check_page(input, data, &header, chunk, limit)?;
         let held = header.uncompressed.max(header.compressed);
-        if header.dictionary { dictionary = held } else { largest = held.max(largest) }
+        if header.dictionary {
+            dictionary = held
+        } else {
+            largest = held.max(largest)
+        }
         total = total.saturating_add(header.uncompressed);
         values = values.saturating_add(if header.dictionary { 0 } else { header.values });
     }
@@ -79,7 +84,8 @@ fn check_page<R: ChunkReader>(
         return Err(fault(&format!("expected pages of at most {limit} bytes, found one of {uncompressed}"), chunk));
     }
     if packed && uncompressed > FREE_BYTES && uncompressed / MAX_RATIO > compressed {
-        let message = format!("expected a page that was compressed, found {compressed} bytes that become {uncompressed}");
+        let message =
+            format!("expected a page that was compressed, found {compressed} bytes that become {uncompressed}");
         return Err(fault(&message, chunk));
     }
     let unbounded = matches!(chunk.compression(), Compression::GZIP(_) | Compression::LZ4);
