@@ -13,3 +13,113 @@ use arrow::error::ArrowError;
 
 use crate::error::{Error, Result};
 
+thread_local! {
+    static DECODING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside a guarded call. A panic then is bad input that is reported as an error, so that a
+/// panic hook has nothing to print.
+pub fn decoding() -> bool {
+    DECODING.get()
+}
+
+/// Calls into a decoder and turns its errors and panics into ours. `what` is the format that was expected, `name` the file.
+pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
+    let outer = DECODING.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    DECODING.set(outer);
+    let error = match outcome {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(error)) => match error.into().io() {
+            Ok(io) => Error::from(io),
+            Err(cause) => Error::input(format!("expected {what}, found one that cannot be decoded")).cause(cause),
+        },
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            Error::input(format!("expected {what}, found one that makes the decoder give up: {text}"))
+        }
+    };
+    Err(error.at(name))
+}
+
+/// Whatever the crates for Parquet and Arrow report.
+pub(super) enum DecodeError {
+    Parquet(ParquetError),
+    Arrow(ArrowError),
+}
+
+impl From<ParquetError> for DecodeError {
+    fn from(error: ParquetError) -> Self {
+        Self::Parquet(error)
+    }
+}
+
+impl From<ArrowError> for DecodeError {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error)
+    }
+}
+
+impl DecodeError {
+    /// The input or output error underneath, if that is what it is.
+    fn io(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
+        match self {
+            Self::Parquet(error) => io_error(error).map_err(Into::into),
+            Self::Arrow(ArrowError::ExternalError(inner)) => match inner.downcast::<ParquetError>() {
+                Ok(error) => io_error(*error).map_err(Into::into),
+                Err(inner) => Err(inner),
+            },
+            Self::Arrow(ArrowError::IoError(_, io)) if is_outside(&io) => Ok(io),
+            Self::Arrow(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The error of a reader or writer that the parquet crate passed through.
+pub(super) fn io_error(error: ParquetError) -> Result<io::Error, ParquetError> {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(io) if is_outside(&io) => Ok(*io),
+            Ok(io) => Err(ParquetError::External(io)),
+            Err(inner) => Err(ParquetError::External(inner)),
+        },
+        other => Err(other),
+    }
+}
+
+/// Codecs report damaged pages as input errors too; those are the file's fault, not the storage's.
+fn is_outside(error: &io::Error) -> bool {
+    let damaged = [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput];
+    let ours = error.get_ref().is_some_and(|inner| inner.is::<Error>());
+    ours || !damaged.contains(&error.kind()) && error.kind() != io::ErrorKind::Other
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn panics_become_errors_and_are_announced_to_the_hook() {
+        let error = guard("a file", "x.parquet", || -> Result<(), ParquetError> {
+            assert!(decoding());
+            panic!("bad bit width")
+        });
+        let error = error.unwrap_err();
+        assert!(!decoding());
+        assert_eq!((error.kind(), error.place().source.as_deref()), (Kind::Input, Some("x.parquet")));
+        assert!(error.message().contains("bad bit width"), "{error}");
+    }
+
+    #[test]
+    fn failing_storage_is_not_blamed_on_the_file() {
+        let denied = || ParquetError::from(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!(guard("a file", "x", || Err::<(), _>(denied())).unwrap_err().kind(), Kind::Storage);
+        let nested = || ArrowError::ExternalError(Box::new(denied()));
+        assert_eq!(guard("a file", "x", || Err::<(), _>(nested())).unwrap_err().kind(), Kind::Storage);
+        let ours = || ParquetError::from(io::Error::from(Error::interrupted()));
+        assert_eq!(guard("a file", "x", || Err::<(), _>(ours())).unwrap_err().kind(), Kind::Interrupted);
+    }
+}

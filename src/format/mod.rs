@@ -6,9 +6,12 @@
 
 pub mod csv;
 pub mod files;
+pub mod guard;
 pub mod index;
+pub mod ipc;
 pub mod json;
 pub mod parquet;
+mod rows;
 pub mod tar;
 pub mod tfrecord;
 

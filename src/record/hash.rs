@@ -64,6 +64,9 @@ fn extend(array: &dyn Array, hashes: &mut [u64]) {
         }
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
+            if dictionary.values().is_empty() {
+                return hashes.iter_mut().for_each(|hash| *hash = null(*hash));
+            }
             let (keys, values) = (dictionary.normalized_keys(), dictionary.values());
             each(array, hashes, |row, seed| one(values.as_ref(), keys[row], seed));
         }

@@ -145,7 +145,8 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     match (records, other) {
         (Some((records, _)), Some((other, _))) => Err(Error::usage(format!(
             "expected either records or files, found both: `{}` holds records, `{}` does not",
-            records.name(), other.name()
+            records.name(),
+            other.name()
         ))
         .hint("take what holds records: --include '*.csv' (or *.jsonl ...)")
         .hint("take everything as files grouped to samples: --from files")),

@@ -6,7 +6,9 @@ use super::{InputFormat, RecordSource, SourceFile};
 use crate::{
     error::{Error, Kind, Place, Result},
     format::{
-        Parsed, RecordReader, csv, json,
+        Parsed, RecordReader, csv,
+        ipc::{self, IpcReader},
+        json,
         parquet::{self, ParquetInput, ParquetReader},
         tar::{self, TarReader},
     },
@@ -74,6 +76,8 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
     let wanted = |format| options.from.is_none_or(|from| from == format);
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
         Some((InputFormat::Parquet, Box::new(ParquetReader::open(parquet_input(file)?, &file.uri())?)))
+    } else if wanted(InputFormat::Arrow) && ipc::sniff(&head) {
+        Some((InputFormat::Arrow, Box::new(IpcReader::new())))
     } else if wanted(InputFormat::Tar) && tar::sniff(&head) {
         Some((InputFormat::Tar, Box::new(TarReader::new())))
     } else {

@@ -26,10 +26,10 @@ use arrow::{
 };
 use rayon::prelude::*;
 
-use super::size::logical_bytes;
 use crate::{
     codec::Codec,
     error::{Error, Result},
+    record::size::logical_bytes,
 };
 
 /// Bytes after which a data page is closed.
@@ -277,7 +277,7 @@ fn compression(codec: Codec) -> Result<Compression> {
 
 /// Errors of the sink keep their kind; anything else is ours, because the batches are.
 fn encoding_failed(error: ParquetError) -> Error {
-    match super::read::io_error(error) {
+    match crate::format::guard::io_error(error) {
         Ok(io) => Error::from(io),
         Err(error) => Error::internal("encoding Parquet failed").cause(error),
     }

@@ -42,18 +42,17 @@ use bytes::Bytes;
 
 use super::{
     pages::{check_chunk, decoded_bytes},
-    read::{guard, rows_of},
-    size::logical_bytes,
+    read::{PARQUET, rows_of},
     thrift::{Fault, check_footer},
 };
 use crate::{
     error::{Error, Result},
-    format::{Misfit, Parsed, RecordReader},
-    record::{
-        Content, Payload, RecordBlock, Split,
-        hash::row_hashes,
-        widen::{Unfit, cast_or_unfit, cast_to},
+    format::{
+        Parsed, RecordReader,
+        guard::{guard, io_error},
+        rows::parsed,
     },
+    record::{Content, Split, size::logical_bytes, widen::cast_to},
     schema,
     storage::Object,
 };
@@ -145,15 +144,16 @@ impl ParquetReader {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when its counts of rows disagree.
     pub fn open(input: ParquetInput, name: &str) -> Result<Self> {
         let footer = read_footer(&input).map_err(|e| e.at(name))?;
-        let metadata = guard(name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
-        let rows = guard(name, || {
+        let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
+        let rows = guard(PARQUET, name, || {
             let groups = metadata.row_groups().iter();
             groups
                 .map(|group| u64::try_from(group.num_rows()).map_err(ParquetError::from))
                 .collect::<Result<Vec<_>, _>>()
         })?;
         let total = rows_of(metadata.file_metadata().num_rows(), &rows, name)?;
-        let given = guard(name, || ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()))?;
+        let given =
+            guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()))?;
         let decoded = with_views(&given, name)?;
         let fields = schema::plain_fields(given.schema().fields()).map_err(|e| e.at(name))?;
         if fields.is_empty() && total > 0 {
@@ -217,7 +217,7 @@ impl ParquetReader {
         skipped: u64,
         count: u64,
     ) -> Result<RecordBatch> {
-        let parts = guard(&self.name, || {
+        let parts = guard(PARQUET, &self.name, || {
             let (skipped, count) = (usize::try_from(skipped)?, usize::try_from(count)?);
             let mask =
                 ProjectionMask::roots(self.metadata.parquet_schema(), self.roots[columns.clone()].iter().copied());
@@ -229,7 +229,7 @@ impl ParquetReader {
                 .with_limit(count)
                 .build()
         })
-        .and_then(|reader| guard(&self.name, || reader.collect::<Result<Vec<_>, _>>()))?;
+        .and_then(|reader| guard(PARQUET, &self.name, || reader.collect::<Result<Vec<_>, _>>()))?;
         let found: u64 = parts.iter().map(|part| part.num_rows() as u64).sum();
         if found != count || parts.iter().any(|part| part.num_columns() != columns.len()) {
             let message = format!("expected {count} rows as in the footer, found {found} in the pages");
@@ -243,7 +243,7 @@ impl ParquetReader {
                 _ => concat(&arrays),
             }
         });
-        let columns = guard(&self.name, || columns.collect::<Result<Vec<_>, _>>())?;
+        let columns = guard(PARQUET, &self.name, || columns.collect::<Result<Vec<_>, _>>())?;
         Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
     }
 
@@ -253,7 +253,7 @@ impl ParquetReader {
             return Ok(pages);
         }
         let metadata = self.metadata.metadata().row_group(number);
-        let found = guard(&self.name, || -> Result<Vec<u64>, ParquetError> {
+        let found = guard(PARQUET, &self.name, || -> Result<Vec<u64>, ParquetError> {
             let mut held = vec![0; self.columns.len()];
             for (leaf, chunk) in metadata.columns().iter().enumerate() {
                 let root = self.metadata.parquet_schema().get_column_root_idx(leaf);
@@ -356,23 +356,7 @@ impl RecordReader for ParquetReader {
         drop(given);
         let plain = cast_to(&named, &self.schema).map_err(|e| e.at(&*self.name))?;
         drop(named);
-        let hashes = row_hashes(&plain);
-        match cast_or_unfit(&plain, schema).map_err(|e| e.at(&*self.name))? {
-            Err(Unfit { column, row, value, expected, .. }) => {
-                Ok(Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected }))
-            }
-            Ok(batch) => Ok(Parsed::Block(RecordBlock {
-                rows: (0..).take(batch.num_rows()).collect(),
-                payload: Payload::Rows(batch),
-                hashes,
-                rejects: Vec::new(),
-                lines: 0,
-                blank_lines: 0,
-                padded: 0,
-                passed_over: 0,
-                bytes_in: bytes,
-            })),
-        }
+        parsed(&plain, schema, bytes).map_err(|e| e.at(&*self.name))
     }
 }
 
@@ -412,7 +396,7 @@ fn read_footer(input: &ParquetInput) -> Result<Bytes> {
     let start = length.checked_sub(TAIL_BYTES).ok_or_else(no_footer)?;
     let read = |start, length: u64| {
         let length = usize::try_from(length).map_err(|_| no_footer())?;
-        input.get_bytes(start, length).map_err(|error| match super::read::io_error(error) {
+        input.get_bytes(start, length).map_err(|error| match io_error(error) {
             Ok(io) => Error::from(io),
             Err(cause) => no_footer().cause(cause),
         })
@@ -436,7 +420,7 @@ fn with_views(given: &ArrowReaderMetadata, name: &str) -> Result<ArrowReaderMeta
     let views = Arc::new(Schema::new(schema::view_fields(given.schema().fields())));
     let options = ArrowReaderOptions::new().with_schema(views);
     let metadata: Arc<ParquetMetaData> = Arc::clone(given.metadata());
-    match guard(name, || ArrowReaderMetadata::try_new(metadata, options)) {
+    match guard(PARQUET, name, || ArrowReaderMetadata::try_new(metadata, options)) {
         Ok(metadata) => Ok(metadata),
         // A type that the file itself hints at need not be one that may be asked for.
         Err(_) => Ok(given.clone()),

@@ -16,13 +16,11 @@ mod input;
 mod pages;
 mod read;
 mod samples;
-mod size;
 mod thrift;
 
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use input::{ParquetInput, ParquetReader, sniff};
-pub use read::{Batches, ParquetFile, RowGroupSize, decoding, open};
+pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
-pub use size::logical_bytes;
 
-pub use crate::record::widen::cast_to;
+pub use crate::record::{size::logical_bytes, widen::cast_to};

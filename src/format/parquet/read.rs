@@ -4,20 +4,20 @@
 //! every call into it is guarded, so that a panic becomes an error which names the file, and three counts have to
 //! agree before a file counts as read: the footer's, the sum over the row groups, and the rows decoded.
 
-use std::{
-    cell::Cell,
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
-
 use ::parquet::{
     arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
     errors::ParquetError,
     file::reader::ChunkReader,
 };
-use arrow::{array::RecordBatch, datatypes::SchemaRef, error::ArrowError};
+use arrow::{array::RecordBatch, datatypes::SchemaRef};
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    format::guard::guard,
+};
+
+/// What the guard expects.
+pub(super) const PARQUET: &str = "a Parquet file";
 
 /// Reads the footer. `name` stands in errors.
 ///
@@ -25,8 +25,8 @@ use crate::error::{Error, Result};
 /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read, and
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) when footer and row groups disagree about the number of rows.
 pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
-    let builder = guard(name, || ParquetRecordBatchReaderBuilder::try_new(input))?;
-    let groups = guard(name, || -> Result<Vec<RowGroupSize>, ParquetError> {
+    let builder = guard(PARQUET, name, || ParquetRecordBatchReaderBuilder::try_new(input))?;
+    let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;
     let group_rows: Vec<u64> = groups.iter().map(|group| group.rows).collect();
@@ -91,7 +91,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// Decodes the file, `batch_rows` rows at a time. Ends after the first error.
     pub fn batches(self, batch_rows: usize) -> Batches {
         let Self { name, builder, rows, .. } = self;
-        let (reader, failure) = match guard(&name, || builder.with_batch_size(batch_rows.max(1)).build()) {
+        let (reader, failure) = match guard(PARQUET, &name, || builder.with_batch_size(batch_rows.max(1)).build()) {
             Ok(reader) => (Some(reader), None),
             Err(error) => (None, Some(error)),
         };
@@ -117,7 +117,7 @@ impl Iterator for Batches {
             return Some(Err(error));
         }
         let reader = self.reader.as_mut()?;
-        match guard(&self.name, || reader.next().transpose()) {
+        match guard(PARQUET, &self.name, || reader.next().transpose()) {
             Ok(Some(batch)) => {
                 self.seen += batch.num_rows() as u64;
                 if self.seen > self.expected { Some(Err(self.miscounted())) } else { Some(Ok(batch)) }
@@ -147,88 +147,6 @@ impl std::fmt::Debug for Batches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Batches").field("name", &self.name).field("seen", &self.seen).finish_non_exhaustive()
     }
-}
-
-thread_local! {
-    static DECODING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is inside a guarded call. A panic then is bad input that is reported as an error, so that a
-/// panic hook has nothing to print.
-pub fn decoding() -> bool {
-    DECODING.get()
-}
-
-/// Calls into the parquet crate and turns its errors and panics into ours.
-pub(super) fn guard<T, E: Into<DecodeError>>(name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
-    let outer = DECODING.replace(true);
-    let outcome = catch_unwind(AssertUnwindSafe(work));
-    DECODING.set(outer);
-    let error = match outcome {
-        Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => match error.into().io() {
-            Ok(io) => Error::from(io),
-            Err(cause) => Error::input("expected a Parquet file, found one that cannot be decoded").cause(cause),
-        },
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Error::input(format!("expected a Parquet file, found one that makes the decoder give up: {text}"))
-        }
-    };
-    Err(error.at(name))
-}
-
-/// Whatever the crates for Parquet and Arrow report.
-enum DecodeError {
-    Parquet(ParquetError),
-    Arrow(ArrowError),
-}
-
-impl From<ParquetError> for DecodeError {
-    fn from(error: ParquetError) -> Self {
-        Self::Parquet(error)
-    }
-}
-
-impl From<ArrowError> for DecodeError {
-    fn from(error: ArrowError) -> Self {
-        Self::Arrow(error)
-    }
-}
-
-impl DecodeError {
-    /// The input or output error underneath, if that is what it is.
-    fn io(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
-        match self {
-            Self::Parquet(error) => io_error(error).map_err(Into::into),
-            Self::Arrow(ArrowError::ExternalError(inner)) => match inner.downcast::<ParquetError>() {
-                Ok(error) => io_error(*error).map_err(Into::into),
-                Err(inner) => Err(inner),
-            },
-            Self::Arrow(ArrowError::IoError(_, io)) if is_outside(&io) => Ok(io),
-            Self::Arrow(error) => Err(error.into()),
-        }
-    }
-}
-
-/// The error of a reader or writer that the parquet crate passed through.
-pub(super) fn io_error(error: ParquetError) -> Result<io::Error, ParquetError> {
-    match error {
-        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
-            Ok(io) if is_outside(&io) => Ok(*io),
-            Ok(io) => Err(ParquetError::External(io)),
-            Err(inner) => Err(ParquetError::External(inner)),
-        },
-        other => Err(other),
-    }
-}
-
-/// Codecs report damaged pages as input errors too; those are the file's fault, not the storage's.
-fn is_outside(error: &io::Error) -> bool {
-    let damaged = [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput];
-    let ours = error.get_ref().is_some_and(|inner| inner.is::<Error>());
-    ours || !damaged.contains(&error.kind()) && error.kind() != io::ErrorKind::Other
 }
 
 fn size_of(group: &::parquet::file::metadata::RowGroupMetaData) -> Result<RowGroupSize, ParquetError> {
@@ -295,28 +213,6 @@ mod tests {
                 Err(error) => assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "byte {at}: {error}"),
             }
         }
-    }
-
-    #[test]
-    fn panics_become_errors_and_are_announced_to_the_hook() {
-        let error = guard("x.parquet", || -> Result<(), ParquetError> {
-            assert!(decoding());
-            panic!("bad bit width")
-        });
-        let error = error.unwrap_err();
-        assert!(!decoding());
-        assert_eq!((error.kind(), error.place().source.as_deref()), (Kind::Input, Some("x.parquet")));
-        assert!(error.message().contains("bad bit width"), "{error}");
-    }
-
-    #[test]
-    fn failing_storage_is_not_blamed_on_the_file() {
-        let denied = || ParquetError::from(io::Error::from(io::ErrorKind::PermissionDenied));
-        assert_eq!(guard("x", || Err::<(), _>(denied())).unwrap_err().kind(), Kind::Storage);
-        let nested = || ArrowError::ExternalError(Box::new(denied()));
-        assert_eq!(guard("x", || Err::<(), _>(nested())).unwrap_err().kind(), Kind::Storage);
-        let ours = || ParquetError::from(io::Error::from(Error::interrupted()));
-        assert_eq!(guard("x", || Err::<(), _>(ours())).unwrap_err().kind(), Kind::Interrupted);
     }
 
     /// Files on which pyarrow and this reader disagree: the rows found here, or none where the file is refused.

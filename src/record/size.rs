@@ -43,11 +43,10 @@ fn value_bytes(array: &ArrayRef, rows: u64) -> u64 {
             let entries: ArrayRef = std::sync::Arc::new(map.entries().slice(first, length));
             4 * rows + array_bytes(&entries)
         }
-        DataType::Dictionary(_, _) => {
-            let dictionary = array.as_any_dictionary();
-            let keys = dictionary.keys().data_type().primitive_width().unwrap_or(0) as u64;
-            keys * rows + array_bytes(dictionary.values())
-        }
+        DataType::Dictionary(_, _) => dictionary_bytes(array),
+        DataType::RunEndEncoded(_, _) => rows.saturating_mul(
+            array.to_data().child_data().last().map_or(0, |values| largest(&arrow::array::make_array(values.clone()))),
+        ),
         other => match other.primitive_width() {
             Some(width) => rows * width as u64,
             None => array.to_data().get_slice_memory_size().unwrap_or_default() as u64,
@@ -75,6 +74,28 @@ fn list_bytes<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> u64 {
 fn fixed_list_bytes(list: &FixedSizeListArray) -> u64 {
     // The values of a sliced list are sliced with it.
     array_bytes(list.values())
+}
+
+/// As many values as there are rows, for a dictionary is only a way to pack them.
+fn dictionary_bytes(array: &ArrayRef) -> u64 {
+    let dictionary = array.as_any_dictionary();
+    let values = dictionary.values();
+    if values.is_empty() {
+        return 0;
+    }
+    let lengths: Vec<u64> = match values.data_type() {
+        DataType::Utf8 => values.as_string::<i32>().iter().map(|v| v.map_or(0, str::len) as u64 + 4).collect(),
+        other => match other.primitive_width() {
+            Some(width) => return array.len() as u64 * width as u64,
+            None => (0..values.len()).map(|i| array_bytes(&values.slice(i, 1))).collect(),
+        },
+    };
+    dictionary.normalized_keys().into_iter().map(|key| lengths[key]).fold(0, u64::saturating_add)
+}
+
+/// Bytes of the largest value.
+fn largest(values: &ArrayRef) -> u64 {
+    (0..values.len()).map(|i| array_bytes(&values.slice(i, 1))).max().unwrap_or(0)
 }
 
 fn text_view_bytes(array: &StringViewArray) -> u64 {

@@ -1,0 +1,177 @@
+//! Files and streams of several writers, whole, cut short and damaged.
+
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+use arrow::{
+    array::{ArrayRef, DictionaryArray, Int32Array, NullArray, RecordBatchOptions, StringArray, StringViewArray},
+    compute::concat_batches,
+    datatypes::{DataType, Field, Int32Type},
+    ipc::{
+        CompressionType,
+        writer::{FileWriter, IpcWriteOptions, StreamWriter},
+    },
+};
+
+use super::*;
+use crate::{
+    error::Kind,
+    record::{Payload, json::RowJson},
+};
+
+fn batch() -> RecordBatch {
+    let words = ["one", "two", "a text of more than twelve bytes"];
+    let text = |i: usize| (i % 7 != 0).then(|| words[i % 3]);
+    let columns: [(&str, ArrayRef); 3] = [
+        ("id", Arc::new(Int32Array::from_iter_values(0..1000))),
+        ("word", Arc::new((0..1000).map(text).collect::<DictionaryArray<Int32Type>>())),
+        ("view", Arc::new((0..1000).map(text).collect::<StringViewArray>())),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn stream(batches: &[RecordBatch], compression: Option<CompressionType>) -> Vec<u8> {
+    let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+    let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.into_inner().unwrap()
+}
+
+fn file(batches: &[RecordBatch]) -> Vec<u8> {
+    let mut writer = FileWriter::try_new(Vec::new(), &batches[0].schema()).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.into_inner().unwrap()
+}
+
+/// All rows, and their hashes.
+fn read(bytes: &[u8], split_bytes: usize) -> Result<(RecordBatch, Vec<u64>)> {
+    let reader = IpcReader::new();
+    let splits: Vec<_> = reader.splits(Box::new(bytes), split_bytes, 1 << 20).collect::<Result<_>>()?;
+    let stands_for: u64 = splits.iter().map(Split::bytes_in).sum();
+    assert!(splits.is_empty() || stands_for == bytes.len() as u64, "{stands_for} of {}", bytes.len());
+    let (mut batches, mut hashes, mut row) = (Vec::new(), Vec::new(), 0);
+    for split in &splits {
+        assert_eq!(split.offset, row);
+        let schema = schema::schema_of(&reader.infer(split));
+        let Parsed::Block(block) = reader.parse(split, &schema)? else { panic!("misfit") };
+        let Payload::Rows(batch) = block.payload else { panic!("samples") };
+        row += batch.num_rows() as u64;
+        batches.push(batch);
+        hashes.extend(block.hashes);
+    }
+    let schema = batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
+    Ok((concat_batches(&schema, &batches).unwrap(), hashes))
+}
+
+fn rows(batch: &RecordBatch) -> Vec<u8> {
+    let (json, mut out) = (RowJson::new(batch), Vec::new());
+    (0..batch.num_rows()).for_each(|row| json.write_row(row, &mut out));
+    out
+}
+
+#[test]
+fn files_and_streams_hold_the_same_rows() {
+    let both = [batch(), batch().slice(10, 5)];
+    let (expected, hashes) = read(&stream(&both, None), 1 << 20).unwrap();
+    assert_eq!(expected.num_rows(), 1005);
+    assert_eq!(expected.column(1).data_type(), &DataType::Utf8);
+    let joined = concat_batches(&both[0].schema(), &both).unwrap();
+    assert_eq!(rows(&expected), rows(&joined));
+    for bytes in
+        [file(&both), stream(&both, Some(CompressionType::LZ4_FRAME)), stream(&both, Some(CompressionType::ZSTD))]
+    {
+        assert!(sniff(&bytes));
+        for split_bytes in [1, 1000, 1 << 20] {
+            let (found, hashes_found) = read(&bytes, split_bytes).unwrap();
+            assert_eq!(found, expected);
+            assert_eq!(hashes_found, hashes);
+        }
+    }
+}
+
+#[test]
+fn what_is_cut_short_is_an_error() {
+    let bytes = file(&[batch().slice(0, 20)]);
+    for length in 0..bytes.len() {
+        let error = read(&bytes[..length], 1 << 20).unwrap_err();
+        assert_eq!(error.kind(), Kind::Input, "{length}: {error}");
+    }
+    let bytes = stream(&[batch().slice(0, 20)], None);
+    let accepted = (0..bytes.len()).filter(|&length| read(&bytes[..length], 1 << 20).is_ok()).count();
+    // Between messages: after the schema, after the dictionary, after the batch.
+    assert!(accepted <= 3, "{accepted}");
+    let error = read(&[&bytes[..], b"x"].concat(), 1 << 20).unwrap_err();
+    assert!(error.message().contains("nothing after the end mark"), "{error}");
+}
+
+#[test]
+fn flipped_bits_never_change_the_count_unnoticed() {
+    for bytes in [file(&[batch().slice(0, 20)]), stream(&[batch().slice(0, 20)], Some(CompressionType::ZSTD))] {
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            if let Err(error) = read(&damaged, 1 << 20) {
+                assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "byte {at}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_that_are_only_claimed_take_no_memory() {
+    // A message of 2 GiB of which nothing is there.
+    let claim = [&[0xff, 0xff, 0xff, 0xff][..], &i32::MAX.to_le_bytes()].concat();
+    assert!(read(&claim, 1 << 20).unwrap_err().message().contains("at most"));
+    let zeros = RecordBatch::try_from_iter([("z", Arc::new(Int32Array::from(vec![0; 1 << 20])) as ArrayRef)]).unwrap();
+    let error = read(&stream(&[zeros], Some(CompressionType::ZSTD)), 1 << 20).unwrap_err();
+    assert!(error.message().contains("at most 2097152 bytes, found one of 4194304"), "{error}");
+    let nulls = RecordBatch::try_from_iter([("n", Arc::new(NullArray::new(1 << 40)) as ArrayRef)]).unwrap();
+    assert!(read(&stream(&[nulls], None), 1 << 20).unwrap_err().message().contains("at most"));
+}
+
+#[test]
+fn a_dictionary_of_long_texts_is_weighed_by_its_uses() {
+    let text = "x".repeat(500_000);
+    let word: DictionaryArray<Int32Type> = std::iter::repeat_n(Some(text.as_str()), 5000).collect();
+    let bytes = stream(&[RecordBatch::try_from_iter([("w", Arc::new(word) as ArrayRef)]).unwrap()], None);
+    let splits: Vec<_> = IpcReader::new().splits(Box::new(&bytes[..]), 1 << 20, 1 << 20).map(Result::unwrap).collect();
+    assert!(splits.len() >= 2500, "{}", splits.len());
+}
+
+#[test]
+fn tables_without_rows_or_columns() {
+    let empty = batch().slice(0, 0);
+    assert_eq!(read(&file(&[empty]), 100).unwrap().0.num_rows(), 0);
+    let options = RecordBatchOptions::new().with_row_count(Some(3));
+    let none = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).unwrap();
+    assert!(read(&stream(&[none], None), 100).unwrap_err().message().contains("expected columns"));
+    let twice = Schema::new(vec![Field::new("a", DataType::Utf8, true), Field::new("a", DataType::Utf8, true)]);
+    let columns = vec![Arc::new(StringArray::from(vec!["x"])) as ArrayRef, Arc::new(StringArray::from(vec!["y"]))];
+    let twice = RecordBatch::try_new(Arc::new(twice), columns).unwrap();
+    assert_eq!(rows(&read(&stream(&[twice], None), 100).unwrap().0), br#"{"a":"x","a_2":"y"}"#);
+}
+
+#[test]
+fn only_arrow_is_arrow() {
+    for head in
+        [&b""[..], b"PAR1", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x10\0\0\0abcdefghijklmnop", b"id,name\n1,2\n"]
+    {
+        assert!(!sniff(head), "{head:?}");
+    }
+}
+
+#[test]
+fn tmp_adhoc() {
+    let mut names: Vec<_> = std::fs::read_dir("/tmp/tw").unwrap().map(|e| e.unwrap().path()).collect();
+    names.sort();
+    for path in names.iter().filter(|p| p.extension().is_some_and(|e| e == "arrow" || e == "arrows" || e == "feather"))
+    {
+        let bytes = std::fs::read(path).unwrap();
+        match read(&bytes, 10_000) {
+            Ok((batch, _)) => {
+                let json = rows(&batch.slice(batch.num_rows().saturating_sub(1), 1));
+                println!("{path:?} {} {} {}", sniff(&bytes), batch.num_rows(), String::from_utf8_lossy(&json));
+            }
+            Err(e) => println!("{path:?} ERR {e:?}"),
+        }
+    }
+}
