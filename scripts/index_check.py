@@ -8,8 +8,13 @@ and zstandard. Where megatron-energon can be imported, its own index reader is a
 usage: index_check.py --shardify BINARY
 """
 
+import abc
 import argparse
+import contextlib
 import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import json
 import os
 import random
@@ -17,8 +22,10 @@ import re
 import sqlite3
 import struct
 import subprocess
+import sys
 import tarfile
 import tempfile
+import types
 import zlib
 from pathlib import Path
 
@@ -71,7 +78,8 @@ def check_tar(root, shards):
         assert (path.parent / (path.name + ".idx")).read_bytes() == struct.pack(f"<{len(offsets)}Q", *offsets), path
         for index, (key, parts) in enumerate(samples):
             everything.append((number, key, index, offsets[index], offsets[index + 1] - offsets[index], parts))
-    check_wids(root, shards)
+    if (root / "shardindex.json").exists():
+        check_wids(root, shards)
     check_energon(root, shards, everything)
     return sum(len(parts) for *_, parts in everything)
 
@@ -110,22 +118,98 @@ def check_energon(root, shards, samples):
     database.close()
 
 
-def check_energon_reader(root, samples):
-    """The real reader, where it is installed."""
+def check_energon_reader(root, shards, contents):
+    """The readers of megatron-energon itself, where it is installed."""
     try:
-        from megatron.energon.epathlib import EPath
-        from megatron.energon.flavors.webdataset.itar_reader import SqliteITarEntryReader
+        with without_torch():
+            from megatron.energon.epathlib import EPath
+            from megatron.energon.flavors.webdataset.itar_reader import ShardInfosITarReader, SqliteITarEntryReader
+            from megatron.energon.flavors.webdataset.metadata import WebdatasetMeta
     except ImportError as error:
         print(f"  megatron-energon is not there ({error}): its tables were checked with sqlite3 only")
         return
-    reader = SqliteITarEntryReader(EPath(root), key_is_full_entryname=True)
-    checked = 0
-    for name, content in samples.items():
-        found = reader[name]
-        found = found[0] if isinstance(found, tuple) else found
-        assert bytes(found) == content, name
-        checked += 1
-    print(f"  megatron-energon read {checked} parts by key")
+    meta = WebdatasetMeta.from_config(EPath(root), split_part="train")
+    assert [(s.name, s.count) for s in meta.shards] == [(s["path"], s["records"]) for s in shards]
+    by_key = SqliteITarEntryReader(EPath(root), key_is_full_entryname=True)
+    for name, content in contents.items():
+        assert bytes(by_key[name][0]) == content, name
+    by_number = ShardInfosITarReader(EPath(root), meta.shards, part_filter=None)
+    found = {}
+    for i in range(len(by_number)):
+        sample = by_number[i]
+        found |= {f"{sample['__key__']}.{e}": bytes(c) for e, c in sample.items() if not e.startswith("__")}
+    assert found == contents
+    print(f"  megatron-energon read {len(contents)} parts by key and by number")
+
+
+def check_wids_reader(root, contents):
+    """The reader of wids itself, where it is installed. It cannot read long names, which were left out for it."""
+    try:
+        with without_torch():
+            from wids.wids import IndexedTarSamples
+    except ImportError as error:
+        print(f"  wids is not there ({error}): its lists were checked with hashlib only")
+        return
+    found = {}
+    for shard in json.loads((root / "shardindex.json").read_text())["shardlist"]:
+        reader = IndexedTarSamples(path=str(root / shard["url"]))
+        assert len(reader) == shard["nsamples"], shard
+        for i in range(len(reader)):
+            sample = reader[i]
+            found |= {sample["__key__"] + e: c.read() if hasattr(c, "read") else bytes(c)
+                      for e, c in sample.items() if not e.startswith("__")}
+    assert found == contents
+    print(f"  wids read {len(found)} parts")
+
+
+@contextlib.contextmanager
+def without_torch():
+    """Index readers import torch for what is around them and do not use it: names are enough where it is missing."""
+    if importlib.util.find_spec("torch"):
+        yield
+        return
+
+    class Name(abc.ABCMeta):
+        def __getattr__(cls, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return made(name)
+
+        def __getitem__(cls, _):
+            return cls
+
+    def made(name):
+        return Name(name, (), {"__class_getitem__": classmethod(lambda cls, _: cls)})
+
+    class Torch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, name, path=None, target=None):
+            ours = name.split(".")[0] == "torch"
+            return importlib.machinery.ModuleSpec(name, self, is_package=True) if ours else None
+
+        def create_module(self, spec):
+            module = types.ModuleType(spec.name)
+            module.__path__ = []
+            names = {}
+
+            def lookup(name):
+                if name.startswith("__"):
+                    raise AttributeError(name)
+                return names.setdefault(name, made(name))
+
+            module.__getattr__ = lookup
+            return module
+
+        def exec_module(self, module):
+            pass
+
+    finder = Torch()
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
+            del sys.modules[name]
 
 
 def check_webdataset(root, shards):
@@ -209,11 +293,11 @@ def check_seek_table(path):
     return count
 
 
-def tree(folder, first, count, seed):
+def tree(folder, first, count, seed, long=True):
     """Small samples, some with names that need a pax header, some with an empty part."""
     rng = random.Random(seed)
     for i in range(first, first + count):
-        stem = folder / f"class.{i % 3}" / (f"{i:05}" if i % 10 else f"{i:05}-" + "long" * 40)
+        stem = folder / f"class.{i % 3}" / (f"{i:05}" if i % 10 or not long else f"{i:05}-" + "long" * 40)
         stem.parent.mkdir(parents=True, exist_ok=True)
         for extension, size in [("jpg", rng.randrange(5000)), ("seg.png", rng.randrange(2) * 512), ("json", 20)]:
             stem.with_name(f"{stem.name}.{extension}").write_bytes(rng.randbytes(size))
@@ -248,12 +332,16 @@ def main():
     binary = os.path.abspath(parser.parse_args().shardify)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        dataset = in_parts(binary, work, "tar", lambda f, i: tree(f, 40 * i, 40, i), "--index", "dali,wids,energon")
-        print("tar: parts checked", *both(binary, dataset, check_tar))
-        # Where wids could not read long names the others can: members are read back by their own reader.
-        contents = check_webdataset(dataset, live(binary, dataset))
-        print(f"  webdataset read {len(contents)} parts")
-        check_energon_reader(dataset, contents)
+        for name, kinds, long in [("short", "dali,wids,energon", False), ("long", "dali,energon", True)]:
+            make = lambda f, i: tree(f, 40 * i, 40, i, long)  # noqa: E731
+            dataset = in_parts(binary, work, name, make, "--index", kinds)
+            print(f"tar, {name} names: parts checked", *both(binary, dataset, check_tar))
+            shards = live(binary, dataset)
+            contents = check_webdataset(dataset, shards)
+            print(f"  webdataset read {len(contents)} parts")
+            check_energon_reader(dataset, shards, contents)
+            if not long:
+                check_wids_reader(dataset, contents)
 
         def table(folder, part):
             folder.mkdir()
