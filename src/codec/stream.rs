@@ -128,6 +128,16 @@ impl Frames {
         self.0.as_deref()
     }
 
+    /// Raw bytes of all units.
+    pub fn raw_bytes(&self) -> u64 {
+        self.units().into_iter().flatten().map(|(_, raw)| u64::from(*raw)).sum()
+    }
+
+    /// Size of the seek table of so many units.
+    pub fn seek_table_bytes(units: usize) -> u64 {
+        8 + 8 * units as u64 + u64::from(SEEK_TABLE_FOOTER)
+    }
+
     /// The skippable frame that ends a seekable zstd file; empty when the units are unknown or too many for it.
     pub fn seek_table(&self) -> Vec<u8> {
         let Some(frames) = self.units() else { return Vec::new() };

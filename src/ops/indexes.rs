@@ -1,12 +1,19 @@
-//! Which indexes the shards of a dataset get.
+//! Which indexes the shards of a dataset get, and whether they are what the sidecars say.
 //!
 //! All shards of a dataset have the same ones, because most of them are of use only when they are complete; so they are
 //! chosen when the dataset is made.
 
+use std::sync::Arc;
+
+use arrow::array::UInt64Array;
+
 use crate::{
-    codec::Codec,
+    codec::{Codec, stream::Frames},
+    dataset::{ShardMeta, read_frames, read_sidecar},
     error::{Error, Result},
-    format::{OutputFormat, index::IndexKind},
+    exec::index::WIDS_LIST,
+    format::{OutputFormat, index::IndexKind, tar::index::dali_head, tfrecord::index::push_record},
+    storage::Store,
 };
 
 /// The indexes of a run: what was asked for, else what the dataset has, else what suits the shards and costs little.
@@ -50,6 +57,122 @@ pub fn text(kinds: &[IndexKind]) -> String {
         return "none".to_owned();
     }
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(",")
+}
+
+/// Whether an object belongs to one of these shards: it lies in the same folder and its name is the same up to the
+/// first dot, or it is a list of all shards of their folder.
+pub fn belongs(path: &str, is_shard_stem: impl Fn(&str) -> bool, is_shard_folder: impl Fn(&str) -> bool) -> bool {
+    let name = path.rfind('/').map_or(0, |slash| slash + 1);
+    let stem = path[name..].find('.').map_or(path, |dot| &path[..name + dot]);
+    is_shard_stem(stem) || (&path[name..] == WIDS_LIST && is_shard_folder(&path[..name]))
+}
+
+/// Path of a shard up to the first dot of its name, which it shares with everything that belongs to it.
+pub fn stem(shard: &str) -> &str {
+    let name = shard.rfind('/').map_or(0, |slash| slash + 1);
+    shard[name..].find('.').map_or(shard, |dot| &shard[..name + dot])
+}
+
+/// Compares the indexes beside a shard, and the table of its units, with its sidecar; the shard itself is not read.
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) at the first thing that is wrong.
+pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputFormat, kinds: &[IndexKind]) -> Result<()> {
+    check_frames(store, shard)?;
+    let beside: Vec<(IndexKind, String)> = kinds.iter().filter_map(|k| Some((*k, k.beside(&shard.path)?))).collect();
+    if beside.is_empty() {
+        return Ok(());
+    }
+    let extents = extents(store.as_ref(), shard)?;
+    for (kind, path) in beside {
+        let at = |e: Error| e.at(store.location().join(&path).to_string());
+        let bytes = store.get(&path)?.ok_or_else(|| at(Error::integrity(format!("expected an index of {kind}, found none"))))?;
+        let sound = match (kind, format) {
+            (IndexKind::Energon, _) => offsets_agree(&bytes, &extents),
+            (_, OutputFormat::TfRecord) => bytes == record_lines(&extents),
+            _ => samples_agree(&bytes, &extents),
+        };
+        if !sound {
+            return Err(at(Error::integrity(format!("the index of {kind} is not what the sidecar says")))
+                .hint("it belongs to other bytes: restore it from a copy, or convert the sources again"));
+        }
+    }
+    Ok(())
+}
+
+/// Offset and length of every record.
+fn extents(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<(u64, u64)>> {
+    let mut out = Vec::new();
+    for batch in read_sidecar(store, &shard.path)? {
+        let number = |name| batch.column_by_name(name).and_then(|c| c.as_any().downcast_ref::<UInt64Array>());
+        if let (Some(offsets), Some(lengths)) = (number("offset"), number("length")) {
+            out.extend(offsets.values().iter().copied().zip(lengths.values().iter().copied()));
+        }
+    }
+    Ok(out)
+}
+
+fn offsets_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
+    let ends = extents.last().map(|(offset, length)| offset.saturating_add(*length));
+    let expected = extents.iter().map(|(offset, _)| *offset).chain([ends.unwrap_or_default()]);
+    bytes.chunks(8).map(<[u8]>::to_vec).eq(expected.map(|offset| offset.to_le_bytes().to_vec()))
+}
+
+fn record_lines(extents: &[(u64, u64)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    extents.iter().for_each(|(offset, length)| push_record(&mut out, *offset, *length));
+    out
+}
+
+/// Whether there is a line per record, with offsets and sizes inside the record.
+fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let mut lines = text.lines();
+    let inside = |line: &str, (offset, length): (u64, u64)| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let number = |i: usize| fields.get(i).and_then(|field| field.parse::<u64>().ok());
+        !fields.is_empty()
+            && fields.len() % 4 == 0
+            && (0..fields.len()).step_by(4).all(|i| match (number(i + 1), number(i + 2)) {
+                (Some(at), Some(size)) => at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length)),
+                _ => false,
+            })
+    };
+    let head = lines.next() == Some(dali_head(extents.len() as u64).trim_end());
+    let lines: Vec<&str> = lines.collect();
+    head && lines.len() == extents.len() && lines.iter().zip(extents).all(|(line, extent)| inside(line, *extent))
+}
+
+/// The units of a compressed shard begin and end where its records do, and a seek table has all of them.
+fn check_frames(store: &Arc<dyn Store>, shard: &ShardMeta) -> Result<()> {
+    if shard.codec.stream_extension().is_empty() || shard.body_bytes == 0 {
+        return Ok(());
+    }
+    let Some(table) = read_frames(store, &shard.path)? else { return Ok(()) };
+    let body = (shard.body_offset, shard.body_offset.saturating_add(shard.body_bytes));
+    if table.stored() != body {
+        let (start, end) = table.stored();
+        return Err(Error::integrity(format!(
+            "expected a frame table of the bytes {} to {}, found {start} to {end}",
+            body.0, body.1
+        )));
+    }
+    if !matches!(shard.codec, Codec::Zstd(_)) {
+        return Ok(());
+    }
+    let mut frames = table.frames();
+    // What ends the shard is a frame of its own; only its size is to be found out.
+    let one_more = Frames::seek_table_bytes(frames.units().map_or(0, <[_]>::len) + 1);
+    let trailer = shard.bytes.saturating_sub(body.1).checked_sub(one_more).filter(|trailer| *trailer > 0);
+    if let Some(stored) = trailer {
+        frames.push(stored, shard.raw_bytes.saturating_sub(frames.raw_bytes()));
+    }
+    let expected = frames.seek_table();
+    let found = store.get_range(&shard.path, shard.bytes.saturating_sub(expected.len() as u64)..shard.bytes)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::integrity("expected the seek table of the frames at the end of the shard, found other bytes"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, indexes};
 use crate::{
     codec::stream,
     dataset::{Dataset, IdKind, Run, ShardMeta, Snapshot, read_segment, read_sidecar},
@@ -19,6 +19,7 @@ use crate::{
     exec::{
         compact::verify_checksum,
         encode::{framing, id_column},
+        live::{self, ENERGON_FOLDER},
     },
     format::{OutputFormat, parquet},
     id::{IdHash, Version},
@@ -143,6 +144,7 @@ impl Verification<'_> {
         let found: Vec<Vec<Problem>> = shards.par_iter().map(|shard| self.shard(shard, &ids)).collect::<Result<_>>()?;
         report.problems.extend(found.into_iter().flatten());
         self.numbers(shards, &mut report.problems)?;
+        self.live_indexes(&mut report.problems)?;
         report.unreferenced = self.unreferenced()?;
         Ok(())
     }
@@ -163,8 +165,8 @@ impl Verification<'_> {
     fn shard(&self, shard: &ShardMeta, ids: &Ids) -> Result<Vec<Problem>> {
         self.context.cancel.check()?;
         let mut problems = Vec::new();
-        let checks: [&dyn Fn() -> Result<()>; 3] =
-            [&|| self.size(shard), &|| self.sidecar(shard, ids), &|| self.data(shard)];
+        let checks: [&dyn Fn() -> Result<()>; 4] =
+            [&|| self.size(shard), &|| self.sidecar(shard, ids), &|| self.indexes(shard), &|| self.data(shard)];
         for check in checks {
             match check() {
                 Ok(()) => {}
@@ -208,6 +210,31 @@ impl Verification<'_> {
             return Ok(());
         }
         Err(Error::integrity(format!("expected a sidecar of {} rows, found {ordinal}", shard.records)))
+    }
+
+    /// Indexes for training tools; a shard that is not there or not whole is a finding of its own.
+    fn indexes(&self, shard: &ShardMeta) -> Result<()> {
+        if self.size(shard).is_err() {
+            return Ok(());
+        }
+        let settings = &self.snapshot.entry().settings;
+        indexes::check_shard(self.dataset.store(), shard, settings.shard_format, &settings.indexes)
+    }
+
+    /// Indexes of the live shards, which follow the newest version.
+    fn live_indexes(&self, problems: &mut Vec<Problem>) -> Result<()> {
+        if self.dataset.latest()?.map(|latest| latest.version()) != Some(self.snapshot.version()) {
+            return Ok(());
+        }
+        match live::stale(self.snapshot) {
+            Ok(found) => {
+                let hint = "`shardify compact` or `convert` writes it anew";
+                let all = found.into_iter();
+                problems.extend(all.map(|(object, what)| Problem { object, problem: format!("{what}; {hint}") }));
+                Ok(())
+            }
+            Err(e) => damage(e, problems),
+        }
     }
 
     fn data(&self, shard: &ShardMeta) -> Result<()> {
@@ -301,12 +328,18 @@ impl Verification<'_> {
 
     /// Shards in the folder that no version of the run table knows.
     fn unreferenced(&self) -> Result<u64> {
-        let known: HashSet<&str> = self.snapshot.runs()?.all().iter().map(|r| r.shard.as_str()).collect();
+        let runs = self.snapshot.runs()?.all();
+        let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
+        let folders: HashSet<&str> =
+            runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let listing = self.dataset.store().list("")?;
         let system = format!("{SYSTEM_FOLDER}/");
         let staging = format!("{SYSTEM_FOLDER}/staging/");
+        let live_folder = format!("{ENERGON_FOLDER}/");
         let left_over = |path: &str| {
-            path.starts_with(&staging) || (!path.starts_with(&system) && path.contains('/') && !known.contains(path))
+            let known = || indexes::belongs(path, |s| stems.contains(s), |f| folders.contains(f));
+            let elsewhere = path.starts_with(&system) || path.starts_with(&live_folder) || !path.contains('/');
+            path.starts_with(&staging) || (!elsewhere && !known())
         };
         Ok(listing.iter().filter(|o| left_over(&o.path)).count() as u64)
     }
