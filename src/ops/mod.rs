@@ -6,6 +6,7 @@ pub mod diff;
 pub mod export;
 pub mod inputs;
 pub mod manifest;
+pub mod vacuum;
 pub mod verify;
 
 use std::path::PathBuf;
