@@ -68,6 +68,9 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
         (x, y) if number(x, y).is_some() => Field::new(name, number(x, y).unwrap_or(DataType::Utf8), true),
         (DataType::List(x), DataType::List(y)) => Field::new(name, DataType::List(Arc::new(unite_fields(x, y))), true),
         (DataType::Struct(x), DataType::Struct(y)) => Field::new(name, DataType::Struct(unite_lists(x, y)), true),
+        (DataType::Binary, DataType::Utf8) | (DataType::Utf8, DataType::Binary) => {
+            Field::new(name, DataType::Binary, true)
+        }
         (x, y) if is_scalar(x) && is_scalar(y) => Field::new(name, DataType::Utf8, true),
         _ => json_field(name),
     }
@@ -142,6 +145,8 @@ mod tests {
         assert_eq!(unite(DataType::Boolean, DataType::Int64).data_type(), &DataType::Utf8);
         assert_eq!(unite(DataType::Date32, TIMESTAMP).data_type(), &DataType::Utf8);
         assert_eq!(unite(TIMESTAMP, instant()).data_type(), &DataType::Utf8);
+        assert_eq!(unite(DataType::Utf8, DataType::Binary).data_type(), &DataType::Binary);
+        assert_eq!(unite(DataType::Binary, DataType::Utf8).data_type(), &DataType::Binary);
     }
 
     #[test]

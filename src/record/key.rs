@@ -1,4 +1,7 @@
-//! Keys under which records are filed in WebDataset tars: made safe for the readers people already have.
+//! Names of the parts of samples: how a name is cut into key and extension, what an extension says about the content,
+//! and how keys are made safe for the readers people already have.
+//!
+//! The rule of WebDataset: files that share a path up to the first dot of their name are the parts of one sample.
 //!
 //! A member of a tar is called `key.extension`, and stock readers cut that name at the first dot of its last component,
 //! pass over names such as `__meta__`, and stumble over control characters, absolute paths and `..`. What they would
@@ -11,6 +14,44 @@
 //! __init__         -> %5F_init__            100%       -> 100%
 //! 100%25           -> 100%2525              (empty)    -> %
 //! ```
+
+use arrow::datatypes::DataType;
+
+/// Extension of files whose name has none.
+const NO_EXTENSION: &str = "bin";
+
+/// Last extensions of files that hold text, in the field's habit.
+const TEXT: [&str; 32] = [
+    "caption", "class", "cls", "cls2", "count", "csv", "geojson", "htm", "html", "id", "inx", "index", "jsn", "json",
+    "jsonl", "log", "markdown", "md", "ndjson", "rst", "srt", "svg", "tex", "text", "toml", "transcript", "tsv", "txt",
+    "vtt", "xml", "yaml", "yml",
+];
+
+/// Splits a path into the key (up to the first dot of its last component) and the extension in lower case. A name
+/// without a dot, or with nothing behind it, has the extension `bin`.
+pub fn split_key(path: &str) -> (&str, String) {
+    let (key, extension) = cut(path);
+    (key, if extension.is_empty() { NO_EXTENSION.to_owned() } else { extension.to_lowercase() })
+}
+
+/// Key and extension as they stand in the path.
+pub fn cut(path: &str) -> (&str, &str) {
+    let end = key_length(path.as_bytes());
+    (&path[..end], path[end..].strip_prefix('.').unwrap_or_default())
+}
+
+/// Length in bytes of the key at the begin of a name, which need not be text.
+pub fn key_length(name: &[u8]) -> usize {
+    let last = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
+    memchr::memchr(b'.', &name[last..]).map_or(name.len(), |dot| last + dot)
+}
+
+/// Type of a column that holds a part with this extension: text where both the extension and the content say so.
+pub fn part_type(extension: &str, bytes: &[u8]) -> DataType {
+    let last = extension.rsplit('.').next().unwrap_or_default();
+    let text = TEXT.contains(&last) && simdutf8::basic::from_utf8(bytes).is_ok();
+    if text { DataType::Utf8 } else { DataType::Binary }
+}
 
 /// Escapes a key so that tar readers take it as it is; different keys give different results.
 pub fn escape_key(key: &str) -> String {
@@ -76,6 +117,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn keys_end_at_the_first_dot_of_the_name() {
+        for (path, key, extension) in [
+            ("a.jpg", "a", "jpg"),
+            ("d.x/a.Seg.PNG", "d.x/a", "seg.png"),
+            ("d.x/a", "d.x/a", "bin"),
+            ("a.", "a", "bin"),
+            (".hidden", "", "hidden"),
+            ("d/.x", "d/", "x"),
+            ("d/", "d/", "bin"),
+            ("", "", "bin"),
+            ("ä.É", "ä", "é"),
+        ] {
+            assert_eq!(split_key(path), (key, extension.to_owned()), "{path}");
+        }
+    }
+
+    #[test]
+    fn text_is_told_by_extension_and_content() {
+        for (extension, bytes, expected) in [
+            ("json", &b"{}"[..], DataType::Utf8),
+            ("seg.txt", "ä".as_bytes(), DataType::Utf8),
+            ("txt", b"\xe4", DataType::Binary),
+            ("jpg", b"text", DataType::Binary),
+            ("txt.gz", b"", DataType::Binary),
+            ("cls", b"", DataType::Utf8),
+        ] {
+            assert_eq!(part_type(extension, bytes), expected, "{extension}");
+        }
+    }
 
     /// Reads the escapes back.
     fn unescape(text: &str) -> String {

@@ -9,6 +9,7 @@ pub mod key;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
+use xxhash_rust::xxh3::Xxh3;
 
 /// A piece of one source that holds whole records and can be read without its neighbours.
 #[derive(Debug, Clone)]
@@ -89,6 +90,17 @@ impl Sample {
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|p| p.bytes.len() as u64).sum()
     }
+
+    /// XXH3-64 over extension, length (8 bytes, little endian) and content of every part.
+    pub fn hash(&self) -> u64 {
+        let mut hasher = Xxh3::new();
+        for part in &self.parts {
+            hasher.update(part.extension.as_bytes());
+            hasher.update(&(part.bytes.len() as u64).to_le_bytes());
+            hasher.update(&part.bytes);
+        }
+        hasher.digest()
+    }
 }
 
 /// Records in one of the two shapes that inputs come in.
@@ -149,6 +161,8 @@ pub struct RecordBlock {
     pub blank_lines: u64,
     /// Records with fewer fields than the header, whose missing fields became null.
     pub padded: u64,
+    /// Entries of an archive that are no files (folders, links, devices) and so no records.
+    pub passed_over: u64,
     /// Bytes of input that this block stands for.
     pub bytes_in: u64,
 }
@@ -157,5 +171,28 @@ impl RecordBlock {
     /// Records of the split, taken or rejected.
     pub fn records_in(&self) -> u64 {
         (self.payload.len() + self.rejects.len()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_tell_parts_apart() {
+        let sample = |parts: &[(&str, &'static str)]| Sample {
+            key: "k".into(),
+            origin: "o".into(),
+            parts: parts.iter().map(|(e, b)| Part { extension: (*e).into(), bytes: Bytes::from(*b) }).collect(),
+        };
+        let all = [
+            sample(&[("a", "x")]),
+            sample(&[("b", "x")]),
+            sample(&[("a", "x"), ("b", "")]),
+            sample(&[("a", ""), ("b", "x")]),
+            sample(&[]),
+        ];
+        let hashes: std::collections::BTreeSet<u64> = all.iter().map(Sample::hash).collect();
+        assert_eq!(hashes.len(), all.len());
     }
 }

@@ -316,6 +316,7 @@ impl<'a> Parse<'a> {
             lines: count_lines(bytes),
             blank_lines: tokens.blank,
             padded,
+            passed_over: 0,
             bytes_in: bytes.len() as u64,
         })
     }

@@ -14,15 +14,12 @@
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
-use xxhash_rust::xxh3::Xxh3;
 
+pub use crate::record::key::split_key;
 use crate::{
     error::{Error, Result},
-    record::{Part, Payload, RecordBlock, Reject, Sample},
+    record::{Part, Payload, RecordBlock, Reject, Sample, key},
 };
-
-/// Extension of files whose name has none.
-const NO_EXTENSION: &str = "bin";
 
 /// A file of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,30 +51,14 @@ impl SampleFiles {
     }
 }
 
-/// Splits a path into the key (up to the first dot of its last component) and the extension in lower case. A name
-/// without a dot, or with nothing behind it, has the extension `bin`.
-pub fn split_key(path: &str) -> (&str, String) {
-    let (key, extension) = cut(path);
-    (key, if extension.is_empty() { NO_EXTENSION.to_owned() } else { extension.to_lowercase() })
-}
-
-/// Key and extension as they stand in the path.
-fn cut(path: &str) -> (&str, &str) {
-    let name = path.rfind('/').map_or(0, |slash| slash + 1);
-    match path[name..].find('.') {
-        Some(dot) => (&path[..name + dot], &path[name + dot + 1..]),
-        None => (path, ""),
-    }
-}
-
 /// Groups files into samples. `entries` are sorted by path bytewise; the samples come sorted by key.
 pub fn group(entries: &[FileEntry]) -> Vec<SampleFiles> {
-    let key = |file: &usize| cut(&entries[*file].path).0;
+    let key_of = |file: &usize| key::cut(&entries[*file].path).0;
     // Sorted by path is not sorted by key: `a-b.jpg` stands between `a.jpg` and `a/x.jpg`.
     let mut order: Vec<usize> = (0..entries.len()).collect();
-    order.sort_by(|a, b| key(a).cmp(key(b)));
+    order.sort_by(|a, b| key_of(a).cmp(key_of(b)));
     order
-        .chunk_by(|a, b| key(a) == key(b))
+        .chunk_by(|a, b| key_of(a) == key_of(b))
         .map(|files| {
             let mut files: Box<[usize]> = files.into();
             if files.len() > 1 {
@@ -117,7 +98,7 @@ pub fn plan_splits(
 pub fn column_names(samples: &[SampleFiles], entries: &[FileEntry]) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     for &file in samples.iter().flat_map(|sample| &sample.files) {
-        let extension = cut(&entries[file].path).1;
+        let extension = key::cut(&entries[file].path).1;
         if !seen.contains(extension) {
             seen.insert(split_key(&entries[file].path).1);
         }
@@ -143,6 +124,7 @@ pub fn read_block(
         lines: 0,
         blank_lines: 0,
         padded: 0,
+        passed_over: 0,
         bytes_in: 0,
     };
     let mut taken = Vec::with_capacity(samples.len());
@@ -155,7 +137,7 @@ pub fn read_block(
         let sample = read_sample(files, entries, read)?;
         block.bytes_in += sample.bytes();
         block.rows.push(row);
-        block.hashes.push(hash(&sample));
+        block.hashes.push(sample.hash());
         taken.push(sample);
     }
     block.payload = Payload::Samples(taken);
@@ -214,17 +196,6 @@ fn origin<'a>(sample: &SampleFiles, entries: &'a [FileEntry]) -> Cow<'a, str> {
     }
 }
 
-/// XXH3-64 over extension, length (8 bytes, little endian) and content of every part.
-fn hash(sample: &Sample) -> u64 {
-    let mut hasher = Xxh3::new();
-    for part in &sample.parts {
-        hasher.update(part.extension.as_bytes());
-        hasher.update(&(part.bytes.len() as u64).to_le_bytes());
-        hasher.update(&part.bytes);
-    }
-    hasher.digest()
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -248,23 +219,6 @@ mod tests {
     fn samples_of(block: &RecordBlock) -> &[Sample] {
         let Payload::Samples(samples) = &block.payload else { panic!("rows") };
         samples
-    }
-
-    #[test]
-    fn keys_end_at_the_first_dot_of_the_name() {
-        for (path, key, extension) in [
-            ("a.jpg", "a", "jpg"),
-            ("d.x/a.Seg.PNG", "d.x/a", "seg.png"),
-            ("d.x/a", "d.x/a", "bin"),
-            ("a.", "a", "bin"),
-            (".hidden", "", "hidden"),
-            ("d/.x", "d/", "x"),
-            ("d/", "d/", "bin"),
-            ("", "", "bin"),
-            ("ä.É", "ä", "é"),
-        ] {
-            assert_eq!(split_key(path), (key, extension.to_owned()), "{path}");
-        }
     }
 
     #[test]
@@ -306,24 +260,6 @@ mod tests {
         let entries = entries(&["a.jpg"]);
         let error = read_block(&group(&entries), &entries, &|_| Err(Error::storage("gone"))).unwrap_err();
         assert_eq!(error.to_string(), "a.jpg: gone");
-    }
-
-    #[test]
-    fn hashes_tell_parts_apart() {
-        let sample = |parts: &[(&str, &'static str)]| Sample {
-            key: "k".into(),
-            origin: "o".into(),
-            parts: parts.iter().map(|(e, b)| Part { extension: (*e).into(), bytes: Bytes::from(*b) }).collect(),
-        };
-        let all = [
-            sample(&[("a", "x")]),
-            sample(&[("b", "x")]),
-            sample(&[("a", "x"), ("b", "")]),
-            sample(&[("a", ""), ("b", "x")]),
-            sample(&[]),
-        ];
-        let hashes: std::collections::BTreeSet<u64> = all.iter().map(hash).collect();
-        assert_eq!(hashes.len(), all.len());
     }
 
     #[test]

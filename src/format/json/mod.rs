@@ -182,6 +182,7 @@ impl RecordReader for JsonSource {
             lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
             blank_lines,
             padded: 0,
+            passed_over: 0,
             bytes_in: split.bytes_in(),
         }))
     }

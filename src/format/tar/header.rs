@@ -18,12 +18,12 @@ pub(super) const MAX_OCTAL_SIZE: u64 = (8 << 30) - 1;
 /// Most bytes of pax records that are read: twice what the longest name takes.
 const MAX_PAX: u64 = 2 * (MAX_NAME as u64 + 1);
 
-const NAME: std::ops::Range<usize> = 0..100;
-const SIZE: std::ops::Range<usize> = 124..136;
-const CHECKSUM: std::ops::Range<usize> = 148..156;
-const TYPE: usize = 156;
-const MAGIC: std::ops::Range<usize> = 257..265;
-const PREFIX: std::ops::Range<usize> = 345..500;
+pub(super) const NAME: std::ops::Range<usize> = 0..100;
+pub(super) const SIZE: std::ops::Range<usize> = 124..136;
+pub(super) const CHECKSUM: std::ops::Range<usize> = 148..156;
+pub(super) const TYPE: usize = 156;
+pub(super) const MAGIC: std::ops::Range<usize> = 257..265;
+pub(super) const PREFIX: std::ops::Range<usize> = 345..500;
 
 /// Header of an empty regular file without a name, mode 0644, everything about owner and time zero.
 const TEMPLATE: [u8; BLOCK] = {
@@ -137,7 +137,7 @@ fn set_octal(field: &mut [u8], mut value: u64) {
 }
 
 /// Sum of the bytes, with blanks in place of the checksum itself.
-fn checksum(block: &[u8]) -> u32 {
+pub(super) fn checksum(block: &[u8]) -> u32 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     sum(block) - sum(&block[CHECKSUM]) + 8 * u32::from(b' ')
 }
@@ -241,7 +241,7 @@ fn apply_pax(mut records: &[u8], name: &mut Vec<u8>) -> Result<Option<u64>, Stri
 }
 
 /// Key, value and what comes after the first record.
-fn split_pax_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+pub(super) fn split_pax_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let blank = memchr::memchr(b' ', records)?;
     let length: usize = str::from_utf8(&records[..blank]).ok()?.parse().ok()?;
     let record = records.get(..length)?;

@@ -8,18 +8,28 @@
 //! Headers are plain ustar with fixed owner, mode and time, so that equal records are equal bytes and nothing is spent
 //! on extension headers; only a name that ustar has no room for gets a pax header in front.
 //!
+//! Archives of any origin are read too: [`TarReader`] makes samples of their members.
+//!
 //! Readers group *consecutive* members by the part of the name before the first dot of its last component. Hence the
 //! invariants: a key has no dot in its last component, and no two records in a row have the same key.
 
+#[cfg(test)]
+mod corpus;
+mod entry;
 mod header;
+mod read;
 mod scan;
+mod splits;
 
 use std::io::Read;
 
 use arrow::array::RecordBatch;
 
 use self::header::{MAX_NAME, MAX_OCTAL_SIZE, pad, padding, push_member_header, seal};
-pub use self::scan::{Member, Members, members};
+pub use self::{
+    read::{TarReader, sniff},
+    scan::{Member, Members, members},
+};
 use crate::{
     error::{Error, Result},
     format::{Framing, Keyed, Scanned},

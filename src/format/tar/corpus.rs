@@ -1,0 +1,131 @@
+//! The reader against archives of the real world, where a corpus of them is at hand, and against Python's `tarfile`.
+//!
+//! `SHARDIFY_CORPUS` names the folder of the corpus (default `../shared/corpus`); without one, or without Python, these
+//! tests have nothing to do.
+
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arrow::datatypes::Schema;
+
+use super::{
+    entry::{self, Found, Kind},
+    read::{TarReader, sniff},
+};
+use crate::{
+    codec::stream,
+    error::{Kind as ErrorKind, Result},
+    format::{Parsed, RecordReader},
+    record::{Payload, RecordBlock},
+};
+
+/// Splits small enough to be cut often.
+const SPLIT: usize = 16 << 10;
+const MAX_RECORD: usize = 64 << 20;
+
+fn corpus() -> Option<PathBuf> {
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+    let root = std::env::var_os("SHARDIFY_CORPUS").map_or_else(beside, PathBuf::from);
+    root.is_dir().then_some(root)
+}
+
+/// The archive without compression; `None` when it is none.
+fn archive(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = std::fs::read(path).unwrap();
+    if let Some(codec) = stream::sniff(&bytes) {
+        let mut input = stream::decoder(codec, Box::new(std::io::Cursor::new(bytes))).ok()?;
+        bytes = Vec::new();
+        input.read_to_end(&mut bytes).ok()?;
+    }
+    sniff(&bytes).then_some(bytes)
+}
+
+fn blocks(archive: &[u8]) -> Result<Vec<RecordBlock>> {
+    let reader = TarReader::new();
+    let schema = Arc::new(Schema::empty());
+    let mut found = Vec::new();
+    for split in reader.splits(Box::new(archive), SPLIT, MAX_RECORD) {
+        let Parsed::Block(block) = reader.parse(&split?, &schema).unwrap() else { panic!("a misfit") };
+        found.push(block);
+    }
+    Ok(found)
+}
+
+/// Members of all kinds, those of rejected samples included.
+fn count(blocks: &[RecordBlock]) -> u64 {
+    let mut count = 0;
+    for block in blocks {
+        let Payload::Samples(samples) = &block.payload else { panic!("rows") };
+        count += samples.iter().map(|sample| sample.parts.len() as u64).sum::<u64>() + block.passed_over;
+        for reject in &block.rejects {
+            let mut at = 0;
+            while at < reject.raw.len() {
+                let Ok(Found::Entry(entry)) = entry::read(&reject.raw[at..]) else { panic!("no member") };
+                // What is no file was counted when it was passed over.
+                count += u64::from(entry.kind != Kind::NoFile);
+                at += usize::try_from(entry.length()).unwrap();
+            }
+        }
+    }
+    count
+}
+
+/// Archives of which `tarfile` finds another number of members: the number found here, or none where it is refused.
+const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
+    // Pax records without the line end that they count: readers disagree about the name.
+    ("diff-014-unterminated-pax.tar", None),
+    ("test_read_pax_empty_val_no_nl.tar", None),
+    // A sparse map that `tarfile` cannot read; here the file is rejected as sparse.
+    ("test_read_format_gtar_sparse_1_17_posix10_modified.tar", Some(3)),
+    // Compression that is opened here and not there.
+    ("test_compat_lz4_1.tar.lz4", Some(6)),
+    ("test_compat_lz4_B4.tar.lz4", Some(3)),
+    ("test_compat_lz4_B5.tar.lz4", Some(3)),
+    ("test_compat_lz4_B7.tar.lz4", Some(3)),
+    ("test_compat_zstd_2.tar.zst", Some(6)),
+];
+
+/// Compression that this is no test of.
+const OTHER_CODECS: [&str; 7] = [".tbz", ".tlz", ".lz", ".Z", ".xz", ".bz2", "test_compat_gzip_2.tgz"];
+
+#[test]
+fn corpus_agrees_with_the_oracle() {
+    let Some(root) = corpus() else { return };
+    let oracle = std::fs::read_to_string(root.join("ORACLE.tsv")).unwrap();
+    let mut surprises = Vec::new();
+    for line in oracle.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [file, "tar-wds" | "tar-edge", status, _, members, ..] = fields[..] else { continue };
+        if OTHER_CODECS.iter().any(|end| file.ends_with(end)) {
+            continue;
+        }
+        let expected = (status == "ok").then(|| members.parse::<u64>().unwrap());
+        let expected =
+            DISAGREEMENTS.iter().find(|(name, _)| file.ends_with(name)).map_or(expected, |(_, ours)| *ours);
+        let start = Instant::now();
+        let found = archive(&root.join(file)).map(|archive| blocks(&archive));
+        assert!(start.elapsed() < Duration::from_secs(10), "{file}");
+        let agree = match (&found, expected) {
+            (Some(Ok(blocks)), Some(expected)) => count(blocks) == expected,
+            (None | Some(Err(_)), None) => true,
+            _ => false,
+        };
+        if let Some(Err(error)) = &found {
+            assert_eq!(error.kind(), ErrorKind::Input, "{file}");
+            assert!(error.place().byte.is_some() && !error.hints().is_empty(), "{file}: {error}");
+        }
+        if !agree {
+            let found = found.map(|found| found.map(|blocks| count(&blocks)));
+            surprises.push(format!("{file}: oracle {status} {members}, found {found:?}"));
+        }
+    }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n"));
+}

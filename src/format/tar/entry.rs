@@ -1,0 +1,261 @@
+//! Headers of members that others wrote: v7, ustar, star, GNU and pax.
+//!
+//! ```text
+//! member   [ x | g | L | K : header 512 | records or name | zeros to 512 ]*   what the next header has no room for
+//!          header 512   [ sparse map 512 ]*                                   the member itself
+//!          content | zeros to 512
+//! ```
+//!
+//! Two readers that disagree about where a member ends see different archives in the same bytes. Where known readers
+//! disagree this one takes what POSIX says (a pax size beats the size in the header; folders, links and devices have no
+//! content), or refuses (two pax sizes, sizes or names for all members at once). No size is believed before the input
+//! was seen to hold that much.
+
+use std::ops::Range;
+
+use super::{
+    BLOCK,
+    header::{CHECKSUM, MAGIC, NAME, PREFIX, SIZE, TYPE, checksum, padding, split_pax_record},
+};
+
+/// Most bytes of headers before one member.
+const MAX_HEADERS: usize = 1 << 20;
+/// Bytes of a GNU sparse header, and of the blocks that continue it, that tell whether another block follows.
+const SPARSE_MORE: [usize; 2] = [482, 504];
+/// The name's first part in archives of `star`, which put other things behind it.
+const STAR_PREFIX: Range<usize> = 345..476;
+/// What `star` ends its headers with.
+const STAR_MAGIC: &[u8] = b"tar\0";
+
+/// What the bytes at the start of a member turn out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// So many bytes from the start are needed to tell.
+    Needs(usize),
+    /// A block of zeros, the end of the archive, behind so many bytes of headers for all members.
+    End(usize),
+    /// All headers of a member.
+    Entry(Entry),
+}
+
+/// A member without its content.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Bytes of all its headers.
+    pub(super) header_bytes: usize,
+    /// Bytes of content that follow, without padding.
+    pub(super) size: u64,
+    pub(super) kind: Kind,
+    /// The name as it stands there.
+    pub(super) name: Vec<u8>,
+}
+
+/// What is to become of a member.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A regular file.
+    File,
+    /// Folders, links, devices and whatever else is no file.
+    NoFile,
+    /// A file whose content is not there as it should be; why.
+    Unreadable(&'static str),
+}
+
+impl Entry {
+    /// Bytes of the whole member with padding.
+    pub(super) fn length(&self) -> u64 {
+        let size = self.size.checked_next_multiple_of(BLOCK as u64);
+        size.and_then(|size| size.checked_add(self.header_bytes as u64)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Why the bytes are no header.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// Offset from the start of the window.
+    pub(super) at: usize,
+    /// What was expected and what was found.
+    pub(super) problem: String,
+}
+
+/// What extended headers say about the member after them.
+#[derive(Debug, Default)]
+struct Extended {
+    name: Option<Vec<u8>>,
+    gnu_name: Option<Vec<u8>>,
+    size: Option<u64>,
+    sparse: bool,
+}
+
+/// Reads all headers of the member at the start of `window`.
+pub(super) fn read(window: &[u8]) -> Result<Found, Fault> {
+    let mut extended = Extended::default();
+    let (mut at, mut pending) = (0, false);
+    loop {
+        let fault = |problem: String| Fault { at, problem };
+        let Some(block) = window[at..].first_chunk::<BLOCK>() else { return Ok(Found::Needs(at + BLOCK)) };
+        if block.iter().all(|byte| *byte == 0) {
+            // Headers for the whole archive need no member after them.
+            let problem = "expected a member after an extended header, found the end of the archive";
+            return if pending { Err(fault(problem.to_owned())) } else { Ok(Found::End(at)) };
+        }
+        check(block).map_err(fault)?;
+        let size = number(&block[SIZE]).map_err(|found| fault(format!("expected a size, found {found}")))?;
+        if !matches!(block[TYPE], b'x' | b'X' | b'g' | b'L' | b'K') {
+            return member(window, at, block, size, extended);
+        }
+        let end = usize::try_from(size).ok().and_then(|size| (at + BLOCK).checked_add(size));
+        let end = end.filter(|end| *end <= MAX_HEADERS).ok_or_else(|| {
+            fault(format!("expected at most {MAX_HEADERS} bytes of headers for a member, found a header of {size}"))
+        })?;
+        let next = end + padding(end);
+        let Some(content) = window.get(at + BLOCK..next) else { return Ok(Found::Needs(next + BLOCK)) };
+        extended.apply(block[TYPE], &content[..end - at - BLOCK]).map_err(fault)?;
+        pending |= block[TYPE] != b'g';
+        at = next;
+    }
+}
+
+/// Whether a block is a header, by its checksum.
+pub(super) fn is_header(block: &[u8; BLOCK]) -> bool {
+    check(block).is_ok()
+}
+
+fn member(
+    window: &[u8],
+    at: usize,
+    block: &[u8; BLOCK],
+    size: u64,
+    extended: Extended,
+) -> Result<Found, Fault> {
+    let header_name = name_of(block);
+    let folder = header_name.ends_with(b"/");
+    let (kind, has_content) = match block[TYPE] {
+        // Before there were types, a slash at the end meant a folder.
+        0 if folder => (Kind::NoFile, false),
+        b'0' | b'7' if folder && size == 0 => (Kind::NoFile, false),
+        b'1'..=b'6' => (Kind::NoFile, false),
+        b'S' => (Kind::Unreadable("a sparse file"), true),
+        b'M' => (Kind::Unreadable("the rest of a file from another volume"), true),
+        0 | b'0' | b'7' if extended.sparse => (Kind::Unreadable("a sparse file"), true),
+        0 | b'0' | b'7' => (Kind::File, true),
+        _ => (Kind::NoFile, true),
+    };
+    let mut header_bytes = at + BLOCK;
+    if block[TYPE] == b'S' {
+        let mut more = block[SPARSE_MORE[0]];
+        while more != 0 {
+            if header_bytes > MAX_HEADERS {
+                let problem = format!("expected at most {MAX_HEADERS} bytes of headers for a member, found more");
+                return Err(Fault { at, problem });
+            }
+            let Some(map) = window[header_bytes..].first_chunk::<BLOCK>() else {
+                return Ok(Found::Needs(header_bytes + BLOCK));
+            };
+            more = map[SPARSE_MORE[1]];
+            header_bytes += BLOCK;
+        }
+    }
+    let size = if has_content { extended.size.unwrap_or(size) } else { 0 };
+    let name = extended.name.or(extended.gnu_name).unwrap_or(header_name);
+    Ok(Found::Entry(Entry { header_bytes, size, kind, name }))
+}
+
+impl Extended {
+    /// Takes over what an extended header says.
+    fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), String> {
+        match kind {
+            b'L' => self.gnu_name = Some(until_nul(content).to_vec()),
+            // Where links lead to is of no interest.
+            b'K' => {}
+            kind => {
+                let mut records = trim_zeros(content);
+                while !records.is_empty() {
+                    let (key, value, rest) = split_pax_record(records)
+                        .ok_or("expected pax records `LENGTH key=value`, found other bytes")?;
+                    self.apply_pax(key, value, kind == b'g')?;
+                    records = rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over a pax record; one without a value says nothing.
+    fn apply_pax(&mut self, key: &[u8], value: &[u8], for_all: bool) -> Result<(), String> {
+        let sparse = key.starts_with(b"GNU.sparse.") || key == b"SUN.holesdata";
+        if value.is_empty() || !sparse && !matches!(key, b"path" | b"size") {
+            return Ok(());
+        }
+        if for_all {
+            let key = String::from_utf8_lossy(key);
+            return Err(format!("expected `{key}` in the pax header of a member, found it in one for all members"));
+        }
+        match key {
+            b"path" => self.name = Some(value.to_vec()),
+            b"size" => {
+                let digits = value.iter().all(u8::is_ascii_digit);
+                let size = str::from_utf8(value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+                let size = size.ok_or("expected a number as pax size, found something else")?;
+                if self.size.is_some_and(|other| other != size) {
+                    return Err("expected one pax size for a member, found two".to_owned());
+                }
+                self.size = Some(size);
+            }
+            b"GNU.sparse.name" => {
+                self.sparse = true;
+                self.name = Some(value.to_vec());
+            }
+            _ => self.sparse = true,
+        }
+        Ok(())
+    }
+}
+
+/// Compares the checksum with the sum of the block's bytes, taken as unsigned as POSIX wants it or as signed as some old
+/// programs did.
+fn check(block: &[u8; BLOCK]) -> Result<(), String> {
+    let expected = checksum(block);
+    // A byte of 128 or more counts 256 less when it is signed.
+    let large = |bytes: &[u8]| bytes.iter().filter(|byte| **byte >= 128).count() as i64;
+    let signed = i64::from(expected) - 256 * (large(block) - large(&block[CHECKSUM]));
+    match number(&block[CHECKSUM]) {
+        Ok(found) if found == u64::from(expected) || i64::try_from(found) == Ok(signed) => Ok(()),
+        Ok(found) => Err(format!("expected a tar header with checksum {expected:o}, found {found:o}")),
+        Err(found) => Err(format!("expected a tar header with checksum {expected:o}, found {found}")),
+    }
+}
+
+/// A number in octal digits, or in GNU's base 256 behind a byte of 128; the error says what was found.
+fn number(field: &[u8]) -> Result<u64, String> {
+    let bad = || format!("\"{}\"", field.escape_ascii());
+    if let Some((128, rest)) = field.split_first() {
+        let add = |value: u64, byte: &u8| value.checked_mul(256)?.checked_add(u64::from(*byte));
+        return rest.iter().try_fold(0, add).ok_or_else(bad);
+    }
+    let digits = until_nul(field).trim_ascii();
+    let add = |value: u64, digit: &u8| match digit {
+        b'0'..=b'7' => value.checked_mul(8)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    };
+    digits.iter().try_fold(0, add).ok_or_else(bad)
+}
+
+/// The name in a header block; only ustar and star have a prefix, GNU has other things in its place.
+fn name_of(block: &[u8; BLOCK]) -> Vec<u8> {
+    let prefix = match &block[MAGIC] {
+        b"ustar\x0000" if block.ends_with(STAR_MAGIC) => until_nul(&block[STAR_PREFIX]),
+        b"ustar\x0000" => until_nul(&block[PREFIX]),
+        _ => &[],
+    };
+    let name = until_nul(&block[NAME]);
+    if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
+}
+
+fn until_nul(field: &[u8]) -> &[u8] {
+    &field[..memchr::memchr(0, field).unwrap_or(field.len())]
+}
+
+fn trim_zeros(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
+}

@@ -1,0 +1,176 @@
+//! Cutting an archive into splits of whole samples.
+//!
+//! Members are walked header by header, and a split ends where a sample begins that it has no room for:
+//!
+//! ```text
+//! archive  | a.jpg | a.cls | folder | b.jpg | b.cls | c.jpg ...  | zeros 1024 |
+//! split    |<------------------------------------->|
+//! ```
+//!
+//! Every read is as large as the bytes before it allow, never as large as a header claims, and the cut depends on the
+//! bytes alone. What follows the zeros is read to its end, so that a decoder sees its checksums, and is passed over
+//! unless it is another archive, whose records must not vanish.
+
+use std::io::Read;
+
+use bytes::Bytes;
+
+use super::{
+    BLOCK,
+    entry::{self, Entry, Fault, Found, Kind},
+    read::{group_of, shown},
+};
+use crate::{
+    error::{Error, Result},
+    record::Split,
+};
+
+/// Bytes read at once while headers are looked at.
+const READ: usize = 256 << 10;
+
+/// Cuts an archive.
+pub(super) struct Splits<'a> {
+    input: Box<dyn Read + Send + 'a>,
+    /// Read but not yet handed out; starts with a member.
+    buffer: Vec<u8>,
+    /// Offset of the buffer in the archive.
+    offset: u64,
+    split_bytes: usize,
+    max_record_bytes: usize,
+    done: bool,
+}
+
+impl<'a> Splits<'a> {
+    pub(super) fn new(input: Box<dyn Read + Send + 'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
+        Self { input, buffer: Vec::new(), offset: 0, split_bytes: split_bytes.max(1), max_record_bytes, done: false }
+    }
+
+    fn next_split(&mut self) -> Result<Option<Split>> {
+        self.buffer.reserve_exact(self.split_bytes.saturating_add(READ).saturating_sub(self.buffer.len()));
+        let mut open = Vec::new();
+        let (mut at, mut sample) = (0, 0);
+        while let Some(entry) = self.entry(at)? {
+            let end = self.end_of(&entry, at);
+            if entry.kind != Kind::NoFile && group_of(&entry.name) != open {
+                if at > 0 && end > self.split_bytes as u64 {
+                    break;
+                }
+                open = group_of(&entry.name).to_vec();
+                sample = at;
+            }
+            if end - sample as u64 > self.max_record_bytes as u64 {
+                return Err(self.too_long(sample, &entry));
+            }
+            // Fits, because it is no more than a record may have.
+            let end = usize::try_from(end).unwrap_or(usize::MAX);
+            if !self.fill(end)? {
+                let expected = format!("expected {} bytes of `{}`", entry.size, shown(&entry.name));
+                return Err(self.cut_short(&expected));
+            }
+            at = end;
+        }
+        if at == 0 {
+            return Ok(None);
+        }
+        let rest = self.buffer.split_off(at);
+        let bytes = Bytes::from(std::mem::replace(&mut self.buffer, rest));
+        let offset = self.offset;
+        self.offset += at as u64;
+        Ok(Some(Split::of_bytes(offset, bytes)))
+    }
+
+    /// The member that begins there; `None` at the end of the archive.
+    fn entry(&mut self, at: usize) -> Result<Option<Entry>> {
+        let mut wanted = at + BLOCK;
+        loop {
+            if !self.fill(wanted)? {
+                if self.buffer.len() > at {
+                    return Err(self.cut_short("expected the header of a member"));
+                }
+                // Programs that append leave the zeros out.
+                self.done = true;
+                return Ok(None);
+            }
+            match entry::read(&self.buffer[at..]) {
+                Ok(Found::Needs(count)) => wanted = at + count,
+                Ok(Found::Entry(entry)) => return Ok(Some(entry)),
+                Ok(Found::End(headers)) => {
+                    self.done = true;
+                    self.finish(at + headers)?;
+                    return Ok(None);
+                }
+                Err(Fault { at: within, problem }) => {
+                    return Err(damaged(&problem).byte(self.offset + (at + within) as u64));
+                }
+            }
+        }
+    }
+
+    /// Offset in the buffer, once it is read, of what follows a member.
+    fn end_of(&self, entry: &Entry, at: usize) -> u64 {
+        entry.length().saturating_add(at as u64)
+    }
+
+    /// Reads what follows the end of the archive, whose zeros begin there.
+    fn finish(&mut self, at: usize) -> Result<()> {
+        let mut offset = self.offset + at as u64;
+        let mut rest = self.buffer.split_off(at);
+        loop {
+            for (i, block) in rest.as_chunks::<BLOCK>().0.iter().enumerate() {
+                if entry::is_header(block) {
+                    return Err(Error::input("expected the end of the archive after its zeros, found another archive")
+                        .byte(offset + (i * BLOCK) as u64)
+                        .hint("archives are joined by `tar --concatenate`, not by `cat`; give them as separate files"));
+                }
+            }
+            let whole = rest.len() / BLOCK * BLOCK;
+            offset += whole as u64;
+            rest.drain(..whole);
+            if self.input.as_mut().take(READ as u64).read_to_end(&mut rest)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads until the buffer holds `target` bytes; `false` when the archive ends before. Reads ahead in steps that
+    /// grow with what was found.
+    fn fill(&mut self, target: usize) -> Result<bool> {
+        while self.buffer.len() < target {
+            let step = READ.max(self.buffer.len().min(target - self.buffer.len()));
+            if self.input.as_mut().take(step as u64).read_to_end(&mut self.buffer)? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn cut_short(&self, expected: &str) -> Error {
+        Error::input(format!("{expected}, found the end of the archive"))
+            .byte(self.offset + self.buffer.len() as u64)
+            .hint("the archive was cut short; get it anew from where it came from")
+    }
+
+    fn too_long(&self, sample: usize, entry: &Entry) -> Error {
+        let (limit, name) = (self.max_record_bytes, shown(&entry.name));
+        Error::input(format!("expected samples of at most {limit} bytes, found a longer one with `{name}`"))
+            .byte(self.offset + sample as u64)
+            .hint("if the input is as it should be, raise --memory")
+    }
+}
+
+impl Iterator for Splits<'_> {
+    type Item = Result<Split>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.next_split();
+        self.done |= next.is_err();
+        next.transpose()
+    }
+}
+
+fn damaged(problem: &str) -> Error {
+    Error::input(problem).hint("the archive is damaged; get it anew from where it came from")
+}
