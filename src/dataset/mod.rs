@@ -41,7 +41,7 @@ pub use sidecar::{
     stream as stream_sidecar,
 };
 pub use sources::SourceRow;
-pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, unreferenced};
+pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};
 
 use crate::{
     error::{Error, Result},

@@ -217,7 +217,12 @@ fn kind_of(path: &str, known: &dyn Fn(&str) -> bool) -> Known {
     Known::Object(kind)
 }
 
-/// Whether shardify names shards like this: `<tag>/[key=value/]000017.tar.gz`; of an index the name has no ending.
+/// Whether shardify names shards like this: `<tag>/[key=value/]000017.tar.gz`.
+pub fn is_shard_name(path: &str) -> bool {
+    is_own_name(path, false)
+}
+
+/// Whether this is the name of a shard of our own, with its ending or without it.
 fn is_own_name(path: &str, bare: bool) -> bool {
     let mut parts: Vec<&str> = path.split('/').collect();
     let Some(file) = parts.pop() else { return false };
@@ -231,7 +236,7 @@ fn is_own_name(path: &str, bare: bool) -> bool {
 }
 
 /// Whether this is the name of the folder of one commit: 12 hexadecimal digits, perhaps `-2`.
-pub(super) fn is_tag(folder: &str) -> bool {
+fn is_tag(folder: &str) -> bool {
     let (hash, serial) = folder.split_once('-').unwrap_or((folder, "2"));
     let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     hash.len() == 12 && hash.bytes().all(hex) && !serial.is_empty() && serial.bytes().all(|b| b.is_ascii_digit())

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     codec::stream,
-    dataset::{Dataset, IdKind, Run, ShardMeta, Snapshot, read_segment, read_sidecar},
+    dataset::{Dataset, IdKind, Run, ShardMeta, Snapshot, is_shard_name, read_segment, read_sidecar},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -231,7 +231,7 @@ impl Verification<'_> {
         let stored = self.dataset.store().read(&shard.path)?;
         let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
         let mut ordinal = 0_u64;
-        framing.scan(&mut input, &mut |found| {
+        framing.scan_foreign(&mut input, &mut |found, _| {
             let Some((batch, row)) = expected.next() else {
                 return Err(Error::integrity(format!("expected {ordinal} records, found more")).byte(found.offset));
             };
@@ -306,7 +306,7 @@ impl Verification<'_> {
         let system = format!("{SYSTEM_FOLDER}/");
         let staging = format!("{SYSTEM_FOLDER}/staging/");
         let left_over = |path: &str| {
-            path.starts_with(&staging) || (!path.starts_with(&system) && path.contains('/') && !known.contains(path))
+            path.starts_with(&staging) || (!path.starts_with(&system) && is_shard_name(path) && !known.contains(path))
         };
         Ok(listing.iter().filter(|o| left_over(&o.path)).count() as u64)
     }
