@@ -3,7 +3,11 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use insta::assert_snapshot;
 use serde_json::Value;
@@ -134,4 +138,97 @@ fn a_closed_pipe_ends_an_export_in_order() {
         let output = run.wait_with_output().unwrap();
         assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{format}");
     }
+}
+
+/// Paths and contents of all files of a dataset but its log and locks.
+fn objects(folder: &Folder) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn walk(folder: &Path, out: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, out);
+            } else {
+                out.insert(path.clone(), std::fs::read(path).unwrap());
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    walk(&folder.path().join("shards"), &mut out);
+    out.retain(|path, _| !["log", "locks"].contains(&path.parent().unwrap().file_name().unwrap().to_str().unwrap()));
+    out
+}
+
+#[test]
+fn vacuum_deletes_what_no_retained_version_needs_and_nothing_else() {
+    for to in ["parquet", "tar", "tfrecord"] {
+        let folder = compacted(to);
+        folder.write("shards/notes.txt", "mine");
+        folder.write("shards/_shardify/staging/0123456789ab-7", "left by a killed run");
+        let before = objects(&folder);
+        assert_eq!(folder.run("vacuum").ok().stdout.lines().next().unwrap(), "nothing to delete, still at v6", "{to}");
+        assert_eq!(folder.run("vacuum --retain 1h").code, 2);
+        let plan = folder.run("vacuum --retain 0 --force --dry-run --json").ok().objects();
+        assert_eq!(objects(&folder), before, "a dry run changes nothing");
+        let done = folder.run("vacuum --retain 0 --force --json").ok();
+        assert_eq!(of_type(&done.objects(), "object"), of_type(&plan, "object"));
+        assert_eq!(done.summary()["by_kind"]["shard"]["objects"], 5, "{to}: {done:?}");
+        assert_eq!(done.summary()["by_kind"]["staging"]["objects"], 1);
+        assert_eq!((&done.summary()["readable_from"], &done.summary()["version"]), (&6.into(), &7.into()));
+        let after = objects(&folder);
+        let gone = of_type(&plan, "object").len();
+        assert_eq!(before.keys().filter(|path| !after.contains_key(*path)).count(), gone);
+        assert!(after.contains_key(&folder.path().join("shards/notes.txt")));
+        folder.run("verify --read-data").ok();
+        let hit = folder.run("manifest --find r1-7 --json").ok().objects().remove(0);
+        assert_eq!((&hit["versions"]["from"], &hit["origin"]["row"]), (&2.into(), &8.into()), "{to}: {hit}");
+        let old = folder.run("manifest --at v3");
+        assert_eq!(old.code, 2);
+        assert!(old.stderr.contains("v3 was vacuumed"), "{old:?}");
+        let versions = of_type(&folder.run("manifest --history --json").ok().objects(), "version");
+        let readable: Vec<bool> = versions.iter().map(|v| v["readable"].as_bool().unwrap()).collect();
+        assert_eq!(readable, [false, false, false, false, false, true, true]);
+        // The dataset goes on as before.
+        folder.write("9.csv", "id,who,x\nr9-0,PAT-1,0\n");
+        folder.run("convert 9.csv").ok();
+        assert_eq!(folder.run("manifest --find PAT-1 --json").ok().summary()["hits"], 31);
+        folder.run("verify --read-data").ok();
+    }
+}
+
+#[test]
+fn a_vacuum_that_was_cut_short_is_finished_by_the_next() {
+    let folder = compacted("tar");
+    let before = objects(&folder);
+    folder.run("vacuum --retain 0 --force").ok();
+    let whole = objects(&folder);
+    // As if it had stopped somewhere in between: some of what it deleted is still there.
+    for (path, bytes) in before.iter().filter(|(path, _)| !whole.contains_key(*path)).skip(3).step_by(2) {
+        std::fs::write(path, bytes).unwrap();
+    }
+    folder.run("verify --read-data").ok();
+    assert_eq!(folder.run("manifest --find r1-7 --json").ok().summary()["hits"], 1);
+    assert_eq!(folder.run("manifest --at v2").code, 2);
+    folder.run("vacuum --retain 0 --force").ok();
+    assert!(objects(&folder).keys().all(|path| whole.contains_key(path) || path.to_string_lossy().contains("/lists/")));
+    folder.run("verify --read-data").ok();
+}
+
+#[test]
+fn vacuum_leaves_an_active_run_alone() {
+    let folder = compacted("tar");
+    let rows: String = (0..150_000).map(|i| format!("{i},PAT-{},{}\n", i % 100, i * 3)).collect();
+    folder.write("big.csv", format!("id,who,x\n{rows}"));
+    let mut run = Command::new(env!("CARGO_BIN_EXE_shardify"))
+        .args(["convert", "big.csv", "--target-shard", "1MiB"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut vacuumed = 0;
+    while run.try_wait().unwrap().is_none() {
+        vacuumed += usize::from(folder.run("vacuum --retain 0 --force").code == 0);
+    }
+    assert!(run.wait().unwrap().success());
+    assert!(vacuumed > 0);
+    assert_eq!(folder.run("verify --read-data --json").ok().summary()["records"], 150_200);
 }

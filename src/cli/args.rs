@@ -1,6 +1,6 @@
 //! The command line as types; the doc comments are the help.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use arrow::datatypes::DataType;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -15,11 +15,12 @@ use crate::{
         convert::{ConvertOptions, OnSchema},
         export::ExportFormat,
         inputs::OnChanged,
+        vacuum::VacuumOptions,
     },
     plan::memory::DEFAULT_MEMORY,
     scan::InputFormat,
     schema,
-    units::Size,
+    units::{Size, parse_duration},
 };
 
 /// Turns piles of files and dumps into sized training shards, and knows where every record is.
@@ -81,6 +82,8 @@ pub(super) enum Command {
     Manifest(ManifestArgs),
     /// Check that a dataset is what its log says
     Verify(VerifyArgs),
+    /// Delete what no version needs that was current within the retention, and what killed runs left behind
+    Vacuum(VacuumArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -437,6 +440,34 @@ pub(super) struct VerifyArgs {
     /// Verify a version (v42), an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(super) at: Option<String>,
+}
+
+/// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
+/// a compaction has replaced them and the retention is over, they go.
+#[derive(Debug, Args)]
+pub(super) struct VacuumArgs {
+    /// The dataset
+    pub(super) dataset: Option<String>,
+    /// How long versions stay readable after a newer one replaced them
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = retain)]
+    retain: Duration,
+    /// Allow to retain less than a day. Only when no other command runs on this dataset: what it has written but not
+    /// committed yet would be deleted, except where the store has locks (local folders)
+    #[arg(long)]
+    force: bool,
+    /// Print what would be deleted and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl VacuumArgs {
+    pub(super) fn options(&self) -> VacuumOptions {
+        VacuumOptions { retain: self.retain, force: self.force, dry_run: self.dry_run }
+    }
+}
+
+fn retain(text: &str) -> std::result::Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text).map_err(|e| one_line(&e)) }
 }
 
 /// Says an error of ours on one line, as clap wants it.

@@ -11,6 +11,7 @@ use crate::{
         convert::ConvertReport,
         diff::{Change, DiffReport},
         manifest::{HitReport, SummaryReport, VersionsReport},
+        vacuum::VacuumReport,
         verify::VerifyReport,
     },
     units::{Size, grouped},
@@ -216,13 +217,14 @@ pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     Ok(())
 }
 
-/// Versions.
-pub(super) fn history(w: &mut dyn Write, entries: &[Entry]) -> Result<()> {
+/// Versions; those before `oldest` were vacuumed.
+pub(super) fn history(w: &mut dyn Write, entries: &[Entry], oldest: Version) -> Result<()> {
     for entry in entries {
         let c = &entry.counts;
+        let state = if entry.version < oldest { "  vacuumed" } else { "" };
         writeln!(
             w,
-            "{:<6} {:.0}  {:<8} {:>12} in {:>12} out {:>8} rejected {:>10}  +{} -{} shards",
+            "{:<6} {:.0}  {:<8} {:>12} in {:>12} out {:>8} rejected {:>10}  +{} -{} shards{state}",
             entry.version.to_string(),
             entry.committed_at,
             entry.operation,
@@ -351,6 +353,49 @@ fn versions(versions: VersionsReport) -> String {
         Some(to) => format!("{}-{to}", versions.from),
         None => format!("{}-", versions.from),
     }
+}
+
+/// What `vacuum` did.
+pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) -> Result<()> {
+    let limit = if verbose { usize::MAX } else { SOME_LINES };
+    if report.dry_run || verbose {
+        for object in report.deleted.iter().take(limit) {
+            writeln!(
+                w,
+                "delete {:<11} {:>10}  {}",
+                object.kind.name(),
+                Size(object.bytes).to_string(),
+                clean(&object.path)
+            )?;
+        }
+        more(w, report.deleted.len(), limit, "object")?;
+    }
+    if report.dry_run {
+        let objects = plural(report.objects_deleted, "object");
+        writeln!(w, "would delete {objects}, {}", Size(report.bytes_deleted))?;
+    } else if report.objects_deleted == 0 {
+        writeln!(w, "nothing to delete, still at {}", report.version)?;
+    } else {
+        writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+        writeln!(w, "  deleted    {}, {}", plural(report.objects_deleted, "object"), Size(report.bytes_deleted))?;
+    }
+    for (kind, amount) in &report.by_kind {
+        writeln!(w, "  {:<11}{}, {}", kind.name(), grouped(amount.objects), Size(amount.bytes))?;
+    }
+    let expired = plural(report.versions_expired, "version");
+    if report.versions_expired > 0 {
+        writeln!(w, "  versions   {expired} expired, readable from {}", report.readable_from)?;
+    }
+    if report.objects_young > 0 {
+        writeln!(w, "  kept       {} younger than the retention", plural(report.objects_young, "object"))?;
+    }
+    if report.objects_in_use > 0 {
+        writeln!(w, "  kept       {} that an active run may need", plural(report.objects_in_use, "object"))?;
+    }
+    for path in report.foreign.iter().take(limit) {
+        writeln!(w, "  not ours   {}", clean(path))?;
+    }
+    more(w, report.foreign.len(), limit, "file")
 }
 
 /// What `verify` found.

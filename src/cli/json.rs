@@ -97,13 +97,14 @@ pub(super) fn diff(w: &mut dyn Write, report: &DiffReport) -> Result<()> {
     summary(w, report)
 }
 
-/// Writes all versions.
-pub(super) fn history(w: &mut dyn Write, entries: &[Entry]) -> Result<()> {
+/// Writes all versions; those before `oldest` were vacuumed.
+pub(super) fn history(w: &mut dyn Write, entries: &[Entry], oldest: Version) -> Result<()> {
     for entry in entries {
         let mut fields = Map::new();
         fields.insert("version".into(), json!(entry.version));
         fields.insert("committed_at".into(), json!(format!("{:.6}", entry.committed_at)));
         fields.insert("operation".into(), json!(entry.operation));
+        fields.insert("readable".into(), json!(entry.version >= oldest));
         fields.insert("arguments".into(), json!(entry.arguments));
         for part in [json!(entry.counts), json!(entry.totals)] {
             if let Value::Object(part) = part {

@@ -20,9 +20,10 @@ use std::{
 
 use clap::{CommandFactory, FromArgMatches};
 
-use args::{Cli, Command, CompactArgs, ConvertArgs, Global, ManifestArgs, VerifyArgs};
+use args::{Cli, Command, CompactArgs, ConvertArgs, Global, ManifestArgs, VacuumArgs, VerifyArgs};
 use exit::Outcome;
 use progress::Progress;
+use serde_json::json;
 
 use crate::{
     error::{Error, Result},
@@ -122,6 +123,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Compact(args) => session.compact(args),
         Command::Manifest(args) => session.manifest(args),
         Command::Verify(args) => session.verify(args),
+        Command::Vacuum(args) => session.vacuum(args),
         Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
     };
     progress.stop();
@@ -186,7 +188,8 @@ impl Session<'_> {
             self.print(|w| {
                 if args.history {
                     let entries = ops::manifest::history(snapshot.dataset(), snapshot.version())?;
-                    if json { json::history(w, &entries) } else { human::history(w, &entries) }
+                    let oldest = snapshot.readable_from();
+                    if json { json::history(w, &entries, oldest) } else { human::history(w, &entries, oldest) }
                 } else if args.list {
                     let shards = ops::manifest::list(&snapshot)?;
                     let urls: Option<Vec<String>> = args.urls.then(|| {
@@ -248,6 +251,21 @@ impl Session<'_> {
             json::summary(w, &report)
         })?;
         Ok(if report.problems.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn vacuum(&self, args: &VacuumArgs) -> Result<Outcome> {
+        let dataset = self.dataset(args.dataset.as_deref())?;
+        let report = ops::vacuum::vacuum(&self.context, &dataset, &args.options())?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::vacuum(w, &report, self.global.verbose > 0);
+            }
+            report.deleted.iter().try_for_each(|object| json::object(w, "object", object))?;
+            report.foreign.iter().try_for_each(|path| json::object(w, "foreign", &json!({ "path": path })))?;
+            json::summary(w, &report)
+        })?;
+        Ok(Outcome::Done)
     }
 
     /// The dataset: the argument, then `shardify.toml`, then `SHARDIFY_DATASET`, then `./shards`.

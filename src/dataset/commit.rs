@@ -41,7 +41,7 @@ use crate::{
 const FAN_OUT: usize = 8;
 
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
-const ATTEMPTS: usize = 100;
+pub(super) const ATTEMPTS: usize = 100;
 
 /// What a run wants to commit.
 pub struct Transaction<'a> {
@@ -108,7 +108,7 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
 }
 
 /// Creates the entry; false when somebody else's is there.
-fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
+pub(super) fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     let path = log::path(entry.version);
     let outcome = store.put_if_absent(&path, log::encode(entry)?.into());
     if matches!(outcome, Ok(PutOutcome::Created)) {
@@ -371,7 +371,7 @@ impl<'a> ListWriter<'a> {
 }
 
 /// The current time, but later than the parent's commit, so that times grow with versions even when clocks do not.
-fn now_after(parent: Option<Timestamp>) -> Timestamp {
+pub(super) fn now_after(parent: Option<Timestamp>) -> Timestamp {
     let now = Timestamp::now();
     match parent.and_then(|p| p.checked_add(SignedDuration::from_micros(1)).ok()) {
         Some(earliest) => now.max(earliest),

@@ -25,6 +25,7 @@ mod shards;
 mod sidecar;
 mod sources;
 mod table;
+mod vacuum;
 
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +45,7 @@ pub use sidecar::{
     sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
+pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};
 
 use crate::{
     error::{Error, Result},
@@ -182,6 +184,11 @@ impl Snapshot {
         &self.entry
     }
 
+    /// Oldest version that can still be read, as the newest version says.
+    pub fn readable_from(&self) -> Version {
+        self.readable_from
+    }
+
     /// The dataset.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
@@ -218,7 +225,8 @@ impl Snapshot {
             return Ok(runs);
         }
         let all = RunTable::new(self.read_lists(&self.entry.runs, runs::read)?);
-        let runs = if self.readable_from == Version(0) { all } else { all.readable(self.readable_from) };
+        let vacuumed = self.readable_from > self.entry.readable_from;
+        let runs = if vacuumed { all.readable(self.readable_from) } else { all };
         Ok(self.runs.get_or_init(|| runs))
     }
 

@@ -92,16 +92,11 @@ impl RunTable {
     /// The table without runs that only versions before `oldest` contain; what is left remembers since when its records
     /// are there.
     #[must_use]
-    pub(super) fn readable(self, oldest: Version) -> Self {
-        let stays = |run: &Run| run.until.is_none_or(|until| until > oldest);
-        if self.runs.iter().all(stays) {
-            return self;
-        }
+    pub(super) fn readable(&self, oldest: Version) -> Self {
+        let stays = |run: &&Run| run.until.is_none_or(|until| until > oldest);
         // A compaction makes one run of each run that it replaces, so both begin with the same record.
         let since = |run: &Run| self.first_version(run.first).filter(|first| *first < run.from);
-        Self::new(
-            self.runs.iter().filter(|run| stays(run)).map(|run| Run { since: since(run), ..run.clone() }).collect(),
-        )
+        Self::new(self.runs.iter().filter(stays).map(|run| Run { since: since(run), ..run.clone() }).collect())
     }
 
     /// First version that had a record.

@@ -28,7 +28,7 @@ use parquet::{
 
 use super::{
     frames::{FrameTable, METADATA_KEY},
-    system_path,
+    is_shard_name, system_path,
     table::{self, column},
 };
 use crate::{
@@ -36,11 +36,14 @@ use crate::{
     storage::{Object, Sink, Staged, Store},
 };
 
-/// Path of the sidecar of a shard.
+/// Path of the sidecar of a shard. Shards that shardify named lose their ending; those that were adopted may differ in
+/// nothing else, so they keep it.
 pub fn sidecar_path(shard: &str) -> String {
-    let stem = shard.rsplit_once('/').map_or(shard, |(_, name)| name);
-    let number = stem.split('.').next().unwrap_or(stem);
-    let folder = shard.rsplit_once('/').map_or("", |(folder, _)| folder);
+    if !is_shard_name(shard) {
+        return system_path(&format!("sidecar/adopted/{shard}.parquet"));
+    }
+    let (folder, name) = shard.rsplit_once('/').unwrap_or(("", shard));
+    let number = name.split('.').next().unwrap_or(name);
     system_path(&format!("sidecar/{folder}/{number}.parquet"))
 }
 

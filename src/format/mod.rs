@@ -103,6 +103,15 @@ pub struct Scanned {
     pub hash: u64,
 }
 
+/// Where the records of an uncompressed shard lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes up to the end of the records.
+    pub body: u64,
+    /// All bytes, trailer included.
+    pub raw: u64,
+}
+
 /// An output format whose shard is `record* trailer`, where every record is framed independently of its neighbours, so
 /// that shards can be joined by copying byte ranges.
 pub trait Framing: Send + Sync + std::fmt::Debug {
@@ -124,6 +133,17 @@ pub trait Framing: Send + Sync + std::fmt::Debug {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity), naming the byte offset, at the first thing that is wrong,
     /// missing trailer and trailing bytes included.
     fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()>;
+
+    /// Walks through an uncompressed shard that any program may have written, and reports each record, with its key
+    /// where the format has keys. Shards of our own give the same records as [`scan`](Self::scan).
+    ///
+    /// # Errors
+    /// When the shard is damaged or cut short; names the byte.
+    fn scan_foreign(
+        &self,
+        input: &mut dyn Read,
+        visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
+    ) -> Result<Extent>;
 }
 
 /// Formats that shards can have.

@@ -86,7 +86,9 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
     let extents = extents(store.as_ref(), shard)?;
     for (kind, path) in beside {
         let at = |e: Error| e.at(store.location().join(&path).to_string());
-        let bytes = store.get(&path)?.ok_or_else(|| at(Error::integrity(format!("expected an index of {kind}, found none"))))?;
+        let bytes = store
+            .get(&path)?
+            .ok_or_else(|| at(Error::integrity(format!("expected an index of {kind}, found none"))))?;
         let sound = match (kind, format) {
             (IndexKind::Energon, _) => offsets_agree(&bytes, &extents),
             (_, OutputFormat::TfRecord) => bytes == record_lines(&extents),
@@ -134,7 +136,9 @@ fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
         !fields.is_empty()
             && fields.len() % 4 == 0
             && (0..fields.len()).step_by(4).all(|i| match (number(i + 1), number(i + 2)) {
-                (Some(at), Some(size)) => at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length)),
+                (Some(at), Some(size)) => {
+                    at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length))
+                }
                 _ => false,
             })
     };

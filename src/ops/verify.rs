@@ -13,13 +13,13 @@ use serde::Serialize;
 use super::{Context, indexes};
 use crate::{
     codec::stream,
-    dataset::{Dataset, IdKind, Run, ShardMeta, Snapshot, read_segment, read_sidecar},
+    dataset::{Dataset, IdKind, Run, ShardMeta, Snapshot, is_shard_name, read_segment, read_sidecar},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
         compact::verify_checksum,
         encode::{framing, id_column},
-        live::{self, ENERGON_FOLDER},
+        live,
     },
     format::{OutputFormat, parquet},
     id::{IdHash, Version},
@@ -258,7 +258,7 @@ impl Verification<'_> {
         let stored = self.dataset.store().read(&shard.path)?;
         let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
         let mut ordinal = 0_u64;
-        framing.scan(&mut input, &mut |found| {
+        framing.scan_foreign(&mut input, &mut |found, _| {
             let Some((batch, row)) = expected.next() else {
                 return Err(Error::integrity(format!("expected {ordinal} records, found more")).byte(found.offset));
             };
@@ -330,16 +330,12 @@ impl Verification<'_> {
     fn unreferenced(&self) -> Result<u64> {
         let runs = self.snapshot.runs()?.all();
         let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
-        let folders: HashSet<&str> =
-            runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
+        let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let listing = self.dataset.store().list("")?;
-        let system = format!("{SYSTEM_FOLDER}/");
         let staging = format!("{SYSTEM_FOLDER}/staging/");
-        let live_folder = format!("{ENERGON_FOLDER}/");
         let left_over = |path: &str| {
             let known = || indexes::belongs(path, |s| stems.contains(s), |f| folders.contains(f));
-            let elsewhere = path.starts_with(&system) || path.starts_with(&live_folder) || !path.contains('/');
-            path.starts_with(&staging) || (!elsewhere && !known())
+            path.starts_with(&staging) || (is_shard_name(path) && !known())
         };
         Ok(listing.iter().filter(|o| left_over(&o.path)).count() as u64)
     }

@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod corpus;
 mod entry;
+mod foreign;
 mod header;
 pub mod index;
 mod read;
@@ -33,7 +34,7 @@ pub use self::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Framing, Keyed, Scanned},
+    format::{Extent, Framing, Keyed, Scanned},
     record::{Payload, Sample, json::RowJson},
 };
 
@@ -71,6 +72,14 @@ impl Framing for TarFraming {
 
     fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()> {
         scan::scan(input, visit)
+    }
+
+    fn scan_foreign(
+        &self,
+        input: &mut dyn Read,
+        visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
+    ) -> Result<Extent> {
+        foreign::scan(input, visit)
     }
 }
 

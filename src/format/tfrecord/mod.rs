@@ -20,7 +20,7 @@ use crate::{
         metered::Metered,
     },
     error::{Error, Result},
-    format::{Framing, Keyed, Scanned},
+    format::{Extent, Framing, Keyed, Scanned},
     record::Payload,
 };
 
@@ -69,6 +69,19 @@ impl Framing for TfRecordFraming {
 
     fn trailer(&self) -> &'static [u8] {
         &[]
+    }
+
+    fn scan_foreign(
+        &self,
+        input: &mut dyn Read,
+        visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
+    ) -> Result<Extent> {
+        let mut end = 0;
+        self.scan(input, &mut |found| {
+            end = found.offset + found.length;
+            visit(found, None)
+        })?;
+        Ok(Extent { body: end, raw: end })
     }
 
     fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()> {

@@ -1,0 +1,238 @@
+//! Walking through a whole tar of any origin: where each sample begins and ends, and its key.
+//!
+//! ```text
+//! archive  | folder | a.jpg | link | a.cls | folder | b.jpg | zeros ...
+//!          '- gap  -'----- record a -------'- gap  -'- rec b-'
+//! ```
+//!
+//! Samples are what [`TarReader`](super::TarReader) takes for samples. Members that are no files belong to the sample
+//! around them, or to nobody, so that the extents of the samples stay true when archives are joined.
+
+use std::io::Read;
+
+use super::{
+    BLOCK,
+    entry::{self, Entry, Found, Kind},
+    header::padding,
+    read::{group_of, shown},
+};
+use crate::{
+    codec::metered::Metered,
+    error::{Error, Result},
+    format::{Extent, Scanned},
+    record::key::split_key,
+};
+
+/// Most bytes between two files of which it is not known yet whether they are of one sample.
+const MAX_GAP: u64 = 16 << 20;
+
+/// Reports every sample and its key; returns where the samples lie.
+pub(super) fn scan(input: &mut dyn Read, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<Extent> {
+    let mut walk = Walk { metered: Metered::new(input), open: None, gap: None };
+    while let Some(entry) = walk.entry()? {
+        walk.member(&entry, visit)?;
+    }
+    let body = walk.metered.offset();
+    walk.close(body, visit)?;
+    walk.end()?;
+    Ok(Extent { body, raw: walk.metered.offset() })
+}
+
+struct Walk<'a> {
+    metered: Metered<'a>,
+    /// The sample that is open.
+    open: Option<Open>,
+    /// Where members that are no files began, after the last file of the open sample.
+    gap: Option<u64>,
+}
+
+struct Open {
+    offset: u64,
+    /// Name of its first file.
+    name: Vec<u8>,
+}
+
+impl Walk<'_> {
+    /// The headers of the next member, not stepped over yet; `None` at the end of the archive.
+    fn entry(&mut self) -> Result<Option<Entry>> {
+        let offset = self.metered.offset();
+        let mut wanted = BLOCK;
+        loop {
+            let window = self.metered.peek(wanted)?;
+            let cut_short = window.len() < wanted;
+            if window.is_empty() {
+                // Programs that append leave the zeros out.
+                return Ok(None);
+            }
+            match entry::read(window).map_err(|fault| {
+                Error::input(fault.problem)
+                    .byte(offset + fault.at as u64)
+                    .hint("the archive is damaged or was cut short")
+            })? {
+                Found::Entry(entry) => return Ok(Some(entry)),
+                Found::End(_) => return Ok(None),
+                Found::Needs(_) if cut_short => {
+                    return Err(Error::input("expected the header of a member, found the end of the archive")
+                        .byte(offset + window.len() as u64)
+                        .hint("the archive was cut short"));
+                }
+                Found::Needs(count) => wanted = count,
+            }
+        }
+    }
+
+    fn member(&mut self, entry: &Entry, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<()> {
+        let offset = self.metered.offset();
+        match entry.kind {
+            Kind::NoFile => {
+                if self.open.is_some() && self.gap.is_none() {
+                    self.metered.mark();
+                    self.gap = Some(offset);
+                }
+                let gap = self.gap.map_or(0, |start| offset - start).saturating_add(entry.length());
+                if self.gap.is_some() && gap > MAX_GAP {
+                    return Err(Error::input(format!(
+                        "expected at most {MAX_GAP} bytes between two files, found {gap}"
+                    ))
+                    .byte(offset));
+                }
+            }
+            Kind::Unreadable(found) => {
+                let name = shown(&entry.name);
+                return Err(Error::input(format!("expected `{name}` to be a plain file, found {found}")).byte(offset));
+            }
+            Kind::File if self.open.as_ref().is_some_and(|open| group_of(&open.name) == group_of(&entry.name)) => {
+                self.metered.unmark();
+                self.gap = None;
+            }
+            Kind::File => {
+                self.close(offset, visit)?;
+                self.open = Some(Open { offset, name: entry.name.clone() });
+            }
+        }
+        self.metered.advance(entry.header_bytes);
+        self.content(entry)
+    }
+
+    /// Ends the open sample where its last file ends, and drops what lies between it and `next`.
+    fn close(&mut self, next: u64, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<()> {
+        let end = self.gap.take().unwrap_or(next);
+        let hash = self.metered.cut();
+        self.metered.cut();
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let name = str::from_utf8(&open.name).map_err(|e| {
+            Error::input(format!("expected a name in UTF-8, found `{}`", shown(&open.name))).byte(open.offset).cause(e)
+        })?;
+        let (key, _) = split_key(name.trim_start_matches("./"));
+        visit(Scanned { offset: open.offset, length: end - open.offset, hash }, Some(key))
+    }
+
+    /// Steps over the content of a member and what pads it.
+    fn content(&mut self, entry: &Entry) -> Result<()> {
+        #[expect(clippy::cast_possible_truncation, reason = "less than a block")]
+        let pad = padding((entry.size % BLOCK as u64) as usize) as u64;
+        let mut left = entry.size.saturating_add(pad);
+        while left > 0 {
+            let count = self.metered.available(left)?.len();
+            if count == 0 {
+                let name = shown(&entry.name);
+                return Err(Error::input(format!(
+                    "expected {left} more bytes of `{name}`, found the end of the archive"
+                ))
+                .byte(self.metered.offset())
+                .hint("the archive was cut short"));
+            }
+            self.metered.advance(count);
+            left -= count as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads on to the end, where only zeros may come; headers for all members may stand before them.
+    fn end(&mut self) -> Result<()> {
+        let mut zeros = false;
+        loop {
+            let offset = self.metered.offset();
+            let bytes = self.metered.available(u64::MAX)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if !zeros && let Ok(Found::End(headers)) = entry::read(bytes) {
+                zeros = true;
+                self.metered.advance(headers);
+                continue;
+            }
+            if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
+                return Err(Error::input("expected nothing but zeros at the end of the archive, found other bytes")
+                    .byte(offset + at as u64)
+                    .hint("readers stop at the zeros: what comes after them would be lost"));
+            }
+            let count = bytes.len();
+            self.metered.advance(count);
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn archive(members: &[(&str, usize)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, size) in members {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_entry_type(tar::EntryType::Regular);
+            if name.ends_with('/') {
+                header.set_entry_type(tar::EntryType::Directory);
+            }
+            header.set_size(*size as u64);
+            builder.append_data(&mut header, name, vec![b'x'; *size].as_slice()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn found(bytes: &[u8]) -> (Vec<(String, u64, u64)>, Extent) {
+        let mut out = Vec::new();
+        let extent = scan(&mut &bytes[..], &mut |found, key| {
+            let end = usize::try_from(found.offset + found.length).unwrap();
+            let start = usize::try_from(found.offset).unwrap();
+            assert_eq!(found.hash, crate::codec::checksum::xxh3_64(&bytes[start..end]));
+            out.push((key.unwrap().to_owned(), found.offset, found.length));
+            Ok(())
+        });
+        (out, extent.unwrap())
+    }
+
+    #[test]
+    fn samples_end_with_their_last_file_and_folders_belong_to_nobody() {
+        let bytes = archive(&[("d/", 0), ("d/a.jpg", 700), ("e/", 0), ("d/a.cls", 1), ("f/", 0), ("d/b.jpg", 5)]);
+        let (records, extent) = found(&bytes);
+        assert_eq!(records, [("d/a".to_owned(), 512, 512 + 1024 + 512 + 1024), ("d/b".to_owned(), 4096, 1024)]);
+        assert_eq!((extent.body, extent.raw), (5120, bytes.len() as u64));
+        // Joined by copying, the extents are those of before, moved.
+        let body = usize::try_from(extent.body).unwrap();
+        let joined = [&bytes[..body], &bytes[..]].concat();
+        let twice = found(&joined).0;
+        assert_eq!(twice[2], ("d/a".to_owned(), 512 + extent.body, records[0].2));
+    }
+
+    #[test]
+    fn names_that_need_headers_of_their_own_are_part_of_the_sample() {
+        let long = format!("{}/a.jpg", "long/".repeat(60));
+        let (records, _) = found(&archive(&[(&long, 3), ("./b.txt", 0)]));
+        assert_eq!((records[0].1, records[1].0.as_str()), (0, "b"));
+    }
+
+    #[test]
+    fn cut_short_archives_are_bad_input_and_missing_zeros_are_not() {
+        let bytes = archive(&[("a.jpg", 700), ("b.jpg", 700)]);
+        assert_eq!(found(&bytes[..3072]).0.len(), 2);
+        for length in [1, 511, 513, 1000, 3071] {
+            assert!(scan(&mut &bytes[..length], &mut |_, _| Ok(())).is_err(), "{length}");
+        }
+        let after = [&bytes[..], b"more"].concat();
+        assert!(scan(&mut &after[..], &mut |_, _| Ok(())).is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! `vacuum`: deletes what no retained version needs, or says what it would delete.
+//!
+//! First the log learns which versions can no longer be read, then objects go, shards first and lists last. A run that is
+//! cut short leaves a dataset that is in order, and the next one finishes. Where the store has locks, a run that is active is
+//! noticed, and what it may have written is left alone however old it is.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::Context;
+use crate::{
+    dataset::{Dataset, ObjectKind, Unneeded, expire, unreferenced},
+    error::{Error, Kind, Result},
+    events::Event,
+    id::Version,
+    storage::{Location, Lock, SYSTEM_FOLDER},
+};
+
+/// Versions are kept for so long unless told otherwise.
+pub const DEFAULT_RETAIN: Duration = Duration::from_secs(7 * 86_400);
+/// Less than this may be shorter than a run takes.
+const SHORTEST_RETAIN: Duration = Duration::from_secs(86_400);
+/// Deletions at once: each is a request of its own, and mostly waits.
+const DELETIONS_AT_ONCE: usize = 32;
+
+/// What the user asks for.
+#[derive(Debug, Clone)]
+pub struct VacuumOptions {
+    /// Versions that were current within this time back from now stay readable.
+    pub retain: Duration,
+    /// Allow to retain less than a day.
+    pub force: bool,
+    /// Only plan.
+    pub dry_run: bool,
+}
+
+/// Number and size of objects of a kind.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Amount {
+    /// How many.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// An object that was deleted, or would be.
+#[derive(Debug, Clone, Serialize)]
+pub struct Deleted {
+    /// Its path.
+    pub path: String,
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// What was done, or would be.
+#[derive(Debug, Clone, Serialize)]
+pub struct VacuumReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The version made; the current one when no version stops being readable.
+    pub version: Version,
+    /// Whether this is only a plan.
+    pub dry_run: bool,
+    /// The oldest version that can be read afterwards.
+    pub readable_from: Version,
+    /// Versions that stop being readable.
+    pub versions_expired: u64,
+    /// Objects deleted.
+    pub objects_deleted: u64,
+    /// Their bytes.
+    pub bytes_deleted: u64,
+    /// The same by kind.
+    pub by_kind: BTreeMap<ObjectKind, Amount>,
+    /// Objects without a reference that are too young to be deleted.
+    pub objects_young: u64,
+    /// Objects without a reference that an active run may need.
+    pub objects_in_use: u64,
+    /// Files in the folder that shardify did not write.
+    pub files_foreign: u64,
+    /// Time taken.
+    pub seconds: f64,
+    /// The objects.
+    #[serde(skip)]
+    pub deleted: Vec<Deleted>,
+    /// The files that shardify did not write.
+    #[serde(skip)]
+    pub foreign: Vec<String>,
+}
+
+/// Vacuums a dataset.
+///
+/// # Errors
+/// When there is no dataset, the log cannot be read, or the store fails; running it again finishes what was begun.
+pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOptions) -> Result<VacuumReport> {
+    let started = Instant::now();
+    if options.retain < SHORTEST_RETAIN && !options.force {
+        return Err(Error::usage("expected --retain of a day or more, found less")
+            .hint("what a running command has written but not committed yet must not be taken for rubbish")
+            .hint("when no other command runs on this dataset, add --force"));
+    }
+    let dataset = context.dataset(location)?;
+    let newest = dataset.open()?;
+    let cutoff = Timestamp::now()
+        .checked_sub(options.retain)
+        .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
+    let _alone = if options.dry_run { None } else { Some(dataset.store().lock("vacuum")?) };
+    let (_locks, busy) = lock_all(&dataset)?;
+    let found = unreferenced(&dataset, cutoff)?;
+    let (objects, in_use): (Vec<Unneeded>, Vec<Unneeded>) =
+        found.objects.into_iter().partition(|object| object.committed || !busy);
+    let mut report = VacuumReport {
+        dataset: location.to_string(),
+        version: found.version,
+        dry_run: options.dry_run,
+        readable_from: newest.entry().readable_from.max(Version(1)),
+        versions_expired: found.versions_expired,
+        objects_deleted: 0,
+        bytes_deleted: 0,
+        by_kind: BTreeMap::new(),
+        objects_young: found.young,
+        objects_in_use: in_use.len() as u64,
+        files_foreign: found.foreign.len() as u64,
+        seconds: 0.0,
+        deleted: Vec::new(),
+        foreign: found.foreign,
+    };
+    if found.versions_expired > 0 {
+        report.readable_from = found.oldest_retained;
+        if !options.dry_run {
+            let arguments = BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.as_secs()))]);
+            report.version = expire(&dataset, found.oldest_retained, arguments)?.version();
+        }
+    }
+    if !options.dry_run {
+        delete(context, &dataset, &objects)?;
+    }
+    count(&mut report, objects);
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Takes the lock of every run that ever was, so that none of them starts again meanwhile; also says whether one is
+/// active. Stores without locks have none, and only the age of objects protects active runs there.
+fn lock_all(dataset: &Dataset) -> Result<(Vec<Lock>, bool)> {
+    let folder = format!("{SYSTEM_FOLDER}/locks");
+    let mut locks = Vec::new();
+    let mut busy = false;
+    for facts in dataset.store().list(&folder)? {
+        let name = facts.path[folder.len() + 1..].to_owned();
+        if name == "vacuum" {
+            continue;
+        }
+        match dataset.store().lock(&name) {
+            Ok(lock) => locks.push(lock),
+            Err(e) if e.kind() == Kind::Conflict => busy = true,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok((locks, busy))
+}
+
+/// Deletes objects, kind by kind.
+fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[Unneeded]) -> Result<()> {
+    let bytes = objects.iter().map(|o| o.facts.bytes).sum();
+    context.observer.event(Event::Phase { name: "deleting", bytes: Some(bytes) });
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(DELETIONS_AT_ONCE)
+        .build()
+        .map_err(|e| Error::internal("starting threads failed").cause(e))?;
+    for kind in objects.chunk_by(|a, b| a.kind == b.kind) {
+        pool.install(|| {
+            kind.par_iter().try_for_each(|object| {
+                context.cancel.check()?;
+                delete_one(dataset, object)?;
+                context.observer.event(Event::Read { bytes: object.facts.bytes, records: 0 });
+                Ok::<(), Error>(())
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn delete_one(dataset: &Dataset, object: &Unneeded) -> Result<()> {
+    let store = dataset.store();
+    let path = &object.facts.path;
+    // A run that was killed and is repeated writes the same names again; what is new is not what was looked at.
+    if !object.committed && store.head(path)?.is_none_or(|now| now != object.facts) {
+        return Ok(());
+    }
+    store.delete(path)
+}
+
+fn count(report: &mut VacuumReport, objects: Vec<Unneeded>) {
+    for object in objects {
+        let bytes = object.facts.bytes;
+        report.objects_deleted += 1;
+        report.bytes_deleted += bytes;
+        let amount = report.by_kind.entry(object.kind).or_default();
+        amount.objects += 1;
+        amount.bytes += bytes;
+        report.deleted.push(Deleted { path: object.facts.path, kind: object.kind, bytes });
+    }
+}
