@@ -18,6 +18,7 @@ fn context(folder: &Path) -> Context<'static> {
     Context {
         folder: folder.to_owned(),
         settings: Vec::new(),
+        stdin: || Box::new(std::io::empty()),
         jobs: 2,
         memory: Size::mib(64),
         observer: &Silent,

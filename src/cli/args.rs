@@ -95,7 +95,8 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct ConvertArgs {
-    /// Files, folders, globs or URLs (file:, s3:, gs:, az:, http:, https:); the current folder unless given
+    /// Files, folders, globs or URLs (file:, s3:, gs:, az:, http:, https:); the current folder unless given; `-` is
+    /// standard input and needs --from
     pub(super) sources: Vec<String>,
     /// Dataset to write to; one that exists is added to. Default: shardify.toml, then $SHARDIFY_DATASET, then ./shards
     #[arg(long, value_name = "DATASET")]

@@ -111,6 +111,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| is_store_setting(name))
             .collect(),
+        stdin: || Box::new(io::stdin()),
         jobs,
         memory: global.memory,
         observer,

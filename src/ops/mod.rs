@@ -10,7 +10,7 @@ pub mod manifest;
 pub mod vacuum;
 pub mod verify;
 
-use std::path::PathBuf;
+use std::{io::Read, path::PathBuf};
 
 use crate::{
     dataset::Dataset,
@@ -26,6 +26,8 @@ pub struct Context<'a> {
     pub folder: PathBuf,
     /// Settings of remote stores, by the names of their environment variables.
     pub settings: Vec<(String, String)>,
+    /// Opens standard input.
+    pub stdin: fn() -> Box<dyn Read + Send>,
     /// Threads to work with.
     pub jobs: usize,
     /// Memory to work in.

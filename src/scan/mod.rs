@@ -21,7 +21,7 @@ use crate::{
     codec::stream,
     error::{Error, Result},
     format::files::TreeFile,
-    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings},
+    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings},
     units::Size,
 };
 
@@ -34,6 +34,14 @@ struct Root {
     store: Arc<dyn Store>,
     /// What names of its sources have before their paths.
     prefix: String,
+    /// Of a stream: where its bytes are kept, and what it is called instead.
+    stream: Option<(Spool, String)>,
+}
+
+impl Root {
+    fn new(store: Arc<dyn Store>, prefix: String) -> Arc<Self> {
+        Arc::new(Self { store, prefix, stream: None })
+    }
 }
 
 /// One input object. There may be millions of them, so everything that can be worked out is.
@@ -58,6 +66,19 @@ impl SourceFile {
         }
     }
 
+    /// Takes a stream that can be read only once. It is named by its content, so that the same one is known again.
+    ///
+    /// # Errors
+    /// When it cannot be read or kept.
+    pub fn of_stream(name: &str, input: impl Read) -> Result<Self> {
+        let spool = Spool::of(input)?;
+        let (store, bytes) = (Arc::clone(spool.store()), spool.bytes());
+        let digest = blake3::Hash::from(spool.checksum()).to_hex();
+        let uri = format!("{name}:{}", &digest[..16]);
+        let root = Root { store, prefix: String::new(), stream: Some((spool, uri)) };
+        Ok(Self { root: Arc::new(root), name: name.into(), bytes, modified: 0, etag: None })
+    }
+
     /// Name in origins and keys: the path below what the user named.
     pub fn name(&self) -> &str {
         &self.name
@@ -65,6 +86,9 @@ impl SourceFile {
 
     /// URL or absolute path, without secrets.
     pub fn uri(&self) -> String {
+        if let Some((_, uri)) = &self.root.stream {
+            return uri.clone();
+        }
         match self.root.store.location().local_path() {
             Some(folder) => folder.join(self.path()).display().to_string(),
             None => self.root.store.location().join(self.path()).to_string(),
@@ -93,7 +117,10 @@ impl SourceFile {
 
     /// Path within its store.
     fn path(&self) -> &str {
-        self.name.get(self.root.prefix.len()..).unwrap_or_default()
+        match self.root.stream {
+            Some(_) => Spool::NAME,
+            None => self.name.get(self.root.prefix.len()..).unwrap_or_default(),
+        }
     }
 
     /// Bytes of memory that it takes, allocator included.
@@ -255,7 +282,7 @@ impl Scan {
         if let Some((above, name)) = location.split_name() {
             let store = storage::open(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
-                self.take(&Arc::new(Root { store, prefix: String::new() }), &facts);
+                self.take(&Root::new(store, String::new()), &facts);
                 return Ok(());
             }
         }
@@ -275,7 +302,7 @@ impl Scan {
             Some((_, name)) if self.several && matcher.is_none() => format!("{name}/"),
             _ => String::new(),
         };
-        let below = Arc::new(Root { store: Arc::clone(&store), prefix });
+        let below = Root::new(Arc::clone(&store), prefix);
         let output = match &self.dataset {
             Some(dataset) if root.below(dataset).is_some() => Some(String::new()),
             Some(dataset) => dataset.below(root).map(|path| format!("{path}/")),
@@ -396,7 +423,7 @@ fn distinguish(files: &mut [SourceFile]) -> bool {
             let folder = file.root.store.location().to_string();
             let above = format!("{}/", folder.trim_matches('/'));
             let name = format!("{above}{}", file.path()).into_boxed_str();
-            file.root = Arc::new(Root { store: Arc::clone(&file.root.store), prefix: above });
+            file.root = Root::new(Arc::clone(&file.root.store), above);
             file.name = name;
         }
     }

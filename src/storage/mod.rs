@@ -15,6 +15,7 @@
 mod local;
 mod location;
 mod object;
+mod spool;
 mod walk;
 
 use std::{
@@ -29,6 +30,7 @@ use jiff::Timestamp;
 pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
+pub use spool::Spool;
 
 use crate::error::{Error, Result};
 

@@ -37,7 +37,7 @@ use crate::{
     format::{Misfit, OutputFormat, files, index::IndexKind},
     id::{TransactionId, Version},
     plan::memory::MemoryPlan,
-    scan::{self, InputFormat, ScanOptions, SourceFile},
+    scan::{self, Found, InputFormat, ScanOptions, SourceFile},
     schema::unite_lists,
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
@@ -166,21 +166,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
-    let scan_options = ScanOptions {
-        include: options.include.clone(),
-        exclude: options.exclude.clone(),
-        dataset: Some(out.clone()),
-        memory: context.memory,
-    };
-    let mut found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
-    if options.from != Some(InputFormat::Files) {
-        found.passed_over += scan::pass_over_companions(&mut found.files);
-    }
-    if found.files.is_empty() && found.faults.is_empty() {
-        return Err(Error::usage("expected something to convert, found no files")
-            .at(options.sources.join(" "))
-            .hint("name a file or folder, or check --include and --exclude"));
-    }
+    let mut found = find(context, out, options)?;
     if found.folder_links > 0 {
         let count = found.folder_links;
         let note = format!("links to folders are not followed, found {count}; name those folders themselves");
@@ -199,6 +185,42 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     report.files_passed_over = passed_over;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// The name that standard input has among sources.
+const STDIN: &str = "-";
+
+/// Finds the inputs, standard input among them.
+fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<Found> {
+    let scan_options = ScanOptions {
+        include: options.include.clone(),
+        exclude: options.exclude.clone(),
+        dataset: Some(out.clone()),
+        memory: context.memory,
+    };
+    let (streams, named): (Vec<String>, Vec<String>) = options.sources.iter().cloned().partition(|s| s == STDIN);
+    let mut found = Found::default();
+    if !named.is_empty() {
+        found = scan::scan(&named, &context.folder, &context.settings, &scan_options)?;
+    }
+    if !streams.is_empty() {
+        match options.from {
+            None => return Err(Error::usage("expected --from beside `-`, for standard input has no name to go by")),
+            Some(InputFormat::Files) => {
+                return Err(Error::usage("expected records from standard input, found --from files"));
+            }
+            Some(_) => found.files.push(SourceFile::of_stream("stdin", (context.stdin)())?),
+        }
+    }
+    if options.from != Some(InputFormat::Files) {
+        found.passed_over += scan::pass_over_companions(&mut found.files);
+    }
+    if found.files.is_empty() && found.faults.is_empty() {
+        return Err(Error::usage("expected something to convert, found no files")
+            .at(options.sources.join(" "))
+            .hint("name a file or folder, or check --include and --exclude"));
+    }
+    Ok(found)
 }
 
 struct Conversion<'a> {
