@@ -10,6 +10,7 @@ pub mod guard;
 pub mod ipc;
 pub mod json;
 pub mod parquet;
+pub mod ranged;
 mod rows;
 pub mod tar;
 pub mod tfrecord;

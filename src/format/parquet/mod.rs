@@ -19,7 +19,7 @@ mod samples;
 mod thrift;
 
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
-pub use input::{ParquetInput, ParquetReader, sniff};
+pub use input::{ParquetReader, sniff};
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{KEY_COLUMN, batch_of_samples, schema_of_samples};
 
