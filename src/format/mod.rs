@@ -11,6 +11,7 @@ pub mod index;
 pub mod ipc;
 pub mod json;
 pub mod parquet;
+pub mod ranged;
 mod rows;
 pub mod tar;
 pub mod tfrecord;

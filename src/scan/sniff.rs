@@ -7,9 +7,10 @@ use crate::{
     error::{Error, Kind, Place, Result},
     format::{
         Parsed, RecordReader, csv,
-        ipc::{self, IpcReader},
+        ipc::{self, IpcForm, IpcReader},
         json,
-        parquet::{self, ParquetInput, ParquetReader},
+        parquet::{self, ParquetReader},
+        ranged::RangedInput,
         tar::{self, TarReader},
     },
     record::Split,
@@ -19,8 +20,8 @@ use crate::{
 const HEAD_BYTES: usize = 256 << 10;
 /// Most bytes read to see one record of a format whose records can be large.
 const SAMPLE_BYTES: usize = 32 << 20;
-/// Largest Parquet file that is read although it is compressed as a whole, which leaves no way but to hold it.
-const PACKED_PARQUET: u64 = 256 << 20;
+/// Largest Parquet or Arrow file that is read although it is compressed as a whole, which leaves no way but to hold it.
+const PACKED_FILE: u64 = 256 << 20;
 
 /// Last extensions of files that hold records.
 pub(super) const RECORDS: &[&str] = &[
@@ -75,9 +76,13 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
     let (head, complete) = file.head(HEAD_BYTES)?;
     let wanted = |format| options.from.is_none_or(|from| from == format);
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
-        Some((InputFormat::Parquet, Box::new(ParquetReader::open(parquet_input(file)?, &file.uri())?)))
-    } else if wanted(InputFormat::Arrow) && ipc::sniff(&head) {
-        Some((InputFormat::Arrow, Box::new(IpcReader::new())))
+        Some((InputFormat::Parquet, Box::new(ParquetReader::open(ranged(file)?, &file.uri())?)))
+    } else if let Some(form) = ipc::sniff(&head).filter(|_| wanted(InputFormat::Arrow)) {
+        let reader = match form {
+            IpcForm::File => IpcReader::open(ranged(file)?, &file.uri())?,
+            IpcForm::Stream => IpcReader::of_stream(),
+        };
+        Some((InputFormat::Arrow, Box::new(reader)))
     } else if wanted(InputFormat::Tar) && tar::sniff(&head) {
         Some((InputFormat::Tar, Box::new(TarReader::new())))
     } else {
@@ -97,19 +102,19 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
     RecordSource { file: file.clone(), format, reader, sample: None }
 }
 
-/// Parquet is read out of order, so one that is compressed as a whole is decompressed to memory.
-fn parquet_input(file: &SourceFile) -> Result<ParquetInput> {
+/// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
+fn ranged(file: &SourceFile) -> Result<RangedInput> {
     if !file.is_packed()? {
-        return Ok(ParquetInput::Object(file.object()));
+        return Ok(RangedInput::Object(file.object()));
     }
     let mut bytes = Vec::new();
-    file.open(|_| {})?.take(PACKED_PARQUET + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > PACKED_PARQUET {
-        return Err(Error::input("expected at most 256 MiB of Parquet in a compressed file, found more")
+    file.open(|_| {})?.take(PACKED_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PACKED_FILE {
+        return Err(Error::input("expected at most 256 MiB of Parquet or Arrow in a compressed file, found more")
             .at(file.uri())
-            .hint("decompress it first; Parquet compresses by itself"));
+            .hint("decompress it first; these formats compress by themselves"));
     }
-    Ok(ParquetInput::Bytes(bytes.into()))
+    Ok(RangedInput::Bytes(bytes.into()))
 }
 
 /// The first records of a source; `None` when there are none, or when they are too large or damaged to tell anything.

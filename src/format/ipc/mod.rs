@@ -1,17 +1,19 @@
-//! Arrow IPC as input: files (Feather 2) and streams, both read from front to back.
+//! Arrow IPC as input: files (Feather 2), read where their footer points, and streams, read from front to back.
 //!
 //! ```text
 //! stream   message* [ end mark ]
-//! file     "ARROW1" 00 ... (to 8 or 64 bytes)   message* end mark   footer   length i32le   "ARROW1"
+//! file     "ARROW1" 00 00   message* [ end mark ]   footer: schema, places of batches   length i32le   "ARROW1"
 //! message  FF FF FF FF   length i32le   flatbuffer, padded to 8   body     (before Arrow 0.15: no FF FF FF FF)
 //! end mark FF FF FF FF 00 00 00 00
 //! ```
 //!
-//! The messages of a file are those of a stream, so its footer is only held against what was read. Lengths in messages
-//! are not trusted: flatbuffers and bodies grow as they are read, and whatever a batch says about the sizes of its values
-//! is held against a bound before the batch is decoded.
+//! Lengths in messages are not trusted: flatbuffers are verified, and what a batch says about the sizes of its values
+//! is held against a bound before the batch is decoded ([`claims`]). A batch is the least that can be read at once; it
+//! goes on in pieces of about the size of a split.
 
-mod message;
+mod claims;
+mod file;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +21,15 @@ use std::{collections::VecDeque, io::Read, sync::Arc};
 
 use arrow::{
     array::RecordBatch,
-    buffer::Buffer,
     datatypes::{Fields, Schema, SchemaRef},
-    ipc::{self, MessageHeader, reader::StreamDecoder},
+    ipc::{self, MessageHeader},
 };
 
-use self::message::{END_MARK, Message, Messages, check_batch};
-use super::{Parsed, RecordReader, guard::guard, rows::parsed};
+use self::{
+    file::{FileBatches, IpcFile},
+    stream::StreamBatches,
+};
+use super::{Parsed, RecordReader, ranged::RangedInput, rows::parsed};
 use crate::{
     error::{Error, Result},
     record::{Content, Split, size::logical_bytes, widen::cast_to},
@@ -35,30 +39,56 @@ use crate::{
 /// What the guard expects.
 const ARROW: &str = "Arrow IPC data";
 
-/// A batch may take so many times the bytes of the largest record: it is the least that can be read at once.
-const BATCH_RECORDS: u64 = 2;
-
 /// How a file begins and ends.
 const MAGIC: &[u8] = b"ARROW1";
 
-/// Whether a source that begins so is Arrow IPC: a file, or a stream, which begins with its schema.
-pub fn sniff(head: &[u8]) -> bool {
-    let Some(rest) = head.strip_prefix(&[0xff; 4]) else { return head.starts_with(MAGIC) };
-    let Some((length, rest)) = rest.split_first_chunk::<4>() else { return false };
-    let length = usize::try_from(i32::from_le_bytes(*length)).unwrap_or(0);
-    rest.get(..length).is_some_and(|bytes| {
-        ipc::root_as_message(bytes).is_ok_and(|message| message.header_type() == MessageHeader::Schema)
-    })
+/// A batch may take so many times the bytes of the largest record.
+const BATCH_RECORDS: u64 = 2;
+
+/// Rows of a piece at most, for rows may take no bytes at all.
+const MAX_ROWS: usize = 1 << 20;
+
+/// The two forms of Arrow IPC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpcForm {
+    /// With a footer.
+    File,
+    /// Messages alone.
+    Stream,
 }
 
-/// Reads Arrow IPC files and streams.
+/// The form of a source that begins so, if it is Arrow IPC. A stream begins with its schema.
+pub fn sniff(head: &[u8]) -> Option<IpcForm> {
+    if head.starts_with(MAGIC) {
+        return Some(IpcForm::File);
+    }
+    let head = head.strip_prefix(&[0xff; 4]).unwrap_or(head);
+    let (length, rest) = head.split_first_chunk::<4>()?;
+    let message = rest.get(..usize::try_from(i32::from_le_bytes(*length)).ok()?)?;
+    let message = ipc::root_as_message(message).ok()?;
+    (message.header_type() == MessageHeader::Schema).then_some(IpcForm::Stream)
+}
+
+/// Reads an Arrow IPC file, or any stream.
 #[derive(Debug, Default)]
-pub struct IpcReader;
+pub struct IpcReader {
+    file: Option<IpcFile>,
+}
 
 impl IpcReader {
-    /// A reader; there is nothing to set.
-    pub fn new() -> Self {
-        Self
+    /// A reader of a file, whose footer is read now. `name` stands in errors.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when it is no Arrow file, or has types without a plain form.
+    pub fn open(input: RangedInput, name: &str) -> Result<Self> {
+        let file = IpcFile::open(input, name)?;
+        plain(file.schema()).map_err(|e| e.at(name))?;
+        Ok(Self { file: Some(file) })
+    }
+
+    /// A reader of streams, which get their bytes through `splits`.
+    pub fn of_stream() -> Self {
+        Self::default()
     }
 }
 
@@ -69,18 +99,23 @@ impl RecordReader for IpcReader {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
-        let max_record_bytes = max_record_bytes as u64;
+        let batches = match &self.file {
+            Some(file) => Batches::File(FileBatches::new(file)),
+            None => Batches::Stream(Box::new(StreamBatches::new(input))),
+        };
         Box::new(Splits {
-            messages: Messages::new(input, max_record_bytes.saturating_mul(BATCH_RECORDS)),
-            decoder: StreamDecoder::new(),
+            batches,
             split_bytes: split_bytes as u64,
-            max_record_bytes,
+            max_record_bytes: max_record_bytes as u64,
             row: 0,
-            batches: 0,
             counted: 0,
             ready: VecDeque::new(),
             ended: false,
         })
+    }
+
+    fn reads_by_itself(&self) -> bool {
+        self.file.is_some()
     }
 
     fn infer(&self, split: &Split) -> Fields {
@@ -116,16 +151,42 @@ fn plain(schema: &SchemaRef) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(named.collect::<Fields>())))
 }
 
+enum Batches<'a> {
+    File(FileBatches<'a>),
+    Stream(Box<StreamBatches<'a>>),
+}
+
+impl Batches<'_> {
+    fn consumed(&self) -> u64 {
+        match self {
+            Self::File(batches) => batches.consumed(),
+            Self::Stream(batches) => batches.consumed(),
+        }
+    }
+
+    fn next(&mut self, limit: u64) -> Result<Option<RecordBatch>> {
+        match self {
+            Self::File(batches) => batches.next(limit),
+            Self::Stream(batches) => {
+                let started = batches.schema().is_some();
+                let batch = batches.next(limit)?;
+                // What has no plain form is refused before anybody asks for its types.
+                if let (false, Some(schema)) = (started, batches.schema()) {
+                    plain(&schema)?;
+                }
+                Ok(batch)
+            }
+        }
+    }
+}
+
 /// The batches of a source, in pieces.
 struct Splits<'a> {
-    messages: Messages<'a>,
-    decoder: StreamDecoder,
+    batches: Batches<'a>,
     split_bytes: u64,
     max_record_bytes: u64,
     /// Rows so far.
     row: u64,
-    /// Batches so far.
-    batches: usize,
     /// Bytes of input that the pieces so far stand for.
     counted: u64,
     /// Pieces to be handed out; the last one waits, for it stands for whatever comes after it.
@@ -138,10 +199,19 @@ impl Iterator for Splits<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended && self.ready.len() < 2 {
-            if let Err(error) = self.read() {
-                self.ended = true;
-                self.ready.clear();
-                return Some(Err(error));
+            match self.batches.next(self.max_record_bytes.saturating_mul(BATCH_RECORDS)) {
+                Ok(Some(batch)) => {
+                    if let Err(error) = self.cut(&batch) {
+                        return self.fail(error);
+                    }
+                }
+                Ok(None) => {
+                    self.ended = true;
+                    if let Some(Split { content: Content::Batch { bytes, .. }, .. }) = self.ready.back_mut() {
+                        *bytes += self.batches.consumed() - self.counted;
+                    }
+                }
+                Err(error) => return self.fail(error),
             }
         }
         self.ready.pop_front().map(Ok)
@@ -149,46 +219,13 @@ impl Iterator for Splits<'_> {
 }
 
 impl Splits<'_> {
-    /// Reads a message, and cuts the batch that it may hold.
-    fn read(&mut self) -> Result<()> {
-        let Some(Message { metadata, body }) = self.messages.next()? else {
-            let mut end = Buffer::from(END_MARK);
-            self.decode(&mut end)?;
-            self.messages.finish(self.batches)?;
-            self.ended = true;
-            if let Some(Split { content: Content::Batch { bytes, .. }, .. }) = self.ready.back_mut() {
-                *bytes += self.messages.consumed() - self.counted;
-            }
-            return Ok(());
-        };
-        check_batch(&metadata, &body, self.messages.limit())?;
-        let mut head = Buffer::from_vec([&END_MARK[..4], &(metadata.len() as u32).to_le_bytes(), &metadata].concat());
-        self.decode(&mut head)?;
-        self.decode(&mut Buffer::from_vec(body))
-    }
-
-    fn decode(&mut self, bytes: &mut Buffer) -> Result<()> {
-        let had_schema = self.decoder.schema().is_some();
-        while !bytes.is_empty() {
-            let decoded = guard(ARROW, "", || self.decoder.decode(bytes));
-            if let Some(batch) = decoded.map_err(|e| self.here(e))? {
-                self.cut(&batch)?;
-            }
-        }
-        match self.decoder.schema() {
-            Some(schema) if !had_schema => plain(&schema).map(drop),
-            _ => Ok(()),
-        }
-    }
-
-    /// The same error at the byte that was read last; there is no name to give here.
-    fn here(&self, error: Error) -> Error {
-        let place = Error::new(error.kind(), error.message()).byte(self.messages.consumed());
-        error.hints().iter().fold(place, |place, hint| place.hint(hint)).cause(error)
+    fn fail(&mut self, error: Error) -> Option<Result<Split>> {
+        self.ended = true;
+        self.ready.clear();
+        Some(Err(error))
     }
 
     fn cut(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.batches += 1;
         let rows = batch.num_rows();
         if rows == 0 {
             return Ok(());
@@ -198,25 +235,21 @@ impl Splits<'_> {
         }
         let mut pieces = Vec::new();
         self.halve(batch, &mut pieces)?;
-        let (stands_for, before) = (self.messages.consumed() - self.counted, self.counted);
+        let (before, stands_for) = (self.counted, self.batches.consumed() - self.counted);
         let mut done = 0;
-        for piece in pieces {
-            done += piece.num_rows();
-            let end = u128::from(stands_for) * done as u128 / rows as u128;
-            let end = before + u64::try_from(end).unwrap_or(stands_for);
-            let bytes = end - self.counted;
-            self.counted = end;
-            let length = piece.num_rows() as u64;
-            self.ready.push_back(Split { offset: self.row, content: Content::Batch { batch: piece, bytes } });
-            self.row += length;
+        for batch in pieces {
+            done += batch.num_rows();
+            let share = u128::from(stands_for) * done as u128 / rows as u128;
+            let end = before + u64::try_from(share).unwrap_or(stands_for);
+            let (offset, bytes) = (self.row, end - self.counted);
+            (self.row, self.counted) = (self.row + batch.num_rows() as u64, end);
+            self.ready.push_back(Split { offset, content: Content::Batch { batch, bytes } });
         }
         Ok(())
     }
 
     /// Halves the rows until a piece is no larger than a split.
     fn halve(&self, batch: &RecordBatch, pieces: &mut Vec<RecordBatch>) -> Result<()> {
-        /// Rows of a piece at most, for rows may take no bytes at all.
-        const MAX_ROWS: usize = 1 << 20;
         let (rows, bytes) = (batch.num_rows(), logical_bytes(batch));
         if rows == 1 && bytes > self.max_record_bytes {
             let message = format!("expected rows of at most {} bytes, found one of {bytes}", self.max_record_bytes);
@@ -228,11 +261,5 @@ impl Splits<'_> {
         }
         self.halve(&batch.slice(0, rows / 2), pieces)?;
         self.halve(&batch.slice(rows / 2, rows - rows / 2), pieces)
-    }
-}
-
-impl std::fmt::Debug for Splits<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Splits").field("row", &self.row).finish_non_exhaustive()
     }
 }

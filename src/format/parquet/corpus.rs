@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 
-use super::{ParquetInput, ParquetReader};
+use super::ParquetReader;
 use crate::{
     error::{Kind, Result},
-    format::{Parsed, RecordReader},
+    format::{Parsed, RecordReader, ranged::RangedInput},
     record::{Content, Payload},
     schema,
 };
@@ -52,7 +52,7 @@ pub(super) fn oracle() -> Vec<(PathBuf, Option<u64>)> {
 /// All rows of a file, read in small splits.
 pub(super) fn read(bytes: Bytes) -> Result<Vec<RecordBatch>> {
     let length = bytes.len() as u64;
-    let reader = ParquetReader::open(ParquetInput::Bytes(bytes), "test")?;
+    let reader = ParquetReader::open(RangedInput::Bytes(bytes), "test")?;
     let mut batches = Vec::new();
     let (mut row, mut stands_for) = (0, 0);
     let splits: Vec<_> = reader.splits(Box::new(std::io::empty()), 64 << 10, 64 << 20).collect();

@@ -28,10 +28,7 @@ use ::parquet::{
         arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
     },
     errors::ParquetError,
-    file::{
-        metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
-        reader::{ChunkReader, Length},
-    },
+    file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
 };
 use arrow::{
     array::{ArrayRef, RecordBatch},
@@ -47,14 +44,9 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{
-        Parsed, RecordReader,
-        guard::{guard, io_error},
-        rows::parsed,
-    },
+    format::{Parsed, RecordReader, guard::guard, ranged::RangedInput, rows::parsed},
     record::{Content, Split, size::logical_bytes, widen::cast_to},
     schema,
-    storage::Object,
 };
 
 /// Bytes that pages and splits may take before `splits` tells the bound of the run.
@@ -62,45 +54,6 @@ const DEFAULT_LIMIT: u64 = 256 << 20;
 
 /// The length of the metadata and the magic bytes at the end of a file.
 const TAIL_BYTES: u64 = 8;
-
-/// Where a file is read from.
-#[derive(Debug, Clone)]
-pub enum ParquetInput {
-    /// From storage, range by range.
-    Object(Object),
-    /// From memory.
-    Bytes(Bytes),
-}
-
-impl Length for ParquetInput {
-    fn len(&self) -> u64 {
-        match self {
-            Self::Object(object) => object.bytes(),
-            Self::Bytes(bytes) => bytes.len() as u64,
-        }
-    }
-}
-
-impl ChunkReader for ParquetInput {
-    type T = Box<dyn Read>;
-
-    fn get_read(&self, start: u64) -> ::parquet::errors::Result<Self::T> {
-        Ok(match self {
-            Self::Object(object) => Box::new(object.get_read(start)?),
-            Self::Bytes(bytes) => Box::new(bytes.get_read(start)?),
-        })
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> ::parquet::errors::Result<Bytes> {
-        match start.checked_add(length as u64) {
-            Some(end) if end <= self.len() => match self {
-                Self::Object(object) => object.get_bytes(start, length),
-                Self::Bytes(bytes) => bytes.get_bytes(start, length),
-            },
-            _ => Err(ParquetError::EOF(format!("expected {length} bytes at {start}, found the end of the file"))),
-        }
-    }
-}
 
 /// Whether a file that begins so is Parquet.
 pub fn sniff(head: &[u8]) -> bool {
@@ -111,7 +64,7 @@ pub fn sniff(head: &[u8]) -> bool {
 #[derive(Debug)]
 pub struct ParquetReader {
     name: String,
-    input: ParquetInput,
+    input: RangedInput,
     /// Metadata with the types to decode to.
     metadata: ArrowReaderMetadata,
     /// The columns as they are handed on.
@@ -142,7 +95,7 @@ impl ParquetReader {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read,
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when its counts of rows disagree.
-    pub fn open(input: ParquetInput, name: &str) -> Result<Self> {
+    pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         let footer = read_footer(&input).map_err(|e| e.at(name))?;
         let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
         let rows = guard(PARQUET, name, || {
@@ -282,8 +235,8 @@ impl ParquetReader {
         let before =
             encoded(&self.groups[..group]) + u128::from(at.encoded) * u128::from(row) / u128::from(at.rows.max(1));
         let is_last = at.first_row + row >= self.rows();
-        match u128::from(self.input.len()) * before / total.max(1) {
-            _ if is_last => self.input.len(),
+        match u128::from(self.input.bytes()) * before / total.max(1) {
+            _ if is_last => self.input.bytes(),
             share => u64::try_from(share).unwrap_or(u64::MAX),
         }
     }
@@ -387,27 +340,20 @@ fn fitting(held: &[u64], limit: u64) -> usize {
 }
 
 /// The metadata at the end of the file, walked through.
-fn read_footer(input: &ParquetInput) -> Result<Bytes> {
-    let length = input.len();
+fn read_footer(input: &RangedInput) -> Result<Bytes> {
+    let length = input.bytes();
     let no_footer = || {
         Error::input("expected a Parquet file, found one that does not end with a footer")
             .hint("the file may have been cut short while it was copied or written")
     };
     let start = length.checked_sub(TAIL_BYTES).ok_or_else(no_footer)?;
-    let read = |start, length: u64| {
-        let length = usize::try_from(length).map_err(|_| no_footer())?;
-        input.get_bytes(start, length).map_err(|error| match io_error(error) {
-            Ok(io) => Error::from(io),
-            Err(cause) => no_footer().cause(cause),
-        })
-    };
-    let tail = read(start, TAIL_BYTES)?;
+    let tail = input.range(start..length)?;
     let metadata = match &tail[..] {
         [a, b, c, d, b'P', b'A', b'R', b'1'] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
         [.., b'P', b'A', b'R', b'E'] => return Err(Error::input("expected a Parquet file, found an encrypted one")),
         _ => return Err(no_footer()),
     };
-    let bytes = read(start.checked_sub(metadata).ok_or_else(no_footer)?, metadata)?;
+    let bytes = input.range(start.checked_sub(metadata).ok_or_else(no_footer)?..start)?;
     check_footer(&bytes).map_err(|fault| match fault {
         Fault::Short => no_footer(),
         Fault::Malformed(message) => Error::input(format!("{message}, found a damaged footer")),

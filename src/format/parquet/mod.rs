@@ -19,7 +19,7 @@ mod samples;
 mod thrift;
 
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
-pub use input::{ParquetInput, ParquetReader, sniff};
+pub use input::{ParquetReader, sniff};
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
 

@@ -1,0 +1,135 @@
+//! Files: batches where the footer says they are.
+//!
+//! The format promises that a file holds a stream between its magic bytes and its footer. JavaScript and Polars leave out
+//! the schema there, others the end mark or pad between messages, so only the footer is relied on.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::RecordBatch,
+    buffer::Buffer,
+    datatypes::SchemaRef,
+    ipc::{self, Block, MetadataVersion, convert::try_fb_to_schema, reader::FileDecoder},
+};
+
+use super::{
+    ARROW, MAGIC,
+    claims::{check, too_large},
+};
+use crate::{
+    error::{Error, Result},
+    format::{guard::guard, ranged::RangedInput},
+};
+
+/// Bytes of the length of the footer and of the magic bytes at the end.
+const TAIL_BYTES: u64 = 10;
+
+/// A footer takes at most so many bytes, which is room for a hundred thousand columns.
+const MAX_FOOTER_BYTES: u64 = 64 << 20;
+
+/// A file whose footer was read.
+#[derive(Debug)]
+pub(super) struct IpcFile {
+    input: RangedInput,
+    name: String,
+    schema: SchemaRef,
+    version: MetadataVersion,
+    dictionaries: Vec<Block>,
+    batches: Vec<Block>,
+}
+
+impl IpcFile {
+    pub(super) fn open(input: RangedInput, name: &str) -> Result<Self> {
+        let footer = footer(&input).map_err(|e| e.at(name))?;
+        let Ok(footer) = ipc::root_as_footer(&footer) else {
+            return Err(Error::input("expected the footer of an Arrow file, found a damaged one").at(name));
+        };
+        let schema = footer.schema().filter(|schema| schema.endianness().equals_to_target_endianness());
+        let schema = schema.ok_or_else(|| Error::input("expected a schema in little-endian, found none").at(name))?;
+        let schema = guard(ARROW, name, || try_fb_to_schema(schema))?;
+        Ok(Self {
+            name: name.to_owned(),
+            schema: Arc::new(schema),
+            version: footer.version(),
+            dictionaries: footer.dictionaries().iter().flatten().copied().collect(),
+            batches: footer.recordBatches().iter().flatten().copied().collect(),
+            input,
+        })
+    }
+
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.input.bytes()
+    }
+
+    /// Bytes of a block, held against what it claims.
+    fn block(&self, block: &Block, limit: u64) -> Result<Buffer> {
+        let beyond = || Error::input("expected a batch within the file, found one beyond it").at(&*self.name);
+        let unsigned = |value: i64| u64::try_from(value).map_err(|_| beyond());
+        let start = unsigned(block.offset())?;
+        let head = unsigned(block.metaDataLength().into())?;
+        let length = head.checked_add(unsigned(block.bodyLength())?).ok_or_else(beyond)?;
+        if length > limit {
+            return Err(too_large(length, limit).at(&*self.name).byte(start));
+        }
+        let bytes = self.input.range(start..start.checked_add(length).ok_or_else(beyond)?);
+        let bytes = bytes.map_err(|e| e.at(&*self.name))?;
+        let (metadata, body) = bytes.split_at(usize::try_from(head).map_err(|_| beyond())?);
+        // Before Arrow 0.15 a length alone stood before the flatbuffer.
+        let metadata = metadata.strip_prefix(&[0xff; 4]).unwrap_or(metadata).get(4..).unwrap_or_default();
+        check(metadata, body, limit).map_err(|e| e.at(&*self.name).byte(start))?;
+        Ok(Buffer::from(bytes))
+    }
+}
+
+/// The batches of a file, in the order of its footer.
+pub(super) struct FileBatches<'a> {
+    file: &'a IpcFile,
+    decoder: FileDecoder,
+    /// Blocks taken so far, dictionaries first.
+    taken: usize,
+}
+
+impl<'a> FileBatches<'a> {
+    pub(super) fn new(file: &'a IpcFile) -> Self {
+        Self { file, decoder: FileDecoder::new(Arc::clone(&file.schema), file.version), taken: 0 }
+    }
+
+    /// Bytes that the blocks read so far stand for; all of the file when they are read.
+    pub(super) fn consumed(&self) -> u64 {
+        let blocks = self.file.dictionaries.len() + self.file.batches.len();
+        let share = u128::from(self.file.bytes()) * self.taken as u128 / blocks.max(1) as u128;
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn next(&mut self, limit: u64) -> Result<Option<RecordBatch>> {
+        let Self { file, decoder, taken } = self;
+        while *taken < file.dictionaries.len() {
+            let block = &file.dictionaries[*taken];
+            let bytes = file.block(block, limit)?;
+            guard(ARROW, &file.name, || decoder.read_dictionary(block, &bytes))?;
+            *taken += 1;
+        }
+        let Some(block) = file.batches.get(*taken - file.dictionaries.len()) else { return Ok(None) };
+        let bytes = file.block(block, limit)?;
+        *taken += 1;
+        let batch = guard(ARROW, &file.name, || decoder.read_record_batch(block, &bytes))?;
+        batch.map(Some).ok_or_else(|| Error::input("expected a batch, found an empty message").at(&*file.name))
+    }
+}
+
+fn footer(input: &RangedInput) -> Result<bytes::Bytes> {
+    let cut_short = || {
+        Error::input("expected an Arrow file, found one that does not end with a footer")
+            .hint("the file may have been cut short while it was copied or written")
+    };
+    let start = input.bytes().checked_sub(TAIL_BYTES).ok_or_else(cut_short)?;
+    let tail = input.range(start..input.bytes())?;
+    let length = tail.strip_suffix(MAGIC).and_then(|length| length.first_chunk()).ok_or_else(cut_short)?;
+    let length = u64::try_from(i32::from_le_bytes(*length)).ok().filter(|&length| length <= MAX_FOOTER_BYTES);
+    let from = length.and_then(|length| start.checked_sub(length)).ok_or_else(cut_short)?;
+    input.range(from..start)
+}

@@ -1,0 +1,135 @@
+//! Streams: messages one after the other, taken as they come.
+
+use std::io::Read;
+
+use arrow::{
+    array::RecordBatch,
+    buffer::Buffer,
+    datatypes::SchemaRef,
+    ipc::{self, reader::StreamDecoder},
+};
+
+use super::{
+    ARROW,
+    claims::{check, too_large},
+};
+use crate::{
+    error::{Error, Result},
+    format::guard::guard,
+};
+
+/// What every message begins with.
+const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// The batches of a stream.
+pub(super) struct StreamBatches<'a> {
+    input: Box<dyn Read + Send + 'a>,
+    consumed: u64,
+    decoder: StreamDecoder,
+    ended: bool,
+}
+
+impl<'a> StreamBatches<'a> {
+    pub(super) fn new(input: Box<dyn Read + Send + 'a>) -> Self {
+        Self { input, consumed: 0, decoder: StreamDecoder::new(), ended: false }
+    }
+
+    /// Bytes read so far.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Types of the columns, once its message was read.
+    pub(super) fn schema(&self) -> Option<SchemaRef> {
+        self.decoder.schema()
+    }
+
+    /// Decodes the next batch. `limit` bounds flatbuffers, and the values of a batch.
+    pub(super) fn next(&mut self, limit: u64) -> Result<Option<RecordBatch>> {
+        while !self.ended {
+            // The decoder takes up a message without a body when it sees what follows it.
+            let batch = match self.message(limit)? {
+                Some((metadata, body)) => {
+                    let length = u32::try_from(metadata.len()).unwrap_or(u32::MAX).to_le_bytes();
+                    let head = self.decode([&CONTINUATION[..], &length, &metadata].concat())?;
+                    let batch = self.decode(body)?;
+                    head.or(batch)
+                }
+                None => {
+                    self.ended = true;
+                    self.decode([CONTINUATION, [0; 4]].concat())?
+                }
+            };
+            if batch.is_some() {
+                return Ok(batch);
+            }
+        }
+        Ok(None)
+    }
+
+    fn decode(&mut self, bytes: Vec<u8>) -> Result<Option<RecordBatch>> {
+        let mut bytes = Buffer::from_vec(bytes);
+        let mut batch = None;
+        while !bytes.is_empty() {
+            let found = guard(ARROW, "", || self.decoder.decode(&mut bytes));
+            match found.map_err(|e| e.byte(self.consumed))? {
+                Some(_) if batch.is_some() => return Err(self.broken("expected one batch in a message")),
+                found => batch = batch.or(found),
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Flatbuffer and body of the next message; `None` at the end mark, or where the input ends without one.
+    fn message(&mut self, limit: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let word = match self.word()? {
+            Some(CONTINUATION) => self.word()?.ok_or_else(|| self.cut_short())?,
+            Some(word) => word,
+            None if self.consumed == 0 => return Err(self.cut_short()),
+            None => return Ok(None),
+        };
+        let length = u64::try_from(i32::from_le_bytes(word));
+        let length = length.map_err(|_| self.broken("expected the length of a message"))?;
+        if length == 0 {
+            let rest = self.input.by_ref().take(1).read_to_end(&mut Vec::new())?;
+            return if rest == 0 { Ok(None) } else { Err(self.broken("expected nothing after the end mark")) };
+        }
+        let metadata = self.exactly(length, limit)?;
+        let message = ipc::root_as_message(&metadata).map_err(|_| self.broken("expected a message"))?;
+        let length = u64::try_from(message.bodyLength());
+        let body = self.exactly(length.map_err(|_| self.broken("expected the length of a body"))?, limit)?;
+        check(&metadata, &body, limit).map_err(|e| e.byte(self.consumed))?;
+        Ok(Some((metadata, body)))
+    }
+
+    /// Four bytes; `None` at the end of the input.
+    fn word(&mut self) -> Result<Option<[u8; 4]>> {
+        let mut word = Vec::with_capacity(4);
+        self.consumed += self.input.by_ref().take(4).read_to_end(&mut word)? as u64;
+        match <[u8; 4]>::try_from(word) {
+            Ok(word) => Ok(Some(word)),
+            Err(rest) if rest.is_empty() => Ok(None),
+            Err(_) => Err(self.cut_short()),
+        }
+    }
+
+    /// So many bytes; memory grows with what is there, not with what was promised.
+    fn exactly(&mut self, length: u64, limit: u64) -> Result<Vec<u8>> {
+        if length > limit {
+            return Err(too_large(length, limit).byte(self.consumed));
+        }
+        let mut bytes = Vec::new();
+        self.consumed += self.input.by_ref().take(length).read_to_end(&mut bytes)? as u64;
+        if (bytes.len() as u64) < length { Err(self.cut_short()) } else { Ok(bytes) }
+    }
+
+    fn broken(&self, message: &str) -> Error {
+        Error::input(format!("{message}, found damaged Arrow IPC data")).byte(self.consumed)
+    }
+
+    fn cut_short(&self) -> Error {
+        Error::input("expected more Arrow IPC data, found the end")
+            .byte(self.consumed)
+            .hint("the stream may have been cut short while it was copied or written")
+    }
+}

@@ -1,0 +1,75 @@
+//! Inputs that are read out of order: an object of a store, or bytes in memory where a source had to be decompressed.
+
+use std::{io::Read, ops::Range};
+
+use ::parquet::{
+    errors::ParquetError,
+    file::reader::{ChunkReader, Length},
+};
+use bytes::Bytes;
+
+use crate::{
+    error::{Error, Result},
+    storage::Object,
+};
+
+/// Where a file is read from.
+#[derive(Debug, Clone)]
+pub enum RangedInput {
+    /// From storage, range by range.
+    Object(Object),
+    /// From memory.
+    Bytes(Bytes),
+}
+
+impl RangedInput {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Object(object) => object.bytes(),
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when there are no such bytes, for then something in the file points
+    /// beyond its end.
+    pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
+        let within = range.start <= range.end && range.end <= self.bytes();
+        match (self, usize::try_from(range.start), usize::try_from(range.end)) {
+            (Self::Object(object), ..) if within => object.range(range),
+            (Self::Bytes(bytes), Ok(start), Ok(end)) if within => Ok(bytes.slice(start..end)),
+            _ => {
+                let message = format!("expected bytes {} to {}, found the end of the file", range.start, range.end);
+                Err(Error::input(message).hint("the file may have been cut short while it was copied or written"))
+            }
+        }
+    }
+}
+
+impl Length for RangedInput {
+    fn len(&self) -> u64 {
+        self.bytes()
+    }
+}
+
+impl ChunkReader for RangedInput {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> ::parquet::errors::Result<Self::T> {
+        Ok(match self {
+            Self::Object(object) => Box::new(object.get_read(start)?),
+            Self::Bytes(bytes) => Box::new(bytes.get_read(start)?),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ::parquet::errors::Result<Bytes> {
+        let end = start.saturating_add(length as u64);
+        if end > self.bytes() {
+            return Err(ParquetError::EOF(format!("expected bytes {start} to {end}, found the end of the file")));
+        }
+        self.range(start..end).map_err(|error| ParquetError::External(Box::new(std::io::Error::from(error))))
+    }
+}
