@@ -7,6 +7,7 @@
 //!   lists/<txn>-shards.parquet ...      live shards, run table and sources, referenced by entries, merged in levels
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
 //!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
+//!   store.json                          that conditional creates were seen to work at this place
 //!   staging/, locks/                    of running commands
 //! ```
 //!
@@ -18,6 +19,7 @@ mod commit;
 mod find;
 mod index;
 mod log;
+mod proof;
 mod runs;
 mod shards;
 mod sidecar;
@@ -128,6 +130,14 @@ impl Dataset {
                 })
             })
             .collect()
+    }
+
+    /// Makes sure, once for each dataset, that its store can hold one: of several creators of an object one must win.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where others win too.
+    pub fn prove_store(&self) -> Result<()> {
+        proof::prove(self.store.as_ref())
     }
 
     /// An object of the dataset.

@@ -184,6 +184,7 @@ impl Compaction<'_> {
         let shards = self.snapshot.shards()?;
         let naming =
             ShardNaming { tag: self.tag(shards), format: self.settings.shard_format, codec: self.settings.codec };
+        self.snapshot.dataset().prove_store()?;
         let _lock = self.snapshot.dataset().store().lock(&naming.tag)?;
         let merged = self.merge_all(&naming)?;
         report.folder = Some(naming.tag);

@@ -23,7 +23,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::{
-        convert::{Converted, Pipeline, Work, infer_all, run},
+        convert::{Converted, Pipeline, Reading, Work, infer_all, opening, run},
         encode::{Body, Encoder, Piece, SourceName, Unit},
         gather::{OnError, RejectsFile, SourceFacts, SourceTally, Tally, reject_fault},
         shard::ShardNaming,
@@ -307,6 +307,7 @@ impl<'a> Conversion<'a> {
             report.estimate = Some(self.estimate(&prepared)?);
             return Ok(report);
         }
+        self.dataset.prove_store()?;
         let transaction = TransactionId::fresh();
         let _lock = self.dataset.store().lock(&naming.tag)?;
         let attempt = self.attempts(&mut prepared, &naming, memory, &transaction, total)?;
@@ -337,7 +338,8 @@ impl<'a> Conversion<'a> {
             },
             json: JsonOptions { pinned, ..JsonOptions::default() },
         };
-        let prepared = match classify(fresh, &sniff)? {
+        let remote = fresh.iter().any(SourceFile::is_remote);
+        let prepared = match opening(remote, || classify(fresh, &sniff))?? {
             Input::Records(sources) => {
                 let fields: Vec<Fields> = sources
                     .iter()
@@ -597,7 +599,7 @@ impl<'a> Conversion<'a> {
         rejects: Option<&RejectsFile>,
         tally: &Mutex<Tally>,
     ) -> Result<Converted> {
-        let splits;
+        let reading;
         let (schema, facts, work) = match prepared {
             Prepared::Records { sources, fields } => {
                 let schema = schema_of(fields);
@@ -605,10 +607,10 @@ impl<'a> Conversion<'a> {
             }
             Prepared::Samples { files, samples } => {
                 let schema = schema_of_samples(&files::column_names(files));
-                splits = files::plan_splits(samples, files, memory.split_bytes, 1024);
+                reading = Reading::new(files, samples, memory, self.context.jobs);
                 let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
-                (schema, facts.into_iter().collect(), Work::Samples { files, samples, splits: &splits })
+                (schema, facts.into_iter().collect(), Work::Samples { files, samples, reading: &reading })
             }
         };
         let ids = if matches!(prepared, Prepared::Records { .. }) { self.settings.id.clone() } else { Vec::new() };

@@ -22,7 +22,7 @@ use crate::{
     },
     format::{OutputFormat, parquet},
     id::{IdHash, Version},
-    storage::{Location, SYSTEM_FOLDER},
+    storage::{Listed, Location, SYSTEM_FOLDER},
 };
 
 /// Something that is wrong.
@@ -84,7 +84,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     };
     if dataset.latest()?.is_none() && at.is_none() {
         // A first run that was killed leaves a folder without a version, which is in order.
-        if dataset.store().list(SYSTEM_FOLDER)?.is_empty() {
+        if dataset.store().first(SYSTEM_FOLDER)?.is_none() {
             dataset.open()?;
         }
         return Ok(report);
@@ -302,13 +302,17 @@ impl Verification<'_> {
     /// Shards in the folder that no version of the run table knows.
     fn unreferenced(&self) -> Result<u64> {
         let known: HashSet<&str> = self.snapshot.runs()?.all().iter().map(|r| r.shard.as_str()).collect();
-        let listing = self.dataset.store().list("")?;
         let system = format!("{SYSTEM_FOLDER}/");
         let staging = format!("{SYSTEM_FOLDER}/staging/");
         let left_over = |path: &str| {
             path.starts_with(&staging) || (!path.starts_with(&system) && path.contains('/') && !known.contains(path))
         };
-        Ok(listing.iter().filter(|o| left_over(&o.path)).count() as u64)
+        let mut count = 0;
+        self.dataset.store().walk("", &mut |listed| {
+            count += u64::from(matches!(listed, Listed::Object(object) if left_over(&object.path)));
+            Ok(())
+        })?;
+        Ok(count)
     }
 }
 
