@@ -4,8 +4,9 @@
 use std::{io::Read, io::Write, sync::Arc};
 
 use shardify::{
-    error::Kind,
-    storage::{LocalStore, Object, PutOutcome, RemoteStore, Store},
+    dataset::Dataset,
+    error::{Kind, Result},
+    storage::{Listed, LocalStore, Location, Lock, Object, ObjectFacts, PutOutcome, RemoteStore, Sink, Staged, Store},
 };
 
 /// Runs every part of the contract on fresh stores.
@@ -15,6 +16,8 @@ fn conforms(fresh: &dyn Fn() -> Arc<dyn Store>) {
     listings(fresh().as_ref());
     sinks(fresh().as_ref());
     ranges(&fresh());
+    neighbouring_ranges(&fresh());
+    whole_reads(fresh().as_ref());
     locks(fresh().as_ref());
 }
 
@@ -150,4 +153,103 @@ fn a_local_lock_is_held_by_one() {
     b.lock("other").unwrap();
     drop(held);
     b.lock("tag").unwrap();
+}
+
+/// A store that speaks the protocol but ignores the condition of a create.
+#[derive(Debug)]
+struct Careless(RemoteStore);
+
+impl Store for Careless {
+    fn location(&self) -> &Location {
+        self.0.location()
+    }
+
+    fn get(&self, path: &str) -> Result<Option<bytes::Bytes>> {
+        self.0.get(path)
+    }
+
+    fn get_range(&self, path: &str, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
+        self.0.get_range(path, range)
+    }
+
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
+        self.0.head(path)
+    }
+
+    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.0.read(path)
+    }
+
+    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.0.walk(folder, visit)
+    }
+
+    fn put(&self, path: &str, bytes: bytes::Bytes) -> Result<()> {
+        self.0.put(path, bytes)
+    }
+
+    fn put_if_absent(&self, path: &str, bytes: bytes::Bytes) -> Result<PutOutcome> {
+        self.0.put(path, bytes).map(|()| PutOutcome::Created)
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        self.0.delete(path)
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
+        self.0.create(path)
+    }
+
+    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
+        self.0.publish(staged)
+    }
+
+    fn lock(&self, name: &str) -> Result<Lock> {
+        self.0.lock(name)
+    }
+}
+
+#[test]
+fn a_store_where_two_creators_win_is_refused_by_name() {
+    let careful: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+    Dataset::new(careful).prove_store().unwrap();
+    let careless: Arc<dyn Store> = Arc::new(Careless(RemoteStore::memory().unwrap()));
+    let dataset = Dataset::new(Arc::clone(&careless));
+    let error = dataset.prove_store().unwrap_err();
+    assert_eq!(error.kind(), Kind::Storage);
+    assert!(error.to_string().starts_with("memory:///"), "{error}");
+    assert!(careless.list("").unwrap().is_empty(), "nothing is left behind");
+    assert!(dataset.prove_store().is_err(), "a refusal is not forgotten");
+}
+
+/// A whole read takes what was listed, and nothing else.
+fn whole_reads(store: &dyn Store) {
+    store.put("five", "12345".into()).unwrap();
+    store.put("none", bytes::Bytes::new()).unwrap();
+    let read = |path: &str, bytes| {
+        let mut into = bytes::BytesMut::new();
+        store.read_whole(path, bytes, &mut into).map(|()| into)
+    };
+    assert_eq!(read("five", 5).unwrap(), "12345");
+    assert_eq!(read("none", 0).unwrap().len(), 0);
+    assert_eq!(read("five", 4).unwrap_err().kind(), Kind::Input);
+    assert_eq!(read("five", 6).unwrap_err().kind(), Kind::Input);
+    assert_eq!(read("gone", 5).unwrap_err().kind(), Kind::Storage);
+    let mut text = String::new();
+    store.read("none").unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "");
+}
+
+/// Small ranges of a remote object come out of one request; what they hold does not change.
+fn neighbouring_ranges(store: &Arc<dyn Store>) {
+    let bytes: Vec<u8> = (0..3 << 20).map(|i: u32| (i % 251) as u8).collect();
+    store.put("side/by/side", bytes.clone().into()).unwrap();
+    let object = Object::new(Arc::clone(store), "side/by/side", bytes.len() as u64);
+    let end = bytes.len() as u64;
+    for range in
+        [end - 8..end, end - 900..end - 8, 0..4, 4..70_000, 70_000..70_001, (1 << 20) - 1..(1 << 20) + 1, 0..end]
+    {
+        let expected = &bytes[range.start as usize..range.end as usize];
+        assert_eq!(object.range(range.clone()).unwrap(), expected, "{range:?}");
+    }
 }

@@ -92,6 +92,7 @@ pub struct NewShard {
 /// shards; then nothing was committed. [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
+    dataset.prove_store()?;
     for attempt in 0..ATTEMPTS {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {

@@ -7,6 +7,7 @@
 //!   lists/<txn>-shards.parquet ...      live shards, run table and sources, referenced by entries, merged in levels
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
 //!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
+//!   store.json                          that conditional creates were seen to work at this place
 //!   staging/, locks/                    of running commands
 //! ```
 //!
@@ -20,6 +21,7 @@ mod frames;
 mod index;
 mod log;
 mod parts;
+mod proof;
 mod runs;
 mod shards;
 mod sidecar;
@@ -150,6 +152,14 @@ impl Dataset {
                 .join(&log::path(version))
                 .to_string())
         })
+    }
+
+    /// Makes sure, once for each dataset, that its store can hold one: of several creators of an object one must win.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where others win too.
+    pub fn prove_store(&self) -> Result<()> {
+        proof::prove(self.store.as_ref())
     }
 
     /// An object of the dataset.

@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    io::Read as _,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -12,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
+    budget::{Budget, Released},
     encode::{Encoded, Encoder, Unit},
     gather::{Cutting, Feedback, Gather, OnError, Read, RejectsFile, SourceFacts, SourceTally, Tally},
     ordered::ordered,
@@ -24,7 +24,7 @@ use crate::{
     exec::encode::{Body, Output},
     format::{
         Misfit, Parsed,
-        files::{SampleFiles, Samples, read_block},
+        files::{SampleFiles, Samples, plan_splits, read_block},
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
@@ -49,9 +49,66 @@ pub enum Work<'a> {
         files: &'a [SourceFile],
         /// The samples.
         samples: &'a Samples,
-        /// Ranges of samples to read together.
-        splits: &'a [Range<usize>],
+        /// How they are read.
+        reading: &'a Reading,
     },
+}
+
+/// Files of a split at most, where opening one costs little.
+const LOCAL_FILES: usize = 1024;
+
+/// The same where each file is a request that others should not have to wait for.
+const REMOTE_FILES: usize = 8;
+
+/// Requests in flight to a remote store: what counts is how long each takes, not the processor.
+const REMOTE_REQUESTS: usize = 64;
+
+/// Does work that opens many files in parallel, by as many threads as that takes.
+///
+/// # Errors
+/// When threads cannot be started.
+pub fn opening<T: Send>(remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
+    if !remote {
+        return Ok(work());
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(REMOTE_REQUESTS).build();
+    Ok(pool.map_err(|e| Error::internal("starting threads failed").cause(e))?.install(work))
+}
+
+/// How files of samples are read.
+#[derive(Debug)]
+pub struct Reading {
+    /// Ranges of samples to read together.
+    splits: Vec<Range<usize>>,
+    /// Splits that are read at a time.
+    requests: usize,
+    /// Splits that are read or wait for their turn.
+    window: usize,
+    /// Bytes of them.
+    budget: u64,
+}
+
+impl Reading {
+    /// Plans to read the files within `memory`. What comes out does not depend on it.
+    pub fn new(files: &[SourceFile], samples: &Samples, memory: MemoryPlan, jobs: usize) -> Self {
+        let budget = 2 * memory.split_bytes * memory.parse_window as u64;
+        if files.iter().any(SourceFile::is_remote) {
+            let split_bytes = memory.split_bytes / 8;
+            Self {
+                splits: plan_splits(samples, files, split_bytes, REMOTE_FILES),
+                requests: REMOTE_REQUESTS,
+                window: REMOTE_REQUESTS * 4,
+                budget,
+            }
+        } else {
+            Self {
+                splits: plan_splits(samples, files, memory.split_bytes, LOCAL_FILES),
+                requests: jobs * 2,
+                window: memory.parse_window * 2,
+                budget,
+            }
+        }
+    }
 }
 
 /// Everything that the pipeline needs besides the work.
@@ -116,14 +173,19 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                 pipeline.cancel,
                 move |piece| parse(sources, schema, columns, piece),
             )),
-            Work::Samples { files, samples, splits } => {
-                let ranges = splits.iter().cloned().map(Ok);
+            Work::Samples { files, samples, reading } => {
+                let budget = Arc::new(Budget::new(reading.budget));
+                let room = Arc::clone(&budget);
+                let bytes_of = |range: &Range<usize>| samples.range(range.clone(), files).map(SampleFiles::bytes).sum();
+                let ranges = reading.splits.iter().cloned().map(move |range| (bytes_of(&range), range));
+                let ranges = ranges.take_while(move |(bytes, _)| room.acquire(*bytes)).map(Ok);
                 let on_error = pipeline.on_error;
-                let read = move |range: Range<usize>| {
+                let read = move |(bytes, range): (u64, Range<usize>)| {
                     let block = read_samples(samples.range(range, files), on_error)?;
-                    Ok(Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns) })
+                    Ok((bytes, Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns) }))
                 };
-                Box::new(ordered(scope, ranges, pipeline.jobs * 2, memory.parse_window * 2, pipeline.cancel, read))
+                let read = ordered(scope, ranges, reading.requests, reading.window, pipeline.cancel, read);
+                Box::new(Released::new(read, budget))
             }
         };
         let units = Gather::new(
@@ -316,27 +378,14 @@ fn read_samples<'a>(
 }
 
 fn read_file(file: &SourceFile, arena: &mut BytesMut) -> Result<Bytes> {
-    let expected = usize::try_from(file.bytes()).map_err(|_| Error::internal("a file is larger than memory"))?;
     let gone = "it vanished since it was listed, or is a link that leads nowhere";
-    let mut input = file.object().read().map_err(|e| e.hint(gone))?;
-    arena.resize(expected, 0);
-    let mut found = 0;
-    while found < expected {
-        match input.read(&mut arena[found..])? {
-            0 => break,
-            n => found += n,
+    match file.object().read_whole(arena) {
+        Ok(()) => Ok(arena.split().freeze()),
+        Err(e) => {
+            arena.clear();
+            Err(if e.kind() == Kind::Storage { e.hint(gone) } else { e })
         }
     }
-    // A file that grows while it is read must not take more memory than planned.
-    let grew = found == expected && input.read(&mut [0; 1])? > 0;
-    if found < expected || grew {
-        let found = if grew { "more".to_owned() } else { found.to_string() };
-        arena.clear();
-        return Err(Error::input(format!("expected {expected} bytes, found {found}"))
-            .at(file.uri())
-            .hint("the file changed since it was listed; run the command again"));
-    }
-    Ok(arena.split().freeze())
 }
 
 /// Reads samples one by one; those that cannot be read become rejects.

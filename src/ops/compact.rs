@@ -193,6 +193,7 @@ impl Compaction<'_> {
             codec: self.settings.codec,
             indexes: self.settings.indexes.clone(),
         };
+        self.snapshot.dataset().prove_store()?;
         let _lock = self.snapshot.dataset().store().lock(&naming.tag)?;
         let merged = self.merge_all(&naming)?;
         report.folder = Some(naming.tag);

@@ -23,7 +23,7 @@ use crate::{
     },
     format::{OutputFormat, parquet},
     id::{IdHash, Version},
-    storage::{Location, SYSTEM_FOLDER},
+    storage::{Listed, Location, SYSTEM_FOLDER},
 };
 
 /// Something that is wrong.
@@ -85,7 +85,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     };
     if dataset.latest()?.is_none() && at.is_none() {
         // A first run that was killed leaves a folder without a version, which is in order.
-        if dataset.store().list(SYSTEM_FOLDER)?.is_empty() {
+        if dataset.store().first(SYSTEM_FOLDER)?.is_none() {
             dataset.open()?;
         }
         return Ok(report);
@@ -331,13 +331,17 @@ impl Verification<'_> {
         let runs = self.snapshot.runs()?.all();
         let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
         let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
-        let listing = self.dataset.store().list("")?;
         let staging = format!("{SYSTEM_FOLDER}/staging/");
         let left_over = |path: &str| {
             let known = || indexes::belongs(path, |s| stems.contains(s), |f| folders.contains(f));
             path.starts_with(&staging) || (is_shard_name(path) && !known())
         };
-        Ok(listing.iter().filter(|o| left_over(&o.path)).count() as u64)
+        let mut count = 0;
+        self.dataset.store().walk("", &mut |listed| {
+            count += u64::from(matches!(listed, Listed::Object(object) if left_over(&object.path)));
+            Ok(())
+        })?;
+        Ok(count)
     }
 }
 

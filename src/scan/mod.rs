@@ -100,6 +100,11 @@ impl SourceFile {
         Object::new(Arc::clone(&self.root.store), self.path(), self.bytes)
     }
 
+    /// Whether reading it takes a request over a network.
+    pub fn is_remote(&self) -> bool {
+        self.root.store.location().local_path().is_none()
+    }
+
     /// Size in bytes, as stored.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -15,16 +15,17 @@
 mod local;
 mod location;
 mod object;
+mod secrets;
 mod spool;
 mod walk;
 
 use std::{
     io::{Read, Write},
     ops::Range,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 
 pub use local::{LocalStore, Scratch};
@@ -98,6 +99,27 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
+
+    /// Appends a whole object that had `bytes` bytes when it was listed to `into`, which is empty.
+    ///
+    /// # Errors
+    /// When the object is missing or has another size, no more of which is held in memory than was expected.
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut BytesMut) -> Result<()> {
+        let expected = usize::try_from(bytes).map_err(|_| Error::internal("an object is larger than memory"))?;
+        let mut input = self.read(path)?;
+        into.resize(expected, 0);
+        let mut found = 0;
+        while found < expected {
+            match input.read(&mut into[found..])? {
+                0 => return Err(changed(self.location(), path, bytes, &found.to_string())),
+                n => found += n,
+            }
+        }
+        match input.read(&mut [0; 1])? {
+            0 => Ok(()),
+            _ => Err(changed(self.location(), path, bytes, "more")),
+        }
+    }
 
     /// Shows every object below a folder (`""` is the root) to `visit`, in any order, holding few of them at a time.
     ///
@@ -203,12 +225,34 @@ pub struct Object {
     store: Arc<dyn Store>,
     path: String,
     bytes: u64,
+    /// What was fetched last, of a remote object: small ranges lie side by side, and each would be a request.
+    window: Option<Arc<Mutex<Window>>>,
+}
+
+/// Bytes that a request to a remote store asks for at least.
+const WINDOW: u64 = 1 << 20;
+
+/// A range of an object.
+#[derive(Debug, Default)]
+struct Window {
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Window {
+    /// The part of it that is asked for, if it has all of that.
+    fn get(&self, range: &Range<u64>) -> Option<Bytes> {
+        let at = |offset: u64| usize::try_from(offset.checked_sub(self.start)?).ok();
+        let (start, end) = (at(range.start)?, at(range.end)?);
+        (start <= end && end <= self.bytes.len()).then(|| self.bytes.slice(start..end))
+    }
 }
 
 impl Object {
     /// Names an object of a store; `bytes` is its size.
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
-        Self { store, path: path.into(), bytes }
+        let window = store.location().local_path().is_none().then(Arc::default);
+        Self { store, path: path.into(), bytes, window }
     }
 
     /// Size in bytes.
@@ -235,7 +279,29 @@ impl Object {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
-        self.store.get_range(&self.path, range)
+        let length = range.end.saturating_sub(range.start);
+        let Some(window) = self.window.as_ref().filter(|_| length < WINDOW && range.end <= self.bytes) else {
+            return self.store.get_range(&self.path, range);
+        };
+        let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = window.get(&range) {
+            return Ok(found);
+        }
+        // Readers of Parquet begin at the end and go backwards from there.
+        let start =
+            if range.end == self.bytes { range.start.min(self.bytes.saturating_sub(WINDOW)) } else { range.start };
+        let end = (start + WINDOW).clamp(range.end, self.bytes.max(range.end));
+        let bytes = self.store.get_range(&self.path, start..end)?;
+        *window = Window { start, bytes };
+        window.get(&range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
+    }
+
+    /// Appends all of it to `into`, which is empty.
+    ///
+    /// # Errors
+    /// When the object is missing or has another size by now.
+    pub fn read_whole(&self, into: &mut BytesMut) -> Result<()> {
+        self.store.read_whole(&self.path, self.bytes, into)
     }
 
     /// Opens it from its first byte.
@@ -310,4 +376,11 @@ pub fn scratch(location: &Location) -> Result<Scratch> {
 /// The error of an object that should be there.
 fn missing(location: &Location, path: &str) -> Error {
     Error::storage("expected an object, found none").at(location.join(path).to_string())
+}
+
+/// The error of an object that is not what the listing said.
+fn changed(location: &Location, path: &str, expected: u64, found: &str) -> Error {
+    Error::input(format!("expected {expected} bytes, found {found}"))
+        .at(location.join(path).to_string())
+        .hint("the file changed since it was listed; run the command again")
 }

@@ -10,24 +10,40 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use bytes::Bytes;
-use futures::StreamExt;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use object_store::{
-    Error as StoreError, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    path::Path as ObjectPath,
+    Error as StoreError, GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, path::Path as ObjectPath,
 };
-use tokio::runtime::Runtime;
+use tokio::{
+    runtime::Runtime,
+    task::{JoinHandle, JoinSet},
+};
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, StagedInner, Store, StoreSettings, missing,
+    Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, StagedInner, Store, StoreSettings, changed, missing,
+    secrets::Secrets,
 };
 use crate::error::{Error, Result};
 
 /// Size of the parts of an upload: stores ask for at least 5 MiB and allow 10,000 of them.
-const PART_BYTES: usize = 16 << 20;
+const PART_BYTES: usize = 8 << 20;
 
-/// Bytes fetched ahead by a sequential reader.
+/// Parts of an upload that are on their way at a time.
+const PARTS_IN_FLIGHT: usize = 2;
+
+/// Uploads that are completed at a time.
+const COMPLETIONS: usize = 16;
+
+/// Time that a request may take, in which a part must get through a slow line.
+const TIMEOUT: &str = "120 seconds";
+
+/// Bytes that a sequential reader asks for first: enough for whoever only wants to see how an object begins.
+const FIRST_BYTES: u64 = 1 << 20;
+
+/// Bytes that it asks for later.
 const READ_BYTES: u64 = 8 << 20;
 
 /// A store rooted at a prefix of an object store.
@@ -36,6 +52,7 @@ pub struct RemoteStore {
     inner: Arc<dyn ObjectStore>,
     prefix: ObjectPath,
     location: Location,
+    secrets: Secrets,
 }
 
 impl RemoteStore {
@@ -44,14 +61,19 @@ impl RemoteStore {
     /// # Errors
     /// When the URL or the settings do not name a store.
     pub fn open(location: &Location, settings: &StoreSettings) -> Result<Self> {
-        let options = settings.iter().map(|(k, v)| (k.to_ascii_lowercase(), v.clone()));
+        let secrets = Secrets::new(location, settings);
+        let mut options = vec![("timeout".to_owned(), TIMEOUT.to_owned())];
+        if location.url().scheme() == "http" {
+            options.push(("allow_http".to_owned(), "true".to_owned()));
+        }
+        options.extend(settings.iter().map(|(k, v)| (k.to_ascii_lowercase(), v.clone())));
         let (inner, prefix) = object_store::parse_url_opts(location.url(), options).map_err(|e| {
             Error::usage("this store cannot be opened")
                 .at(location.to_string())
-                .cause(e)
+                .cause(secrets.hidden(&e))
                 .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
         })?;
-        Ok(Self { inner: Arc::from(inner), prefix, location: location.clone() })
+        Ok(Self { inner: Arc::from(inner), prefix, location: location.clone(), secrets })
     }
 
     /// A store in memory, for tests.
@@ -61,7 +83,7 @@ impl RemoteStore {
     pub fn memory() -> Result<Self> {
         let location = Location::parse("memory:///", std::path::Path::new("/"))?;
         let inner: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-        Ok(Self { inner, prefix: ObjectPath::default(), location })
+        Ok(Self { inner, prefix: ObjectPath::default(), location, secrets: Secrets::default() })
     }
 
     fn at(&self, path: &str) -> Result<ObjectPath> {
@@ -74,8 +96,10 @@ impl RemoteStore {
         Ok(full)
     }
 
-    fn failed(&self, path: &str, doing: &str, cause: StoreError) -> Error {
-        Error::storage(format!("{doing} failed")).at(self.location.join(path).to_string()).cause(cause)
+    fn failed(&self, path: &str, doing: &str, cause: &StoreError) -> Error {
+        Error::storage(format!("{doing} failed"))
+            .at(self.location.join(path).to_string())
+            .cause(self.secrets.hidden(cause))
     }
 
     fn relative(&self, path: &ObjectPath) -> String {
@@ -102,7 +126,7 @@ impl Store for RemoteStore {
         match runtime()?.block_on(fetch) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "reading", e)),
+            Err(e) => Err(self.failed(path, "reading", &e)),
         }
     }
 
@@ -118,7 +142,7 @@ impl Store for RemoteStore {
                 .at(self.location.join(path).to_string())
                 .byte(range.start)),
             Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "reading", e).byte(range.start)),
+            Err(e) => Err(self.failed(path, "reading", &e).byte(range.start)),
         }
     }
 
@@ -127,20 +151,60 @@ impl Store for RemoteStore {
         match runtime()?.block_on(self.inner.head(&at)) {
             Ok(meta) => Ok(Some(self.facts(&meta))),
             Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "looking up", e)),
+            Err(e) => Err(self.failed(path, "looking up", &e)),
         }
     }
 
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        let facts = self.head(path)?.ok_or_else(|| missing(&self.location, path))?;
+        let at = self.at(path)?;
+        let options = GetOptions { range: Some(GetRange::Bounded(0..FIRST_BYTES)), ..GetOptions::default() };
+        let first = async {
+            match self.inner.get_opts(&at, options).await {
+                Ok(result) => Ok((result.meta.size, result.bytes().await?)),
+                Err(e @ StoreError::NotFound { .. }) => Err(e),
+                // An object without a byte has no range.
+                Err(e) => match self.inner.head(&at).await {
+                    Ok(meta) if meta.size == 0 => Ok((0, Bytes::new())),
+                    _ => Err(e),
+                },
+            }
+        };
+        let (end, ahead) = match runtime()?.block_on(first) {
+            Ok(first) => first,
+            Err(StoreError::NotFound { .. }) => return Err(missing(&self.location, path)),
+            Err(e) => return Err(self.failed(path, "reading", &e)),
+        };
         Ok(Box::new(RemoteReader {
             inner: Arc::clone(&self.inner),
-            path: self.at(path)?,
+            path: at,
             name: self.location.join(path).to_string(),
-            at: 0,
-            end: facts.bytes,
-            ahead: Bytes::new(),
+            secrets: self.secrets.clone(),
+            at: ahead.len() as u64,
+            end,
+            ahead,
+            next: None,
         }))
+    }
+
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut BytesMut) -> Result<()> {
+        let at = self.at(path)?;
+        let fetch = async {
+            let result = self.inner.get(&at).await?;
+            let found = result.meta.size;
+            if found == bytes {
+                let mut body = result.into_stream();
+                while let Some(piece) = body.next().await {
+                    into.extend_from_slice(&piece?);
+                }
+            }
+            Ok(found)
+        };
+        match runtime()?.block_on(fetch) {
+            Ok(found) if found == bytes && into.len() as u64 == bytes => Ok(()),
+            Ok(found) => Err(changed(&self.location, path, bytes, &found.to_string())),
+            Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
+            Err(e) => Err(self.failed(path, "reading", &e)),
+        }
     }
 
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
@@ -148,7 +212,7 @@ impl Store for RemoteStore {
         let mut listing = self.inner.list((!at.as_ref().is_empty()).then_some(&at));
         let runtime = runtime()?;
         while let Some(meta) = runtime.block_on(listing.next()) {
-            let meta = meta.map_err(|e| self.failed(folder, "listing", e))?;
+            let meta = meta.map_err(|e| self.failed(folder, "listing", &e))?;
             visit(Listed::Object(self.facts(&meta)))?;
         }
         Ok(())
@@ -164,13 +228,13 @@ impl Store for RemoteStore {
         match next {
             None => Ok(None),
             Some(Ok(meta)) => Ok(Some(self.relative(&meta.location))),
-            Some(Err(e)) => Err(self.failed(folder, "listing", e)),
+            Some(Err(e)) => Err(self.failed(folder, "listing", &e)),
         }
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
         let at = self.at(path)?;
-        runtime()?.block_on(self.inner.put(&at, bytes.into())).map_err(|e| self.failed(path, "writing", e))?;
+        runtime()?.block_on(self.inner.put(&at, bytes.into())).map_err(|e| self.failed(path, "writing", &e))?;
         Ok(())
     }
 
@@ -181,11 +245,11 @@ impl Store for RemoteStore {
             Ok(_) => Ok(PutOutcome::Created),
             Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(PutOutcome::Exists),
             Err(e @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
-                Err(self.failed(path, "a conditional create", e).hint(
+                Err(self.failed(path, "a conditional create", &e).hint(
                     "this store cannot hold a dataset: it has no create-if-absent, without which concurrent commits lose records",
                 ))
             }
-            Err(e) => Err(self.failed(path, "creating", e)),
+            Err(e) => Err(self.failed(path, "creating", &e)),
         }
     }
 
@@ -193,30 +257,40 @@ impl Store for RemoteStore {
         let at = self.at(path)?;
         match runtime()?.block_on(self.inner.delete(&at)) {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(e) => Err(self.failed(path, "deleting", e)),
+            Err(e) => Err(self.failed(path, "deleting", &e)),
         }
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         let at = self.at(path)?;
         let upload =
-            runtime()?.block_on(self.inner.put_multipart(&at)).map_err(|e| self.failed(path, "creating", e))?;
-        let staged = StagedUpload { upload: Some(upload), name: self.location.join(path).to_string() };
+            runtime()?.block_on(self.inner.put_multipart(&at)).map_err(|e| self.failed(path, "creating", &e))?;
+        let staged = StagedUpload {
+            upload: Some(upload),
+            parts: JoinSet::new(),
+            name: self.location.join(path).to_string(),
+            secrets: self.secrets.clone(),
+        };
         Ok(Box::new(RemoteSink { path: path.to_owned(), staged, buffer: Vec::with_capacity(PART_BYTES) }))
     }
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
+        let mut uploads = Vec::with_capacity(staged.len());
         for object in staged {
-            let StagedInner::Upload(mut upload) = object.inner else {
+            let StagedInner::Upload(upload) = object.inner else {
                 return Err(Error::internal("a file was given to a remote store"));
             };
-            if let Some(mut pending) = upload.upload.take() {
-                runtime()?
-                    .block_on(pending.complete())
-                    .map_err(|e| self.failed(&object.path, "completing the upload", e))?;
-            }
+            uploads.push((object.path, upload));
         }
-        Ok(())
+        // What is not completed when one of them fails is dropped, and so aborted, outside of the runtime.
+        let completed = uploads.iter_mut().map(|(path, upload)| async move {
+            let Some(pending) = upload.upload.as_mut() else { return Ok(()) };
+            pending.complete().await.map_err(|e| self.failed(path, "completing the upload", &e))?;
+            upload.upload = None;
+            Ok(())
+        });
+        let completed: Vec<_> = completed.collect();
+        runtime()?.block_on(stream::iter(completed).buffered(COMPLETIONS).try_collect())
     }
 
     fn lock(&self, _name: &str) -> Result<Lock> {
@@ -224,10 +298,36 @@ impl Store for RemoteStore {
     }
 }
 
-/// An upload with all its parts sent; aborted when dropped before it was completed.
+/// An upload; aborted when dropped before it was completed.
 pub(super) struct StagedUpload {
     upload: Option<Box<dyn MultipartUpload>>,
+    /// Parts on their way.
+    parts: JoinSet<object_store::Result<()>>,
     name: String,
+    secrets: Secrets,
+}
+
+impl StagedUpload {
+    /// Waits until at most `most` parts are on their way.
+    fn wait(&mut self, most: usize) -> Result<()> {
+        while self.parts.len() > most {
+            let sent = match runtime()?.block_on(self.parts.join_next()) {
+                Some(Ok(sent)) => sent.map_err(|e| self.secrets.hidden(&e)),
+                Some(Err(e)) => Err(self.secrets.hidden(&e)),
+                None => Ok(()),
+            };
+            sent.map_err(|e| Error::storage("uploading failed").at(self.name.clone()).cause(e))?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, part: Vec<u8>) -> Result<()> {
+        self.wait(PARTS_IN_FLIGHT - 1)?;
+        let upload = self.upload.as_mut().ok_or_else(|| Error::internal("the upload has ended"))?;
+        let sent = upload.put_part(PutPayload::from(part));
+        self.parts.spawn_on(sent, runtime()?.handle());
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for StagedUpload {
@@ -239,8 +339,12 @@ impl std::fmt::Debug for StagedUpload {
 impl Drop for StagedUpload {
     fn drop(&mut self) {
         if let (Some(mut upload), Ok(runtime)) = (self.upload.take(), runtime()) {
-            // An upload that cannot be aborted costs storage until the bucket's lifecycle rule clears it.
-            let _ = runtime.block_on(upload.abort());
+            let _ = runtime.block_on(async {
+                // A part that arrives after the end would stay.
+                self.parts.shutdown().await;
+                // An upload that cannot be aborted costs storage until the bucket's lifecycle rule clears it.
+                upload.abort().await
+            });
         }
     }
 }
@@ -251,22 +355,14 @@ struct RemoteSink {
     buffer: Vec<u8>,
 }
 
-impl RemoteSink {
-    fn send(&mut self) -> Result<()> {
-        let part = PutPayload::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES)));
-        let upload = self.staged.upload.as_mut().ok_or_else(|| Error::internal("the upload has ended"))?;
-        let sent = upload.put_part(part);
-        runtime()?.block_on(sent).map_err(|e| Error::storage("uploading failed").at(self.staged.name.clone()).cause(e))
-    }
-}
-
 impl Write for RemoteSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = PART_BYTES - self.buffer.len();
         let taken = room.min(bytes.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
         if self.buffer.len() == PART_BYTES {
-            self.send()?;
+            let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
+            self.staged.send(part)?;
         }
         Ok(taken)
     }
@@ -277,40 +373,73 @@ impl Write for RemoteSink {
 }
 
 impl Sink for RemoteSink {
-    fn finish(mut self: Box<Self>) -> Result<Staged> {
-        if !self.buffer.is_empty() {
-            self.send()?;
+    fn finish(self: Box<Self>) -> Result<Staged> {
+        let Self { path, mut staged, buffer } = *self;
+        if !buffer.is_empty() {
+            staged.send(buffer)?;
         }
-        let Self { path, staged, .. } = *self;
+        staged.wait(0)?;
         Ok(Staged { path, inner: StagedInner::Upload(staged) })
     }
 }
 
-/// Reads an object in order, a large range per request.
+/// Reads an object in order, a large range per request; the next one is sent for while the last one is used up.
 struct RemoteReader {
     inner: Arc<dyn ObjectStore>,
     path: ObjectPath,
     name: String,
+    secrets: Secrets,
+    /// Where the next request begins.
     at: u64,
     end: u64,
     ahead: Bytes,
+    next: Option<JoinHandle<object_store::Result<Bytes>>>,
+}
+
+impl RemoteReader {
+    /// Sends for the next range.
+    fn fetch(&mut self) -> Result<()> {
+        let range = self.at..(self.at + READ_BYTES).min(self.end);
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.at = range.end;
+        let (inner, path) = (Arc::clone(&self.inner), self.path.clone());
+        self.next = Some(runtime()?.spawn(async move { inner.get_range(&path, range).await }));
+        Ok(())
+    }
+
+    fn take(&mut self, next: JoinHandle<object_store::Result<Bytes>>) -> Result<Bytes> {
+        let failed = |cause| Error::storage("reading failed").at(self.name.clone()).cause(cause);
+        match runtime()?.block_on(next) {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(e)) => Err(failed(self.secrets.hidden(&e))),
+            Err(e) => Err(failed(self.secrets.hidden(&e))),
+        }
+    }
 }
 
 impl Read for RemoteReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.ahead.is_empty() {
-            let end = (self.at + READ_BYTES).min(self.end);
-            if end == self.at {
-                return Ok(0);
-            }
-            self.ahead = runtime()?
-                .block_on(self.inner.get_range(&self.path, self.at..end))
-                .map_err(|e| Error::storage("reading failed").at(self.name.clone()).byte(self.at).cause(e))?;
-            self.at += self.ahead.len() as u64;
+        if self.next.is_none() && (self.ahead.len() as u64) < FIRST_BYTES / 2 {
+            self.fetch()?;
+        }
+        if self.ahead.is_empty()
+            && let Some(next) = self.next.take()
+        {
+            self.ahead = self.take(next)?;
         }
         let taken = self.ahead.len().min(buffer.len());
         buffer[..taken].copy_from_slice(&self.ahead.split_to(taken));
         Ok(taken)
+    }
+}
+
+impl Drop for RemoteReader {
+    fn drop(&mut self) {
+        if let Some(next) = &self.next {
+            next.abort();
+        }
     }
 }
 

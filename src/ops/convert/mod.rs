@@ -27,14 +27,14 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::{
-        convert::{Converted, Pipeline, Work, infer_all, run},
+        convert::{Converted, Pipeline, Reading, Work, infer_all, run},
         encode::{Encoder, RowsAs, SourceName},
         gather::{OnError, RejectsFile, SourceFacts, SourceTally, Tally, reject_fault},
         index::wids_list,
         live,
         shard::ShardNaming,
     },
-    format::{Misfit, OutputFormat, files, index::IndexKind},
+    format::{Misfit, OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
     plan::memory::MemoryPlan,
     scan::{self, Found, InputFormat, ScanOptions, SourceFile},
@@ -345,6 +345,7 @@ impl<'a> Conversion<'a> {
             report.estimate = Some(self.estimate(&prepared)?);
             return Ok(report);
         }
+        self.dataset.prove_store()?;
         let transaction = TransactionId::fresh();
         let _lock = self.dataset.store().lock(&naming.tag)?;
         let attempt = self.attempts(&mut prepared, &naming, memory, &transaction, total)?;
@@ -450,17 +451,17 @@ impl<'a> Conversion<'a> {
         rejects: Option<&RejectsFile>,
         tally: &Mutex<Tally>,
     ) -> Result<Converted> {
-        let splits;
+        let reading;
         let schema = self.schema(prepared);
         let (facts, work) = match prepared {
             Prepared::Records { sources, .. } => {
                 (source_facts(sources), Work::Records { sources, schema: Arc::clone(&schema) })
             }
             Prepared::Samples { files, samples, .. } => {
-                splits = files::plan_splits(samples, files, memory.split_bytes, 1024);
+                reading = Reading::new(files, samples, memory, self.context.jobs);
                 let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
-                (facts.into_iter().collect(), Work::Samples { files, samples, splits: &splits })
+                (facts.into_iter().collect(), Work::Samples { files, samples, reading: &reading })
             }
         };
         let encoder = self.encoder(prepared, &schema)?;

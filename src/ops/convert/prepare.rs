@@ -9,6 +9,7 @@ use crate::{
     codec::Codec,
     error::{Error, Result},
     exec::{
+        convert::opening,
         encode::{RowsAs, SourceName},
         gather::{OnError, SourceFacts},
     },
@@ -83,7 +84,8 @@ impl Conversion<'_> {
             json: JsonOptions { pinned, ..JsonOptions::default() },
             keep_going: self.options.on_error != OnError::Fail,
         };
-        let prepared = match classify(fresh, &sniff)? {
+        let remote = fresh.iter().any(SourceFile::is_remote);
+        let prepared = match opening(remote, || classify(fresh, &sniff))?? {
             Input::Records(sources) => {
                 let fields: Vec<Fields> = sources
                     .iter()

@@ -1,0 +1,102 @@
+//! Keeping secrets out of error messages: what a store's client says may quote URLs and headers.
+
+use std::sync::Arc;
+
+use super::{Location, StoreSettings};
+
+/// Names of settings whose values are secret contain one of these.
+const SECRET_NAMES: &[&str] = &["SECRET", "KEY", "TOKEN", "SAS", "PASSWORD", "CREDENTIAL"];
+
+/// Characters of an answer that are worth printing.
+const MOST: usize = 600;
+
+/// What stands where a secret was.
+const HIDDEN: &str = "[hidden]";
+
+/// Texts that must not appear in any message.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Arc<[String]>);
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets")
+    }
+}
+
+impl Secrets {
+    /// Secrets of a location and of settings.
+    pub(super) fn new(location: &Location, settings: &StoreSettings) -> Self {
+        let is_secret = |name: &str| SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
+        let url = location.url();
+        let mut all: Vec<String> =
+            settings.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
+        let query = url.query().unwrap_or_default().split('&').filter_map(|pair| Some(pair.split_once('=')?.1));
+        all.extend(url.password().into_iter().chain(query).map(str::to_owned));
+        // Short values are no secrets, and hiding them would garble messages.
+        all.retain(|secret| secret.len() >= 4);
+        // A secret that is part of another one must not leave the rest of it.
+        all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self(all.into())
+    }
+
+    /// An error and its causes as one text without secrets, queries and user names of URLs.
+    pub(super) fn hidden(&self, error: &(dyn std::error::Error + 'static)) -> String {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let more = inner.to_string();
+            // Most errors quote their cause.
+            if !text.contains(&more) {
+                text = format!("{text}: {more}");
+            }
+            cause = inner.source();
+        }
+        for secret in self.0.iter() {
+            text = text.replace(secret.as_str(), HIDDEN);
+        }
+        // Stores answer with pages of XML.
+        let line: String = plain_urls(&text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        match line.char_indices().nth(MOST) {
+            Some((end, _)) => format!("{}...", &line[..end]),
+            None => line,
+        }
+    }
+}
+
+/// Takes user names, passwords and queries out of the URLs of a text.
+fn plain_urls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("://") {
+        let (before, url) = rest.split_at(start + 3);
+        out.push_str(before);
+        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>' | ')' | ',');
+        let (url, after) = url.split_at(url.find(ends).unwrap_or(url.len()));
+        let (address, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+        let host_end = address.find('/').unwrap_or(address.len());
+        let host_start = address[..host_end].rfind('@').map_or(0, |at| at + 1);
+        out.push_str(&address[host_start..]);
+        // A colon ends a URL in prose.
+        out.push_str(if query.ends_with(':') { ":" } else { "" });
+        rest = after;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_lose_secrets_and_keep_the_rest() {
+        let location = Location::parse("https://user:hunter22@host/x?sig=c2VjcmV0", std::path::Path::new("/")).unwrap();
+        let settings = [("AWS_SECRET_ACCESS_KEY".to_owned(), "wJalrXUtn".to_owned())];
+        let secrets = Secrets::new(&location, &settings);
+        let error = std::io::Error::other(
+            "GET https://user:hunter22@host/a/b?sig=c2VjcmV0&x=1: failed (wJalrXUtn), see http://other:80/?q#f, c2VjcmV0",
+        );
+        let text = secrets.hidden(&error);
+        assert_eq!(text, "GET https://host/a/b: failed ([hidden]), see http://other:80/, [hidden]");
+    }
+}
