@@ -89,9 +89,8 @@ impl PartsWriter {
 
     fn flush(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
-        let numbers = |of: fn(&PartRow) -> u64| -> ArrayRef {
-            Arc::new(UInt64Array::from_iter_values(rows.iter().map(of)))
-        };
+        let numbers =
+            |of: fn(&PartRow) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
         let names = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.name.as_str())));
         let columns: Vec<ArrayRef> = vec![numbers(|r| r.record), names, numbers(|r| r.offset), numbers(|r| r.size)];
         self.writer.write(&RecordBatch::try_new(schema(), columns)?).map_err(table::failed)

@@ -1,7 +1,9 @@
 //! The pipeline of `convert`: sources in, finished but unpublished shards out.
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
+    collections::BTreeMap,
     io::Read as _,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
@@ -14,6 +16,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{
     encode::{Encoded, Encoder, Unit},
     gather::{Cutting, Feedback, Gather, OnError, Read, RejectsFile, SourceFacts, SourceTally, Tally},
+    names::NameGate,
     ordered::ordered,
     shard::{Appender, FinishedShard, ShardNaming},
 };
@@ -53,6 +56,8 @@ pub enum Work<'a> {
         samples: &'a [SampleFiles],
         /// Ranges of samples to read together.
         splits: &'a [Range<usize>],
+        /// Samples to be rejected unread, by number, and why.
+        left_out: &'a BTreeMap<usize, String>,
     },
 }
 
@@ -72,6 +77,8 @@ pub struct Pipeline<'a> {
     pub jobs: usize,
     /// What to do with bad records.
     pub on_error: OnError,
+    /// Looks at names that are known only while records are read; there is none when every name will do.
+    pub names: Option<&'a NameGate>,
     /// Where they go.
     pub rejects: Option<&'a RejectsFile>,
     /// Names of sources, in the order of the work.
@@ -111,12 +118,15 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                 pipeline.jobs,
                 memory.parse_window,
                 pipeline.cancel,
-                move |piece| parse(sources, schema, piece),
+                move |piece| parse(pipeline, sources, schema, piece),
             )),
-            Work::Samples { files, entries, samples, splits } => {
+            Work::Samples { files, entries, samples, splits, left_out } => {
                 let ranges = splits.iter().cloned().map(Ok);
                 let on_error = pipeline.on_error;
-                let read = move |range: Range<usize>| read_samples(files, entries, &samples[range], on_error);
+                let read = move |range: Range<usize>| {
+                    let (taken, rows, rejects) = without(samples, range, left_out);
+                    read_samples(files, entries, &taken, &rows, rejects, on_error)
+                };
                 Box::new(ordered(scope, ranges, pipeline.jobs * 2, memory.parse_window * 2, pipeline.cancel, read))
             }
         };
@@ -218,33 +228,72 @@ fn table_splits(sources: &[RecordSource], memory: MemoryPlan) -> impl Iterator<I
     })
 }
 
-fn parse(sources: &[RecordSource], schema: &SchemaRef, piece: TablePiece) -> Result<Read> {
+fn parse(pipeline: &Pipeline<'_>, sources: &[RecordSource], schema: &SchemaRef, piece: TablePiece) -> Result<Read> {
     match piece {
         TablePiece::End(source, hash) => Ok(Read::End { source, hash }),
         TablePiece::Split(source, split) => {
-            let parsed = sources[source].reader.parse(&split, schema)?;
-            Ok(Read::Parsed { source, offset: split.offset, parsed })
+            let mut parsed = sources[source].reader.parse(&split, schema)?;
+            let mut left_out = Vec::new();
+            if let (Parsed::Block(block), Some(names)) = (&mut parsed, pipeline.names) {
+                let whole = std::mem::replace(block, RecordBlock::empty());
+                let key = &pipeline.facts[source].name.key;
+                let at = |e: Error| if e.place().source.is_some() { e } else { e.at(sources[source].file.uri.clone()) };
+                (*block, left_out) = names.pass(whole, key).map_err(at)?;
+            }
+            Ok(Read::Parsed { source, offset: split.offset, parsed, left_out })
         }
     }
+}
+
+/// The samples of a range that are to be read, their rows in it, and the others as rejects.
+fn without<'a>(
+    samples: &'a [SampleFiles],
+    range: Range<usize>,
+    left_out: &BTreeMap<usize, String>,
+) -> (Cow<'a, [SampleFiles]>, Vec<u32>, Vec<Reject>) {
+    let row = |i: usize| u32::try_from(i - range.start).unwrap_or(u32::MAX);
+    let rejects: Vec<Reject> = left_out
+        .range(range.clone())
+        .map(|(i, reason)| Reject {
+            row: row(*i),
+            line: 0,
+            byte: 0,
+            column: None,
+            reason: reason.clone(),
+            raw: Bytes::new(),
+        })
+        .collect();
+    let rows: Vec<usize> = range.clone().filter(|i| !left_out.contains_key(i)).collect();
+    let taken = if rejects.is_empty() {
+        Cow::Borrowed(&samples[range.clone()])
+    } else {
+        Cow::Owned(rows.iter().map(|i| samples[*i].clone()).collect())
+    };
+    (taken, rows.into_iter().map(row).collect(), rejects)
 }
 
 fn read_samples(
     files: &[SourceFile],
     entries: &[FileEntry],
     samples: &[SampleFiles],
+    rows: &[u32],
+    left_out: Vec<Reject>,
     on_error: OnError,
 ) -> Result<Read> {
     // All parts share one allocation: thousands of small ones, freed by other threads, would stay with the allocator.
     let total: u64 = samples.iter().map(|sample| sample.bytes(entries)).sum();
     let arena = RefCell::new(BytesMut::with_capacity(usize::try_from(total).unwrap_or_default()));
     let read = |entry: &FileEntry| read_file(files, entry, &mut arena.borrow_mut());
-    let block = match read_block(samples, entries, &read) {
+    let mut block = match read_block(samples, entries, &read) {
         Ok(block) => block,
         Err(e) if on_error == OnError::Fail => return Err(e),
         // One file cannot be read: find out which sample it is of, and take the others.
         Err(_) => read_apart(samples, entries, &read)?,
     };
-    Ok(Read::Parsed { source: 0, offset: 0, parsed: Parsed::Block(block) })
+    let in_range = |row: u32| rows.get(row as usize).copied().unwrap_or(row);
+    block.rows.iter_mut().for_each(|row| *row = in_range(*row));
+    block.rejects.iter_mut().for_each(|reject| reject.row = in_range(reject.row));
+    Ok(Read::Parsed { source: 0, offset: 0, parsed: Parsed::Block(block), left_out })
 }
 
 fn read_file(files: &[SourceFile], entry: &FileEntry, arena: &mut BytesMut) -> Result<Bytes> {

@@ -20,6 +20,7 @@ use crate::{
         tfrecord::TfRecordFraming,
     },
     id::IdHash,
+    plan::names::Renaming,
     record::{Payload, key::escape_key},
 };
 
@@ -115,6 +116,7 @@ pub struct Encoder {
     codec: Codec,
     id: Vec<String>,
     subject: Option<String>,
+    renaming: Renaming,
 }
 
 /// How shards of a format are made.
@@ -151,7 +153,13 @@ impl Encoder {
             Some(framing) => Output::Stream(framing),
             None => Output::Parquet(ParquetEncoder::new(schema, codec, &[])?),
         };
-        Ok(Self { output, codec, id, subject })
+        Ok(Self { output, codec, id, subject, renaming: Renaming::default() })
+    }
+
+    /// Changes names that readers cannot take.
+    #[must_use]
+    pub fn renaming(self, renaming: Renaming) -> Self {
+        Self { renaming, ..self }
     }
 
     /// How shards are made.
@@ -216,7 +224,10 @@ impl Encoder {
         let mut first = 0;
         let mut ends: Option<(String, String)> = None;
         for piece in &unit.pieces {
-            let keys = keys(piece, names.record_ids.as_ref(), first);
+            let own = own_columns(piece)?;
+            let mut keys = keys(piece, names.record_ids.as_ref(), first);
+            let renamed = self.rename(own.as_ref().unwrap_or(&piece.payload), &mut keys);
+            let payload = renamed.as_ref().or(own.as_ref()).unwrap_or(&piece.payload);
             if let (Some(one), Some(other)) = (keys.first(), keys.last()) {
                 if let Some((_, last)) = &ends {
                     check_neighbours(last, one)?;
@@ -224,8 +235,6 @@ impl Encoder {
                 ends = Some((ends.map_or_else(|| one.clone(), |(first, _)| first), other.clone()));
             }
             first += piece.payload.len();
-            let own = own_columns(piece)?;
-            let payload = own.as_ref().unwrap_or(&piece.payload);
             framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
         }
         let mut hashes = Vec::with_capacity(lengths.len());
@@ -238,6 +247,26 @@ impl Encoder {
         let unit = self.codec.compress_unit(bytes)?;
         let body = Body::Stream { bytes: unit.bytes, lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 };
         Ok((body, hashes, ends.filter(|_| framing.has_keys())))
+    }
+
+    /// Changes keys, and the extensions of samples, so that readers take them; `None` when no extension changed.
+    fn rename(&self, payload: &Payload, keys: &mut [String]) -> Option<Payload> {
+        if !self.renaming.is_active() {
+            return None;
+        }
+        let rename = |key: &mut String, extension| *key = self.renaming.key(std::mem::take(key), extension);
+        let Payload::Samples(samples) = payload else {
+            keys.iter_mut().for_each(|key| rename(key, "json".len()));
+            return None;
+        };
+        let mut samples = samples.clone();
+        for (sample, key) in samples.iter_mut().zip(keys) {
+            for part in &mut sample.parts {
+                part.extension = self.renaming.extension(&part.extension);
+            }
+            rename(key, sample.parts.iter().map(|part| part.extension.len()).max().unwrap_or_default());
+        }
+        Some(Payload::Samples(samples))
     }
 
     fn names(&self, unit: &Unit) -> Result<Names> {

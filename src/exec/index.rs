@@ -50,7 +50,8 @@ impl ShardIndexes {
         match format {
             OutputFormat::Parquet => {}
             OutputFormat::TfRecord => {
-                record_lists = [sink_if(IndexKind::Dali)?, sink_if(IndexKind::TfIndex)?].into_iter().flatten().collect();
+                record_lists =
+                    [sink_if(IndexKind::Dali)?, sink_if(IndexKind::TfIndex)?].into_iter().flatten().collect();
             }
             OutputFormat::Tar => {
                 let dali = sink_if(IndexKind::Dali)?.map(|sink| Ok::<_, Error>((sink, lines()?))).transpose()?;

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::{
     Context, indexes,
     inputs::{self, OnChanged, Sorted},
+    names::{Choices, Naming},
 };
 use crate::{
     codec::Codec,
@@ -39,7 +40,10 @@ use crate::{
         parquet::schema_of_samples,
     },
     id::{TransactionId, Version},
-    plan::memory::MemoryPlan,
+    plan::{
+        memory::MemoryPlan,
+        names::{OnMissing, OnName},
+    },
     record::key::escape_key,
     scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
@@ -98,6 +102,10 @@ pub struct ConvertOptions {
     pub dry_run: bool,
     /// Indexes for training tools; those that suit the shards and cost little unless given.
     pub index: Option<Vec<IndexKind>>,
+    /// Names that a reader cannot take.
+    pub on_name: Option<OnName>,
+    /// Samples that lack a part which others have.
+    pub missing: OnMissing,
 }
 
 /// What was done, or would be.
@@ -132,6 +140,10 @@ pub struct ConvertReport {
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
     pub records_padded: u64,
+    /// Samples whose names were changed for a reader.
+    pub samples_renamed: u64,
+    /// Samples that lack a part which others have.
+    pub samples_incomplete: u64,
     /// File with the rejected records, relative to the dataset.
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.
@@ -189,6 +201,7 @@ struct Conversion<'a> {
     snapshot: Option<&'a Snapshot>,
     options: &'a ConvertOptions,
     settings: Settings,
+    naming: Naming,
     planned_on: Version,
 }
 
@@ -240,7 +253,17 @@ impl<'a> Conversion<'a> {
         }
         let planned_on = snapshot.map_or(Version(0), Snapshot::version);
         debug_assert!(sorted.fresh.len() as u64 + sorted.unchanged + sorted.changed > 0);
-        Ok(Self { context, dataset, snapshot, options, settings, planned_on })
+        Ok(Self { context, dataset, snapshot, options, settings, naming: Naming::default(), planned_on })
+    }
+
+    fn check_names(&mut self, prepared: &Prepared) -> Result<Naming> {
+        let files = match prepared {
+            Prepared::Samples { entries, samples, .. } => Some((samples.as_slice(), entries.as_slice())),
+            Prepared::Records { .. } => None,
+        };
+        let asked = self.options.index.is_some() || (files.is_some() && self.snapshot.is_some());
+        let choices = Choices { on_name: self.options.on_name, missing: self.options.missing, asked };
+        Naming::plan(files, &mut self.settings, choices, self.context.observer)
     }
 
     /// Nothing is new; indexes that a killed run left behind are brought up to date.
@@ -273,6 +296,8 @@ impl<'a> Conversion<'a> {
             files_passed_over: 0,
             blank_lines: 0,
             records_padded: 0,
+            samples_renamed: self.naming.checked.renamed,
+            samples_incomplete: self.naming.checked.incomplete,
             rejects: None,
             memory_bytes: 0,
             estimate: None,
@@ -287,6 +312,7 @@ impl<'a> Conversion<'a> {
         let mut prepared = self.prepare(fresh)?;
         self.settings.shard_format.check_codec(self.settings.codec)?;
         self.settings.indexes = self.indexes()?;
+        self.naming = self.check_names(&prepared)?;
         let memory = self.memory();
         self.check_sizes(&prepared, memory)?;
         let naming = ShardNaming {
@@ -490,6 +516,8 @@ impl<'a> Conversion<'a> {
         set("no-header", if options.no_header { "true".into() } else { String::new() });
         let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
         set("index", indexes.join(","));
+        set("on-name", options.on_name.map_or_else(String::new, |on| format!("{on:?}").to_lowercase()));
+        set("missing", if options.missing == OnMissing::Skip { "skip".into() } else { String::new() });
         set("type", options.types.iter().map(|(name, t)| format!("{name}={t}")).collect::<Vec<_>>().join(","));
         out
     }
@@ -531,7 +559,7 @@ impl<'a> Conversion<'a> {
                         let wider = unite_lists(fields, &self.united(&seen));
                         let wider = self.united(&[wider]);
                         // The types seen already allow for everything: only text can hold this value.
-                        let wider = if wider == *fields { force_text(&wider, &misfit.column) } else { wider };
+                        let wider = if wider == *fields { schema::force_text(&wider, &misfit.column) } else { wider };
                         if wider == *fields {
                             return Err(error);
                         }
@@ -612,7 +640,12 @@ impl<'a> Conversion<'a> {
                 splits = files::plan_splits(samples, entries, memory.split_bytes, 1024);
                 let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
-                (schema, facts.into_iter().collect(), Work::Samples { files, entries, samples, splits: &splits })
+                let left_out = &self.naming.checked.left_out;
+                (
+                    schema,
+                    facts.into_iter().collect(),
+                    Work::Samples { files, entries, samples, splits: &splits, left_out },
+                )
             }
         };
         let ids = if matches!(prepared, Prepared::Records { .. }) { self.settings.id.clone() } else { Vec::new() };
@@ -622,7 +655,8 @@ impl<'a> Conversion<'a> {
             }
         }
         let subject = self.settings.subject.clone().filter(|_| matches!(prepared, Prepared::Records { .. }));
-        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &schema, ids, subject)?;
+        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &schema, ids, subject)?
+            .renaming(self.naming.renaming);
         let pipeline = Pipeline {
             store: self.dataset.store(),
             encoder: &encoder,
@@ -631,6 +665,7 @@ impl<'a> Conversion<'a> {
             memory,
             jobs: self.context.jobs,
             on_error: self.options.on_error,
+            names: self.naming.gate.as_ref(),
             rejects,
             facts: &facts,
             transaction,
@@ -675,9 +710,7 @@ impl<'a> Conversion<'a> {
         let memory = self.memory();
         self.context.cancel.check()?;
         store.publish(staged)?;
-        let live = self.snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
-        let paths = live.iter().map(|s| &s.path).chain(adds.iter().map(|s| &s.meta.path)).cloned().collect();
-        let database = live::Database::create(store, &self.settings.indexes, paths)?;
+        let database = live::Database::with(self.snapshot, &adds, store, &self.settings.indexes)?;
         let transaction = Transaction {
             id: transaction,
             operation: "convert",
@@ -729,26 +762,6 @@ struct Attempt {
 
 fn rejects_path(transaction: &TransactionId) -> String {
     format!("{SYSTEM_FOLDER}/rejects/{transaction}.jsonl")
-}
-
-/// Makes the column that a value did not fit text, or JSON text when it has structure.
-fn force_text(fields: &Fields, column: &str) -> Fields {
-    let top = |field: &Field| {
-        field.name() == column || column.strip_prefix(field.name().as_str()).is_some_and(|rest| rest.starts_with('.'))
-    };
-    fields
-        .iter()
-        .map(|field| {
-            if !top(field) {
-                return Arc::clone(field);
-            }
-            Arc::new(if schema::is_scalar(field.data_type()) && field.data_type() != &DataType::Utf8 {
-                Field::new(field.name(), DataType::Utf8, true)
-            } else {
-                schema::json_field(field.name())
-            })
-        })
-        .collect()
 }
 
 /// Names of tables and of the keys of their rows: the name without extension where that is unique.

@@ -34,8 +34,14 @@ pub fn choose(
     });
     let kinds = match (asked, old) {
         (Some(asked), Some(old)) if asked != old => {
-            return Err(Error::usage(format!("expected --index {}, as this dataset has, found {}", text(old), text(&asked)))
-                .hint("all shards of a dataset have the same indexes: leave --index out, or name another dataset with --out"));
+            return Err(Error::usage(format!(
+                "expected --index {}, as this dataset has, found {}",
+                text(old),
+                text(&asked)
+            ))
+            .hint(
+                "all shards of a dataset have the same indexes: leave --index out, or name another dataset with --out",
+            ));
         }
         (_, Some(old)) => old.to_vec(),
         (Some(asked), None) => asked,
@@ -80,7 +86,9 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
     let extents = extents(store.as_ref(), shard)?;
     for (kind, path) in beside {
         let at = |e: Error| e.at(store.location().join(&path).to_string());
-        let bytes = store.get(&path)?.ok_or_else(|| at(Error::integrity(format!("expected an index of {kind}, found none"))))?;
+        let bytes = store
+            .get(&path)?
+            .ok_or_else(|| at(Error::integrity(format!("expected an index of {kind}, found none"))))?;
         let sound = match (kind, format) {
             (IndexKind::Energon, _) => offsets_agree(&bytes, &extents),
             (_, OutputFormat::TfRecord) => bytes == record_lines(&extents),
@@ -128,7 +136,9 @@ fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
         !fields.is_empty()
             && fields.len() % 4 == 0
             && (0..fields.len()).step_by(4).all(|i| match (number(i + 1), number(i + 2)) {
-                (Some(at), Some(size)) => at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length)),
+                (Some(at), Some(size)) => {
+                    at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length))
+                }
                 _ => false,
             })
     };
@@ -177,9 +187,8 @@ mod tests {
     #[test]
     fn a_dataset_keeps_its_indexes() {
         use IndexKind::{Dali, TfIndex, Wids};
-        let tar = |asked: Option<&[IndexKind]>, old: Option<&[IndexKind]>| {
-            choose(asked, old, OutputFormat::Tar, Codec::None)
-        };
+        let tar =
+            |asked: Option<&[IndexKind]>, old: Option<&[IndexKind]>| choose(asked, old, OutputFormat::Tar, Codec::None);
         assert_eq!(tar(None, None).unwrap(), [Dali]);
         assert_eq!(tar(Some(&[Wids, Dali, Wids]), None).unwrap(), [Dali, Wids]);
         assert_eq!(tar(Some(&[Wids, Dali]), Some(&[Dali, Wids])).unwrap(), [Dali, Wids]);

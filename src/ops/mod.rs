@@ -5,6 +5,7 @@ pub mod convert;
 pub mod indexes;
 pub mod inputs;
 pub mod manifest;
+pub mod names;
 pub mod verify;
 
 use std::path::PathBuf;

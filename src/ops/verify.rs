@@ -330,8 +330,7 @@ impl Verification<'_> {
     fn unreferenced(&self) -> Result<u64> {
         let runs = self.snapshot.runs()?.all();
         let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
-        let folders: HashSet<&str> =
-            runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
+        let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let listing = self.dataset.store().list("")?;
         let system = format!("{SYSTEM_FOLDER}/");
         let staging = format!("{SYSTEM_FOLDER}/staging/");

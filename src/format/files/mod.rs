@@ -61,8 +61,8 @@ pub fn split_key(path: &str) -> (&str, String) {
     (key, if extension.is_empty() { NO_EXTENSION.to_owned() } else { extension.to_lowercase() })
 }
 
-/// Key and extension as they stand in the path.
-fn cut(path: &str) -> (&str, &str) {
+/// Key and extension as they stand in the path; the extension is empty where there is none.
+pub fn cut(path: &str) -> (&str, &str) {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     match path[name..].find('.') {
         Some(dot) => (&path[..name + dot], &path[name + dot + 1..]),

@@ -58,15 +58,7 @@ pub struct MemberScanner {
 
 impl Default for MemberScanner {
     fn default() -> Self {
-        Self {
-            window: Vec::new(),
-            wanted: BLOCK,
-            skip: 0,
-            offset: 0,
-            key: Vec::new(),
-            name: Vec::new(),
-            samples: 0,
-        }
+        Self { window: Vec::new(), wanted: BLOCK, skip: 0, offset: 0, key: Vec::new(), name: Vec::new(), samples: 0 }
     }
 }
 
