@@ -94,9 +94,9 @@ fn is_metadata(name: Name<'_>) -> bool {
 }
 
 fn is_odd_path(name: Name<'_>) -> bool {
-    let folders = name.key.strip_suffix(base(name.key)).unwrap_or_default();
+    let folders = name.key.strip_suffix(base(name.key)).and_then(|folders| folders.strip_suffix('/'));
     let odd = |part: &str| part.is_empty() || part == "." || part == "..";
-    folders.trim_end_matches('/').split('/').any(odd) && !folders.is_empty()
+    folders.is_some_and(|folders| folders.split('/').any(odd))
         || name.key.chars().chain(name.extension.chars()).any(char::is_control)
 }
 
