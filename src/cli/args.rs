@@ -17,7 +17,10 @@ use crate::{
         inputs::OnChanged,
         vacuum::VacuumOptions,
     },
-    plan::memory::DEFAULT_MEMORY,
+    plan::{
+        memory::DEFAULT_MEMORY,
+        names::{OnMissing, OnName},
+    },
     scan::InputFormat,
     schema,
     units::{Size, parse_duration},
@@ -158,6 +161,13 @@ pub(super) struct ConvertArgs {
     /// A bad record or file
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ErrorChoice::Fail)]
     on_error: ErrorChoice,
+    /// A name that a reader of the shards cannot take, such as blanks for dali or more than 100 bytes for wids
+    /// [default: fail; names of rows are made of ids and renamed, unless --index asks for that index]
+    #[arg(long, value_enum, value_name = "HOW")]
+    on_name: Option<NameChoice>,
+    /// A sample that lacks a part which others have
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = MissingChoice::Keep)]
+    missing: MissingChoice,
     /// A source that changed since it was converted
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
     on_changed: ChangedChoice,
@@ -259,6 +269,26 @@ enum ErrorChoice {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
+enum NameChoice {
+    /// Stops the run before anything is written where the names are those of files
+    Fail,
+    /// Is escaped as %XX, or cut and told apart by a hash
+    Rename,
+    /// Is left out as a reject
+    Skip,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum MissingChoice {
+    /// Is an error that names it
+    Fail,
+    /// Is left out as a reject
+    Skip,
+    /// Is taken as it is, and counted
+    Keep,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum ChangedChoice {
     /// Is an error that names it
     Fail,
@@ -321,6 +351,16 @@ impl ConvertArgs {
             },
             dry_run: self.dry_run,
             index: index_kinds(&self.index)?,
+            on_name: self.on_name.map(|on| match on {
+                NameChoice::Fail => OnName::Fail,
+                NameChoice::Rename => OnName::Rename,
+                NameChoice::Skip => OnName::Skip,
+            }),
+            missing: match self.missing {
+                MissingChoice::Fail => OnMissing::Fail,
+                MissingChoice::Skip => OnMissing::Skip,
+                MissingChoice::Keep => OnMissing::Keep,
+            },
         })
     }
 }

@@ -67,6 +67,7 @@ pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
         if let Some(folder) = &report.folder {
             writeln!(w, "  into       {dataset}/{folder}/")?;
         }
+        incomplete(w, report)?;
         for (name, data_type) in &report.columns {
             writeln!(w, "  column     {}: {data_type}", clean(name))?;
         }
@@ -111,8 +112,20 @@ pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.records_padded > 0 {
         writeln!(w, "  padded     {} with fewer fields than the header", plural(report.records_padded, "record"))?;
     }
+    if report.samples_renamed > 0 {
+        writeln!(w, "  renamed    {} for readers that could not take them", plural(report.samples_renamed, "sample"))?;
+    }
+    incomplete(w, report)?;
     skipped(w, report)?;
     writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+    Ok(())
+}
+
+fn incomplete(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
+    if report.samples_incomplete > 0 {
+        let samples = plural(report.samples_incomplete, "sample");
+        writeln!(w, "  incomplete {samples} without a part that others have; see --missing")?;
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -14,6 +15,7 @@ use super::{
     budget::{Budget, Released},
     encode::{Encoded, Encoder, Unit},
     gather::{Cutting, Feedback, Gather, OnError, Read, RejectsFile, SourceFacts, SourceTally, Tally},
+    names::NameGate,
     ordered::ordered,
     shard::{Appender, FinishedShard, ShardNaming},
 };
@@ -51,6 +53,8 @@ pub enum Work<'a> {
         samples: &'a Samples,
         /// How they are read.
         reading: &'a Reading,
+        /// Samples to be rejected unread, by number, and why.
+        left_out: &'a BTreeMap<usize, String>,
     },
 }
 
@@ -127,6 +131,8 @@ pub struct Pipeline<'a> {
     pub jobs: usize,
     /// What to do with bad records.
     pub on_error: OnError,
+    /// Looks at names that are known only while records are read; there is none when every name will do.
+    pub names: Option<&'a NameGate>,
     /// Where they go.
     pub rejects: Option<&'a RejectsFile>,
     /// Names of sources, in the order of the work.
@@ -171,9 +177,9 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                 pipeline.jobs,
                 memory.parse_window,
                 pipeline.cancel,
-                move |piece| parse(sources, schema, columns, piece),
+                move |piece| parse(pipeline, sources, schema, columns, piece),
             )),
-            Work::Samples { files, samples, reading } => {
+            Work::Samples { files, samples, reading, left_out } => {
                 let budget = Arc::new(Budget::new(reading.budget));
                 let room = Arc::clone(&budget);
                 let bytes_of = |range: &Range<usize>| samples.range(range.clone(), files).map(SampleFiles::bytes).sum();
@@ -181,8 +187,14 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                 let ranges = ranges.take_while(move |(bytes, _)| room.acquire(*bytes)).map(Ok);
                 let on_error = pipeline.on_error;
                 let read = move |(bytes, range): (u64, Range<usize>)| {
-                    let block = read_samples(samples.range(range, files), on_error)?;
-                    Ok((bytes, Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns) }))
+                    let rejects = rejects_of(left_out, &range);
+                    let wanted: Vec<usize> = range.clone().filter(|i| !left_out.contains_key(i)).collect();
+                    let mut block = read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error)?;
+                    renumber(&mut block, &wanted, range.start);
+                    Ok((
+                        bytes,
+                        Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns), left_out: rejects },
+                    ))
                 };
                 let read = ordered(scope, ranges, reading.requests, reading.window, pipeline.cancel, read);
                 Box::new(Released::new(read, budget))
@@ -321,6 +333,7 @@ fn pieces_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Pieces<'_> 
 }
 
 fn parse(
+    pipeline: &Pipeline<'_>,
     sources: &[RecordSource],
     schema: &SchemaRef,
     columns: Option<&SchemaRef>,
@@ -330,12 +343,19 @@ fn parse(
         SourcePiece::End(source, hash) => Ok(Read::End { source, hash }),
         SourcePiece::Broken(source, error) => Ok(Read::Broken { source, error }),
         SourcePiece::Split(source, split) => {
-            let parsed = sources[source].reader.parse(&split, schema)?;
+            let mut parsed = sources[source].reader.parse(&split, schema)?;
+            let mut left_out = Vec::new();
+            if let (Parsed::Block(block), Some(names)) = (&mut parsed, pipeline.names) {
+                let whole = std::mem::replace(block, RecordBlock::empty());
+                let key = &pipeline.facts[source].name.key;
+                let at = |e: Error| if e.place().source.is_some() { e } else { e.at(sources[source].file.uri()) };
+                (*block, left_out) = names.pass(whole, key).map_err(at)?;
+            }
             let parsed = match parsed {
                 Parsed::Block(block) => fitting(block, columns),
                 misfit @ Parsed::Misfit(_) => misfit,
             };
-            Ok(Read::Parsed { source, offset: split.offset, parsed })
+            Ok(Read::Parsed { source, offset: split.offset, parsed, left_out })
         }
     }
 }
@@ -359,6 +379,31 @@ fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
             expected: expected.to_owned(),
         }),
     }
+}
+
+/// Row of a sample within its range.
+fn row_in(range_start: usize, sample: usize) -> u32 {
+    u32::try_from(sample - range_start).unwrap_or(u32::MAX)
+}
+
+/// Samples of a range that are not to be read.
+fn rejects_of(left_out: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<Reject> {
+    let reject = |(sample, reason): (&usize, &String)| Reject {
+        row: row_in(range.start, *sample),
+        line: 0,
+        byte: 0,
+        column: None,
+        reason: reason.clone(),
+        raw: Bytes::new(),
+    };
+    left_out.range(range.clone()).map(reject).collect()
+}
+
+/// Rows of a block that was read of some samples of a range become rows of the range.
+fn renumber(block: &mut RecordBlock, wanted: &[usize], start: usize) {
+    let in_range = |row: u32| wanted.get(row as usize).map_or(row, |sample| row_in(start, *sample));
+    block.rows.iter_mut().for_each(|row| *row = in_range(*row));
+    block.rejects.iter_mut().for_each(|reject| reject.row = in_range(reject.row));
 }
 
 fn read_samples<'a>(

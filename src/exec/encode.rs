@@ -20,6 +20,7 @@ use crate::{
         tfrecord::TfRecordFraming,
     },
     id::IdHash,
+    plan::names::Renaming,
     record::{Payload, key::escape_key, parts::samples_of_rows},
 };
 
@@ -115,6 +116,7 @@ pub struct Encoder {
     codec: Codec,
     id: Vec<String>,
     subject: Option<String>,
+    renaming: Renaming,
     rows: RowsAs,
 }
 
@@ -165,7 +167,7 @@ impl Encoder {
                 Output::Parquet(ParquetEncoder::new(schema, codec, &metadata)?)
             }
         };
-        Ok(Self { output, codec, id, subject, rows: RowsAs::default() })
+        Ok(Self { output, codec, id, subject, rows: RowsAs::default(), renaming: Renaming::default() })
     }
 
     /// Says what rows become in tar.
@@ -173,6 +175,12 @@ impl Encoder {
     pub fn with_rows(mut self, rows: RowsAs) -> Self {
         self.rows = rows;
         self
+    }
+
+    /// Changes names that readers cannot take.
+    #[must_use]
+    pub fn renaming(self, renaming: Renaming) -> Self {
+        Self { renaming, ..self }
     }
 
     /// How shards are made.
@@ -237,7 +245,10 @@ impl Encoder {
         let mut first = 0;
         let mut ends: Option<(String, String)> = None;
         for piece in &unit.pieces {
-            let keys = keys(piece, names.record_ids.as_ref(), first);
+            let mut keys = keys(piece, names.record_ids.as_ref(), first);
+            let own = self.own_payload(piece, &keys)?;
+            let renamed = self.rename(own.as_ref().unwrap_or(&piece.payload), &mut keys);
+            let payload = renamed.as_ref().or(own.as_ref()).unwrap_or(&piece.payload);
             if let (Some(one), Some(other)) = (keys.first(), keys.last()) {
                 if let Some((_, last)) = &ends {
                     check_neighbours(last, one)?;
@@ -245,8 +256,6 @@ impl Encoder {
                 ends = Some((ends.map_or_else(|| one.clone(), |(first, _)| first), other.clone()));
             }
             first += piece.payload.len();
-            let own = self.own_payload(piece, &keys)?;
-            let payload = own.as_ref().unwrap_or(&piece.payload);
             framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
         }
         let mut hashes = Vec::with_capacity(lengths.len());
@@ -277,6 +286,26 @@ impl Encoder {
             }
             _ => own_columns(piece),
         }
+    }
+
+    /// Changes keys, and the extensions of samples, so that readers take them; `None` when no extension changed.
+    fn rename(&self, payload: &Payload, keys: &mut [String]) -> Option<Payload> {
+        if !self.renaming.is_active() {
+            return None;
+        }
+        let rename = |key: &mut String, extension| *key = self.renaming.key(std::mem::take(key), extension);
+        let Payload::Samples(samples) = payload else {
+            keys.iter_mut().for_each(|key| rename(key, "json".len()));
+            return None;
+        };
+        let mut samples = samples.clone();
+        for (sample, key) in samples.iter_mut().zip(keys) {
+            for part in &mut sample.parts {
+                part.extension = self.renaming.extension(&part.extension);
+            }
+            rename(key, sample.parts.iter().map(|part| part.extension.len()).max().unwrap_or_default());
+        }
+        Some(Payload::Samples(samples))
     }
 
     fn names(&self, unit: &Unit) -> Result<Names> {

@@ -45,6 +45,8 @@ pub enum Read {
         offset: u64,
         /// What became of it.
         parsed: Parsed,
+        /// Records that were read well but are not wanted, whatever becomes of bad ones.
+        left_out: Vec<Reject>,
     },
     /// The rest of a source cannot be read, and the run goes on without it.
     Broken {
@@ -264,11 +266,11 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 self.tally().misfit = Some((source, misfit));
                 Err(error)
             }
-            Read::Parsed { source, offset, parsed: Parsed::Block(block) } => {
+            Read::Parsed { source, offset, parsed: Parsed::Block(block), left_out } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, block)
+                self.block(source, block, &left_out)
             }
         }
     }
@@ -304,10 +306,14 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         self.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(&mut self, source: usize, block: RecordBlock) -> Result<()> {
-        let records = block.records_in();
+    fn block(&mut self, source: usize, block: RecordBlock, left_out: &[Reject]) -> Result<()> {
+        let records = block.records_in() + left_out.len() as u64;
         for reject in &block.rejects {
-            self.reject(source, reject)?;
+            self.reject(source, reject, self.on_error)?;
+        }
+        let quiet = if self.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
+        for reject in left_out {
+            self.reject(source, reject, quiet)?;
         }
         let base = self.position.records;
         self.position.records += records;
@@ -315,7 +321,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         {
             let mut tally = self.tally();
             tally.records_in += records;
-            tally.rejected += block.rejects.len() as u64;
+            tally.rejected += (block.rejects.len() + left_out.len()) as u64;
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
             tally.padded += block.padded;
@@ -343,8 +349,8 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         Ok(())
     }
 
-    fn reject(&mut self, source: usize, reject: &Reject) -> Result<()> {
-        if self.on_error == OnError::Skip {
+    fn reject(&mut self, source: usize, reject: &Reject, on_error: OnError) -> Result<()> {
+        if on_error == OnError::Skip {
             return Ok(());
         }
         let facts = &self.sources[source];
@@ -356,7 +362,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         };
         let line = head + self.position.lines + reject.line + 1;
         let row = self.position.records + u64::from(reject.row) + 1;
-        match self.on_error {
+        match on_error {
             OnError::Quarantine => RejectLine {
                 source: (!facts.is_samples()).then(|| facts.file.uri()),
                 row,

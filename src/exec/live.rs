@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::index::{WIDS_LIST, wids_path};
 use crate::{
-    dataset::{ShardMeta, Snapshot, read_parts},
+    dataset::{NewShard, ShardMeta, Snapshot, read_parts},
     error::{Error, Result},
     format::{
         index::IndexKind,
@@ -61,6 +61,21 @@ pub struct Database {
 }
 
 impl Database {
+    /// Makes the database of a snapshot with some shards more; see [`Self::create`].
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn with(
+        snapshot: Option<&Snapshot>,
+        adds: &[NewShard],
+        store: &dyn Store,
+        kinds: &[IndexKind],
+    ) -> Result<Option<Self>> {
+        let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
+        let paths = live.iter().map(|shard| &shard.path).chain(adds.iter().map(|shard| &shard.meta.path));
+        Self::create(store, kinds, paths.cloned().collect())
+    }
+
     /// Makes the database of these shards, if `kinds` ask for one.
     ///
     /// # Errors

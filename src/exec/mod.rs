@@ -15,5 +15,6 @@ pub mod encode;
 pub mod gather;
 pub mod index;
 pub mod live;
+pub mod names;
 pub mod ordered;
 pub mod shard;

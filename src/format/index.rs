@@ -85,7 +85,8 @@ impl IndexKind {
             (now, plain) if now.is_empty() => format!("use --codec none, which {plain} fit, or --index none"),
             (now, _) => format!("what fits is {now}"),
         };
-        let packed = if codec == Codec::None { String::new() } else { format!(" compressed with {codec}") };
+        let plain = codec == Codec::None || format == OutputFormat::Parquet;
+        let packed = if plain { String::new() } else { format!(" compressed with {codec}") };
         Err(Error::usage(format!("the index {} does not fit shards of {format}{packed}", kind.name())).hint(hint))
     }
 }

@@ -7,6 +7,7 @@ pub mod export;
 pub mod indexes;
 pub mod inputs;
 pub mod manifest;
+pub mod names;
 pub mod vacuum;
 pub mod verify;
 

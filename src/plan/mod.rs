@@ -2,4 +2,5 @@
 
 pub mod compact;
 pub mod memory;
+pub mod names;
 pub mod roll;

@@ -128,6 +128,30 @@ fn escape_component(component: &str, last: bool, only: bool, out: &mut String) {
     }
 }
 
+/// Escapes blanks and characters that are not ASCII in a key that is escaped already; different keys stay different,
+/// because every `%` that could be taken for an escape is one.
+pub fn escape_plain(key: &str) -> String {
+    let mut out = String::with_capacity(key.len());
+    for c in key.chars() {
+        if c.is_whitespace() || !c.is_ascii() { push_escaped(c, &mut out) } else { out.push(c) }
+    }
+    out
+}
+
+/// Escapes blanks, control characters and characters that are not ASCII in an extension; different extensions give
+/// different results.
+pub fn escape_extension(extension: &str) -> String {
+    let mut out = String::with_capacity(extension.len());
+    for (at, c) in extension.char_indices() {
+        let escape = match c {
+            '%' => looks_like_escape(&extension.as_bytes()[at..]),
+            _ => c.is_whitespace() || c.is_control() || !c.is_ascii(),
+        };
+        if escape { push_escaped(c, &mut out) } else { out.push(c) }
+    }
+    out
+}
+
 fn looks_like_escape(bytes: &[u8]) -> bool {
     let hex = |b: &u8| matches!(b, b'0'..=b'9' | b'A'..=b'F');
     bytes.len() >= 3 && bytes[1..3].iter().all(hex)

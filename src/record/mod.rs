@@ -172,6 +172,21 @@ pub struct RecordBlock {
 }
 
 impl RecordBlock {
+    /// A block of nothing.
+    pub fn empty() -> Self {
+        Self {
+            payload: Payload::Samples(Vec::new()),
+            rows: Vec::new(),
+            hashes: Vec::new(),
+            rejects: Vec::new(),
+            lines: 0,
+            blank_lines: 0,
+            padded: 0,
+            passed_over: 0,
+            bytes_in: 0,
+        }
+    }
+
     /// Records of the split, taken or rejected.
     pub fn records_in(&self) -> u64 {
         (self.payload.len() + self.rejects.len()) as u64

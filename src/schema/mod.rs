@@ -161,6 +161,26 @@ pub fn distinct_names(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
+/// Makes the column that a value did not fit text, or JSON text when it has structure.
+pub fn force_text(fields: &Fields, column: &str) -> Fields {
+    let top = |field: &Field| {
+        field.name() == column || column.strip_prefix(field.name().as_str()).is_some_and(|rest| rest.starts_with('.'))
+    };
+    fields
+        .iter()
+        .map(|field| {
+            if !top(field) {
+                return Arc::clone(field);
+            }
+            Arc::new(if is_scalar(field.data_type()) && field.data_type() != &DataType::Utf8 {
+                Field::new(field.name(), DataType::Utf8, true)
+            } else {
+                json_field(field.name())
+            })
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

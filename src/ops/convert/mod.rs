@@ -16,10 +16,11 @@ use std::{
 use arrow::datatypes::{DataType, SchemaRef};
 use serde::Serialize;
 
-use self::prepare::{Prepared, force_binary, force_text, source_facts};
+use self::prepare::{Prepared, force_binary, source_facts};
 use super::{
     Context, indexes,
     inputs::{self, OnChanged},
+    names::{Choices, Naming},
 };
 use crate::{
     codec::Codec,
@@ -36,9 +37,12 @@ use crate::{
     },
     format::{Misfit, OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    plan::memory::MemoryPlan,
+    plan::{
+        memory::MemoryPlan,
+        names::{OnMissing, OnName},
+    },
     scan::{self, Found, InputFormat, ScanOptions, SourceFile},
-    schema::unite_lists,
+    schema::{self, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
 };
@@ -84,6 +88,10 @@ pub struct ConvertOptions {
     pub delimiter: Option<u8>,
     /// Delimited text has no header.
     pub no_header: bool,
+    /// Names that a reader cannot take.
+    pub on_name: Option<OnName>,
+    /// Samples that lack a part which others have.
+    pub missing: OnMissing,
     /// What rows become in tar, unless that follows from their columns.
     pub rows: Option<RowsAs>,
     /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
@@ -128,6 +136,10 @@ pub struct ConvertReport {
     pub sources_changed: u64,
     /// Files passed over: hidden, configuration or datasets.
     pub files_passed_over: u64,
+    /// Samples whose names were changed for a reader.
+    pub samples_renamed: u64,
+    /// Samples that lack a part which others have.
+    pub samples_incomplete: u64,
     /// Entries of archives passed over: folders, links and devices.
     pub entries_passed_over: u64,
     /// Empty lines, which are not records.
@@ -231,6 +243,7 @@ struct Conversion<'a> {
     /// Places that could not be listed; each counts as a rejected record.
     faults: Vec<Error>,
     settings: Settings,
+    naming: Naming,
     planned_on: Version,
 }
 
@@ -275,7 +288,17 @@ impl<'a> Conversion<'a> {
             .hint("readers decode a row group at once; larger ones exhaust their memory"));
         }
         let planned_on = snapshot.map_or(Version(0), Snapshot::version);
-        Ok(Self { context, dataset, snapshot, options, faults, settings, planned_on })
+        Ok(Self { context, dataset, snapshot, options, faults, settings, naming: Naming::default(), planned_on })
+    }
+
+    fn check_names(&mut self, prepared: &Prepared) -> Result<Naming> {
+        let files = match prepared {
+            Prepared::Samples { files, samples, .. } => Some((samples, files.as_slice())),
+            Prepared::Records { .. } => None,
+        };
+        let asked = self.options.index.is_some() || (files.is_some() && self.snapshot.is_some());
+        let choices = Choices { on_name: self.options.on_name, missing: self.options.missing, asked };
+        Naming::plan(files, &mut self.settings, choices, self.context.observer)
     }
 
     /// Nothing is new; indexes that a killed run left behind are brought up to date.
@@ -310,6 +333,8 @@ impl<'a> Conversion<'a> {
             sources_unchanged: 0,
             sources_changed: 0,
             files_passed_over: 0,
+            samples_renamed: self.naming.checked.renamed,
+            samples_incomplete: self.naming.checked.incomplete,
             entries_passed_over: 0,
             blank_lines: 0,
             records_padded: 0,
@@ -327,6 +352,7 @@ impl<'a> Conversion<'a> {
         let mut prepared = self.prepare(fresh)?;
         self.settings.shard_format.check_codec(self.settings.codec)?;
         self.settings.indexes = self.indexes()?;
+        self.naming = self.check_names(&prepared)?;
         let memory = self.memory();
         self.check_sizes(&prepared, memory)?;
         let naming = ShardNaming {
@@ -427,7 +453,7 @@ impl<'a> Conversion<'a> {
         let wider = unite_lists(fields, &self.united(&seen, sources));
         let wider = self.united(&[wider], sources);
         // The types seen already allow for everything: only text can hold this value.
-        let wider = if wider == *fields { force_text(&wider, &misfit.column) } else { wider };
+        let wider = if wider == *fields { schema::force_text(&wider, &misfit.column) } else { wider };
         let changed = wider != *fields;
         *fields = wider;
         Ok(changed)
@@ -461,7 +487,10 @@ impl<'a> Conversion<'a> {
                 reading = Reading::new(files, samples, memory, self.context.jobs);
                 let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
-                (facts.into_iter().collect(), Work::Samples { files, samples, reading: &reading })
+                (
+                    facts.into_iter().collect(),
+                    Work::Samples { files, samples, reading: &reading, left_out: &self.naming.checked.left_out },
+                )
             }
         };
         let encoder = self.encoder(prepared, &schema)?;
@@ -473,6 +502,7 @@ impl<'a> Conversion<'a> {
             memory,
             jobs: self.context.jobs,
             on_error: self.options.on_error,
+            names: self.naming.gate.as_ref(),
             rejects,
             facts: &facts,
             transaction,
@@ -489,7 +519,7 @@ impl<'a> Conversion<'a> {
             return Err(Error::usage("no source has this column").column(column));
         }
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
-        Ok(encoder.with_rows(self.rows_as(schema)))
+        Ok(encoder.with_rows(self.rows_as(schema)).renaming(self.naming.renaming))
     }
 
     fn commit(
@@ -528,9 +558,7 @@ impl<'a> Conversion<'a> {
         let memory = self.memory();
         self.context.cancel.check()?;
         store.publish(staged)?;
-        let live = self.snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
-        let paths = live.iter().map(|s| &s.path).chain(adds.iter().map(|s| &s.meta.path)).cloned().collect();
-        let database = live::Database::create(store, &self.settings.indexes, paths)?;
+        let database = live::Database::with(self.snapshot, &adds, store, &self.settings.indexes)?;
         let transaction = Transaction {
             id: transaction,
             operation: "convert",

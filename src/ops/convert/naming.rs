@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Conversion, prepare::Prepared};
-use crate::{error::Result, plan::memory::MemoryPlan};
+use crate::{
+    error::Result,
+    plan::{memory::MemoryPlan, names::OnMissing},
+};
 
 impl Conversion<'_> {
     /// Name of the folder for the new shards: a hash of what goes in and of every option that decides what comes out,
@@ -60,6 +63,8 @@ impl Conversion<'_> {
         set("no-header", if options.no_header { "true".into() } else { String::new() });
         let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
         set("index", indexes.join(","));
+        set("on-name", options.on_name.map_or_else(String::new, |on| format!("{on:?}").to_lowercase()));
+        set("missing", if options.missing == OnMissing::Skip { "skip".into() } else { String::new() });
         set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
         set("media", if options.media { "hf".into() } else { String::new() });
         set("type", options.types.iter().map(|(name, t)| format!("{name}={t}")).collect::<Vec<_>>().join(","));

@@ -224,26 +224,6 @@ pub(super) fn force_binary(fields: &Fields, column: &str) -> Fields {
     fields.iter().map(binary).collect()
 }
 
-/// Makes the column that a value did not fit text, or JSON text when it has structure.
-pub(super) fn force_text(fields: &Fields, column: &str) -> Fields {
-    let top = |field: &Field| {
-        field.name() == column || column.strip_prefix(field.name().as_str()).is_some_and(|rest| rest.starts_with('.'))
-    };
-    fields
-        .iter()
-        .map(|field| {
-            if !top(field) {
-                return Arc::clone(field);
-            }
-            Arc::new(if schema::is_scalar(field.data_type()) && field.data_type() != &DataType::Utf8 {
-                Field::new(field.name(), DataType::Utf8, true)
-            } else {
-                schema::json_field(field.name())
-            })
-        })
-        .collect()
-}
-
 /// Names of sources and of the keys of their rows: the name without extension where that is unique.
 pub(super) fn source_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
     let stem = |name: &str| files::split_key(name).0.to_owned();

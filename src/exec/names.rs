@@ -1,0 +1,118 @@
+//! Names of records that are known only while they are read: rows with ids, and samples of other archives.
+//!
+//! Records whose names a reader cannot take stop the run, or leave their block and become rejects. (Where names are to
+//! be changed instead, the encoder does that.)
+
+use arrow::{array::BooleanArray, compute::filter_record_batch};
+use bytes::Bytes;
+
+use super::encode::id_column;
+use crate::{
+    error::{Error, Result},
+    plan::names::{Name, NameRules, Rule},
+    record::{Payload, RecordBlock, Reject, Sample, key::escape_key},
+};
+
+/// Most names that a message gives as examples.
+pub const EXAMPLES: usize = 3;
+
+/// What stands between the parser and everything behind it.
+#[derive(Debug, Clone)]
+pub struct NameGate {
+    /// The rules.
+    pub rules: NameRules,
+    /// Whether a record that breaks one is left out; otherwise it stops the run.
+    pub skip: bool,
+    /// Columns that make the record id.
+    pub id: Vec<String>,
+}
+
+impl NameGate {
+    /// The block without records whose names break a rule, and these as rejects. `source_key` begins the names of rows
+    /// without an id.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) with the number of such records and examples, unless they are skipped.
+    pub fn pass(&self, mut block: RecordBlock, source_key: &str) -> Result<(RecordBlock, Vec<Reject>)> {
+        let broken = self.broken(&block.payload, source_key)?;
+        let found: Vec<(usize, &str, &Rule)> = broken
+            .iter()
+            .enumerate()
+            .filter_map(|(i, b)| b.as_ref().map(|(name, rule)| (i, name.as_str(), *rule)))
+            .collect();
+        if found.is_empty() {
+            return Ok((block, Vec::new()));
+        }
+        if !self.skip {
+            return Err(refusal(found.len(), found.iter().map(|(_, name, rule)| (*name, *rule))));
+        }
+        let reject = |(i, name, rule): &(usize, &str, &Rule)| Reject {
+            row: block.rows.get(*i).copied().unwrap_or_default(),
+            line: 0,
+            byte: 0,
+            column: None,
+            reason: reason(name, rule),
+            raw: Bytes::new(),
+        };
+        let rejects = found.iter().map(reject).collect();
+        let keep: Vec<bool> = broken.iter().map(Option::is_none).collect();
+        let mut flags = keep.iter().copied();
+        block.rows.retain(|_| flags.next().unwrap_or(true));
+        let mut flags = keep.iter().copied();
+        block.hashes.retain(|_| flags.next().unwrap_or(true));
+        block.payload = match block.payload {
+            Payload::Rows(batch) => Payload::Rows(filter_record_batch(&batch, &BooleanArray::from(keep))?),
+            Payload::Samples(samples) => {
+                Payload::Samples(samples.into_iter().zip(&keep).filter(|(_, keep)| **keep).map(|(s, _)| s).collect())
+            }
+        };
+        Ok((block, rejects))
+    }
+
+    /// For each record the name that breaks a rule, if one does.
+    fn broken(&self, payload: &Payload, source_key: &str) -> Result<Vec<Option<(String, &'static Rule)>>> {
+        let row = |key: &str| {
+            let rule = self.rules.broken(Name { key, extension: "json" })?;
+            Some((format!("{key}.json"), rule))
+        };
+        // Nine digits, as the names of rows have them.
+        let unnamed = || row(&format!("{source_key}-000000000"));
+        match payload {
+            Payload::Samples(samples) => Ok(samples.iter().map(|sample| self.broken_sample(sample)).collect()),
+            Payload::Rows(batch) if self.id.is_empty() => Ok(vec![unnamed(); batch.num_rows()]),
+            Payload::Rows(batch) => {
+                let ids = id_column(batch, &self.id)?;
+                Ok(ids.iter().map(|id| id.map_or_else(unnamed, |id| row(&escape_key(id)))).collect())
+            }
+        }
+    }
+
+    fn broken_sample(&self, sample: &Sample) -> Option<(String, &'static Rule)> {
+        sample.parts.iter().find_map(|part| {
+            let rule = self.rules.broken(Name { key: &sample.key, extension: &part.extension })?;
+            Some((format!("{}.{}", sample.key, part.extension), rule))
+        })
+    }
+}
+
+/// Why a record is rejected for its name.
+pub fn reason(name: &str, rule: &Rule) -> String {
+    format!("{} cannot take the name `{name}`: {}", rule.reader, rule.fault)
+}
+
+/// The error that stops a run for its names.
+pub fn refusal<'a>(count: usize, names: impl Iterator<Item = (&'a str, &'a Rule)>) -> Error {
+    let first: Vec<(&str, &Rule)> = names.take(EXAMPLES).collect();
+    let examples: Vec<String> =
+        first.iter().map(|(name, rule)| format!("`{name}` ({}: {})", rule.reader, rule.fault)).collect();
+    let more = if count > examples.len() { ", ..." } else { "" };
+    let error = Error::input(format!(
+        "expected names that every reader of these shards takes, found {count} that some cannot: {}{more}",
+        examples.join(", ")
+    ))
+    .hint("escape them with --on-name rename, or leave these records out with --on-name skip");
+    match first.iter().find_map(|(_, rule)| rule.index) {
+        Some(kind) => error.hint(format!("or leave {kind} out of --index")),
+        None => error,
+    }
+}

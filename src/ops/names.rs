@@ -1,0 +1,253 @@
+//! Names and parts of samples that are made of files: all are known before anything is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    dataset::Settings,
+    error::{Error, Result},
+    events::{Event, Observer},
+    exec::names::{NameGate, reason, refusal},
+    format::{
+        OutputFormat,
+        files::{self, SampleFiles, Samples, TreeFile},
+        index::IndexKind,
+    },
+    plan::names::{Name, NameRules, OnMissing, OnName, Renaming, Rule},
+    record::key::{cut, split_key},
+    scan::SourceFile,
+};
+
+/// What the user asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Choices {
+    /// Names that a reader cannot take; `None` stops the run for those that an index cannot have.
+    pub on_name: Option<OnName>,
+    /// Samples that lack a part which others have.
+    pub missing: OnMissing,
+    /// Whether the indexes were asked for by name, or are those of the dataset; others give way to names.
+    pub asked: bool,
+}
+
+/// What is to be done about the samples.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Samples to be rejected, by number, and why.
+    pub left_out: BTreeMap<usize, String>,
+    /// Samples whose names are changed.
+    pub renamed: u64,
+    /// Samples that lack a part which others have, and are kept.
+    pub incomplete: u64,
+}
+
+/// How a run deals with names.
+#[derive(Debug, Default)]
+pub struct Naming {
+    /// Of samples made of files.
+    pub checked: Checked,
+    /// What looks at records while they are read.
+    pub gate: Option<NameGate>,
+    /// How the encoder changes names.
+    pub renaming: Renaming,
+}
+
+impl Naming {
+    /// Looks at the names of samples made of files, or says how to look at those of records, which are made of ids.
+    /// Indexes that were not asked for and cannot hold the names of files are taken out of the settings.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub fn plan(
+        files: Option<(&Samples, &[SourceFile])>,
+        settings: &mut Settings,
+        choices: Choices,
+        observer: &dyn Observer,
+    ) -> Result<Self> {
+        let format = settings.shard_format;
+        let Some((samples, files)) = files else {
+            return Ok(Self::of_records(settings, choices));
+        };
+        if !choices.asked && choices.on_name.is_none() {
+            let (fit, notes) = fitting(&settings.indexes, format, samples, files);
+            settings.indexes = fit;
+            notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
+        }
+        let checked = check(samples, files, format, &settings.indexes, choices)?;
+        let rules = NameRules::new(format, &settings.indexes, false);
+        let rename = choices.on_name == Some(OnName::Rename);
+        Ok(Self { checked, gate: None, renaming: if rename { rules.renaming() } else { Renaming::default() } })
+    }
+
+    /// Nobody ever saw the names of records, so they are changed where an index could not hold them, unless that index
+    /// was asked for.
+    fn of_records(settings: &Settings, choices: Choices) -> Self {
+        let rules = NameRules::new(settings.shard_format, &settings.indexes, false);
+        match choices.on_name.unwrap_or(if choices.asked { OnName::Fail } else { OnName::Rename }) {
+            OnName::Rename => Self { renaming: rules.renaming(), ..Self::default() },
+            _ if settings.shard_format != OutputFormat::Tar => Self::default(),
+            on_name => {
+                let gate = NameGate { rules, skip: on_name == OnName::Skip, id: settings.id.clone() };
+                Self { gate: Some(gate), ..Self::default() }
+            }
+        }
+    }
+}
+
+/// Of the kinds that nobody asked for by name, those that can take the names of all samples, and what to say of the
+/// others.
+pub fn fitting<F: TreeFile>(
+    kinds: &[IndexKind],
+    format: OutputFormat,
+    samples: &Samples,
+    files: &[F],
+) -> (Vec<IndexKind>, Vec<String>) {
+    let mut notes = Vec::new();
+    let fit = kinds.iter().copied().filter(|kind| {
+        let rules = NameRules::new(format, &[*kind], false);
+        let all = samples.range(0..samples.len(), files);
+        let mut broken = all.filter_map(|sample| broken(sample, &rules)).filter(|(_, rule)| rule.index.is_some());
+        let Some((name, rule)) = broken.next() else { return true };
+        let count = 1 + broken.count();
+        notes.push(format!(
+            "the index {kind} is left out: {count} names that it cannot hold, first `{name}` ({}); --on-name rename escapes them",
+            rule.fault
+        ));
+        false
+    });
+    (fit.collect(), notes)
+}
+
+/// Looks at all names and parts.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) with the number of names and examples, or the first incomplete sample.
+pub fn check<F: TreeFile>(
+    samples: &Samples,
+    files: &[F],
+    format: OutputFormat,
+    kinds: &[IndexKind],
+    choices: Choices,
+) -> Result<Checked> {
+    let mut checked = Checked::default();
+    let strict = matches!(choices.on_name, Some(OnName::Fail | OnName::Skip));
+    let rules = NameRules::new(format, kinds, strict);
+    let found: Vec<(usize, &str, &Rule)> = samples
+        .range(0..samples.len(), files)
+        .enumerate()
+        .filter_map(|(i, sample)| broken(sample, &rules).map(|(name, rule)| (i, name, rule)))
+        .collect();
+    match choices.on_name.unwrap_or(OnName::Fail) {
+        OnName::Fail if !found.is_empty() => {
+            return Err(refusal(found.len(), found.iter().map(|(_, name, rule)| (*name, *rule))));
+        }
+        OnName::Fail => {}
+        OnName::Rename => checked.renamed = found.len() as u64,
+        OnName::Skip => checked.left_out.extend(found.iter().map(|(i, name, rule)| (*i, reason(name, rule)))),
+    }
+    missing(samples, files, choices.missing, &mut checked)?;
+    Ok(checked)
+}
+
+/// The first file of a sample whose name breaks a rule.
+fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Option<(&'a str, &'static Rule)> {
+    sample.files().find_map(|file| {
+        let path = file.path();
+        let (key, extension) = cut(path);
+        rules.broken(Name { key, extension }).map(|rule| (path, rule))
+    })
+}
+
+/// Samples without a part that another sample has.
+fn missing<F: TreeFile>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
+    let all = files::column_names(files);
+    for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
+        if sample.files().count() >= all.len() || checked.left_out.contains_key(&i) {
+            continue;
+        }
+        let own: BTreeSet<String> = sample.files().map(|file| split_key(file.path()).1).collect();
+        let lacking: Vec<&str> = all.iter().filter(|e| !own.contains(*e)).map(String::as_str).collect();
+        let reason = || format!("expected the parts {}, found no {}", all.join(", "), lacking.join(", "));
+        match on {
+            OnMissing::Keep => checked.incomplete += 1,
+            OnMissing::Skip => {
+                checked.left_out.insert(i, format!("{}: {}", sample.key(), reason()));
+            }
+            OnMissing::Fail => {
+                return Err(Error::input(reason())
+                    .at(sample.key().to_owned())
+                    .hint("leave such samples out with --missing skip, take them as they are with --missing keep, or leave kinds of files out with --exclude"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    struct File(&'static str);
+
+    impl TreeFile for File {
+        fn path(&self) -> &str {
+            self.0
+        }
+
+        fn bytes(&self) -> u64 {
+            1
+        }
+    }
+
+    fn tree(paths: &[&'static str]) -> (Vec<File>, Samples) {
+        let mut paths = paths.to_vec();
+        paths.sort_unstable();
+        let files: Vec<File> = paths.into_iter().map(File).collect();
+        let samples = files::group(&files);
+        (files, samples)
+    }
+
+    fn checked(
+        paths: &[&'static str],
+        kinds: &[IndexKind],
+        on_name: Option<OnName>,
+        missing: OnMissing,
+    ) -> Result<Checked> {
+        let (files, samples) = tree(paths);
+        check(&samples, &files, OutputFormat::Tar, kinds, Choices { on_name, missing, asked: true })
+    }
+
+    #[test]
+    fn names_are_refused_renamed_or_left_out() {
+        let paths = ["a b.jpg", "a b.txt", "c.jpg", "d e.jpg", "README"];
+        let dali = [IndexKind::Dali];
+        let error = checked(&paths, &dali, None, OnMissing::Keep).unwrap_err();
+        assert!(error.message().contains("found 2 that some cannot: `a b.jpg` (dali: blanks), `d e.jpg`"), "{error}");
+        assert!(error.hints()[0].contains("--on-name rename"));
+        assert_eq!(checked(&paths, &dali, Some(OnName::Rename), OnMissing::Keep).unwrap().renamed, 2);
+        let left = checked(&paths, &dali, Some(OnName::Skip), OnMissing::Keep).unwrap().left_out;
+        assert_eq!(left.keys().copied().collect::<Vec<_>>(), [0, 1, 3], "README has no extension");
+        assert_eq!(checked(&paths, &[], None, OnMissing::Keep).unwrap().renamed, 0);
+    }
+
+    #[test]
+    fn kinds_that_nobody_chose_give_way() {
+        let (files, samples) = tree(&["a b.jpg", "c.jpg"]);
+        let (fit, notes) = fitting(&[IndexKind::Dali, IndexKind::Wids], OutputFormat::Tar, &samples, &files);
+        assert_eq!((fit, notes.len()), (vec![IndexKind::Wids], 1));
+        assert!(notes[0].contains("1 names that it cannot hold, first `a b.jpg`"), "{notes:?}");
+    }
+
+    #[test]
+    fn incomplete_samples_are_counted_named_or_left_out() {
+        let paths = ["a.jpg", "a.txt", "b.jpg", "c.txt", "d.jpg", "d.txt"];
+        assert_eq!(checked(&paths, &[], None, OnMissing::Keep).unwrap().incomplete, 2);
+        let left = checked(&paths, &[], None, OnMissing::Skip).unwrap().left_out;
+        assert_eq!(
+            left.values().collect::<Vec<_>>(),
+            ["b: expected the parts jpg, txt, found no txt", "c: expected the parts jpg, txt, found no jpg"]
+        );
+        let error = checked(&paths, &[], None, OnMissing::Fail).unwrap_err();
+        assert_eq!(error.to_string(), "b: expected the parts jpg, txt, found no txt");
+        assert_eq!(checked(&["a.jpg", "b.jpg"], &[], None, OnMissing::Fail).unwrap().incomplete, 0);
+    }
+}
