@@ -69,7 +69,9 @@ impl<'a> Item<'a> {
     fn text(self) -> Option<Cow<'a, str>> {
         match self {
             Self::Int(value) => Some(value.to_string().into()),
-            Self::Float(value) => Some(float_text(value.is_finite().then(|| serde_json::to_string(&value)), value.into())),
+            Self::Float(value) => {
+                Some(float_text(value.is_finite().then(|| serde_json::to_string(&value)), value.into()))
+            }
             Self::Double(value) => Some(float_text(value.is_finite().then(|| serde_json::to_string(&value)), value)),
             Self::Bytes(bytes) => str::from_utf8(bytes).ok().map(Cow::Borrowed),
             Self::Json(raw) => match raw.get().as_bytes().first()? {
@@ -92,7 +94,9 @@ impl<'a> Item<'a> {
     fn float(self) -> Option<f32> {
         match self {
             Self::Float(value) => Some(value),
-            Self::Int(value) => exact(value).map(super::double::narrow).filter(|float| f64::from(*float) == value as f64),
+            Self::Int(value) => {
+                exact(value).map(super::double::narrow).filter(|float| f64::from(*float) == value as f64)
+            }
             Self::Double(_) => None,
             other => {
                 let text = other.text()?;
@@ -131,9 +135,18 @@ fn exact(value: i64) -> Option<f64> {
 #[derive(Debug)]
 pub(super) enum Column<'a> {
     Scalars(Scalars),
-    Lists { items: Scalars, item: FieldRef, target: DataType, offsets: Vec<i32>, nulls: NullBufferBuilder },
+    Lists {
+        items: Scalars,
+        item: FieldRef,
+        target: DataType,
+        offsets: Vec<i32>,
+        nulls: NullBufferBuilder,
+    },
     /// Values made of values, as JSON.
-    Nested { field: Field, values: Vec<Option<&'a RawValue>> },
+    Nested {
+        field: Field,
+        values: Vec<Option<&'a RawValue>>,
+    },
 }
 
 impl<'a> Column<'a> {

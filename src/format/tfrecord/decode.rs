@@ -51,7 +51,9 @@ impl<'a> Example<'a> {
         while let Some(field) = message.next().map_err(|problem| not_an_example(problem, record, &message))? {
             match field {
                 Field { number: 1, content: Content::Bytes(features) } => {
-                    example.read_features(features).map_err(|problem| format!("expected a tf.train.Example, {problem}"))?;
+                    example
+                        .read_features(features)
+                        .map_err(|problem| format!("expected a tf.train.Example, {problem}"))?;
                     found = Some(1);
                 }
                 Field { number: 2, content: Content::Bytes(_) } => {

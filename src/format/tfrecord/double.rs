@@ -38,7 +38,9 @@ mod tests {
     #[test]
     fn short_decimals_survive_and_others_do_not() {
         let mut text = Vec::new();
-        for value in [0.0, -0.0, 1.0, 129.16, 0.1, -2.5e-3, 1e30, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 16_777_215.0] {
+        for value in
+            [0.0, -0.0, 1.0, 129.16, 0.1, -2.5e-3, 1e30, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 16_777_215.0]
+        {
             assert!(survives(value, &mut text), "{value}");
         }
         for value in [1.0 / 3.0, f64::MIN_POSITIVE, 5e-324, f64::MAX, 1e300, f64::from(0.1_f32), 16_777_217.0] {

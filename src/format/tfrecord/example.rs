@@ -262,7 +262,9 @@ impl Column {
     /// Length of the `Exact` of a cell that needs one.
     fn exact_length(&self, cell: &Cell) -> Option<usize> {
         match (cell, &self.values) {
-            (Cell::Items { range, .. }, Values::Double { lost, .. }) if lost.slice(range.start, range.len()).has_true() => {
+            (Cell::Items { range, .. }, Values::Double { lost, .. })
+                if lost.slice(range.start, range.len()).has_true() =>
+            {
                 Some(self.key().len() + delimited(8 * range.len()))
             }
             (Cell::Json { .. }, values) if values.tag() == BYTES_LIST => Some(self.key().len() + EXACT_JSON.len()),

@@ -75,7 +75,15 @@ impl RecordReader for TfRecordReader {
     ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
         let split_bytes = split_bytes.clamp(1, MAX_SPLIT);
         let max_record_bytes = max_record_bytes.min(MAX_SPLIT);
-        Box::new(Splits { input, buffer: Vec::new(), offset: 0, split_bytes, max_record_bytes, done: false })
+        Box::new(Splits {
+            input,
+            buffer: Vec::new(),
+            offset: 0,
+            split_bytes,
+            max_record_bytes,
+            failure: None,
+            done: false,
+        })
     }
 
     fn infer(&self, split: &Split) -> Fields {
@@ -85,7 +93,9 @@ impl RecordReader for TfRecordReader {
         let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
         for example in frames(split).filter_map(|frame| frame.example().ok()) {
             for (name, feature) in &example.features {
-                seen.entry(name).or_default().look_at(feature, example.exact(name).is_some_and(|e| !e.doubles.is_empty()));
+                seen.entry(name)
+                    .or_default()
+                    .look_at(feature, example.exact(name).is_some_and(|e| !e.doubles.is_empty()));
             }
         }
         seen.iter().map(|(name, seen)| Arc::new(schema::repeated(Field::new(*name, seen.data_type(), true)))).collect()
@@ -296,6 +306,8 @@ struct Splits<'a> {
     offset: u64,
     split_bytes: usize,
     max_record_bytes: usize,
+    /// What comes after the split that was handed out.
+    failure: Option<Error>,
     done: bool,
 }
 
@@ -303,15 +315,17 @@ impl Splits<'_> {
     fn next_split(&mut self) -> Result<Option<Split>> {
         self.buffer.reserve_exact((self.split_bytes + READ).saturating_sub(self.buffer.len()));
         let mut at = 0;
-        while let Some(length) = self.length(at)? {
-            let end = at + HEAD + length + FOOT;
-            if at > 0 && end > self.split_bytes {
-                break;
+        loop {
+            match self.record_end(at) {
+                Ok(Some(end)) => at = end,
+                Ok(None) => break,
+                // The records before it are good.
+                Err(error) if at > 0 => {
+                    self.failure = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
             }
-            if !self.fill(end)? {
-                return Err(self.cut_short(&format!("expected a record of {length} bytes")));
-            }
-            at = end;
         }
         if at == 0 {
             return Ok(None);
@@ -323,11 +337,24 @@ impl Splits<'_> {
         Ok(Some(Split::of_bytes(offset, bytes)))
     }
 
+    /// End of the record that begins there, once all of it is read; `None` at the end of the source or of the split.
+    fn record_end(&mut self, at: usize) -> Result<Option<usize>> {
+        let Some(length) = self.length(at)? else { return Ok(None) };
+        let end = at + HEAD + length + FOOT;
+        if at > 0 && end > self.split_bytes {
+            return Ok(None);
+        }
+        if self.fill(end)? {
+            return Ok(Some(end));
+        }
+        Err(self.cut_short(&format!("expected a record of {length} bytes")))
+    }
+
     /// Length of the data of the record that begins there; `None` at the end.
     fn length(&mut self, at: usize) -> Result<Option<usize>> {
         if !self.fill(at + HEAD)? {
-            self.done = true;
-            return if self.buffer.len() == at { Ok(None) } else { Err(self.cut_short("expected a record")) };
+            self.done = self.buffer.len() == at;
+            return if self.done { Ok(None) } else { Err(self.cut_short("expected a record")) };
         }
         let byte = self.offset + at as u64;
         match length_of(&self.buffer[at..]).transpose() {
@@ -373,7 +400,7 @@ impl Iterator for Splits<'_> {
         if self.done {
             return None;
         }
-        let next = self.next_split();
+        let next = self.failure.take().map_or_else(|| self.next_split(), Err);
         self.done |= next.is_err();
         next.transpose()
     }

@@ -4,16 +4,18 @@ use std::{path::Path, sync::Arc};
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Date64Array, Decimal128Array,
-        DictionaryArray, FixedSizeBinaryBuilder, FixedSizeListArray, Float16Array, Float32Array, Float64Array, Int8Array,
-        Int16Array, Int32Array, Int64Array, LargeBinaryArray, LargeListArray, LargeStringArray, ListArray, RecordBatch,
-        StringArray, StringViewArray, StructArray, Time64NanosecondArray, TimestampMicrosecondArray,
-        TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array,
-        UInt64Array,
+        Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Date64Array,
+        Decimal128Array, DictionaryArray, FixedSizeBinaryBuilder, FixedSizeListArray, Float32Array, Float64Array,
+        Int8Array, Int16Array, Int32Array, Int64Array, LargeBinaryArray, LargeListArray, LargeStringArray, ListArray,
+        RecordBatch, StringArray, StringViewArray, StructArray, Time64NanosecondArray, TimestampMicrosecondArray,
+        TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array,
+        UInt32Array, UInt64Array,
     },
     buffer::OffsetBuffer,
     compute::cast,
-    datatypes::{DataType, Field, Fields, Float32Type, Float64Type, Int32Type, Int64Type, Schema, SchemaRef, UInt64Type},
+    datatypes::{
+        DataType, Field, Fields, Float32Type, Float64Type, Int32Type, Int64Type, Schema, SchemaRef, UInt64Type,
+    },
 };
 use proptest::prelude::*;
 
@@ -110,7 +112,13 @@ fn double() -> impl Strategy<Value = f64> {
 }
 
 fn text() -> impl Strategy<Value = String> {
-    prop_oneof!["\\PC{0,8}", "[a-z]{0,3}", Just("[null]".to_owned()), Just("[\"a\",null]".to_owned()), Just("null".to_owned())]
+    prop_oneof![
+        "\\PC{0,8}",
+        "[a-z]{0,3}",
+        Just("[null]".to_owned()),
+        Just("[\"a\",null]".to_owned()),
+        Just("null".to_owned())
+    ]
 }
 
 fn lists<T: std::fmt::Debug + Clone>(
@@ -124,11 +132,10 @@ fn lists<T: std::fmt::Debug + Clone>(
 
 fn seeds() -> impl Strategy<Value = Seeds> {
     (1_usize..8).prop_flat_map(|rows| {
-        let column = prop::collection::vec::<proptest::strategy::BoxedStrategy<_>>;
         (
             prop::collection::vec(any::<Option<i64>>(), rows),
             prop::collection::vec(any::<Option<u64>>(), rows),
-            column(prop::option::of(double()).boxed(), rows.into()),
+            prop::collection::vec(prop::option::of(double()), rows),
             prop::collection::vec(prop::option::of(text()), rows),
             prop::collection::vec(any::<Option<Vec<u8>>>(), rows),
             lists(double().boxed(), rows),
@@ -149,11 +156,17 @@ fn seeds() -> impl Strategy<Value = Seeds> {
 }
 
 /// Lists whose items are made from texts.
-fn list_of(lists: &[Option<Vec<Option<String>>>], item: &Field, make: impl Fn(Vec<Option<String>>) -> ArrayRef) -> ArrayRef {
+fn list_of(
+    lists: &[Option<Vec<Option<String>>>],
+    item: &Field,
+    make: impl Fn(Vec<Option<String>>) -> ArrayRef,
+) -> ArrayRef {
     let lengths = lists.iter().map(|list| list.as_ref().map_or(0, Vec::len));
     let nulls = lists.iter().map(Option::is_some).collect();
     let items = make(lists.iter().flatten().flatten().cloned().collect());
-    Arc::new(ListArray::try_new(Arc::new(item.clone()), OffsetBuffer::from_lengths(lengths), items, Some(nulls)).unwrap())
+    Arc::new(
+        ListArray::try_new(Arc::new(item.clone()), OffsetBuffer::from_lengths(lengths), items, Some(nulls)).unwrap(),
+    )
 }
 
 fn scalars(seeds: &Seeds) -> Vec<(Field, ArrayRef)> {
@@ -167,7 +180,12 @@ fn scalars(seeds: &Seeds) -> Vec<(Field, ArrayRef)> {
     let texts = || seeds.texts.iter().cloned();
     let bytes: Vec<Option<&[u8]>> = seeds.bytes.iter().map(Option::as_deref).collect();
     let mut fixed = FixedSizeBinaryBuilder::new(3);
-    ints.iter().for_each(|v| v.map_or_else(|| fixed.append_null(), |v| fixed.append_value(&v.to_le_bytes()[..3]).unwrap()));
+    for value in ints {
+        match value {
+            Some(value) => fixed.append_value(&value.to_le_bytes()[..3]).unwrap(),
+            None => fixed.append_null(),
+        }
+    }
     let decimals = from_ints!(Decimal128Array, i128::from);
     let decimals = decimals.as_primitive::<arrow::datatypes::Decimal128Type>().clone();
     let words: DictionaryArray<Int32Type> = seeds.texts.iter().map(Option::as_deref).collect();
@@ -183,7 +201,11 @@ fn scalars(seeds: &Seeds) -> Vec<(Field, ArrayRef)> {
         ("u16", from_ints!(UInt16Array, |v| v as u16)),
         ("u32", from_ints!(UInt32Array, |v| v as u32)),
         ("u64", Arc::new(seeds.unsigned.iter().copied().collect::<UInt64Array>())),
-        ("f16", cast(&Float32Array::from_iter(ints.iter().map(|v| v.map(|v| f32::from(v as i8)))), &DataType::Float16).unwrap()),
+        (
+            "f16",
+            cast(&Float32Array::from_iter(ints.iter().map(|v| v.map(|v| f32::from(v as i8)))), &DataType::Float16)
+                .unwrap(),
+        ),
         ("f32", Arc::new(seeds.doubles.iter().map(|v| v.map(double::narrow)).collect::<Float32Array>())),
         ("f64", Arc::new(seeds.doubles.iter().copied().collect::<Float64Array>())),
         ("text", Arc::new(texts().collect::<StringArray>())),
@@ -271,7 +293,8 @@ fn batch(columns: Vec<(Field, ArrayRef)>) -> RecordBatch {
 }
 
 fn assert_same(found: &RecordBatch, expected: &RecordBatch) {
-    for (field, (found, expected)) in found.schema().fields().iter().zip(found.columns().iter().zip(expected.columns())) {
+    for (field, (found, expected)) in found.schema().fields().iter().zip(found.columns().iter().zip(expected.columns()))
+    {
         assert_eq!(found, expected, "{field}");
     }
     assert_eq!(found, expected);

@@ -60,13 +60,6 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     found
 }
 
-fn only(bytes: &[u8], number: u64) -> &[u8] {
-    let found = fields(bytes);
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].0, number);
-    found[0].1
-}
-
 fn decode(example: &[u8]) -> BTreeMap<String, Feature> {
     let mut found = BTreeMap::new();
     // What comes after the features is for readers who know of it.
