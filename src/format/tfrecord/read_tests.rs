@@ -500,3 +500,28 @@ fn corpus_agrees_with_the_oracle() {
         assert!(reasons.into_iter().all(|reject| reject.reason.contains("SequenceExample")));
     }
 }
+
+/// A file written by the `tfrecord` package, if Python has it.
+#[test]
+fn files_of_the_tfrecord_package_are_read() {
+    const WRITE: &str = "
+import sys, tfrecord
+writer = tfrecord.TFRecordWriter(sys.argv[1])
+for i in range(-3, 3):
+    writer.write({'n': (i, 'int'), 'v': ([0.5, i / 4], 'float'), 't': (b'text %d' % i, 'byte')})
+writer.close()";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.tfrecord");
+    let python = std::process::Command::new("python3").args(["-c", WRITE]).arg(&file).output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let (schema, blocks) = read(&std::fs::read(&file).unwrap(), LARGE);
+    let rows = rows_of(&blocks[0]);
+    assert_eq!((rows.num_rows(), blocks[0].rejects.len(), schema.fields().len()), (6, 0, 3));
+    assert_eq!(rows["n"].as_ref(), &Int64Array::from_iter_values(-3..3) as &dyn Array);
+    let texts = (-3..3).map(|i| Some(format!("text {i}"))).collect::<StringArray>();
+    assert_eq!(rows["t"].as_ref(), &texts as &dyn Array);
+    let lists = (-3_i16..3).map(|i| Some([Some(0.5), Some(f32::from(i) / 4.0)]));
+    assert_eq!(rows["v"].as_ref(), &ListArray::from_iter_primitive::<Float32Type, _, _>(lists) as &dyn Array);
+}
