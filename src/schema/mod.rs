@@ -48,6 +48,36 @@ pub fn wide_field(name: &str) -> Field {
     Field::new(name, DataType::Int64, true).with_metadata(metadata)
 }
 
+/// Key of the field metadata that marks columns in which one value may stand for a list of one. It lives while types are
+/// united; [`settle`] removes it.
+const REPEATED: &str = "shardify:repeated";
+
+/// Marks a column of a format in which every value is a list, mostly of one: a plain type and a list of it unite to the
+/// list.
+#[must_use]
+pub fn repeated(field: Field) -> Field {
+    let metadata = std::collections::HashMap::from([(REPEATED.to_owned(), String::new())]);
+    field.with_metadata(metadata)
+}
+
+/// Unites columns of which both are marked as [`repeated`].
+fn unite_repeated(a: &Field, b: &Field) -> Field {
+    let item = |field: &Field| match field.data_type() {
+        DataType::List(item) => item.as_ref().clone(),
+        _ => Field::new_list_field(field.data_type().clone(), true),
+    };
+    let united = match (item(a), item(b)) {
+        // Of bytes that are no text nothing else is left.
+        (x, y) if *x.data_type() == DataType::Binary || *y.data_type() == DataType::Binary => {
+            Field::new_list_field(DataType::Binary, true)
+        }
+        (x, y) => unite_fields(&x, &y),
+    };
+    let list = [a, b].iter().any(|field| matches!(field.data_type(), DataType::List(_)));
+    let data_type = if list { DataType::List(Arc::new(united)) } else { united.data_type().clone() };
+    repeated(Field::new(a.name(), data_type, true))
+}
+
 /// Whether a type is a plain value rather than a list or struct.
 pub fn is_scalar(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::List(_) | DataType::Struct(_))
@@ -58,6 +88,9 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
     let name = a.name();
     if is_json(a) || is_json(b) {
         return json_field(name);
+    }
+    if [a, b].iter().all(|field| field.metadata().contains_key(REPEATED)) {
+        return unite_repeated(a, b);
     }
     let wide = a.metadata().contains_key(WIDE) || b.metadata().contains_key(WIDE);
     match (a.data_type(), b.data_type()) {
@@ -126,7 +159,9 @@ fn settle_field(field: &Field) -> Field {
         DataType::Struct(inner) => DataType::Struct(settle(inner)),
         other => other.clone(),
     };
-    field.clone().with_data_type(data_type)
+    let mut metadata = field.metadata().clone();
+    metadata.remove(REPEATED);
+    field.clone().with_data_type(data_type).with_metadata(metadata)
 }
 
 /// A schema of settled fields.
@@ -209,6 +244,26 @@ mod tests {
         assert_eq!(unite_fields(&float, &both).data_type(), &DataType::Utf8);
         assert_eq!(unite_fields(&both, &float).data_type(), &DataType::Utf8);
         assert_eq!(settle(&vec![both].into())[0].as_ref(), &int("c"));
+    }
+
+    #[test]
+    fn repeated_values_become_lists_where_there_are_lists() {
+        let field = |data_type| repeated(Field::new("c", data_type, true));
+        let list = |data_type| DataType::new_list(data_type, true);
+        for (a, b, expected) in [
+            (DataType::Int64, list(DataType::Int64), list(DataType::Int64)),
+            (list(DataType::Int64), DataType::Float32, list(DataType::Float64)),
+            (DataType::Binary, DataType::Utf8, DataType::Binary),
+            (DataType::Binary, list(DataType::Int64), list(DataType::Binary)),
+            (DataType::Null, list(DataType::Utf8), list(DataType::Utf8)),
+        ] {
+            for both in [unite_fields(&field(a.clone()), &field(b.clone())), unite_fields(&field(b), &field(a))] {
+                let settled = settle(&vec![both].into());
+                assert_eq!((settled[0].data_type(), settled[0].metadata().len()), (&expected, 0));
+            }
+        }
+        let mixed = unite_fields(&field(DataType::Int64), &Field::new("c", DataType::Int64, true));
+        assert_eq!(mixed, Field::new("c", DataType::Int64, true));
     }
 
     #[test]

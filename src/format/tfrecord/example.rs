@@ -1,13 +1,15 @@
 //! `tf.train.Example`, written by hand in protobuf's wire format.
 //!
 //! ```text
-//! Example    0a len Features
+//! Example    0a len Features   [ c2 3e len Exact ]*     field 1000, which other readers skip
 //! Features   [ 0a len Entry ]*                            sorted by key, since protobuf maps have no order
 //! Entry      0a len key   12 len Feature
 //! Feature    0a len BytesList | 12 len FloatList | 1a len Int64List
 //! BytesList  [ 0a len bytes ]*
 //! FloatList  0a len little-endian f32s                    packed; nothing at all when empty
 //! Int64List  0a len varints                               packed; negative numbers take ten bytes
+//! Exact      0a len key   [ 12 len little-endian f64s ]   all values of that feature, where a float lost some of one
+//!                         [ 18 01 ]                       its only value is the JSON text of a list of bytes
 //! ```
 //!
 //! Every length comes before what it counts, so a record is measured first and then written without moving a byte.
@@ -15,7 +17,7 @@
 //! | column | feature |
 //! |---|---|
 //! | booleans, integers except `UInt64` | int64 |
-//! | floats | float, rounded to the nearest `f32`, as there is no double |
+//! | floats | float, rounded to the nearest `f32`, as there is no double; `Exact` where that does not come back |
 //! | text, binary, JSON documents | bytes as they are |
 //! | `UInt64`, dates, timestamps, other scalars | bytes: the text that JSON has for it, without quotes |
 //! | list of these | list of the same kind; a list that holds a null is one JSON text |
@@ -26,14 +28,15 @@ use std::{io::Write, ops::Range};
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BinaryArray, Float32Array, Int64Array, LargeBinaryArray, ListArray, OffsetSizeTrait,
-        RecordBatch, UInt64Array,
+        Array, ArrayRef, AsArray, BinaryArray, Float32Array, Float64Array, Int64Array, LargeBinaryArray, ListArray,
+        OffsetSizeTrait, RecordBatch, UInt64Array,
     },
-    buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
+    buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
     compute::cast,
     datatypes::{ArrowNativeType, DataType, Float32Type, Float64Type, Int64Type, UInt64Type},
 };
 
+use super::double;
 use crate::{
     error::{Error, Result},
     record::{Sample, json},
@@ -47,6 +50,10 @@ const SECOND: u8 = 0x12;
 const BYTES_LIST: u8 = 0x0a;
 const FLOAT_LIST: u8 = 0x12;
 const INT64_LIST: u8 = 0x1a;
+/// Tag of what an Example says exactly: number 1000, length-delimited.
+const EXACT: [u8; 2] = [0xc2, 0x3e];
+/// Field of `Exact` that tells of JSON text, and that it is so.
+const EXACT_JSON: [u8; 2] = [0x18, 1];
 /// Feature that holds the key of a sample.
 const KEY: &str = "__key__";
 
@@ -77,14 +84,16 @@ impl Rows {
     pub(super) fn measure(&mut self, row: usize) -> usize {
         self.cells.clear();
         self.features_length = 0;
+        let mut exact_length = 0;
         for column in &self.columns {
             let cell = column.cell(row);
             if let Some(list) = cell.list_length() {
                 self.features_length += delimited(column.prefix.len() + feature_length(list));
             }
+            exact_length += column.exact_length(&cell).map_or(0, |length| EXACT.len() - 1 + delimited(length));
             self.cells.push(cell);
         }
-        delimited(self.features_length)
+        delimited(self.features_length) + exact_length
     }
 
     /// Appends the Example of the row that was measured last.
@@ -108,6 +117,9 @@ impl Rows {
                 }
                 Cell::Absent => {}
             }
+        }
+        for (column, cell) in self.columns.iter().zip(&self.cells) {
+            column.write_exact(cell, out);
         }
     }
 }
@@ -241,6 +253,38 @@ impl Column {
         let range = lists.offsets[row].as_usize()..lists.offsets[row + 1].as_usize();
         Cell::Items { length: self.values.length(range.clone()), range }
     }
+
+    /// The key with tag and length.
+    fn key(&self) -> &[u8] {
+        &self.prefix[..self.prefix.len() - 1]
+    }
+
+    /// Length of the `Exact` of a cell that needs one.
+    fn exact_length(&self, cell: &Cell) -> Option<usize> {
+        match (cell, &self.values) {
+            (Cell::Items { range, .. }, Values::Double { lost, .. })
+                if lost.slice(range.start, range.len()).has_true() =>
+            {
+                Some(self.key().len() + delimited(8 * range.len()))
+            }
+            (Cell::Json { .. }, values) if values.tag() == BYTES_LIST => Some(self.key().len() + EXACT_JSON.len()),
+            _ => None,
+        }
+    }
+
+    fn write_exact(&self, cell: &Cell, out: &mut Vec<u8>) {
+        let Some(length) = self.exact_length(cell) else { return };
+        out.extend_from_slice(&EXACT);
+        push_varint(out, length as u64);
+        out.extend_from_slice(self.key());
+        match (cell, &self.values) {
+            (Cell::Items { range, .. }, Values::Double { exact, .. }) => {
+                push_head(out, SECOND, 8 * range.len());
+                exact.values()[range.clone()].iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            }
+            _ => out.extend_from_slice(&EXACT_JSON),
+        }
+    }
 }
 
 /// The same values in one of the types told apart below: dictionaries, views and the rarer lists unpacked.
@@ -294,6 +338,12 @@ fn prepare_lists(list: &ListArray) -> Result<(Values, Lists)> {
 enum Values {
     Int64(Int64Array),
     Float(Float32Array),
+    Double {
+        rounded: Float32Array,
+        exact: Float64Array,
+        /// Which values do not come back from the rounded one.
+        lost: BooleanBuffer,
+    },
     Bytes(BinaryArray),
     LargeBytes(LargeBinaryArray),
 }
@@ -313,8 +363,12 @@ impl Values {
             DataType::Float16 | DataType::Float32 => {
                 Self::Float(cast(array, &DataType::Float32)?.as_primitive::<Float32Type>().clone())
             }
-            #[expect(clippy::cast_possible_truncation, reason = "the format has no double")]
-            DataType::Float64 => Self::Float(array.as_primitive::<Float64Type>().unary(|value| value as f32)),
+            DataType::Float64 => {
+                let exact = array.as_primitive::<Float64Type>().clone();
+                let mut text = Vec::new();
+                let lost = exact.values().iter().map(|value| !double::survives(*value, &mut text)).collect();
+                Self::Double { rounded: exact.unary(double::narrow), exact, lost }
+            }
             DataType::Utf8 => Self::Bytes(BinaryArray::from(array.as_string::<i32>().clone())),
             DataType::LargeUtf8 => Self::LargeBytes(LargeBinaryArray::from(array.as_string::<i64>().clone())),
             DataType::Binary => Self::Bytes(array.as_binary::<i32>().clone()),
@@ -328,7 +382,7 @@ impl Values {
     fn tag(&self) -> u8 {
         match self {
             Self::Int64(_) => INT64_LIST,
-            Self::Float(_) => FLOAT_LIST,
+            Self::Float(_) | Self::Double { .. } => FLOAT_LIST,
             Self::Bytes(_) | Self::LargeBytes(_) => BYTES_LIST,
         }
     }
@@ -338,7 +392,7 @@ impl Values {
         match self {
             _ if range.is_empty() => 0,
             Self::Int64(array) => delimited(varints_length(&array.values()[range])),
-            Self::Float(array) => delimited(size_of_val(&array.values()[range])),
+            Self::Float(array) | Self::Double { rounded: array, .. } => delimited(size_of_val(&array.values()[range])),
             Self::Bytes(array) => range.map(|row| delimited(blob_length(array, row))).sum(),
             Self::LargeBytes(array) => range.map(|row| delimited(blob_length(array, row))).sum(),
         }
@@ -353,7 +407,7 @@ impl Values {
                 push_head(out, FIRST, varints_length(values));
                 values.iter().for_each(|value| push_varint(out, value.cast_unsigned()));
             }
-            Self::Float(array) => {
+            Self::Float(array) | Self::Double { rounded: array, .. } => {
                 let values = &array.values()[range];
                 push_head(out, FIRST, size_of_val(values));
                 let start = out.len();

@@ -8,12 +8,18 @@
 //! The format has neither header nor trailer, so that only a count tells a complete shard from one that was cut between
 //! two records.
 
+mod columns;
+mod decode;
+mod double;
 mod example;
 pub mod index;
+mod read;
+mod time;
 
 use std::io::Read;
 
 use self::example::{Rows, SampleEncoder};
+pub use self::read::{TfRecordReader, sniff};
 use crate::{
     codec::{
         checksum::{MaskedCrc32c, masked_crc32c},
@@ -185,6 +191,10 @@ fn cut_short(expected: &str, offset: u64) -> Error {
 fn damaged(problem: String, offset: u64) -> Error {
     Error::integrity(problem).byte(offset).hint("restore this shard from a copy, or rebuild it from its sources")
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod read_tests;
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]

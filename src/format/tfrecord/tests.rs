@@ -60,16 +60,12 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     found
 }
 
-fn only(bytes: &[u8], number: u64) -> &[u8] {
-    let found = fields(bytes);
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].0, number);
-    found[0].1
-}
-
 fn decode(example: &[u8]) -> BTreeMap<String, Feature> {
     let mut found = BTreeMap::new();
-    for (number, entry) in fields(only(example, 1)) {
+    // What comes after the features is for readers who know of it.
+    let parts = fields(example);
+    assert!(parts[0].0 == 1 && parts[1..].iter().all(|(number, _)| *number == 1000));
+    for (number, entry) in fields(parts[0].1) {
         assert_eq!(number, 1);
         let entry = fields(entry);
         assert_eq!((entry[0].0, entry[1].0, entry.len()), (1, 2, 2));

@@ -1,0 +1,481 @@
+//! Features back in columns: the inverse of `example`.
+//!
+//! Values arrive as numbers, as bytes, or as JSON where a list held a null or values are made of values. A column takes
+//! whatever means a value of its type, and says so when something does not.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+use arrow::{
+    array::{
+        Array, ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int64Builder,
+        ListArray, NullArray, StringBuilder, StructArray, UInt64Builder, builder::NullBufferBuilder,
+    },
+    buffer::{NullBuffer, OffsetBuffer, ScalarBuffer},
+    compute::{CastOptions, cast_with_options},
+    datatypes::{DataType, Field, FieldRef, TimeUnit},
+};
+use serde_json::value::RawValue;
+
+use super::{
+    decode::{Exact, Feature},
+    double::widen,
+    time,
+};
+use crate::{record::json::from_base64, schema};
+
+/// The value does not mean one of the column's type; number of the value among those of its column.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unfit(pub(super) usize);
+
+/// The field that a column comes back as: the same, except that types of which shards have mere descriptions (maps,
+/// intervals, durations, unions) are text.
+pub(super) fn readable(field: &Field) -> Field {
+    use DataType::{FixedSizeList, LargeList, LargeListView, List, ListView, Struct};
+    let inner = |field: &FieldRef| Arc::new(readable(field));
+    let data_type = match field.data_type() {
+        List(item) => List(inner(item)),
+        LargeList(item) => LargeList(inner(item)),
+        FixedSizeList(item, count) => FixedSizeList(inner(item), *count),
+        ListView(item) if !item.data_type().is_nested() => ListView(inner(item)),
+        LargeListView(item) if !item.data_type().is_nested() => LargeListView(inner(item)),
+        Struct(fields) => Struct(fields.iter().map(inner).collect()),
+        scalar if is_readable(scalar) => scalar.clone(),
+        _ => DataType::Utf8,
+    };
+    field.clone().with_data_type(data_type)
+}
+
+fn is_readable(data_type: &DataType) -> bool {
+    use DataType as T;
+    match data_type {
+        T::Dictionary(_, values) => !values.is_nested() && is_readable(values),
+        T::Interval(_) | T::Duration(_) => false,
+        other => !other.is_nested(),
+    }
+}
+
+/// One value of a scalar column, or one item of a list.
+#[derive(Debug, Clone, Copy)]
+enum Item<'a> {
+    Int(i64),
+    Float(f32),
+    Double(f64),
+    Bytes(&'a [u8]),
+    Json(&'a RawValue),
+}
+
+impl<'a> Item<'a> {
+    /// The value as text; JSON strings without their quotes.
+    fn text(self) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Int(value) => Some(value.to_string().into()),
+            Self::Float(value) => {
+                Some(float_text(value.is_finite().then(|| serde_json::to_string(&value)), value.into()))
+            }
+            Self::Double(value) => Some(float_text(value.is_finite().then(|| serde_json::to_string(&value)), value)),
+            Self::Bytes(bytes) => str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Self::Json(raw) => match raw.get().as_bytes().first()? {
+                b'"' => serde_json::from_str(raw.get()).ok().map(Cow::Owned),
+                b'[' | b'{' => None,
+                _ => Some(raw.get().into()),
+            },
+        }
+    }
+
+    fn double(self, scratch: &mut Vec<u8>) -> Option<f64> {
+        match self {
+            Self::Float(value) => Some(widen(value, scratch)),
+            Self::Double(value) => Some(value),
+            Self::Int(value) => exact(value),
+            other => special(&other.text()?).or_else(|| fast_float2::parse(&*other.text()?).ok()),
+        }
+    }
+
+    fn float(self) -> Option<f32> {
+        match self {
+            Self::Float(value) => Some(value),
+            Self::Int(value) => {
+                exact(value).map(super::double::narrow).filter(|float| f64::from(*float) == value as f64)
+            }
+            Self::Double(_) => None,
+            other => {
+                let text = other.text()?;
+                special(&text).map(super::double::narrow).or_else(|| fast_float2::parse(&*text).ok())
+            }
+        }
+    }
+}
+
+/// A float as `record::json` has it, which gives those that are not finite names.
+fn float_text(text: Option<serde_json::Result<String>>, value: f64) -> Cow<'static, str> {
+    match text {
+        Some(text) => text.unwrap_or_default().into(),
+        None if value.is_nan() => "NaN".into(),
+        None => if value > 0.0 { "Infinity" } else { "-Infinity" }.into(),
+    }
+}
+
+fn special(text: &str) -> Option<f64> {
+    match text {
+        "NaN" => Some(f64::NAN),
+        "Infinity" => Some(f64::INFINITY),
+        "-Infinity" => Some(f64::NEG_INFINITY),
+        _ => None,
+    }
+}
+
+/// The double that equals an integer.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "checked by going back")]
+fn exact(value: i64) -> Option<f64> {
+    let double = value as f64;
+    (double as i128 == i128::from(value)).then_some(double)
+}
+
+/// A column that grows record by record.
+#[derive(Debug)]
+pub(super) enum Column<'a> {
+    Scalars(Scalars),
+    Lists {
+        items: Scalars,
+        item: FieldRef,
+        target: DataType,
+        offsets: Vec<i32>,
+        nulls: NullBufferBuilder,
+    },
+    /// Values made of values, as JSON.
+    Nested {
+        field: Field,
+        values: Vec<Option<&'a RawValue>>,
+    },
+}
+
+impl<'a> Column<'a> {
+    /// An empty column.
+    pub(super) fn new(field: &Field) -> Self {
+        match item_of(field.data_type()) {
+            Some(item) if !item.data_type().is_nested() => Self::Lists {
+                items: Scalars::new(item),
+                item: Arc::clone(item),
+                target: field.data_type().clone(),
+                offsets: vec![0],
+                nulls: NullBufferBuilder::new(0),
+            },
+            _ if field.data_type().is_nested() => Self::Nested { field: field.clone(), values: Vec::new() },
+            _ => Self::Scalars(Scalars::new(field)),
+        }
+    }
+
+    /// Appends a null.
+    pub(super) fn push_null(&mut self) {
+        match self {
+            Self::Scalars(values) => values.push_null(),
+            Self::Lists { offsets, nulls, items, .. } => {
+                nulls.append_null();
+                offsets.push(offset(items.len));
+            }
+            Self::Nested { values, .. } => values.push(None),
+        }
+    }
+
+    /// Appends a feature, with what was written beside it; `None` when it does not fit.
+    pub(super) fn push(&mut self, feature: &Feature<'a>, exact: Option<&Exact<'a>>) -> Option<()> {
+        if *feature == Feature::None {
+            self.push_null();
+            return Some(());
+        }
+        match self {
+            Self::Scalars(values) => values.push_only(feature, exact),
+            Self::Lists { items, offsets, nulls, .. } => {
+                match feature {
+                    Feature::Bytes(bytes) if items.takes_numbers() || exact.is_some_and(|exact| exact.json) => {
+                        let [text] = bytes[..] else { return None };
+                        let list: Vec<Option<&RawValue>> = serde_json::from_slice(text).ok()?;
+                        list.into_iter().try_for_each(|item| items.push(item.map(Item::Json)))?;
+                    }
+                    feature => each(feature, exact, |item| items.push(Some(item)))?,
+                }
+                nulls.append_non_null();
+                offsets.push(offset(items.len));
+                Some(())
+            }
+            Self::Nested { values, .. } => {
+                let Feature::Bytes(bytes) = feature else { return None };
+                let [text] = bytes[..] else { return None };
+                values.push(Some(serde_json::from_slice(text).ok()?));
+                Some(())
+            }
+        }
+    }
+
+    /// The column as an array.
+    pub(super) fn finish(self) -> Result<ArrayRef, Unfit> {
+        match self {
+            Self::Scalars(values) => values.finish(),
+            Self::Lists { items, item, target, offsets, mut nulls } => {
+                let row = |Unfit(at): Unfit| Unfit(row_of(&offsets, at));
+                list(items.finish().map_err(row)?, &item, &target, &offsets, nulls.finish())
+            }
+            Self::Nested { field, values } => nested(&field, &values),
+        }
+    }
+}
+
+/// Calls `take` for each value of a feature.
+fn each<'a>(
+    feature: &Feature<'a>,
+    exact: Option<&Exact<'a>>,
+    mut take: impl FnMut(Item<'a>) -> Option<()>,
+) -> Option<()> {
+    match feature {
+        Feature::None => Some(()),
+        Feature::Ints(values) => values.iter().try_for_each(|value| take(Item::Int(*value))),
+        Feature::Bytes(values) => values.iter().try_for_each(|bytes| take(Item::Bytes(bytes))),
+        Feature::Floats(values) => match exact.and_then(|exact| exact.doubles(values.len())) {
+            Some(mut doubles) => doubles.try_for_each(|value| take(Item::Double(value))),
+            None => values.iter().try_for_each(|value| take(Item::Float(*value))),
+        },
+    }
+}
+
+/// Values of a type that is not made of others.
+#[derive(Debug)]
+pub(super) struct Scalars {
+    target: DataType,
+    values: Values,
+    len: usize,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Values {
+    Nulls,
+    Boolean(BooleanBuilder),
+    Int(Int64Builder),
+    UInt(UInt64Builder),
+    Float(Float32Builder),
+    Double(Float64Builder),
+    Date(Date32Builder),
+    Timestamp(Int64Builder, TimeUnit),
+    Binary(BinaryBuilder),
+    /// Text, and whatever has a text that Arrow reads.
+    Text(StringBuilder),
+    /// JSON documents.
+    Json(StringBuilder),
+}
+
+impl Scalars {
+    fn new(field: &Field) -> Self {
+        use DataType as T;
+        let stored = match field.data_type() {
+            T::Dictionary(_, values) => values.as_ref(),
+            other => other,
+        };
+        let values = match stored {
+            T::Null => Values::Nulls,
+            T::Boolean => Values::Boolean(BooleanBuilder::new()),
+            T::UInt64 => Values::UInt(UInt64Builder::new()),
+            integer if integer.is_integer() => Values::Int(Int64Builder::new()),
+            T::Float16 | T::Float32 => Values::Float(Float32Builder::new()),
+            T::Float64 => Values::Double(Float64Builder::new()),
+            T::Date32 => Values::Date(Date32Builder::new()),
+            T::Timestamp(unit, _) => Values::Timestamp(Int64Builder::new(), *unit),
+            T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => Values::Binary(BinaryBuilder::new()),
+            _ if schema::is_json(field) => Values::Json(StringBuilder::new()),
+            _ => Values::Text(StringBuilder::new()),
+        };
+        Self { target: field.data_type().clone(), values, len: 0, scratch: Vec::new() }
+    }
+
+    /// Whether a shard has these values as numbers, so that bytes in their place are JSON.
+    fn takes_numbers(&self) -> bool {
+        use Values::{Boolean, Double, Float, Int, Nulls};
+        matches!(self.values, Nulls | Boolean(_) | Int(_) | Float(_) | Double(_))
+    }
+
+    fn push_null(&mut self) {
+        self.len += 1;
+        match &mut self.values {
+            Values::Nulls => {}
+            Values::Boolean(values) => values.append_null(),
+            Values::Int(values) | Values::Timestamp(values, _) => values.append_null(),
+            Values::UInt(values) => values.append_null(),
+            Values::Float(values) => values.append_null(),
+            Values::Double(values) => values.append_null(),
+            Values::Date(values) => values.append_null(),
+            Values::Binary(values) => values.append_null(),
+            Values::Text(values) | Values::Json(values) => values.append_null(),
+        }
+    }
+
+    fn push(&mut self, item: Option<Item<'_>>) -> Option<()> {
+        let Some(item) = item else {
+            self.push_null();
+            return Some(());
+        };
+        let scratch = &mut self.scratch;
+        match (&mut self.values, item) {
+            (Values::Nulls, _) => return None,
+            (Values::Boolean(values), Item::Int(value @ 0..=1)) => values.append_value(value == 1),
+            (Values::Boolean(values), item) => values.append_value(item.text()?.parse().ok()?),
+            (Values::Int(values), Item::Int(value)) => values.append_value(value),
+            (Values::Int(values), item) => values.append_value(item.text()?.parse().ok()?),
+            (Values::UInt(values), item) => values.append_value(item.text()?.parse().ok()?),
+            (Values::Float(values), item) => values.append_value(item.float()?),
+            (Values::Double(values), item) => values.append_value(item.double(scratch)?),
+            (Values::Date(values), item) => values.append_value(time::date(&item.text()?)?),
+            (Values::Timestamp(values, unit), item) => values.append_value(time::timestamp(&item.text()?, *unit)?),
+            (Values::Binary(values), Item::Bytes(bytes)) => values.append_value(bytes),
+            (Values::Binary(values), Item::Json(_)) => values.append_value(from_base64(&item.text()?)?),
+            (Values::Binary(values), item) => values.append_value(item.text()?.as_bytes()),
+            (Values::Text(values), item) => values.append_value(item.text()?),
+            (Values::Json(values), item) => values.append_value(document(item)?),
+        }
+        self.len += 1;
+        Some(())
+    }
+
+    /// Appends a feature with one value; a JSON column takes any number of them as a list.
+    fn push_only(&mut self, feature: &Feature<'_>, exact: Option<&Exact<'_>>) -> Option<()> {
+        let mut items = Vec::new();
+        each(feature, exact, |item| {
+            items.push(item);
+            Some(())
+        })?;
+        match (&items[..], &mut self.values) {
+            ([item], _) => self.push(Some(*item)),
+            (items, Values::Json(values)) => {
+                let items = items.iter().map(|item| document(*item)).collect::<Option<Vec<_>>>()?;
+                values.append_value(format!("[{}]", items.join(",")));
+                self.len += 1;
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    fn finish(self) -> Result<ArrayRef, Unfit> {
+        let array: ArrayRef = match self.values {
+            Values::Nulls => Arc::new(NullArray::new(self.len)),
+            Values::Boolean(mut values) => Arc::new(values.finish()),
+            Values::Int(mut values) | Values::Timestamp(mut values, _) => Arc::new(values.finish()),
+            Values::UInt(mut values) => Arc::new(values.finish()),
+            Values::Float(mut values) => Arc::new(values.finish()),
+            Values::Double(mut values) => Arc::new(values.finish()),
+            Values::Date(mut values) => Arc::new(values.finish()),
+            Values::Binary(mut values) => Arc::new(values.finish()),
+            Values::Text(mut values) | Values::Json(mut values) => Arc::new(values.finish()),
+        };
+        let array = match &self.target {
+            DataType::Dictionary(_, values) => convert(array, values)?,
+            _ => array,
+        };
+        convert(array, &self.target)
+    }
+}
+
+/// A value as JSON: documents as they are, other text in quotes.
+fn document(item: Item<'_>) -> Option<Cow<'_, str>> {
+    match item {
+        Item::Json(raw) => Some(raw.get().into()),
+        Item::Bytes(bytes) if serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok() => item.text(),
+        Item::Int(_) => item.text(),
+        Item::Float(value) if value.is_finite() => item.text(),
+        Item::Double(value) if value.is_finite() => item.text(),
+        _ => serde_json::to_string(&item.text()?).ok().map(Cow::Owned),
+    }
+}
+
+/// The same values in another type, of which each holds them.
+fn convert(array: ArrayRef, target: &DataType) -> Result<ArrayRef, Unfit> {
+    if array.data_type() == target {
+        return Ok(array);
+    }
+    let options = CastOptions { safe: true, ..CastOptions::default() };
+    let out = cast_with_options(&array, target, &options).map_err(|_| Unfit(0))?;
+    if out.logical_null_count() == array.logical_null_count() {
+        return Ok(out);
+    }
+    let (before, after) = (array.logical_nulls(), out.logical_nulls());
+    let is_null = |nulls: &Option<NullBuffer>, row| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    Err(Unfit((0..array.len()).find(|row| is_null(&before, *row) != is_null(&after, *row)).unwrap_or(0)))
+}
+
+/// The field of the items, of all kinds of list.
+fn item_of(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => Some(item),
+        _ => None,
+    }
+}
+
+/// Lists of `target`'s kind over these items.
+fn list(
+    items: ArrayRef,
+    item: &FieldRef,
+    target: &DataType,
+    offsets: &[i32],
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef, Unfit> {
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets.to_vec()));
+    let list = ListArray::try_new(Arc::clone(item), offsets, items, nulls).map_err(|_| Unfit(0))?;
+    convert(Arc::new(list), target)
+}
+
+/// Values made of values, from their JSON.
+fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, Unfit> {
+    let values: Vec<Option<&RawValue>> = values.iter().map(|raw| raw.filter(|raw| raw.get() != "null")).collect();
+    match (field.data_type(), item_of(field.data_type())) {
+        (DataType::Struct(fields), _) => {
+            let mut objects = Vec::with_capacity(values.len());
+            for (row, raw) in values.iter().enumerate() {
+                objects.push(raw.map(|raw| object(raw).ok_or(Unfit(row))).transpose()?);
+            }
+            let nulls: NullBuffer = values.iter().map(Option::is_some).collect();
+            let columns = fields.iter().map(|field| {
+                let values: Vec<_> = objects.iter().map(|o| o.as_ref()?.get(field.name()).copied()).collect();
+                nested(field, &values)
+            });
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            let array = StructArray::try_new_with_length(fields.clone(), columns, Some(nulls), values.len());
+            Ok(Arc::new(array.map_err(|_| Unfit(0))?))
+        }
+        (target, Some(item)) => {
+            let (mut items, mut offsets, mut nulls) = (Vec::new(), vec![0], NullBufferBuilder::new(values.len()));
+            for (row, raw) in values.iter().enumerate() {
+                if let Some(raw) = raw {
+                    let list: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|_| Unfit(row))?;
+                    items.extend(list.into_iter().map(Some));
+                }
+                nulls.append(raw.is_some());
+                offsets.push(offset(items.len()));
+            }
+            let items = nested(item, &items).map_err(|Unfit(at)| Unfit(row_of(&offsets, at)))?;
+            list(items, item, target, &offsets, nulls.finish())
+        }
+        _ => {
+            let mut scalars = Scalars::new(field);
+            for (row, raw) in values.into_iter().enumerate() {
+                scalars.push(raw.map(Item::Json)).ok_or(Unfit(row))?;
+            }
+            scalars.finish()
+        }
+    }
+}
+
+fn object(raw: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+/// Offsets fit, because a column never holds more items than its split has bytes, which is shorter than 2 GiB.
+fn offset(len: usize) -> i32 {
+    i32::try_from(len).unwrap_or(i32::MAX)
+}
+
+/// The list that holds an item.
+fn row_of(offsets: &[i32], item: usize) -> usize {
+    offsets.partition_point(|start| *start <= offset(item)).saturating_sub(1)
+}

@@ -1,0 +1,260 @@
+//! `tf.train.Example` read from protobuf's wire format, whoever wrote it.
+//!
+//! Fields come in any order, lists packed or not, and fields that nobody here knows are skipped, as protobuf has it. Two
+//! things protobuf takes are refused, since data would be lost without a word: a feature that is there twice, and
+//! a message without features that says something else. `example` has the layout.
+
+use std::borrow::Cow;
+
+/// Wire types.
+const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
+const DELIMITED: u64 = 2;
+const FIXED32: u64 = 5;
+/// Number of the field of an Example that says some features exactly.
+const EXACT: u64 = 1000;
+
+/// The features of one record.
+#[derive(Debug, Default)]
+pub(super) struct Example<'a> {
+    pub(super) features: Vec<(&'a str, Feature<'a>)>,
+    exact: Vec<Exact<'a>>,
+}
+
+/// The value of one feature.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) enum Feature<'a> {
+    /// No list at all: null.
+    #[default]
+    None,
+    Bytes(Vec<&'a [u8]>),
+    Floats(Vec<f32>),
+    Ints(Vec<i64>),
+}
+
+/// What was written beside a feature so that it comes back as it was.
+#[derive(Debug, Default)]
+pub(super) struct Exact<'a> {
+    name: &'a [u8],
+    /// Little-endian doubles.
+    pub(super) doubles: &'a [u8],
+    /// Whether the only value is the JSON text of a list.
+    pub(super) json: bool,
+}
+
+impl<'a> Example<'a> {
+    /// Reads a record. The error says what was expected and found.
+    pub(super) fn read(record: &'a [u8]) -> Result<Self, String> {
+        let mut example = Self::default();
+        let mut message = Message { rest: record };
+        let mut found = None;
+        while let Some(field) = message.next().map_err(|problem| not_an_example(problem, record, &message))? {
+            match field {
+                Field { number: 1, content: Content::Bytes(features) } => {
+                    example
+                        .read_features(features)
+                        .map_err(|problem| format!("expected a tf.train.Example, {problem}"))?;
+                    found = Some(1);
+                }
+                Field { number: 2, content: Content::Bytes(_) } => {
+                    return Err("expected a tf.train.Example, found a tf.train.SequenceExample".to_owned());
+                }
+                Field { number: EXACT, content: Content::Bytes(exact) } => {
+                    // Another writer may use the number for something else.
+                    example.exact.extend(Exact::read(exact).ok());
+                    found = found.or(Some(EXACT));
+                }
+                Field { number, .. } => found = found.or(Some(number)),
+            }
+        }
+        match found {
+            Some(number) if number != 1 => {
+                Err(format!("expected a tf.train.Example, found a message with field {number} and no features"))
+            }
+            _ => {
+                example.features.sort_by_key(|(name, _)| *name);
+                match example.features.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+                    Some(pair) => Err(format!("expected a feature per name, found `{}` twice", pair[0].0)),
+                    None => Ok(example),
+                }
+            }
+        }
+    }
+
+    /// What was written beside the feature of this name.
+    pub(super) fn exact(&self, name: &str) -> Option<&Exact<'a>> {
+        self.exact.iter().find(|exact| exact.name == name.as_bytes())
+    }
+
+    fn read_features(&mut self, features: &'a [u8]) -> Result<(), Cow<'static, str>> {
+        let mut message = Message { rest: features };
+        while let Some(field) = message.next()? {
+            if let Field { number: 1, content: Content::Bytes(entry) } = field {
+                self.features.push(read_entry(entry)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Exact<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        let mut exact = Self::default();
+        let mut message = Message { rest: bytes };
+        while let Some(field) = message.next()? {
+            match field {
+                Field { number: 1, content: Content::Bytes(name) } => exact.name = name,
+                Field { number: 2, content: Content::Bytes(doubles) } => exact.doubles = doubles,
+                Field { number: 3, content: Content::Number(json) } => exact.json = json != 0,
+                _ => {}
+            }
+        }
+        Ok(exact)
+    }
+
+    /// The doubles, if there are so many.
+    pub(super) fn doubles(&self, count: usize) -> Option<impl Iterator<Item = f64> + use<'a>> {
+        let (doubles, rest) = self.doubles.as_chunks::<8>();
+        (doubles.len() == count && rest.is_empty()).then(|| doubles.iter().map(|bytes| f64::from_le_bytes(*bytes)))
+    }
+}
+
+fn not_an_example(problem: &str, record: &[u8], message: &Message<'_>) -> String {
+    let at = record.len() - message.rest.len();
+    format!("expected a tf.train.Example, {problem} at byte {at} of the record")
+}
+
+fn read_entry(entry: &[u8]) -> Result<(&str, Feature<'_>), Cow<'static, str>> {
+    let (mut name, mut feature) = (&b""[..], Feature::None);
+    let mut message = Message { rest: entry };
+    while let Some(field) = message.next()? {
+        match field {
+            Field { number: 1, content: Content::Bytes(bytes) } => name = bytes,
+            Field { number: 2, content: Content::Bytes(bytes) } => read_feature(bytes, &mut feature)?,
+            _ => {}
+        }
+    }
+    let name = str::from_utf8(name).map_err(|_| "found a feature whose name is not UTF-8")?;
+    Ok((name, feature))
+}
+
+/// Of lists of different kinds the last one counts, lists of one kind are joined: so does protobuf.
+fn read_feature<'a>(bytes: &'a [u8], feature: &mut Feature<'a>) -> Result<(), &'static str> {
+    let mut message = Message { rest: bytes };
+    while let Some(field) = message.next()? {
+        match field {
+            Field { number: 1, content: Content::Bytes(list) } => {
+                let mut items = if let Feature::Bytes(items) = std::mem::take(feature) { items } else { Vec::new() };
+                read_list(list, |content| match content {
+                    Content::Bytes(item) => Some(items.push(item)),
+                    _ => None,
+                })?;
+                *feature = Feature::Bytes(items);
+            }
+            Field { number: 2, content: Content::Bytes(list) } => {
+                let mut items = if let Feature::Floats(items) = std::mem::take(feature) { items } else { Vec::new() };
+                read_list(list, |content| match content {
+                    Content::Fixed32(bytes) => Some(items.push(f32::from_le_bytes(bytes))),
+                    Content::Bytes(packed) => {
+                        let (floats, rest) = packed.as_chunks::<4>();
+                        items.extend(floats.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+                        rest.is_empty().then_some(())
+                    }
+                    _ => None,
+                })?;
+                *feature = Feature::Floats(items);
+            }
+            Field { number: 3, content: Content::Bytes(list) } => {
+                let mut items = if let Feature::Ints(items) = std::mem::take(feature) { items } else { Vec::new() };
+                read_list(list, |content| match content {
+                    Content::Number(number) => Some(items.push(number.cast_signed())),
+                    Content::Bytes(packed) => {
+                        let mut packed = Message { rest: packed };
+                        while !packed.rest.is_empty() {
+                            items.push(packed.varint().ok()?.cast_signed());
+                        }
+                        Some(())
+                    }
+                    _ => None,
+                })?;
+                *feature = Feature::Ints(items);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Reads field 1 of a list again and again.
+fn read_list<'a>(list: &'a [u8], mut take: impl FnMut(Content<'a>) -> Option<()>) -> Result<(), &'static str> {
+    let mut message = Message { rest: list };
+    while let Some(field) = message.next()? {
+        if field.number == 1 {
+            take(field.content).ok_or("found a list with values of another kind")?;
+        }
+    }
+    Ok(())
+}
+
+/// A message of which some fields are still to be read.
+struct Message<'a> {
+    rest: &'a [u8],
+}
+
+struct Field<'a> {
+    number: u64,
+    content: Content<'a>,
+}
+
+enum Content<'a> {
+    Number(u64),
+    Fixed32([u8; 4]),
+    Fixed64,
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Message<'a> {
+    fn next(&mut self) -> Result<Option<Field<'a>>, &'static str> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let content = match tag & 7 {
+            VARINT => Content::Number(self.varint()?),
+            FIXED64 => self.bytes(8).map(|_| Content::Fixed64)?,
+            DELIMITED => {
+                let length = self.varint()?;
+                Content::Bytes(self.bytes(length)?)
+            }
+            FIXED32 => Content::Fixed32(self.bytes(4)?.first_chunk().copied().unwrap_or_default()),
+            _ => return Err("found no protobuf message"),
+        };
+        match tag >> 3 {
+            0 => Err("found no protobuf message"),
+            number => Ok(Some(Field { number, content })),
+        }
+    }
+
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], &'static str> {
+        let cut = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
+        let (bytes, rest) = cut.ok_or("found a protobuf message that is cut short")?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn varint(&mut self) -> Result<u64, &'static str> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let Some((&byte, rest)) = self.rest.split_first() else {
+                return Err("found a protobuf message that is cut short");
+            };
+            self.rest = rest;
+            // Bits beyond the 64th are dropped, as protobuf drops them.
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err("found a number longer than ten bytes")
+    }
+}

@@ -1,0 +1,407 @@
+//! TFRecord files of any origin as tables.
+//!
+//! A split holds whole frames. The checksum of a length guards the way to the next record, so a bad one is an error of the
+//! file; a bad checksum of the data, or data that is no `tf.train.Example`, rejects that record alone.
+//!
+//! Without a schema a column has the kind of its features: numbers, text where all bytes are UTF-8, lists where a record
+//! has more or fewer values than one.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Read,
+    sync::Arc,
+};
+
+use arrow::{
+    array::{RecordBatch, RecordBatchOptions},
+    datatypes::{DataType, Field, Fields, SchemaRef},
+};
+use bytes::Bytes;
+
+use super::{
+    FOOT, HEAD, MAX_DATA,
+    columns::{Column, Unfit, readable},
+    decode::{Example, Feature},
+};
+use crate::{
+    codec::checksum::{masked_crc32c, xxh3_64},
+    error::{Error, Result},
+    format::{Misfit, Parsed, RecordReader},
+    record::{Payload, RecordBlock, Reject, Split},
+    schema,
+};
+
+/// Bytes read at once.
+const READ: usize = 256 << 10;
+/// Splits never reach 2 GiB, because offsets within their columns have 31 bits, and numbers may become text.
+const MAX_SPLIT: usize = 0x7FFF_FFFF / 4;
+/// Most characters of a value that a message shows.
+const SHOWN: usize = 60;
+
+/// Reads TFRecord files of any origin.
+#[derive(Debug, Clone, Default)]
+pub struct TfRecordReader {
+    types: Option<Fields>,
+}
+
+impl TfRecordReader {
+    /// A reader. `types` are those of the columns that the records were written from, if that is known; without them
+    /// types are inferred.
+    pub fn new(types: Option<Fields>) -> Self {
+        let readable = |fields: Fields| fields.iter().map(|field| readable(field)).collect::<Vec<_>>().into();
+        Self { types: types.map(readable) }
+    }
+}
+
+/// Whether a source that begins like this is a TFRecord file. An empty one cannot be told.
+pub fn sniff(head: &[u8]) -> bool {
+    matches!(length_of(head), Some(Ok(length)) if length <= MAX_DATA)
+}
+
+/// The length of the data of a record at the start of `bytes`, if it is there; the error says what is wrong with it.
+fn length_of(bytes: &[u8]) -> Option<Result<u64, String>> {
+    let (length, crc) = bytes.get(..HEAD)?.split_first_chunk::<8>()?;
+    let (expected, found) = (masked_crc32c(length), u32::from_le_bytes(*crc.first_chunk()?));
+    let problem = || format!("expected a length with checksum {found:08x}, found {expected:08x}");
+    Some(if expected == found { Ok(u64::from_le_bytes(*length)) } else { Err(problem()) })
+}
+
+impl RecordReader for TfRecordReader {
+    fn splits<'a>(
+        &'a self,
+        input: Box<dyn Read + Send + 'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+        let split_bytes = split_bytes.clamp(1, MAX_SPLIT);
+        let max_record_bytes = max_record_bytes.min(MAX_SPLIT);
+        Box::new(Splits {
+            input,
+            buffer: Vec::new(),
+            offset: 0,
+            split_bytes,
+            max_record_bytes,
+            failure: None,
+            done: false,
+        })
+    }
+
+    fn infer(&self, split: &Split) -> Fields {
+        if let Some(types) = &self.types {
+            return types.clone();
+        }
+        let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
+        for example in frames(split).filter_map(|frame| frame.example().ok()) {
+            for (name, feature) in &example.features {
+                seen.entry(name)
+                    .or_default()
+                    .look_at(feature, example.exact(name).is_some_and(|e| !e.doubles.is_empty()));
+            }
+        }
+        seen.iter().map(|(name, seen)| Arc::new(schema::repeated(Field::new(*name, seen.data_type(), true)))).collect()
+    }
+
+    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+        let mut table = Table::new(schema);
+        let (mut rows, mut hashes, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+        let mut places = Vec::new();
+        for (row, frame) in (0..).zip(frames(split)) {
+            match frame.example() {
+                Ok(example) => {
+                    if let Err(misfit) = table.push(&example) {
+                        return Ok(Parsed::Misfit(Misfit { byte: frame.offset, ..misfit }));
+                    }
+                    rows.push(row);
+                    hashes.push(xxh3_64(frame.data));
+                    places.push(frame.offset);
+                }
+                Err(reason) => {
+                    let raw = Bytes::copy_from_slice(frame.data);
+                    rejects.push(Reject { row, line: 0, byte: frame.offset, column: None, reason, raw });
+                }
+            }
+        }
+        let payload = match table.finish()? {
+            Ok(batch) => Payload::Rows(batch),
+            Err((row, misfit)) => {
+                let byte = places.get(row).copied().unwrap_or(split.offset);
+                return Ok(Parsed::Misfit(Misfit { byte, ..misfit }));
+            }
+        };
+        Ok(Parsed::Block(RecordBlock {
+            payload,
+            rows,
+            hashes,
+            rejects,
+            lines: 0,
+            blank_lines: 0,
+            padded: 0,
+            passed_over: 0,
+            bytes_in: split.bytes_in(),
+        }))
+    }
+}
+
+/// A record with its framing.
+struct Frame<'a> {
+    /// Offset in the source.
+    offset: u64,
+    data: &'a [u8],
+    /// Checksum that the data should have.
+    expected: u32,
+}
+
+impl<'a> Frame<'a> {
+    fn example(&self) -> Result<Example<'a>, String> {
+        let found = masked_crc32c(self.data);
+        if found != self.expected {
+            return Err(format!("expected data with checksum {:08x}, found {found:08x}", self.expected));
+        }
+        Example::read(self.data)
+    }
+}
+
+/// The records of a split, which holds them whole.
+fn frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
+    let (bytes, mut at) = (split.bytes(), 0);
+    std::iter::from_fn(move || {
+        let length = length_of(&bytes[at..])?.ok()?;
+        let (data, foot) = bytes[at + HEAD..].split_at_checked(usize::try_from(length).ok()?)?;
+        let expected = u32::from_le_bytes(*foot.first_chunk()?);
+        let offset = split.offset + at as u64;
+        at += HEAD + data.len() + FOOT;
+        Some(Frame { offset, data, expected })
+    })
+}
+
+/// What the features of one name have been so far.
+#[derive(Debug, Default)]
+struct Seen {
+    ints: bool,
+    floats: bool,
+    doubles: bool,
+    bytes: bool,
+    binary: bool,
+    /// A record had another number of values than one.
+    lists: bool,
+}
+
+impl Seen {
+    fn look_at(&mut self, feature: &Feature<'_>, doubles: bool) {
+        let count = match feature {
+            Feature::None => return,
+            Feature::Ints(values) => {
+                self.ints = true;
+                values.len()
+            }
+            Feature::Floats(values) => {
+                self.floats = true;
+                self.doubles |= doubles;
+                values.len()
+            }
+            Feature::Bytes(values) => {
+                self.bytes = true;
+                self.binary |= values.iter().any(|bytes| simdutf8::basic::from_utf8(bytes).is_err());
+                values.len()
+            }
+        };
+        self.lists |= count != 1;
+    }
+
+    fn data_type(&self) -> DataType {
+        let item = match self {
+            Self { binary: true, .. } => DataType::Binary,
+            Self { bytes: true, .. } => DataType::Utf8,
+            Self { doubles: true, .. } | Self { ints: true, floats: true, .. } => DataType::Float64,
+            Self { floats: true, .. } => DataType::Float32,
+            Self { ints: true, .. } => DataType::Int64,
+            _ => DataType::Null,
+        };
+        if self.lists { DataType::new_list(item, true) } else { item }
+    }
+}
+
+/// The columns of a schema while records are appended.
+struct Table<'a> {
+    schema: SchemaRef,
+    names: HashMap<String, usize>,
+    columns: Vec<Column<'a>>,
+    /// Number of the last record that has a value, by column.
+    filled: Vec<usize>,
+    rows: usize,
+}
+
+impl<'a> Table<'a> {
+    fn new(schema: &SchemaRef) -> Self {
+        let fields = schema.fields();
+        Self {
+            schema: Arc::clone(schema),
+            names: fields.iter().enumerate().map(|(i, field)| (field.name().clone(), i)).collect(),
+            columns: fields.iter().map(|field| Column::new(field)).collect(),
+            filled: vec![0; fields.len()],
+            rows: 0,
+        }
+    }
+
+    fn push(&mut self, example: &Example<'a>) -> Result<(), Misfit> {
+        self.rows += 1;
+        for (name, feature) in &example.features {
+            let Some(&at) = self.names.get(*name) else {
+                return Err(misfit(name, shown(feature), "no column of this name"));
+            };
+            if self.columns[at].push(feature, example.exact(name)).is_none() {
+                return Err(misfit(name, shown(feature), &self.schema.field(at).data_type().to_string()));
+            }
+            self.filled[at] = self.rows;
+        }
+        for (column, filled) in self.columns.iter_mut().zip(&self.filled) {
+            if *filled < self.rows {
+                column.push_null();
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns as a batch, or the row with a value that does not fit.
+    fn finish(self) -> Result<Result<RecordBatch, (usize, Misfit)>> {
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for (field, column) in self.schema.fields().iter().zip(self.columns) {
+            match column.finish() {
+                Ok(array) => arrays.push(array),
+                Err(Unfit(row)) => {
+                    let misfit = misfit(field.name(), "another value".to_owned(), &field.data_type().to_string());
+                    return Ok(Err((row, misfit)));
+                }
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        Ok(Ok(RecordBatch::try_new_with_options(self.schema, arrays, &options)?))
+    }
+}
+
+fn misfit(column: &str, value: String, expected: &str) -> Misfit {
+    Misfit { column: column.to_owned(), line: 0, byte: 0, value, expected: expected.to_owned() }
+}
+
+/// A feature as messages show it.
+fn shown(feature: &Feature<'_>) -> String {
+    let text = match feature {
+        Feature::None => "nothing".to_owned(),
+        Feature::Ints(values) => format!("{:?}", &values[..values.len().min(SHOWN)]),
+        Feature::Floats(values) => format!("{:?}", &values[..values.len().min(SHOWN)]),
+        Feature::Bytes(values) => match &values[..] {
+            [bytes] => bytes[..bytes.len().min(SHOWN)].escape_ascii().to_string(),
+            values => format!("{} values", values.len()),
+        },
+    };
+    text.chars().take(SHOWN).collect()
+}
+
+/// Cuts a source behind the last record for which a split has room.
+struct Splits<'a> {
+    input: Box<dyn Read + Send + 'a>,
+    /// Read but not yet handed out; starts with a record.
+    buffer: Vec<u8>,
+    /// Offset of the buffer in the source.
+    offset: u64,
+    split_bytes: usize,
+    max_record_bytes: usize,
+    /// What comes after the split that was handed out.
+    failure: Option<Error>,
+    done: bool,
+}
+
+impl Splits<'_> {
+    fn next_split(&mut self) -> Result<Option<Split>> {
+        self.buffer.reserve_exact((self.split_bytes + READ).saturating_sub(self.buffer.len()));
+        let mut at = 0;
+        loop {
+            match self.record_end(at) {
+                Ok(Some(end)) => at = end,
+                Ok(None) => break,
+                // The records before it are good.
+                Err(error) if at > 0 => {
+                    self.failure = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if at == 0 {
+            return Ok(None);
+        }
+        let rest = self.buffer.split_off(at);
+        let bytes = Bytes::from(std::mem::replace(&mut self.buffer, rest));
+        let offset = self.offset;
+        self.offset += at as u64;
+        Ok(Some(Split::of_bytes(offset, bytes)))
+    }
+
+    /// End of the record that begins there, once all of it is read; `None` at the end of the source or of the split.
+    fn record_end(&mut self, at: usize) -> Result<Option<usize>> {
+        let Some(length) = self.length(at)? else { return Ok(None) };
+        let end = at + HEAD + length + FOOT;
+        if at > 0 && end > self.split_bytes {
+            return Ok(None);
+        }
+        if self.fill(end)? {
+            return Ok(Some(end));
+        }
+        Err(self.cut_short(&format!("expected a record of {length} bytes")))
+    }
+
+    /// Length of the data of the record that begins there; `None` at the end.
+    fn length(&mut self, at: usize) -> Result<Option<usize>> {
+        if !self.fill(at + HEAD)? {
+            self.done = self.buffer.len() == at;
+            return if self.done { Ok(None) } else { Err(self.cut_short("expected a record")) };
+        }
+        let byte = self.offset + at as u64;
+        match length_of(&self.buffer[at..]).transpose() {
+            Ok(length) => {
+                let length = length.unwrap_or(u64::MAX);
+                let fits = usize::try_from(length).ok().filter(|length| *length <= self.max_record_bytes);
+                fits.map(Some).ok_or_else(|| {
+                    let limit = self.max_record_bytes;
+                    Error::input(format!("expected a record of at most {limit} bytes, found one of {length}"))
+                        .byte(byte)
+                        .hint("if the input is as it should be, raise --memory")
+                })
+            }
+            Err(problem) => Err(Error::input(problem)
+                .byte(byte)
+                .hint("the file is damaged, or no TFRecord; get it anew from where it came from")),
+        }
+    }
+
+    /// Reads until the buffer holds `target` bytes; `false` when the source ends before. Reads ahead in steps that grow
+    /// with what was found.
+    fn fill(&mut self, target: usize) -> Result<bool> {
+        while self.buffer.len() < target {
+            let step = READ.max(self.buffer.len().min(target - self.buffer.len()));
+            if self.input.as_mut().take(step as u64).read_to_end(&mut self.buffer)? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn cut_short(&self, expected: &str) -> Error {
+        Error::input(format!("{expected}, found the end of the file"))
+            .byte(self.offset + self.buffer.len() as u64)
+            .hint("the file was cut short; get it anew from where it came from")
+    }
+}
+
+impl Iterator for Splits<'_> {
+    type Item = Result<Split>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.failure.take().map_or_else(|| self.next_split(), Err);
+        self.done |= next.is_err();
+        next.transpose()
+    }
+}
