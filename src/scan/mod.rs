@@ -19,7 +19,7 @@ use jiff::Timestamp;
 pub use kind::{Input, InputFormat, RecordSource, SniffOptions, classify};
 
 use crate::{
-    codec::stream,
+    codec::decompress,
     error::{Error, Result},
     storage::{self, Location, Object, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings},
 };
@@ -56,10 +56,10 @@ impl SourceFile {
         let mut raw: Box<dyn Read + Send> = Box::new(Tap { inner: self.object.read()?, tap });
         let mut head = Vec::new();
         raw.by_ref().take(16).read_to_end(&mut head)?;
-        let codec = stream::sniff(&head);
+        let compression = decompress::sniff(&head);
         let whole: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(raw));
-        match codec {
-            Some(codec) => stream::decoder(codec, whole).map_err(|e| e.at(self.uri.clone())),
+        match compression {
+            Some(compression) => decompress::decoder(compression, whole).map_err(|e| e.at(self.uri.clone())),
             None => Ok(whole),
         }
     }
