@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    codec::Codec,
+    codec::{Codec, encoding::Encoding},
     error::{Error, Result},
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
@@ -130,16 +130,23 @@ pub(super) struct ConvertArgs {
     /// Uncompressed size of a Parquet row group, at most 128MiB [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     row_group: Option<Size>,
-    /// Type of a column instead of the inferred one: bool, int8 to int64, uint8 to uint64, float32, float64, date,
-    /// timestamp, instant, text
+    /// File with the columns and their types, instead of looking at the records: {"columns": [{"name": "age", "type":
+    /// "int64"}, ...]}, as a Parquet file has them, or as `inspect --json` prints them
+    #[arg(long, value_name = "FILE")]
+    schema: Option<String>,
+    /// Type of a column instead of the inferred one: bool, int8 to int64, uint8 to uint64, float32, float64, decimal(p,s),
+    /// date, timestamp, instant, text, binary, json, list<T>, struct<name: T, ...>
     #[arg(long = "type", value_name = "COL=TYPE", value_parser = column_type)]
-    types: Vec<(String, DataType)>,
+    types: Vec<Field>,
     /// Text that means null, besides nothing at all
     #[arg(long, value_name = "TEXT")]
     null: Option<String>,
     /// Delimiter of delimited text, where the content does not tell
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
+    /// Encoding of text, where the content does not tell: latin1, windows-1252, utf-16, shift_jis ...
+    #[arg(long, value_name = "NAME", value_parser = encoding)]
+    encoding: Option<Encoding>,
     /// Delimited text has no header
     #[arg(long)]
     no_header: bool,
@@ -326,7 +333,9 @@ impl ConvertArgs {
             row_group: self.row_group,
             include: self.include.clone(),
             exclude: self.exclude.clone(),
+            schema: self.schema.clone(),
             types: self.types.clone(),
+            encoding: self.encoding,
             null: self.null.clone(),
             delimiter: self.delimiter,
             no_header: self.no_header,
@@ -532,29 +541,17 @@ fn delimiter(text: &str) -> std::result::Result<u8, String> {
     }
 }
 
-fn column_type(text: &str) -> std::result::Result<(String, DataType), String> {
-    let (name, kind) = text.rsplit_once('=').ok_or("expected COLUMN=TYPE")?;
-    let data_type = match kind {
-        "bool" => DataType::Boolean,
-        "int8" => DataType::Int8,
-        "int16" => DataType::Int16,
-        "int32" => DataType::Int32,
-        "int64" | "int" => DataType::Int64,
-        "uint8" => DataType::UInt8,
-        "uint16" => DataType::UInt16,
-        "uint32" => DataType::UInt32,
-        "uint64" => DataType::UInt64,
-        "float32" => DataType::Float32,
-        "float64" | "float" => DataType::Float64,
-        "date" => DataType::Date32,
-        "timestamp" => schema::TIMESTAMP,
-        "instant" => schema::instant(),
-        "text" | "string" => DataType::Utf8,
-        other => {
-            return Err(format!(
-                "`{other}` is not a type; the types are bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, date, timestamp, instant, text"
-            ));
-        }
+fn encoding(text: &str) -> std::result::Result<Encoding, String> {
+    text.parse().map_err(|e| one_line(&e))
+}
+
+fn column_type(text: &str) -> std::result::Result<Field, String> {
+    let (name, kind) = text.split_once('=').ok_or("expected COLUMN=TYPE")?;
+    let kind = match kind {
+        "int" => "int64",
+        "float" => "float64",
+        "string" => "text",
+        other => other,
     };
-    Ok((name.to_owned(), data_type))
+    Ok(schema::file::parse_type(kind).map_err(|e| one_line(&e))?.with_name(name))
 }

@@ -19,12 +19,15 @@
 //! Invariants: no unit refers to bytes of another unit; the bytes of a unit depend on its raw bytes and the codec alone;
 //! a shard of any number of units, zero included, decodes to the concatenation of their raw bytes.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 
-use flate2::{Compress, Compression, FlushCompress, Status, bufread::MultiGzDecoder};
+use flate2::{Compress, FlushCompress, Status};
 use zstd::zstd_safe::{CParameter, compress_bound};
 
-use super::{Codec, GZIP_DEFAULT, ZSTD_DEFAULT};
+use super::{
+    Codec,
+    decompress::{self, Compression},
+};
 use crate::error::{Error, Result};
 
 /// Compressed bytes that can stand anywhere between the header and the tail of a shard of the same codec.
@@ -52,10 +55,6 @@ const SEEKABLE_MAGIC: [u8; 4] = [0xb1, 0xea, 0x92, 0x8f];
 const SEEK_TABLE_FOOTER: u32 = 9;
 /// Most frames that the seekable format allows.
 const SEEK_TABLE_FRAMES: u32 = 0x800_0000;
-/// Largest window accepted while decoding, as a power of two; bounds the memory that an input can ask for.
-const ZSTD_WINDOW_LOG: u32 = 27;
-/// Bytes of compressed input read at once.
-const INPUT_BUFFER: usize = 128 << 10;
 
 impl Codec {
     /// What the name of a shard compressed as a whole ends in: `""`, `".zst"` or `".gz"`.
@@ -223,48 +222,19 @@ impl Tail {
     }
 }
 
-/// Decompresses an input or a shard: any number of gzip members or of zstd, lz4 or snappy frames.
-///
-/// Reading gives an [`Error`] of kind [`Input`](crate::error::Kind::Input) inside the [`io::Error`] when the bytes are
-/// damaged or cut short; failures of `input` itself keep their kind.
+/// Decompresses a shard, as [`decompress::decoder`] does; without a codec it is the shard itself.
 ///
 /// # Errors
 /// When the decoder cannot be set up.
 pub fn decoder(codec: Codec, input: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
-    let input = Tagged(input);
-    Ok(match codec {
-        Codec::None => input.0,
-        Codec::Zstd(_) => {
-            let mut inner = zstd::stream::read::Decoder::new(input).map_err(|e| set_up_failed(codec, e))?;
-            inner.window_log_max(ZSTD_WINDOW_LOG).map_err(|e| set_up_failed(codec, e))?;
-            Box::new(Decoded { inner, name: "zstd", produced: 0 })
-        }
-        Codec::Gzip(_) => {
-            let inner = MultiGzDecoder::new(BufReader::with_capacity(INPUT_BUFFER, input));
-            Box::new(Decoded { inner, name: "gzip", produced: 0 })
-        }
-        Codec::Lz4 => {
-            let input = Watched { input: BufReader::with_capacity(INPUT_BUFFER, input), ended: false };
-            let inner = Lz4Frames { inner: lz4_flex::frame::FrameDecoder::new(input), inside: false };
-            Box::new(Decoded { inner, name: "lz4", produced: 0 })
-        }
-        Codec::Snappy => {
-            let inner = snap::read::FrameDecoder::new(BufReader::with_capacity(INPUT_BUFFER, input));
-            Box::new(Decoded { inner, name: "snappy", produced: 0 })
-        }
-    })
-}
-
-/// The codec that the first bytes of a file announce; 10 bytes are enough.
-pub fn sniff(head: &[u8]) -> Option<Codec> {
-    match head {
-        [0x1f, 0x8b, 0x08, ..] => Some(Codec::Gzip(GZIP_DEFAULT)),
-        // A frame, or a skippable frame such as seekable zstd and pzstd write.
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Codec::Zstd(ZSTD_DEFAULT)),
-        [0x04, 0x22, 0x4d, 0x18, ..] => Some(Codec::Lz4),
-        [0xff, 0x06, 0x00, 0x00, b's', b'N', b'a', b'P', b'p', b'Y', ..] => Some(Codec::Snappy),
-        _ => None,
-    }
+    let compression = match codec {
+        Codec::None => return Ok(input),
+        Codec::Zstd(_) => Compression::Zstd,
+        Codec::Gzip(_) => Compression::Gzip,
+        Codec::Lz4 => Compression::Lz4,
+        Codec::Snappy => Compression::Snappy,
+    };
+    decompress::decoder(compression, input)
 }
 
 fn zstd_frame(level: i32, raw: &[u8]) -> Result<Vec<u8>> {
@@ -279,7 +249,7 @@ fn zstd_frame(level: i32, raw: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn deflate_blocks(level: u32, raw: &[u8]) -> Result<Vec<u8>> {
-    let mut deflate = Compress::new(Compression::new(level), false);
+    let mut deflate = Compress::new(flate2::Compression::new(level), false);
     // Fixed codes need 9 bits for some bytes, which makes an eighth; pages that stay empty cost nothing.
     let mut bytes = Vec::with_capacity(raw.len() + raw.len() / 8 + 1024);
     loop {
@@ -301,89 +271,6 @@ fn not_for_streams(codec: Codec) -> Error {
         .hint("tar and TFRecord shards can be none, zstd or gzip; lz4 and snappy are for Parquet")
 }
 
-fn set_up_failed(codec: Codec, error: io::Error) -> Error {
-    Error::internal(format!("cannot set up a decoder for {codec}")).cause(error)
-}
-
-/// Wraps the failures of an input into [`Error`], so that above the decoder they are told apart from damaged bytes.
-struct Tagged(Box<dyn Read + Send>);
-
-impl Read for Tagged {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.0.read(out).map_err(|error| match error.kind() {
-            io::ErrorKind::Interrupted => error,
-            _ => Error::from(error).into(),
-        })
-    }
-}
-
-/// Turns what a decoder complains about into an [`Error`] that says how far it came.
-struct Decoded<R> {
-    inner: R,
-    name: &'static str,
-    produced: u64,
-}
-
-impl<R: Read> Read for Decoded<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self.inner.read(out) {
-            Ok(count) => {
-                self.produced += count as u64;
-                Ok(count)
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            Err(error) if error.get_ref().is_some_and(|inner| inner.is::<Error>()) => Err(error),
-            Err(error) => Err(Error::input(format!(
-                "expected {} data, found damage or an early end after {} decompressed bytes",
-                self.name, self.produced
-            ))
-            .hint("compare the file with its origin; it may have been cut short while it was copied")
-            .cause(error)
-            .into()),
-        }
-    }
-}
-
-/// Reads all lz4 frames. The decoder by itself reports the same end after a frame as where a frame is cut short, so it is
-/// never let to see the end of the input except inside a frame.
-struct Lz4Frames {
-    inner: lz4_flex::frame::FrameDecoder<Watched>,
-    inside: bool,
-}
-
-impl Read for Lz4Frames {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if !self.inside && self.inner.get_mut().input.fill_buf()?.is_empty() {
-                return Ok(0);
-            }
-            self.inside = true;
-            let count = self.inner.read(out)?;
-            if count > 0 || out.is_empty() {
-                return Ok(count);
-            }
-            if self.inner.get_ref().ended {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            self.inside = false;
-        }
-    }
-}
-
-/// Remembers whether somebody read past the end.
-struct Watched {
-    input: BufReader<Tagged>,
-    ended: bool,
-}
-
-impl Read for Watched {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let count = self.input.read(out)?;
-        self.ended |= count == 0 && !out.is_empty();
-        Ok(count)
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -392,7 +279,7 @@ mod tests {
     use flate2::read::GzDecoder;
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::decompress::sniff, *};
     use crate::error::Kind;
 
     const SHARD_CODECS: [Codec; 5] = [Codec::None, Codec::Zstd(1), Codec::Zstd(7), Codec::Gzip(1), Codec::Gzip(6)];
@@ -522,7 +409,7 @@ mod tests {
         let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
         lz4.write_all(&raw).unwrap();
         let lz4 = lz4.finish().unwrap();
-        assert_eq!(sniff(&lz4), Some(Codec::Lz4));
+        assert_eq!(sniff(&lz4), Some(Compression::Lz4));
         assert!(decode(Codec::Lz4, &[&lz4[..], &lz4].concat()).unwrap() == [&raw[..], &raw].concat());
         for cut in 1..lz4.len() {
             let bytes = [&lz4[..], &lz4[..cut]].concat();
@@ -533,7 +420,7 @@ mod tests {
         let mut snappy = snap::write::FrameEncoder::new(Vec::new());
         snappy.write_all(&raw).unwrap();
         let snappy = snappy.into_inner().unwrap();
-        assert_eq!(sniff(&snappy), Some(Codec::Snappy));
+        assert_eq!(sniff(&snappy), Some(Compression::Snappy));
         assert!(decode(Codec::Snappy, &snappy).unwrap() == raw);
         // Snappy has no mark at the end; a cut is seen unless it is between two chunks.
         let accepted = (1..snappy.len()).filter(|&cut| decode(Codec::Snappy, &snappy[..cut]).is_ok()).count();
@@ -592,8 +479,8 @@ mod tests {
 
     #[test]
     fn magic_bytes_are_known() {
-        for codec in [Codec::Zstd(1), Codec::Gzip(6)] {
-            assert_eq!(sniff(&shard(codec, &[b"x".to_vec()])), Some(codec));
+        for (codec, found) in [(Codec::Zstd(1), Compression::Zstd), (Codec::Gzip(6), Compression::Gzip)] {
+            assert_eq!(sniff(&shard(codec, &[b"x".to_vec()])), Some(found));
         }
         for head in [&b""[..], b"\x1f\x8b", b"id,name", b"PAR1", b"\x28\xb5\x2f"] {
             assert_eq!(sniff(head), None);

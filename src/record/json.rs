@@ -20,6 +20,9 @@ use arrow::{
 
 use crate::schema;
 
+/// Milliseconds of a day, in which `Date64` counts.
+const MS_PER_DAY: i64 = 86_400_000;
+
 /// Writes rows of one batch as JSON objects.
 #[derive(Debug)]
 pub struct RowJson<'a> {
@@ -153,11 +156,20 @@ fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
             let days = array.as_primitive::<types::Date32Type>().value(row);
             quoted(out, |out| push_date(i64::from(days), out));
         }
+        DataType::Date64 => {
+            let value = array.as_primitive::<types::Date64Type>().value(row);
+            match value.rem_euclid(MS_PER_DAY) {
+                0 => quoted(out, |out| push_date(value.div_euclid(MS_PER_DAY), out)),
+                _ => quoted(out, |out| push_timestamp(value, TimeUnit::Millisecond, false, out)),
+            }
+        }
         DataType::Timestamp(unit, zone) => {
             let value = timestamp_value(array, *unit, row);
             quoted(out, |out| push_timestamp(value, *unit, zone.is_some(), out));
         }
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => write_list(array, row, out),
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Map(..) => {
+            write_list(array, row, out)
+        }
         DataType::Struct(fields) => {
             let columns = array.as_struct().columns();
             out.push(b'{');
@@ -177,6 +189,7 @@ fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
 }
 
 fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
+    let entries: ArrayRef;
     let (values, field, range) = match array.data_type() {
         DataType::List(field) => {
             let list = array.as_list::<i32>();
@@ -192,6 +205,13 @@ fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
             let list = array.as_fixed_size_list();
             let start = list.value_offset_at(row);
             (list.values(), field, start..start + offset(list.value_length().into()))
+        }
+        // Keys need not be text nor differ, so a map is a list of its entries.
+        DataType::Map(field, _) => {
+            let map = array.as_map();
+            let offsets = map.value_offsets();
+            entries = std::sync::Arc::new(map.entries().clone());
+            (&entries, field, offset(offsets[row].into())..offset(offsets[row + 1].into()))
         }
         _ => return out.extend_from_slice(b"null"),
     };
@@ -231,7 +251,7 @@ fn write_dictionary(array: &dyn Array, key: &DataType, row: usize, out: &mut Vec
     }
 }
 
-/// The rest (decimals, times, intervals, maps) as a string in Arrow's own notation.
+/// The rest (decimals, times, intervals) as a string in Arrow's own notation.
 fn write_formatted(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     let mut text = String::new();
     if let Ok(formatter) = ArrayFormatter::try_new(array, &FormatOptions::default()) {

@@ -13,6 +13,7 @@ use super::{
     sniff::{self, SCHEMA_FILE, SniffOptions},
 };
 use crate::{
+    codec::encoding::{self, Encoding},
     error::{Error, Result},
     format::RecordReader,
     record::{Split, key::split_key},
@@ -70,6 +71,8 @@ pub struct RecordSource {
     pub file: SourceFile,
     /// Its format and dialect.
     pub format: InputFormat,
+    /// Encoding of its text, unless that is UTF-8.
+    pub encoding: Option<Encoding>,
     /// Reads it.
     pub reader: Box<dyn RecordReader>,
     /// Its first records, for a first look at the types.
@@ -82,7 +85,11 @@ impl RecordSource {
     /// # Errors
     /// When it cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
-        self.file.open(tap)
+        let input = self.file.open(tap)?;
+        Ok(match self.encoding {
+            Some(encoding) => encoding::decode(encoding, input),
+            None => input,
+        })
     }
 
     /// Whether its records are samples rather than rows.

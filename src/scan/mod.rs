@@ -18,7 +18,7 @@ pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions}
 pub use sniff::{SCHEMA_FILE, SniffOptions};
 
 use crate::{
-    codec::stream,
+    codec::decompress,
     error::{Error, Result},
     format::files::TreeFile,
     storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings},
@@ -143,10 +143,10 @@ impl SourceFile {
         let mut raw: Box<dyn Read + Send> = Box::new(Tap { inner: self.object().read()?, tap });
         let mut head = Vec::new();
         raw.by_ref().take(16).read_to_end(&mut head)?;
-        let codec = stream::sniff(&head);
+        let compression = decompress::sniff(&head);
         let whole: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(raw));
-        match codec {
-            Some(codec) => stream::decoder(codec, whole).map_err(|e| e.at(self.uri())),
+        match compression {
+            Some(compression) => decompress::decoder(compression, whole).map_err(|e| e.at(self.uri())),
             None => Ok(whole),
         }
     }
@@ -158,7 +158,7 @@ impl SourceFile {
     pub fn is_packed(&self) -> Result<bool> {
         let mut head = Vec::new();
         self.object().read()?.take(16).read_to_end(&mut head)?;
-        Ok(stream::sniff(&head).is_some())
+        Ok(decompress::sniff(&head).is_some())
     }
 
     /// Up to `limit` first bytes after decompression, and whether that is all there is.

@@ -4,6 +4,7 @@ use std::io::{Cursor, Read};
 
 use super::{InputFormat, RecordSource, SourceFile};
 use crate::{
+    codec::encoding::{self, Encoding},
     error::{Error, Kind, Place, Result},
     format::{
         Parsed, RecordReader, csv,
@@ -12,8 +13,10 @@ use crate::{
         parquet::{self, ParquetReader},
         ranged::RangedInput,
         tar::{self, TarReader},
+        tfrecord::{self, TfRecordReader},
     },
     record::Split,
+    schema,
 };
 
 /// Bytes looked at to tell a format.
@@ -61,6 +64,8 @@ pub const SCHEMA_FILE: &str = "schema.json";
 pub struct SniffOptions {
     /// The format, when the user named it.
     pub from: Option<InputFormat>,
+    /// Encoding of text, when the user named it.
+    pub encoding: Option<Encoding>,
     /// Settings of delimited text.
     pub csv: csv::CsvOptions,
     /// Settings of JSON.
@@ -85,11 +90,13 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
         Some((InputFormat::Arrow, Box::new(reader)))
     } else if wanted(InputFormat::Tar) && tar::sniff(&head) {
         Some((InputFormat::Tar, Box::new(TarReader::new())))
+    } else if wanted(InputFormat::TfRecord) && tfrecord::sniff(&head) {
+        Some((InputFormat::TfRecord, Box::new(TfRecordReader::new(types_beside(file)?))))
     } else {
         None
     };
     let Some((format, reader)) = found else { return text(file, head, complete, options) };
-    let mut source = RecordSource { file: file.clone(), format, reader, sample: None };
+    let mut source = RecordSource { file: file.clone(), format, encoding: None, reader, sample: None };
     source.sample = first_split(&source)?;
     Ok(Some(source))
 }
@@ -99,7 +106,7 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
     let format = options.from.unwrap_or(InputFormat::Csv);
     let reader =
         Box::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
-    RecordSource { file: file.clone(), format, reader, sample: None }
+    RecordSource { file: file.clone(), format, encoding: None, reader, sample: None }
 }
 
 /// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
@@ -117,6 +124,13 @@ fn ranged(file: &SourceFile) -> Result<RangedInput> {
     Ok(RangedInput::Bytes(bytes.into()))
 }
 
+/// Types that the rows in a file had, if shardify wrote it and its folder says so.
+fn types_beside(file: &SourceFile) -> Result<Option<arrow::datatypes::Fields>> {
+    let Some(text) = file.object().sibling(SCHEMA_FILE)? else { return Ok(None) };
+    // Somebody else's file of that name says nothing.
+    Ok(std::str::from_utf8(&text).ok().and_then(|text| schema::file::parse(text).ok()))
+}
+
 /// The first records of a source; `None` when there are none, or when they are too large or damaged to tell anything.
 fn first_split(source: &RecordSource) -> Result<Option<Split>> {
     let input: Box<dyn Read + Send> =
@@ -126,9 +140,22 @@ fn first_split(source: &RecordSource) -> Result<Option<Split>> {
 }
 
 fn text(file: &SourceFile, head: Vec<u8>, complete: bool, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    let encoding = options.encoding.or_else(|| encoding::sniff(&head));
+    let head = match encoding {
+        None => head,
+        Some(encoding) => {
+            let mut text = Vec::new();
+            encoding::decode(encoding, Box::new(Cursor::new(head))).read_to_end(&mut text)?;
+            // A character that the head cuts in two is no fault.
+            if !complete && text.last() == Some(&encoding::MALFORMED) {
+                text.pop();
+            }
+            text
+        }
+    };
     let Some((format, reader)) = text_reader(file, &head, complete, options) else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head);
-    Ok(Some(RecordSource { file: file.clone(), format, reader, sample }))
+    Ok(Some(RecordSource { file: file.clone(), format, encoding, reader, sample }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Option<Found> {

@@ -4,11 +4,14 @@
 //! common type but text become text for delimited input (where every value is text to begin with); for JSON the
 //! reader keeps what it can: scalars as text, anything with structure as JSON text.
 
+pub mod file;
 mod plain;
+mod unite;
 
 use std::sync::Arc;
 
 pub use plain::{map_of, plain_fields, view_fields};
+pub use unite::{conflict, unite_fields};
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
@@ -60,70 +63,9 @@ pub fn repeated(field: Field) -> Field {
     field.with_metadata(metadata)
 }
 
-/// Unites columns of which both are marked as [`repeated`].
-fn unite_repeated(a: &Field, b: &Field) -> Field {
-    let item = |field: &Field| match field.data_type() {
-        DataType::List(item) => item.as_ref().clone(),
-        _ => Field::new_list_field(field.data_type().clone(), true),
-    };
-    let united = match (item(a), item(b)) {
-        // Of bytes that are no text nothing else is left.
-        (x, y) if *x.data_type() == DataType::Binary || *y.data_type() == DataType::Binary => {
-            Field::new_list_field(DataType::Binary, true)
-        }
-        (x, y) => unite_fields(&x, &y),
-    };
-    let list = [a, b].iter().any(|field| matches!(field.data_type(), DataType::List(_)));
-    let data_type = if list { DataType::List(Arc::new(united)) } else { united.data_type().clone() };
-    repeated(Field::new(a.name(), data_type, true))
-}
-
 /// Whether a type is a plain value rather than a list or struct.
 pub fn is_scalar(data_type: &DataType) -> bool {
-    !matches!(data_type, DataType::List(_) | DataType::Struct(_))
-}
-
-/// The field that holds every value of both; always nullable and named as `a`.
-pub fn unite_fields(a: &Field, b: &Field) -> Field {
-    let name = a.name();
-    if is_json(a) || is_json(b) {
-        return json_field(name);
-    }
-    if [a, b].iter().all(|field| field.metadata().contains_key(REPEATED)) {
-        return unite_repeated(a, b);
-    }
-    let wide = a.metadata().contains_key(WIDE) || b.metadata().contains_key(WIDE);
-    match (a.data_type(), b.data_type()) {
-        (DataType::Int64, DataType::Int64 | DataType::Null) | (DataType::Null, DataType::Int64) if wide => {
-            wide_field(name)
-        }
-        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) if wide => {
-            Field::new(name, DataType::Utf8, true)
-        }
-        (x, y) if x == y => Field::new(name, x.clone(), true),
-        (DataType::Null, other) | (other, DataType::Null) => Field::new(name, other.clone(), true),
-        (x, y) if number(x, y).is_some() => Field::new(name, number(x, y).unwrap_or(DataType::Utf8), true),
-        (DataType::List(x), DataType::List(y)) => Field::new(name, DataType::List(Arc::new(unite_fields(x, y))), true),
-        (DataType::Struct(x), DataType::Struct(y)) => Field::new(name, DataType::Struct(unite_lists(x, y)), true),
-        (DataType::Binary, DataType::Utf8) | (DataType::Utf8, DataType::Binary) => {
-            Field::new(name, DataType::Binary, true)
-        }
-        (x, y) if is_scalar(x) && is_scalar(y) => Field::new(name, DataType::Utf8, true),
-        _ => json_field(name),
-    }
-}
-
-/// The number type that holds all values of two different ones; `None` when there is none.
-fn number(a: &DataType, b: &DataType) -> Option<DataType> {
-    use DataType::{Float16, Float32, Float64, Int64, UInt64};
-    let fits_i64 = |t: &DataType| t.is_integer() && *t != UInt64;
-    match (a, b) {
-        (x, y) if fits_i64(x) && fits_i64(y) => Some(Int64),
-        (Float16 | Float32 | Float64, y) | (y, Float16 | Float32 | Float64) if y.is_floating() || fits_i64(y) => {
-            Some(Float64)
-        }
-        _ => None,
-    }
+    !data_type.is_nested()
 }
 
 /// Fields of both lists united by name: those of `a` first, in order, then those only in `b`.
@@ -154,6 +96,9 @@ fn settle_field(field: &Field) -> Field {
         }
         DataType::Null => DataType::Utf8,
         DataType::List(inner) => DataType::List(Arc::new(settle_field(inner))),
+        DataType::LargeList(inner) => DataType::LargeList(Arc::new(settle_field(inner))),
+        DataType::FixedSizeList(inner, width) => DataType::FixedSizeList(Arc::new(settle_field(inner)), *width),
+        DataType::Map(entries, sorted) => DataType::Map(Arc::new(settle_field(entries)), *sorted),
         // Parquet has no group without fields.
         DataType::Struct(inner) if inner.is_empty() => return json_field(field.name()),
         DataType::Struct(inner) => DataType::Struct(settle(inner)),

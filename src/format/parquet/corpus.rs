@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 
-use super::ParquetReader;
+use super::{ParquetEncoder, ParquetReader};
 use crate::{
+    codec::Codec,
     error::{Kind, Result},
-    format::{Parsed, RecordReader, ranged::RangedInput},
-    record::{Content, Payload},
+    format::{Framing, Keyed, Parsed, RecordReader, ranged::RangedInput, tfrecord::TfRecordFraming},
+    record::{Content, Payload, json::RowJson},
     schema,
 };
 
@@ -93,4 +94,39 @@ fn files_agree_with_the_oracle() {
         }
     }
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
+}
+
+/// Whatever a file may hold, all shard formats take it or refuse it with a reason, and Parquet gives it back.
+#[test]
+fn every_output_takes_the_rows_of_every_file() {
+    let mut refused = std::collections::BTreeSet::new();
+    for (path, _) in oracle() {
+        let Ok(batches) = read(std::fs::read(&path).unwrap().into()) else { continue };
+        for batch in batches.into_iter().take(3) {
+            let json = RowJson::new(&batch);
+            for row in 0..batch.num_rows().min(100) {
+                let mut text = Vec::new();
+                json.write_row(row, &mut text);
+                serde_json::from_slice::<serde::de::IgnoredAny>(&text)
+                    .unwrap_or_else(|e| panic!("{} {e}: {}", path.display(), String::from_utf8_lossy(&text)));
+            }
+            let keys: Vec<String> = (0..batch.num_rows()).map(|row| row.to_string()).collect();
+            let (payload, mut out, mut lengths) = (Payload::Rows(batch.clone()), Vec::new(), Vec::new());
+            TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut out, &mut lengths).unwrap();
+            assert_eq!(lengths.len(), batch.num_rows());
+            let encoder = match ParquetEncoder::new(&batch.schema(), Codec::Zstd(1), &[]) {
+                Ok(encoder) => encoder,
+                Err(error) => {
+                    refused.insert(format!("{}: {error}", path.display()));
+                    continue;
+                }
+            };
+            let mut shard = encoder.start(Vec::new()).unwrap();
+            shard.append(encoder.encode(std::slice::from_ref(&batch)).unwrap()).unwrap();
+            let back = read(shard.finish().unwrap().into()).unwrap();
+            let back = arrow::compute::concat_batches(&batch.schema(), &back).unwrap();
+            assert_eq!(back.columns(), batch.columns(), "{}", path.display());
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
 }

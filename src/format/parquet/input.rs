@@ -377,3 +377,105 @@ fn renamed(schema: &SchemaRef, names: &[String]) -> SchemaRef {
     let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
     Arc::new(Schema::new(fields.collect::<Fields>()))
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::{
+        array::{Int64Array, StringArray},
+        datatypes::{DataType, Field},
+    };
+
+    use super::*;
+    use crate::{codec::Codec, error::Kind, format::parquet::ParquetEncoder, record::Payload};
+
+    fn file(batch: &RecordBatch, group_rows: usize) -> Vec<u8> {
+        let encoder = ParquetEncoder::new(&batch.schema(), Codec::Zstd(1), &[]).unwrap();
+        let mut shard = encoder.start(Vec::new()).unwrap();
+        for start in (0..batch.num_rows()).step_by(group_rows) {
+            let rows = group_rows.min(batch.num_rows() - start);
+            shard.append(encoder.encode(&[batch.slice(start, rows)]).unwrap()).unwrap();
+        }
+        shard.finish().unwrap()
+    }
+
+    fn read(bytes: &[u8], split_bytes: usize, limit: usize) -> Result<(RecordBatch, Vec<u64>, usize)> {
+        let reader = ParquetReader::open(RangedInput::Bytes(Bytes::copy_from_slice(bytes)), "x.parquet")?;
+        let splits: Vec<_> = reader.splits(Box::new(std::io::empty()), split_bytes, limit).collect::<Result<_>>()?;
+        let (mut batches, mut hashes) = (Vec::new(), Vec::new());
+        for split in &splits {
+            let Parsed::Block(block) = reader.parse(split, &reader.schema)? else { panic!("misfit") };
+            let Payload::Rows(batch) = block.payload else { panic!("samples") };
+            batches.push(batch);
+            hashes.extend(block.hashes);
+        }
+        Ok((arrow::compute::concat_batches(&reader.schema, &batches)?, hashes, splits.len()))
+    }
+
+    fn table(rows: i64) -> RecordBatch {
+        let columns: [(&str, ArrayRef); 2] = [
+            ("id", Arc::new(Int64Array::from_iter_values(0..rows))),
+            ("text", Arc::new(StringArray::from_iter_values((0..rows).map(|i| format!("text {}", i % 9))))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn the_cut_makes_no_difference_to_rows_and_hashes() {
+        let table = table(50_000);
+        let (whole, hashes, splits) = read(&file(&table, 50_000), 1 << 30, 1 << 30).unwrap();
+        assert_eq!((whole.columns(), splits), (table.columns(), 1));
+        for (group_rows, split_bytes) in [(50_000, 10_000), (100, 100_000), (7_001, 50_000), (1000, 1)] {
+            let (found, same, splits) = read(&file(&table.slice(0, 3000), group_rows), split_bytes, 1 << 20).unwrap();
+            assert_eq!(found, whole.slice(0, 3000));
+            assert_eq!(same, hashes[..3000]);
+            assert!(splits > 1 || split_bytes == 100_000, "{splits}");
+        }
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        let field = |name: &str| Field::new(name, DataType::Int64, true);
+        let schema = Arc::new(Schema::new(vec![field("a"), field("a")]));
+        let column = |value| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
+        let batch = RecordBatch::try_new(schema, vec![column(1), column(2)]).unwrap();
+        let (found, ..) = read(&file(&batch, 10), 100, 1 << 20).unwrap();
+        assert_eq!(found.schema().field(1).name(), "a_2");
+        assert_eq!(found.columns(), batch.columns());
+    }
+
+    #[test]
+    fn rows_that_a_dictionary_makes_large_are_refused_before_they_are_copied_out() {
+        let text = "x".repeat(500_000);
+        let words = StringArray::from_iter_values(std::iter::repeat_n(text.as_str(), 2000));
+        let batch = RecordBatch::try_from_iter([("w", Arc::new(words) as ArrayRef)]).unwrap();
+        let bytes = file(&batch, 2000);
+        assert!(bytes.len() < 100_000);
+        let error = read(&bytes, 8 << 20, 100_000).unwrap_err();
+        assert_eq!(error.kind(), Kind::Input);
+        assert!(error.message().contains("row group 0: expected rows of at most 100000 bytes"), "{error}");
+    }
+
+    #[test]
+    fn pages_beyond_the_bound_are_refused_before_they_are_inflated() {
+        let words = StringArray::from_iter_values([&"x".repeat(40 << 20)]);
+        let batch = RecordBatch::try_from_iter([("w", Arc::new(words) as ArrayRef)]).unwrap();
+        let bytes = file(&batch, 1);
+        assert!(read(&bytes, 8 << 20, 1 << 30).unwrap_err().to_string().contains("cannot be decoded"));
+        assert_eq!(read(&bytes, 8 << 20, 16 << 20).unwrap_err().kind(), Kind::Input);
+    }
+
+    #[test]
+    fn damage_never_panics_or_changes_the_count() {
+        let whole = file(&table(100), 60);
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            match read(&damaged, 1000, 1 << 20) {
+                Ok((found, ..)) => assert_eq!(found.num_rows(), 100, "byte {at}"),
+                Err(error) => assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "byte {at}: {error}"),
+            }
+            assert!(read(&whole[..at], 1000, 1 << 20).is_err(), "{at} bytes");
+        }
+    }
+}

@@ -22,7 +22,7 @@ use super::{
     read::{TarReader, sniff},
 };
 use crate::{
-    codec::stream,
+    codec::decompress,
     error::{Kind as ErrorKind, Result},
     format::{Parsed, RecordReader},
     record::{Payload, RecordBlock},
@@ -41,8 +41,8 @@ fn corpus() -> Option<PathBuf> {
 /// The archive without compression; `None` when it is none.
 fn archive(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = std::fs::read(path).unwrap();
-    if let Some(codec) = stream::sniff(&bytes) {
-        let mut input = stream::decoder(codec, Box::new(std::io::Cursor::new(bytes))).ok()?;
+    if let Some(codec) = decompress::sniff(&bytes) {
+        let mut input = decompress::decoder(codec, Box::new(std::io::Cursor::new(bytes))).ok()?;
         bytes = Vec::new();
         input.read_to_end(&mut bytes).ok()?;
     }

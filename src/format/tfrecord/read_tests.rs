@@ -21,7 +21,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    codec::stream,
+    codec::decompress,
     error::Kind,
     format::{Keyed, Parsed, RecordReader},
     record::{Payload, RecordBlock, Split},
@@ -484,8 +484,8 @@ fn corpus_agrees_with_the_oracle() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [path, "tfrecord", "ok", "records", count, ..] = fields[..] else { continue };
         let mut bytes = std::fs::read(corpus.join(path)).unwrap();
-        if let Some(codec) = stream::sniff(&bytes) {
-            let mut input = stream::decoder(codec, Box::new(std::io::Cursor::new(bytes))).unwrap();
+        if let Some(codec) = decompress::sniff(&bytes) {
+            let mut input = decompress::decoder(codec, Box::new(std::io::Cursor::new(bytes))).unwrap();
             bytes = Vec::new();
             input.read_to_end(&mut bytes).unwrap();
         }

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    codec::{checksum::xxh3_64, stream},
+    codec::{checksum::xxh3_64, decompress},
     error::Kind,
     record::{Part, Sample, json},
     schema,
@@ -387,8 +387,12 @@ fn shards_of_tensorflow_are_scanned_and_counted() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [path, "tfrecord", "ok", "records", count, ..] = fields[..] else { continue };
         let bytes = std::fs::read(corpus.join(path)).unwrap();
-        let codec = stream::sniff(&bytes).unwrap_or_default();
-        let mut input = stream::decoder(codec, Box::new(std::io::Cursor::new(bytes))).unwrap();
+        let compression = decompress::sniff(&bytes);
+        let stored: Box<dyn std::io::Read + Send> = Box::new(std::io::Cursor::new(bytes));
+        let mut input = match compression {
+            Some(compression) => decompress::decoder(compression, stored).unwrap(),
+            None => stored,
+        };
         let mut found = 0_u64;
         TfRecordFraming
             .scan(&mut input, &mut |_| {

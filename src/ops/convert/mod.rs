@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{Field, Fields, SchemaRef};
 use serde::Serialize;
 
 use self::prepare::{Prepared, force_binary, source_facts};
@@ -23,7 +23,7 @@ use super::{
     names::{Choices, Naming},
 };
 use crate::{
-    codec::Codec,
+    codec::{Codec, encoding::Encoding},
     dataset::{Counts, Dataset, NewShard, NewSources, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
     error::{Error, Result},
     events::Event,
@@ -80,8 +80,12 @@ pub struct ConvertOptions {
     pub include: Vec<String>,
     /// Globs of inputs to leave out.
     pub exclude: Vec<String>,
+    /// File that says which columns there are, with their types: a schema file or Parquet.
+    pub schema: Option<String>,
     /// Types of columns that are not to be inferred.
-    pub types: Vec<(String, DataType)>,
+    pub types: Vec<Field>,
+    /// Encoding of text, where the content does not tell.
+    pub encoding: Option<Encoding>,
     /// Text that means null.
     pub null: Option<String>,
     /// Delimiter.
@@ -243,6 +247,8 @@ struct Conversion<'a> {
     /// Places that could not be listed; each counts as a rejected record.
     faults: Vec<Error>,
     settings: Settings,
+    /// Columns that the user prescribed.
+    prescribed: Option<Fields>,
     naming: Naming,
     planned_on: Version,
 }
@@ -288,7 +294,17 @@ impl<'a> Conversion<'a> {
             .hint("readers decode a row group at once; larger ones exhaust their memory"));
         }
         let planned_on = snapshot.map_or(Version(0), Snapshot::version);
-        Ok(Self { context, dataset, snapshot, options, faults, settings, naming: Naming::default(), planned_on })
+        Ok(Self {
+            context,
+            dataset,
+            snapshot,
+            options,
+            faults,
+            settings,
+            prescribed: None,
+            naming: Naming::default(),
+            planned_on,
+        })
     }
 
     fn check_names(&mut self, prepared: &Prepared) -> Result<Naming> {
@@ -432,6 +448,7 @@ impl<'a> Conversion<'a> {
     fn widen(&self, prepared: &mut Prepared, source: usize, misfit: &Misfit, memory: MemoryPlan) -> Result<bool> {
         let observer = self.context.observer;
         let (sources, fields) = match prepared {
+            Prepared::Records { .. } if self.prescribed.is_some() => return Ok(false),
             Prepared::Records { sources, fields } => (sources, fields),
             // The name of a part promised text, and the content is something else.
             Prepared::Samples { fields, .. } => {

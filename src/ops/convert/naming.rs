@@ -6,6 +6,7 @@ use super::{Conversion, prepare::Prepared};
 use crate::{
     error::Result,
     plan::{memory::MemoryPlan, names::OnMissing},
+    schema,
 };
 
 impl Conversion<'_> {
@@ -63,11 +64,21 @@ impl Conversion<'_> {
         set("no-header", if options.no_header { "true".into() } else { String::new() });
         let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
         set("index", indexes.join(","));
+        set("encoding", options.encoding.map_or_else(String::new, |e| e.to_string()));
+        set("schema", self.prescribed.as_ref().map_or_else(String::new, schema::file::print));
         set("on-name", options.on_name.map_or_else(String::new, |on| format!("{on:?}").to_lowercase()));
         set("missing", if options.missing == OnMissing::Skip { "skip".into() } else { String::new() });
         set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
         set("media", if options.media { "hf".into() } else { String::new() });
-        set("type", options.types.iter().map(|(name, t)| format!("{name}={t}")).collect::<Vec<_>>().join(","));
+        set(
+            "type",
+            options
+                .types
+                .iter()
+                .map(|f| format!("{}={}", f.name(), schema::file::print_type(f)))
+                .collect::<Vec<_>>()
+                .join(","),
+        );
         out
     }
 }

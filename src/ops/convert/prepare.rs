@@ -18,7 +18,7 @@ use crate::{
         csv::CsvOptions,
         files::{self, Samples},
         json::JsonOptions,
-        parquet::schema_of_samples,
+        parquet::{self, schema_of_samples},
     },
     plan::memory::MemoryPlan,
     record::{
@@ -27,6 +27,7 @@ use crate::{
     },
     scan::{Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
+    storage,
     units::Size,
 };
 
@@ -71,9 +72,12 @@ impl Prepared {
 
 impl Conversion<'_> {
     pub(super) fn prepare(&mut self, fresh: Vec<SourceFile>) -> Result<Prepared> {
-        let pinned: Vec<String> = self.options.types.iter().map(|(name, _)| name.clone()).collect();
+        self.prescribed = self.prescribed_columns()?;
+        let pins = self.prescribed.iter().flatten().map(|f| f.name()).chain(self.options.types.iter().map(Field::name));
+        let pinned: Vec<String> = pins.cloned().collect();
         let sniff = SniffOptions {
             from: self.options.from,
+            encoding: self.options.encoding,
             csv: CsvOptions {
                 delimiter: self.options.delimiter,
                 has_header: !self.options.no_header,
@@ -92,6 +96,7 @@ impl Conversion<'_> {
                     .map(|s| s.sample.as_ref().map_or_else(Fields::empty, |split| s.reader.infer(split)))
                     .collect();
                 self.check_same_columns(&sources, &fields)?;
+                refuse_conflicts(&sources, &fields)?;
                 let fields = self.united(&fields, &sources);
                 Prepared::Records { sources, fields }
             }
@@ -102,6 +107,9 @@ impl Conversion<'_> {
                 Prepared::Samples { files, samples, fields }
             }
         };
+        if self.prescribed.is_some() && prepared.gives_samples() {
+            return Err(Error::usage("expected rows for --schema, found samples").hint("leave --schema out"));
+        }
         if self.options.to.is_none() && self.snapshot.is_none() && prepared.gives_samples() {
             self.settings.shard_format = OutputFormat::Tar;
             self.settings.codec = self.options.codec.unwrap_or(Codec::None);
@@ -114,12 +122,15 @@ impl Conversion<'_> {
     }
 
     pub(super) fn united(&self, fields: &[Fields], sources: &[RecordSource]) -> Fields {
+        if let Some(prescribed) = &self.prescribed {
+            return prescribed.clone();
+        }
         let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
         let is_id = |name: &String| self.settings.id.contains(name) || self.settings.subject.as_ref() == Some(name);
         let typed = sources.iter().any(|s| s.format.is_typed());
         let plain = |t: &DataType| matches!(t, DataType::Int64 | DataType::Utf8 | DataType::Null);
-        let pin = |field: &Arc<Field>| match self.options.types.iter().find(|(name, _)| name == field.name()) {
-            Some((name, data_type)) => Arc::new(Field::new(name, data_type.clone(), true)),
+        let pin = |field: &Arc<Field>| match self.options.types.iter().find(|f| f.name() == field.name()) {
+            Some(given) => Arc::new(given.clone()),
             // The text of an id must survive: `1.50` as a number would be found as `1.5` only.
             None if !typed
                 && is_id(field.name())
@@ -149,7 +160,7 @@ impl Conversion<'_> {
         }
         let columns: Vec<String> = fields.iter().flat_map(names).collect();
         let wanted = self.settings.id.iter().chain(&self.settings.subject);
-        for column in wanted.chain(self.options.types.iter().map(|(name, _)| name)) {
+        for column in wanted.chain(self.options.types.iter().map(Field::name)) {
             // JSON may have a field that the sample does not show.
             let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
             if !columns.contains(column) && !hidden {
@@ -159,6 +170,28 @@ impl Conversion<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The columns of `--schema`, with the types of `--type`.
+    fn prescribed_columns(&self) -> Result<Option<Fields>> {
+        let Some(path) = &self.options.schema else { return Ok(None) };
+        let location = self.context.location(path)?;
+        let missing = || Error::usage("expected a schema file, found nothing").at(path.clone());
+        let (folder, name) = location.split_name().ok_or_else(missing)?;
+        let store = storage::open(&folder, &self.context.settings)?;
+        let bytes = store.get(&name)?.ok_or_else(missing)?;
+        let fields = if parquet::sniff(&bytes) {
+            parquet::open(bytes, path)?.schema().fields().clone()
+        } else {
+            let text = std::str::from_utf8(&bytes)
+                .map_err(|e| Error::usage("expected a schema file in UTF-8").at(path.clone()).cause(e))?;
+            schema::file::parse(text).map_err(|e| e.at(path.clone()))?
+        };
+        let given = |field: &Arc<Field>| match self.options.types.iter().find(|f| f.name() == field.name()) {
+            Some(given) => Arc::new(given.clone()),
+            None => Arc::new(field.as_ref().clone().with_nullable(true)),
+        };
+        Ok(Some(fields.iter().map(given).collect()))
     }
 
     /// A file that cannot be held in memory is refused before anything is written.
@@ -181,6 +214,24 @@ impl Conversion<'_> {
         }
         Ok(())
     }
+}
+
+/// Two sources that state their types must mean the same by a column.
+fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields]) -> Result<()> {
+    let mut first: BTreeMap<&str, (usize, &Field)> = BTreeMap::new();
+    for (i, fields) in fields.iter().enumerate().filter(|(i, _)| sources[*i].format.is_typed()) {
+        for field in fields {
+            let (other, stated) = *first.entry(field.name()).or_insert((i, field));
+            if let Some(conflict) = schema::conflict(stated, field) {
+                return Err(Error::input(format!("expected columns of one type, found that {conflict}"))
+                    .at(sources[i].file.uri())
+                    .column(field.name())
+                    .hint(format!("the other type is in {}", sources[other].file.uri()))
+                    .hint("choose sources with --include, or give the column a type with --type, such as text"));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Conversion<'_> {

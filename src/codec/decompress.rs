@@ -1,0 +1,289 @@
+//! Decompresses inputs and shards, whoever compressed them: all members, frames or streams, one after the other.
+//!
+//! There are more ways in than out. What a shard may be compressed with is a [`Codec`](super::Codec); bzip2 and xz
+//! are read and never written, for no reader of shards takes them.
+//!
+//! Memory is bounded: whatever window or dictionary a file asks for, it gets no more than the bounds below.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use bzip2::bufread::MultiBzDecoder;
+use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
+
+use crate::error::{Error, Result};
+
+/// Largest window of zstd accepted, as a power of two.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// Memory for the dictionary of xz, in KiB: `xz -9` uses half of it.
+const MEMORY_KIB: u32 = 132 << 10;
+
+/// Bytes of compressed input read at once.
+const INPUT_BUFFER: usize = 128 << 10;
+
+/// How a file as a whole is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// gzip: any number of members.
+    Gzip,
+    /// Zstandard: any number of frames, skippable ones included.
+    Zstd,
+    /// LZ4 frames.
+    Lz4,
+    /// Framed Snappy.
+    Snappy,
+    /// bzip2: any number of streams.
+    Bzip2,
+    /// xz: any number of streams, with padding between them.
+    Xz,
+}
+
+impl Compression {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Snappy => "snappy",
+            Self::Bzip2 => "bzip2",
+            Self::Xz => "xz",
+        }
+    }
+}
+
+/// The compression that the first bytes of a file announce; 10 bytes are enough.
+pub fn sniff(head: &[u8]) -> Option<Compression> {
+    match head {
+        [0x1f, 0x8b, 0x08, ..] => Some(Compression::Gzip),
+        // A frame, or a skippable frame such as seekable zstd and pzstd write.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Some(Compression::Lz4),
+        [0xff, 0x06, 0x00, 0x00, b's', b'N', b'a', b'P', b'p', b'Y', ..] => Some(Compression::Snappy),
+        // A block, or the end of a stream without any.
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => Some(Compression::Bzip2),
+        [0xfd, b'7', b'z', b'X', b'Z', 0x00, ..] => Some(Compression::Xz),
+        _ => None,
+    }
+}
+
+/// Decompresses an input or a shard.
+///
+/// Reading gives an [`Error`] of kind [`Input`](crate::error::Kind::Input) inside the [`io::Error`] when the bytes are
+/// damaged or cut short; failures of `input` itself keep their kind.
+///
+/// # Errors
+/// When the decoder cannot be set up.
+pub fn decoder(compression: Compression, input: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
+    let name = compression.name();
+    let tagged = Tagged(input);
+    if compression == Compression::Zstd {
+        let mut inner = zstd::stream::read::Decoder::new(tagged).map_err(|e| set_up_failed(compression, e))?;
+        inner.window_log_max(ZSTD_WINDOW_LOG).map_err(|e| set_up_failed(compression, e))?;
+        return Ok(Box::new(Decoded { inner, name, produced: 0 }));
+    }
+    let input = BufReader::with_capacity(INPUT_BUFFER, tagged);
+    let inner: Box<dyn Read + Send> = match compression {
+        Compression::Gzip | Compression::Zstd => Box::new(MultiGzDecoder::new(input)),
+        Compression::Lz4 => {
+            let input = Watched { input, ended: false };
+            Box::new(Lz4Frames { inner: lz4_flex::frame::FrameDecoder::new(input), inside: false })
+        }
+        Compression::Snappy => Box::new(snap::read::FrameDecoder::new(input)),
+        Compression::Bzip2 => Box::new(MultiBzDecoder::new(input)),
+        Compression::Xz => Box::new(XzReader::new_mem_limit(input, true, MEMORY_KIB)),
+    };
+    Ok(Box::new(Decoded { inner, name, produced: 0 }))
+}
+
+fn set_up_failed(compression: Compression, error: io::Error) -> Error {
+    Error::internal(format!("cannot set up a decoder for {}", compression.name())).cause(error)
+}
+
+/// Wraps the failures of an input into [`Error`], so that above the decoder they are told apart from damaged bytes.
+struct Tagged(Box<dyn Read + Send>);
+
+impl Read for Tagged {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            _ => Error::from(error).into(),
+        })
+    }
+}
+
+/// Turns what a decoder complains about into an [`Error`] that says how far it came.
+struct Decoded<R> {
+    inner: R,
+    name: &'static str,
+    produced: u64,
+}
+
+impl<R: Read> Read for Decoded<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.inner.read(out) {
+            Ok(count) => {
+                self.produced += count as u64;
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) if error.get_ref().is_some_and(|inner| inner.is::<Error>()) => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(Error::input(format!(
+                "expected {} data with a dictionary of at most {} MiB, found a larger one",
+                self.name,
+                MEMORY_KIB >> 10
+            ))
+            .hint("compress it again with a lower level, or decompress it")
+            .into()),
+            Err(error) => Err(Error::input(format!(
+                "expected {} data, found damage or an early end after {} decompressed bytes",
+                self.name, self.produced
+            ))
+            .hint("compare the file with its origin; it may have been cut short while it was copied")
+            .cause(error)
+            .into()),
+        }
+    }
+}
+
+/// Reads all lz4 frames. The decoder by itself reports the same end after a frame as where a frame is cut short, so it is
+/// never let to see the end of the input except inside a frame.
+struct Lz4Frames {
+    inner: lz4_flex::frame::FrameDecoder<Watched>,
+    inside: bool,
+}
+
+impl Read for Lz4Frames {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.inside && self.inner.get_mut().input.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            self.inside = true;
+            let count = self.inner.read(out)?;
+            if count > 0 || out.is_empty() {
+                return Ok(count);
+            }
+            if self.inner.get_ref().ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.inside = false;
+        }
+    }
+}
+
+/// Remembers whether somebody read past the end.
+struct Watched {
+    input: BufReader<Tagged>,
+    ended: bool,
+}
+
+impl Read for Watched {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(out)?;
+        self.ended |= count == 0 && !out.is_empty();
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn decode(compression: Compression, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        decoder(compression, Box::new(io::Cursor::new(bytes.to_vec())))?.read_to_end(&mut out)?;
+        Ok(out)
+    }
+
+    /// `hello, hello\n` as Python's `bz2` and `lzma` compress it, and nothing at all.
+    const BZIP2: &str =
+        "425a68393141592653599f3c11f30000035100001040040244a0002129a3108602f28370a1e2ee48a70a1213e7823e60";
+    const BZIP2_EMPTY: &str = "425a683917724538509000000000";
+    const XZ: &str = "fd377a585a000004e6d6b4460200210116000000742fe5a301000c68656c6c6f2c2068656c6c6f0a00000000bc7aaf8992fc24ca0001250d7119c4b61fb6f37d010000000004595a";
+    const XZ_EMPTY: &str = "fd377a585a000004e6d6b446000000001cdf44211fb6f37d010000000004595a";
+    /// An xz stream that asks for a dictionary of 1.5 GiB.
+    const XZ_LARGE: &str = "fd377a585a000004e6d6b44602002101250000003b787b4101000c68656c6c6f2c2068656c6c6f0a00000000bc7aaf8992fc24ca0001250d7119c4b61fb6f37d010000000004595a";
+    const TEXT: &[u8] = b"hello, hello\n";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn streams_are_read_one_after_the_other() {
+        for (compression, one, empty) in [(Compression::Bzip2, BZIP2, BZIP2_EMPTY), (Compression::Xz, XZ, XZ_EMPTY)] {
+            let (one, empty) = (bytes(one), bytes(empty));
+            assert_eq!((sniff(&one), sniff(&empty)), (Some(compression), Some(compression)));
+            assert_eq!(decode(compression, &one).unwrap(), TEXT);
+            assert_eq!(decode(compression, &empty).unwrap(), b"");
+            assert_eq!(decode(compression, &[&one[..], &empty, &one].concat()).unwrap(), [TEXT, TEXT].concat());
+        }
+        let padded = [&bytes(XZ)[..], &[0; 8], &bytes(XZ)].concat();
+        assert_eq!(decode(Compression::Xz, &padded).unwrap(), [TEXT, TEXT].concat());
+    }
+
+    #[test]
+    fn every_cut_is_an_error_and_so_is_damage() {
+        for (compression, hex) in [(Compression::Bzip2, BZIP2), (Compression::Xz, XZ)] {
+            let whole = bytes(hex);
+            for length in 1..whole.len() {
+                for start in [&whole[..0], &whole[..]] {
+                    let cut = [start, &whole[..length]].concat();
+                    let error = decode(compression, &cut).map(|out| (length, out.len())).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Input, "{compression:?} {length}: {error}");
+                }
+            }
+            for at in 0..whole.len() {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 0x10;
+                match decode(compression, &damaged) {
+                    Ok(out) => assert!(out == TEXT, "{compression:?} {at}"),
+                    Err(error) => assert_eq!(error.kind(), Kind::Input),
+                }
+            }
+            let garbage = [&whole[..], b"garbage"].concat();
+            assert_eq!(decode(compression, &garbage).unwrap_err().kind(), Kind::Input, "{compression:?}");
+        }
+    }
+
+    #[test]
+    fn a_dictionary_beyond_the_bound_is_refused() {
+        let error = decode(Compression::Xz, &bytes(XZ_LARGE)).unwrap_err();
+        assert!(error.message().contains("at most 132 MiB"), "{error}");
+    }
+
+    #[test]
+    fn failures_of_the_input_keep_their_kind() {
+        struct Failing(Vec<u8>);
+        impl Read for Failing {
+            fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+                if self.0.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "connection lost"));
+                }
+                let count = self.0.len().min(out.len());
+                out[..count].copy_from_slice(&self.0[..count]);
+                self.0.drain(..count);
+                Ok(count)
+            }
+        }
+        for (compression, hex) in [(Compression::Bzip2, BZIP2), (Compression::Xz, XZ)] {
+            for length in [0, 20] {
+                let input = Failing(bytes(hex)[..length].to_vec());
+                let error = decoder(compression, Box::new(input)).unwrap().read_to_end(&mut Vec::new()).unwrap_err();
+                assert_eq!(Error::from(error).kind(), Kind::Storage, "{compression:?} {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_not_compressed() {
+        for head in [&b"BZh1 is a name"[..], b"]\0\0\0\0", b"]", b"\xfd7zXY", b""] {
+            assert_eq!(sniff(head), None, "{head:?}");
+        }
+    }
+}

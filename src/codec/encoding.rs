@@ -1,0 +1,257 @@
+//! Text that is not UTF-8: which encoding it has, and a stream that turns it into UTF-8.
+//!
+//! Names are those of the [WHATWG standard](https://encoding.spec.whatwg.org), as browsers know them. There `latin1` and
+//! `iso-8859-1` mean windows-1252, which differs only in 80 to 9F: printable characters instead of control characters
+//! that no text has. So a file that says Latin-1 and holds the curly quotes of Windows comes out right.
+//!
+//! A byte order mark at the begin of a source decides, whatever encoding was named, and is not part of the text.
+//!
+//! A sequence that means nothing in its encoding comes out as the single byte FF, which is never part of UTF-8. Readers
+//! of text reject the record that holds it, rather than store a replacement character as if it had been there.
+
+use std::{
+    fmt,
+    io::{self, Read},
+    str::FromStr,
+};
+
+use encoding_rs::{Decoder, DecoderResult, UTF_8, UTF_16BE, UTF_16LE};
+
+use crate::error::{Error, Result};
+
+/// What a malformed sequence becomes.
+pub const MALFORMED: u8 = 0xff;
+
+/// Bytes read at once.
+const INPUT_BUFFER: usize = 64 << 10;
+
+/// Text decoded at once: the longest that a full input buffer can become, for most encodings.
+const OUTPUT_BUFFER: usize = 3 * INPUT_BUFFER;
+
+/// Bytes looked at for a pattern of zeros.
+const PATTERN_BYTES: usize = 4096;
+
+/// A way to write text in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoding(&'static encoding_rs::Encoding);
+
+impl FromStr for Encoding {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        encoding_rs::Encoding::for_label_no_replacement(text.as_bytes()).map(Self).ok_or_else(|| {
+            Error::usage(format!("expected an encoding, found `{text}`"))
+                .hint("use a name such as utf-8, utf-16, latin1, windows-1252, iso-8859-2, shift_jis, gb18030, euc-kr")
+        })
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name().to_ascii_lowercase())
+    }
+}
+
+/// The encoding that the first bytes of a source give away, if that is not UTF-8: by a byte order mark, or by the zeros
+/// that make up half of UTF-16 where it holds mostly Latin letters.
+pub fn sniff(head: &[u8]) -> Option<Encoding> {
+    if let Some((encoding, _)) = encoding_rs::Encoding::for_bom(head) {
+        // What looks like the mark of UTF-16 may be that of UTF-32, which nobody uses for files.
+        let wide = head.starts_with(&[0xff, 0xfe, 0, 0]);
+        return (encoding != UTF_8 && !wide).then_some(Encoding(encoding));
+    }
+    let (pairs, _) = head[..head.len().min(PATTERN_BYTES)].as_chunks::<2>();
+    let is_text = |byte: u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0xa0..);
+    let fits = |high: usize| {
+        let latin = pairs.iter().filter(|pair| pair[high] == 0 && is_text(pair[1 - high])).count();
+        // Numbers in binary have zeros too, but others than text would have.
+        let odd = pairs.iter().any(|pair| pair[high] == 0 && !is_text(pair[1 - high]));
+        pairs.len() >= 2 && !odd && latin * 10 >= pairs.len() * 7
+    };
+    [(1, UTF_16LE), (0, UTF_16BE)].into_iter().find(|(high, _)| fits(*high)).map(|(_, encoding)| Encoding(encoding))
+}
+
+/// Text in `encoding` as UTF-8, with the byte FF in place of each malformed sequence. UTF-8 comes out as it is.
+pub fn decode(encoding: Encoding, input: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
+    if encoding.0 == UTF_8 {
+        return input;
+    }
+    Box::new(Transcoder {
+        input,
+        decoder: encoding.0.new_decoder(),
+        bytes: vec![0; INPUT_BUFFER],
+        rest: 0..0,
+        ended: false,
+        finished: false,
+        text: Vec::with_capacity(OUTPUT_BUFFER),
+        given: 0,
+    })
+}
+
+struct Transcoder {
+    input: Box<dyn Read + Send>,
+    decoder: Decoder,
+    bytes: Vec<u8>,
+    /// Bytes that were read and not yet decoded.
+    rest: std::ops::Range<usize>,
+    /// Whether the input ended.
+    ended: bool,
+    /// Whether the decoder gave out all it had.
+    finished: bool,
+    text: Vec<u8>,
+    /// Bytes of `text` that were handed out.
+    given: usize,
+}
+
+impl Read for Transcoder {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.given == self.text.len() && !self.finished {
+            if self.rest.is_empty() && !self.ended {
+                let count = self.input.read(&mut self.bytes)?;
+                self.rest = 0..count;
+                self.ended = count == 0;
+            }
+            self.decode();
+        }
+        let count = out.len().min(self.text.len() - self.given);
+        out[..count].copy_from_slice(&self.text[self.given..self.given + count]);
+        self.given += count;
+        Ok(count)
+    }
+}
+
+impl Transcoder {
+    /// Decodes as much of the rest as there is room for.
+    fn decode(&mut self) {
+        self.given = 0;
+        self.text.resize(OUTPUT_BUFFER, 0);
+        let mut filled = 0;
+        loop {
+            // One byte is kept for a malformed sequence.
+            let room = &mut self.text[filled..OUTPUT_BUFFER - 1];
+            let (result, read, written) =
+                self.decoder.decode_to_utf8_without_replacement(&self.bytes[self.rest.clone()], room, self.ended);
+            self.rest.start += read;
+            filled += written;
+            match result {
+                DecoderResult::Malformed(..) => {
+                    self.text[filled] = MALFORMED;
+                    filled += 1;
+                }
+                DecoderResult::InputEmpty => {
+                    self.finished = self.ended;
+                    break;
+                }
+                DecoderResult::OutputFull => break,
+            }
+            if filled + 16 > OUTPUT_BUFFER {
+                break;
+            }
+        }
+        self.text.truncate(filled);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Kind;
+
+    /// Gives out a few bytes at a time, so that sequences are cut.
+    struct Dribble(Vec<u8>, usize);
+
+    impl Read for Dribble {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.len().min(out.len()).min(self.1);
+            out[..count].copy_from_slice(&self.0[..count]);
+            self.0.drain(..count);
+            Ok(count)
+        }
+    }
+
+    fn text(label: &str, bytes: &[u8], step: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        decode(label.parse().unwrap(), Box::new(Dribble(bytes.to_vec(), step))).read_to_end(&mut out).unwrap();
+        out
+    }
+
+    fn utf16(text: &str, little: bool) -> Vec<u8> {
+        text.encode_utf16().flat_map(|unit| if little { unit.to_le_bytes() } else { unit.to_be_bytes() }).collect()
+    }
+
+    #[test]
+    fn names_are_those_of_browsers() {
+        for (label, name) in [
+            ("latin1", "windows-1252"),
+            ("ISO-8859-1", "windows-1252"),
+            ("utf-16", "utf-16le"),
+            ("utf-16be", "utf-16be"),
+            ("sjis", "shift_jis"),
+            ("UTF8", "utf-8"),
+        ] {
+            assert_eq!(label.parse::<Encoding>().unwrap().to_string(), name);
+        }
+        for label in ["", "utf-7", "ebcdic", "iso-2022-kr"] {
+            assert_eq!(label.parse::<Encoding>().unwrap_err().kind(), Kind::Usage, "{label}");
+        }
+    }
+
+    #[test]
+    fn texts_become_utf8() {
+        assert_eq!(text("latin1", b"caf\xe9 \x93x\x94 \x81", 1), "caf\u{e9} \u{201c}x\u{201d} \u{81}".as_bytes());
+        assert_eq!(text("shift_jis", b"\x93\xfa\x96{", 1), "\u{65e5}\u{672c}".as_bytes());
+        let mixed = "id,name\n1,\u{e9}\u{1F600}\n";
+        for step in [1, 3, 1000] {
+            assert_eq!(text("utf-16le", &utf16(mixed, true), step), mixed.as_bytes());
+            assert_eq!(text("utf-16be", &utf16(mixed, false), step), mixed.as_bytes());
+            assert_eq!(text("utf-16", &utf16(&format!("\u{feff}{mixed}"), false), step), mixed.as_bytes());
+        }
+        assert_eq!(text("utf-8", b"\xef\xbb\xbfa\xff", 1), b"\xef\xbb\xbfa\xff");
+    }
+
+    #[test]
+    fn what_means_nothing_becomes_a_byte_that_readers_reject() {
+        assert_eq!(text("shift_jis", b"a\x81\xffb\n", 1), b"a\xffb\n");
+        // A lone surrogate, and half a unit at the end.
+        assert_eq!(text("utf-16le", b"a\0\x00\xd8b\0c", 1), b"a\xffb\xff");
+        let many = [0x00, 0xd8].repeat(200_000);
+        assert_eq!(text("utf-16le", &many, 1 << 20), vec![MALFORMED; 200_000]);
+    }
+
+    #[test]
+    fn utf16_gives_itself_away() {
+        let names = |little| sniff(&utf16("id,name\r\n1,\u{e9}t\u{e9}\r\n", little)).map(|e| e.to_string());
+        assert_eq!(names(true).unwrap(), "utf-16le");
+        assert_eq!(names(false).unwrap(), "utf-16be");
+        assert_eq!(sniff(b"\xff\xfe1\x4e").unwrap().to_string(), "utf-16le");
+        assert_eq!(sniff(b"\xfe\xff").unwrap().to_string(), "utf-16be");
+        let numbers: Vec<u8> = (0..100_u16).flat_map(u16::to_le_bytes).collect();
+        for head in
+            [&b""[..], b"a", b"a\0", b"id,name\n", b"\xef\xbb\xbfid", &[0; 64], &numbers, b"\xff\xfe\0\0a\0\0\0"]
+        {
+            assert_eq!(sniff(head), None, "{head:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_survives_in_any_pieces(input: String, little: bool, step in 1..50_usize) {
+            let bytes = utf16(&input, little);
+            // A mark at the begin is no text.
+            let expected = input.strip_prefix('\u{feff}').unwrap_or(&input);
+            prop_assume!(!input.starts_with('\u{fffe}') && !input.starts_with('\u{bbef}'));
+            let label = if little { "utf-16le" } else { "utf-16be" };
+            prop_assert_eq!(text(label, &bytes, step), expected.as_bytes());
+        }
+
+        #[test]
+        fn any_bytes_end(bytes: Vec<u8>, step in 1..50_usize) {
+            for label in ["gb18030", "iso-2022-jp", "euc-jp", "big5", "utf-16"] {
+                prop_assert_eq!(text(label, &bytes, step), text(label, &bytes, 1 << 20));
+            }
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Schemas as people write them: a file that lists columns, and names of types.
+//!
+//! ```text
+//! {"columns": [{"name": "age", "type": "int64"}, {"name": "tags", "type": "list<text>"}]}
+//!
+//! type    null bool int8 .. int64 uint8 .. uint64 float16 float32 float64 date date_ms instant json
+//!         text large_text binary large_binary fixed_binary(bytes)
+//!         decimal(digits, digits after the point)      decimal32, decimal64, decimal256 for that width
+//!         time(unit) duration(unit) interval(year_month | day_time | month_day_nano)
+//!         timestamp(unit) timestamp(unit, zone)        timestamp and instant are in us, instant is in UTC
+//!         list<type> large_list<type> fixed_list<type, items> struct<name: type, ...> map<type, type>
+//! unit    s ms us ns
+//! name    letters, digits and _, or a JSON string
+//! ```
+//!
+//! Printing gives what parsing takes. Types are in their plain form ([`plain_fields`](super::plain_fields)).
+
+use std::sync::Arc;
+
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{TIMESTAMP, instant, is_json, json_field, map_of};
+use crate::error::{Error, Result};
+
+/// Levels of nested types that can be written.
+const MAX_DEPTH: usize = 64;
+
+/// Types without parameters, with aliases after the name that is printed.
+const SIMPLE: &[(&str, DataType)] = &[
+    ("null", DataType::Null),
+    ("bool", DataType::Boolean),
+    ("int8", DataType::Int8),
+    ("int16", DataType::Int16),
+    ("int32", DataType::Int32),
+    ("int64", DataType::Int64),
+    ("int", DataType::Int64),
+    ("uint8", DataType::UInt8),
+    ("uint16", DataType::UInt16),
+    ("uint32", DataType::UInt32),
+    ("uint64", DataType::UInt64),
+    ("float16", DataType::Float16),
+    ("float32", DataType::Float32),
+    ("float64", DataType::Float64),
+    ("float", DataType::Float64),
+    ("date", DataType::Date32),
+    ("date_ms", DataType::Date64),
+    ("text", DataType::Utf8),
+    ("string", DataType::Utf8),
+    ("large_text", DataType::LargeUtf8),
+    ("binary", DataType::Binary),
+    ("large_binary", DataType::LargeBinary),
+    ("timestamp", TIMESTAMP),
+];
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    columns: Vec<Column>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Column {
+    name: String,
+    #[serde(rename = "type")]
+    data_type: String,
+}
+
+/// Reads a schema file.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming line or column, when it is no such JSON, a type is none, or a name
+/// comes twice.
+pub fn parse(text: &str) -> Result<Fields> {
+    let file: File = serde_json::from_str(text).map_err(|error| {
+        Error::usage("expected a schema file, found something else")
+            .line(error.line() as u64)
+            .hint(r#"a schema looks like {"columns": [{"name": "age", "type": "int64"}]}"#)
+            .cause(error)
+    })?;
+    let mut names = std::collections::HashSet::new();
+    let mut fields: Vec<FieldRef> = Vec::with_capacity(file.columns.len());
+    for Column { name, data_type } in file.columns {
+        let field = parse_type(&data_type).map_err(|e| e.column(name.as_str()))?;
+        if !names.insert(name.clone()) {
+            return Err(Error::usage("expected each column once, found it twice").column(name));
+        }
+        fields.push(Arc::new(field.with_name(name)));
+    }
+    Ok(fields.into())
+}
+
+/// Writes a schema file.
+pub fn print(fields: &Fields) -> String {
+    let columns = fields.iter().map(|field| Column { name: field.name().clone(), data_type: print_type(field) });
+    // Two texts per column cannot fail to become JSON.
+    serde_json::to_string_pretty(&File { columns: columns.collect() }).unwrap_or_default()
+}
+
+/// Reads a type. The answer is a nullable field without a name, because JSON text is a type with a mark.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) with the place in the text, counted in characters from 1.
+pub fn parse_type(text: &str) -> Result<Field> {
+    let mut parser = Parser { text, at: 0 };
+    let field = parser.field("", MAX_DEPTH)?;
+    parser.skip_spaces();
+    if parser.at < text.len() { Err(parser.expected("the end of the type")) } else { Ok(field) }
+}
+
+/// Writes the type of a field.
+pub fn print_type(field: &Field) -> String {
+    if is_json(field) {
+        return "json".to_owned();
+    }
+    let data_type = field.data_type();
+    if let Some((name, _)) = SIMPLE.iter().find(|(name, simple)| simple == data_type && *name != "timestamp") {
+        return (*name).to_owned();
+    }
+    match data_type {
+        DataType::Utf8View => "text".to_owned(),
+        DataType::BinaryView => "binary".to_owned(),
+        DataType::FixedSizeBinary(width) => format!("fixed_binary({width})"),
+        DataType::Decimal32(p, s) => format!("decimal32({p}, {s})"),
+        DataType::Decimal64(p, s) => format!("decimal64({p}, {s})"),
+        DataType::Decimal128(p, s) => format!("decimal({p}, {s})"),
+        DataType::Decimal256(p, s) if *p > DECIMAL128_MAX_PRECISION => format!("decimal({p}, {s})"),
+        DataType::Decimal256(p, s) => format!("decimal256({p}, {s})"),
+        DataType::Time32(unit) | DataType::Time64(unit) => format!("time({})", unit_name(*unit)),
+        DataType::Duration(unit) => format!("duration({})", unit_name(*unit)),
+        DataType::Interval(IntervalUnit::YearMonth) => "interval(year_month)".to_owned(),
+        DataType::Interval(IntervalUnit::DayTime) => "interval(day_time)".to_owned(),
+        DataType::Interval(IntervalUnit::MonthDayNano) => "interval(month_day_nano)".to_owned(),
+        DataType::Timestamp(..) if *data_type == instant() => "instant".to_owned(),
+        DataType::Timestamp(unit, None) => format!("timestamp({})", unit_name(*unit)),
+        DataType::Timestamp(unit, Some(zone)) => format!("timestamp({}, {})", unit_name(*unit), printed_name(zone)),
+        DataType::List(item) | DataType::ListView(item) => format!("list<{}>", print_type(item)),
+        DataType::LargeList(item) | DataType::LargeListView(item) => format!("large_list<{}>", print_type(item)),
+        DataType::FixedSizeList(item, width) => format!("fixed_list<{}, {width}>", print_type(item)),
+        DataType::Struct(fields) => {
+            let fields = fields.iter().map(|field| format!("{}: {}", printed_name(field.name()), print_type(field)));
+            format!("struct<{}>", fields.collect::<Vec<_>>().join(", "))
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(pair) if pair.len() == 2 => {
+                format!("map<{}, {}>", print_type(&pair[0]), print_type(&pair[1]))
+            }
+            other => other.to_string(),
+        },
+        DataType::Dictionary(_, value) => print_type(&Field::new("", value.as_ref().clone(), true)),
+        DataType::RunEndEncoded(_, value) => print_type(value),
+        other => other.to_string(),
+    }
+}
+
+fn unit_name(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second => "s",
+        TimeUnit::Millisecond => "ms",
+        TimeUnit::Microsecond => "us",
+        TimeUnit::Nanosecond => "ns",
+    }
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn printed_name(name: &str) -> String {
+    if !name.is_empty() && name.bytes().all(is_name) {
+        return name.to_owned();
+    }
+    serde_json::Value::from(name).to_string()
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_spaces(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn expected(&self, what: &str) -> Error {
+        let found = self.rest().chars().next().map_or("the end".to_owned(), |c| format!("`{c}`"));
+        let place = self.text[..self.at].chars().count() + 1;
+        Error::usage(format!("expected {what} at character {place} of type `{}`, found {found}", self.text))
+            .hint("types are such as int64, text, timestamp(us), decimal(10, 2), list<text>, struct<a: int8, b: date>")
+    }
+
+    fn take(&mut self, symbol: char) -> Result<()> {
+        if self.takes(symbol) { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
+    }
+
+    fn takes(&mut self, symbol: char) -> bool {
+        self.skip_spaces();
+        let found = self.rest().starts_with(symbol);
+        self.at += if found { symbol.len_utf8() } else { 0 };
+        found
+    }
+
+    /// A word of letters, digits and `_`; empty where there is none.
+    fn word(&mut self) -> &'a str {
+        self.skip_spaces();
+        let rest = self.rest();
+        let length = rest.bytes().take_while(|&byte| is_name(byte)).count();
+        self.at += length;
+        &rest[..length]
+    }
+
+    /// A word, or any text as a JSON string.
+    fn name(&mut self) -> Result<String> {
+        self.skip_spaces();
+        if !self.rest().starts_with('"') {
+            let word = self.word();
+            return if word.is_empty() { Err(self.expected("a name")) } else { Ok(word.to_owned()) };
+        }
+        let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter::<String>();
+        let Some(Ok(name)) = values.next() else { return Err(self.expected("a name as a JSON string")) };
+        self.at += values.byte_offset();
+        Ok(name)
+    }
+
+    fn number<N: std::str::FromStr>(&mut self, what: &str) -> Result<N> {
+        self.skip_spaces();
+        let start = self.at;
+        self.at += usize::from(self.rest().starts_with('-'));
+        self.word();
+        let number = self.text[start..self.at].parse();
+        number.map_err(|_| {
+            self.at = start;
+            self.expected(what)
+        })
+    }
+
+    fn unit(&mut self) -> Result<TimeUnit> {
+        let start = self.at;
+        Ok(match self.word() {
+            "s" => TimeUnit::Second,
+            "ms" => TimeUnit::Millisecond,
+            "us" => TimeUnit::Microsecond,
+            "ns" => TimeUnit::Nanosecond,
+            _ => {
+                self.at = start;
+                return Err(self.expected("one of s, ms, us, ns"));
+            }
+        })
+    }
+
+    fn field(&mut self, name: &str, depth: usize) -> Result<Field> {
+        let Some(depth) = depth.checked_sub(1) else { return Err(self.expected("fewer levels of types")) };
+        self.skip_spaces();
+        let start = self.at;
+        let word = self.word();
+        let data_type = match word {
+            "json" => return Ok(json_field(name)),
+            "timestamp" if self.takes('(') => self.timestamp()?,
+            "instant" => instant(),
+            "fixed_binary" | "decimal" | "decimal32" | "decimal64" | "decimal256" | "time" | "duration"
+            | "interval" => {
+                self.take('(')?;
+                let data_type = self.parameters(word)?;
+                self.take(')')?;
+                data_type
+            }
+            "list" | "large_list" | "fixed_list" | "struct" | "map" => {
+                self.take('<')?;
+                let data_type = self.nested(word, depth)?;
+                self.take('>')?;
+                data_type
+            }
+            _ => match SIMPLE.iter().find(|(name, _)| *name == word) {
+                Some((_, simple)) => simple.clone(),
+                None => {
+                    self.at = start;
+                    return Err(self.expected("a type"));
+                }
+            },
+        };
+        Ok(Field::new(name, data_type, true))
+    }
+
+    fn timestamp(&mut self) -> Result<DataType> {
+        let unit = self.unit()?;
+        let zone = if self.takes(',') { Some(self.zone()?) } else { None };
+        self.take(')')?;
+        Ok(DataType::Timestamp(unit, zone.map(Into::into)))
+    }
+
+    /// A zone as a JSON string, or everything up to the bracket.
+    fn zone(&mut self) -> Result<String> {
+        self.skip_spaces();
+        if self.rest().starts_with('"') {
+            return self.name();
+        }
+        let zone = self.rest().split(')').next().unwrap_or_default();
+        self.at += zone.len();
+        if zone.trim().is_empty() { Err(self.expected("a time zone")) } else { Ok(zone.trim().to_owned()) }
+    }
+
+    fn parameters(&mut self, word: &str) -> Result<DataType> {
+        Ok(match word {
+            "fixed_binary" => {
+                let width = self.number::<u32>("a number of bytes")?;
+                DataType::FixedSizeBinary(i32::try_from(width).map_err(|_| self.expected("a smaller number of bytes"))?)
+            }
+            "time" => match self.unit()? {
+                unit @ (TimeUnit::Second | TimeUnit::Millisecond) => DataType::Time32(unit),
+                unit => DataType::Time64(unit),
+            },
+            "duration" => DataType::Duration(self.unit()?),
+            "interval" => DataType::Interval(match self.word() {
+                "year_month" => IntervalUnit::YearMonth,
+                "day_time" => IntervalUnit::DayTime,
+                "month_day_nano" => IntervalUnit::MonthDayNano,
+                _ => return Err(self.expected("one of year_month, day_time, month_day_nano")),
+            }),
+            _ => self.decimal(word)?,
+        })
+    }
+
+    fn decimal(&mut self, word: &str) -> Result<DataType> {
+        let precision = self.number::<u8>("a number of digits")?;
+        self.take(',')?;
+        let scale = self.number::<i8>("a number of digits after the point")?;
+        let (most, make): (u8, fn(u8, i8) -> DataType) = match word {
+            "decimal32" => (9, DataType::Decimal32),
+            "decimal64" => (18, DataType::Decimal64),
+            "decimal" if precision <= DECIMAL128_MAX_PRECISION => (DECIMAL128_MAX_PRECISION, DataType::Decimal128),
+            _ => (DECIMAL256_MAX_PRECISION, DataType::Decimal256),
+        };
+        if precision == 0 || precision > most || i16::from(scale) > i16::from(precision) {
+            return Err(
+                self.expected(&format!("1 to {most} digits, not fewer than after the point, before this place"))
+            );
+        }
+        Ok(make(precision, scale))
+    }
+
+    fn nested(&mut self, word: &str, depth: usize) -> Result<DataType> {
+        Ok(match word {
+            "list" => DataType::List(Arc::new(self.field("item", depth)?)),
+            "large_list" => DataType::LargeList(Arc::new(self.field("item", depth)?)),
+            "fixed_list" => {
+                let item = self.field("item", depth)?;
+                self.take(',')?;
+                let items = self.number::<u32>("a number of items")?;
+                let items = i32::try_from(items).map_err(|_| self.expected("a smaller number of items"))?;
+                DataType::FixedSizeList(Arc::new(item), items)
+            }
+            "map" => {
+                let key = self.field("key", depth)?;
+                self.take(',')?;
+                map_of(key.data_type().clone(), self.field("value", depth)?.data_type().clone())
+            }
+            _ => DataType::Struct(self.fields(depth)?),
+        })
+    }
+
+    fn fields(&mut self, depth: usize) -> Result<Fields> {
+        let mut fields: Vec<Field> = Vec::new();
+        self.skip_spaces();
+        while !self.rest().starts_with('>') {
+            if !fields.is_empty() {
+                self.take(',')?;
+            }
+            let name = self.name()?;
+            if fields.iter().any(|field| field.name() == &name) {
+                return Err(self.expected(&format!("each field once, `{name}` twice before this place")));
+            }
+            self.take(':')?;
+            fields.push(self.field(&name, depth)?);
+            self.skip_spaces();
+        }
+        Ok(fields.into())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn files_are_read_as_they_are_printed() {
+        let text = r#"{"columns": [{"name": "age", "type": "int"}, {"name": "tags", "type": "list < text >"},
+            {"name": "at", "type": "timestamp(ns, Europe/Berlin)"}, {"name": "doc", "type": "json"}]}"#;
+        let fields = parse(text).unwrap();
+        assert_eq!(fields[0].data_type(), &DataType::Int64);
+        assert_eq!(print_type(&fields[1]), "list<text>");
+        assert!(is_json(&fields[3]));
+        assert_eq!(parse(&print(&fields)).unwrap(), fields);
+    }
+
+    #[test]
+    fn errors_name_column_and_place() {
+        let error = parse(r#"{"columns": [{"name": "a", "type": "list<itn8>"}]}"#).unwrap_err();
+        assert_eq!((error.kind(), error.place().column.as_deref()), (Kind::Usage, Some("a")));
+        assert!(error.message().contains("a type at character 6 of type `list<itn8>`, found `i`"), "{error}");
+        let twice = r#"{"columns": [{"name": "a", "type": "bool"}, {"name": "a", "type": "bool"}]}"#;
+        assert!(parse(twice).unwrap_err().message().contains("twice"));
+        assert_eq!(parse("{\n\"rows\": []}").unwrap_err().place().line, Some(2));
+        for text in [
+            "",
+            "list",
+            "list<",
+            "list<text",
+            "text x",
+            "decimal(0, 0)",
+            "decimal(5, 6)",
+            "decimal(77, 0)",
+            "decimal32(10, 0)",
+            "fixed_binary(-1)",
+            "time(m)",
+            "struct<a: int8, a: int8>",
+            "struct<a int8>",
+            "map<text>",
+            "\u{e9}",
+        ] {
+            assert_eq!(parse_type(text).unwrap_err().kind(), Kind::Usage, "{text}");
+        }
+        assert!(parse_type(&"list<".repeat(100_000)).is_err());
+    }
+
+    fn types() -> impl Strategy<Value = Field> {
+        let unit = || {
+            prop::sample::select(vec![
+                TimeUnit::Second,
+                TimeUnit::Millisecond,
+                TimeUnit::Microsecond,
+                TimeUnit::Nanosecond,
+            ])
+        };
+        let plain = |data_type| Field::new("", data_type, true);
+        let leaf = prop_oneof![
+            prop::sample::select(SIMPLE).prop_map(move |(_, simple)| plain(simple.clone())),
+            Just(json_field("")),
+            (1..=76_u8, any::<bool>()).prop_map(move |(p, wide)| match p {
+                39.. => plain(DataType::Decimal256(p, 3)),
+                3.. if wide => plain(DataType::Decimal256(p, -3)),
+                p => plain(DataType::Decimal128(p, 1)),
+            }),
+            (0..100_i32).prop_map(move |width| plain(DataType::FixedSizeBinary(width))),
+            unit().prop_map(move |unit| plain(DataType::Duration(unit))),
+            (unit(), prop::option::of("[A-Za-z/+0-9:\") ]{1,8}"))
+                .prop_map(move |(unit, zone)| plain(DataType::Timestamp(unit, zone.map(Into::into)))),
+        ];
+        leaf.prop_recursive(4, 24, 4, move |inner| {
+            let item = inner.clone().prop_map(|field| Arc::new(field.with_name("item")));
+            prop_oneof![
+                item.clone().prop_map(move |item| plain(DataType::List(item))),
+                (item, 0..9_i32).prop_map(move |(item, n)| plain(DataType::FixedSizeList(item, n))),
+                prop::collection::btree_map(".{0,4}", inner.clone(), 0..4).prop_map(move |fields| {
+                    let fields = fields.into_iter().map(|(name, field)| field.with_name(name));
+                    plain(DataType::Struct(fields.collect()))
+                }),
+                inner.prop_map(move |value| plain(map_of(DataType::Utf8, value.data_type().clone()))),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_parsed(field in types()) {
+            let text = print_type(&field);
+            prop_assert_eq!(parse_type(&text).unwrap(), field, "{}", text);
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "[a-z0-9<>(),: \"_]{0,30}") {
+            let _ = parse_type(&text);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The type that holds every value of two columns.
+//!
+//! | given | united |
+//! |---|---|
+//! | integers | the smallest integer that holds both; beside `uint64`, signed ones need `decimal(20, 0)` |
+//! | integer and float | float64; integers that no float holds are found when they are met |
+//! | floats | the wider one |
+//! | decimals, decimal and integer | decimal with the digits of both before and after the point, while there are 76 |
+//! | timestamps, times, durations of two units | the finer unit; values that overflow are found when they are met |
+//! | date and date with milliseconds | the latter |
+//! | text and large text, binary and large binary | the large one |
+//! | text and binary, binary of fixed and other sizes | binary |
+//! | list and large list, lists of fixed and other sizes | list or large list of the united items |
+//! | struct, map | united by name; keys and values united |
+//! | dictionaries, views, run ends | as their values |
+//!
+//! Anything else has no type in common. Then text holds scalars, and JSON text whatever has structure; sources that state
+//! their types ([`conflict`]) are better asked whether they mean the same thing.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
+
+use super::{REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated, unite_lists, wide_field};
+
+/// The field that holds every value of both; always nullable and named as `a`.
+pub fn unite_fields(a: &Field, b: &Field) -> Field {
+    let name = a.name();
+    if is_json(a) || is_json(b) {
+        return json_field(name);
+    }
+    if [a, b].iter().all(|field| field.metadata().contains_key(REPEATED)) {
+        return unite_repeated(a, b);
+    }
+    let wide = a.metadata().contains_key(WIDE) || b.metadata().contains_key(WIDE);
+    match (a.data_type(), b.data_type()) {
+        (DataType::Int64, DataType::Int64 | DataType::Null) | (DataType::Null, DataType::Int64) if wide => {
+            wide_field(name)
+        }
+        (DataType::Int64, DataType::Float64) | (DataType::Float64, DataType::Int64) if wide => {
+            Field::new(name, DataType::Utf8, true)
+        }
+        (x, y) => match unite_types(x, y) {
+            Some(united) => Field::new(name, united, true),
+            None if is_scalar(x) && is_scalar(y) => Field::new(name, DataType::Utf8, true),
+            None => json_field(name),
+        },
+    }
+}
+
+/// Unites columns of which both are marked as [`repeated`].
+fn unite_repeated(a: &Field, b: &Field) -> Field {
+    let item = |field: &Field| match field.data_type() {
+        DataType::List(item) => item.as_ref().clone(),
+        _ => Field::new_list_field(field.data_type().clone(), true),
+    };
+    let united = match (item(a), item(b)) {
+        // Of bytes that are no text nothing else is left.
+        (x, y) if *x.data_type() == DataType::Binary || *y.data_type() == DataType::Binary => {
+            Field::new_list_field(DataType::Binary, true)
+        }
+        (x, y) => unite_fields(&x, &y),
+    };
+    let list = [a, b].iter().any(|field| matches!(field.data_type(), DataType::List(_)));
+    let data_type = if list { DataType::List(Arc::new(united)) } else { united.data_type().clone() };
+    repeated(Field::new(a.name(), data_type, true))
+}
+
+/// Why two columns of sources that state their types should not be united: both types, where only text has room for the
+/// two. The answer names the place within the column.
+pub fn conflict(a: &Field, b: &Field) -> Option<String> {
+    conflict_at(a.name(), a, b)
+}
+
+fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
+    use DataType::{FixedSizeList, LargeList, List, Map, Struct};
+    match (a.data_type(), b.data_type()) {
+        _ if is_json(a) != is_json(b) => Some(format!("`{path}` is {} and {}", described(a), described(b))),
+        (Struct(x), Struct(y)) => x.iter().find_map(|field| {
+            let (_, other) = y.find(field.name())?;
+            conflict_at(&format!("{path}.{}", field.name()), field, other)
+        }),
+        (List(x) | LargeList(x) | FixedSizeList(x, _), List(y) | LargeList(y) | FixedSizeList(y, _)) => {
+            conflict_at(&format!("{path}[]"), x, y)
+        }
+        (Map(x, _), Map(y, _)) => conflict_at(path, x, y),
+        (x, y) if unite_types(x, y).is_some() => None,
+        _ => Some(format!("`{path}` is {} and {}", described(a), described(b))),
+    }
+}
+
+fn described(field: &Field) -> String {
+    if is_json(field) { "json".to_owned() } else { super::file::print_type(field) }
+}
+
+/// The type that holds all values of both without loss; inside of structs and lists text is taken where there is none.
+fn unite_types(a: &DataType, b: &DataType) -> Option<DataType> {
+    use DataType::{
+        Binary, BinaryView, Date32, Date64, Dictionary, Duration, FixedSizeBinary, FixedSizeList, LargeBinary,
+        LargeList, LargeUtf8, List, Map, Null, RunEndEncoded, Struct, Time32, Time64, Timestamp, Utf8, Utf8View,
+    };
+    Some(match (a, b) {
+        (x, y) if x == y => x.clone(),
+        (Null, other) | (other, Null) => other.clone(),
+        (Dictionary(_, value), other) | (other, Dictionary(_, value)) => unite_types(value, other)?,
+        (RunEndEncoded(_, value), other) | (other, RunEndEncoded(_, value)) => unite_types(value.data_type(), other)?,
+        (x, y) if x.is_numeric() && y.is_numeric() => numbers(x, y)?,
+        (Timestamp(x, zone), Timestamp(y, other)) if zone.is_some() == other.is_some() => {
+            // An instant is the same in every zone.
+            let zone = if zone == other { zone.clone() } else { Some("UTC".into()) };
+            Timestamp(*x.max(y), zone)
+        }
+        (Duration(x), Duration(y)) => Duration(*x.max(y)),
+        (Time32(x) | Time64(x), Time32(y) | Time64(y)) => match *x.max(y) {
+            unit @ (TimeUnit::Second | TimeUnit::Millisecond) => Time32(unit),
+            unit => Time64(unit),
+        },
+        (Date32 | Date64, Date32 | Date64) => Date64,
+        (LargeUtf8, Utf8 | Utf8View) | (Utf8 | Utf8View, LargeUtf8) => LargeUtf8,
+        (Utf8 | Utf8View, Utf8 | Utf8View) => Utf8,
+        (x, y) if is_bytes(x) && is_bytes(y) => {
+            let large = |t: &DataType| matches!(t, LargeUtf8 | LargeBinary);
+            if large(x) || large(y) { LargeBinary } else { Binary }
+        }
+        (Binary | BinaryView | FixedSizeBinary(_), _) => return None,
+        (FixedSizeList(x, n), FixedSizeList(y, m)) if n == m => FixedSizeList(items(x, y), *n),
+        (LargeList(x), List(y) | LargeList(y) | FixedSizeList(y, _)) => LargeList(items(x, y)),
+        (List(x) | FixedSizeList(x, _), LargeList(y)) => LargeList(items(x, y)),
+        (List(x) | FixedSizeList(x, _), List(y) | FixedSizeList(y, _)) => List(items(x, y)),
+        (Struct(x), Struct(y)) => Struct(unite_lists(x, y)),
+        (Map(x, _), Map(y, _)) => return maps(x, y),
+        _ => return None,
+    })
+}
+
+fn is_bytes(data_type: &DataType) -> bool {
+    use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary, LargeUtf8, Utf8, Utf8View};
+    matches!(data_type, Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView | FixedSizeBinary(_))
+}
+
+fn items(a: &FieldRef, b: &FieldRef) -> FieldRef {
+    Arc::new(unite_fields(a, b))
+}
+
+fn maps(a: &Field, b: &Field) -> Option<DataType> {
+    let (DataType::Struct(a), DataType::Struct(b)) = (a.data_type(), b.data_type()) else { return None };
+    let ([key_a, value_a], [key_b, value_b]) = (&a[..], &b[..]) else { return None };
+    let value = unite_types(value_a.data_type(), value_b.data_type())?;
+    Some(map_of(unite_types(key_a.data_type(), key_b.data_type())?, value))
+}
+
+/// The number type that holds all values of two different ones.
+fn numbers(a: &DataType, b: &DataType) -> Option<DataType> {
+    use DataType::{Float16, Float32, Float64, Int64};
+    match (a, b) {
+        (x, y) if x.is_integer() && y.is_integer() => integers(x, y),
+        (Float16, Float32) | (Float32, Float16) => Some(Float32),
+        (x, y) if x.is_floating() && y.is_floating() => Some(Float64),
+        (x, y) if x.is_floating() && y.is_integer() || x.is_integer() && y.is_floating() => Some(Float64),
+        (x, y) if x.is_floating() || y.is_floating() => None,
+        (x, y) => {
+            let ((p, s), (q, t)) = (digits(x).or_else(|| digits(&Int64))?, digits(y).or_else(|| digits(&Int64))?);
+            let scale = s.max(t);
+            let whole = (i16::from(p) - i16::from(s)).max(i16::from(q) - i16::from(t)).max(0);
+            decimal(u8::try_from(whole + i16::from(scale)).ok()?, scale)
+        }
+    }
+}
+
+/// The smallest integer type that holds both.
+fn integers(a: &DataType, b: &DataType) -> Option<DataType> {
+    use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    let (width_a, width_b) = (a.primitive_width()?, b.primitive_width()?);
+    let (signed_a, signed_b) = (a.is_signed_integer(), b.is_signed_integer());
+    let width = match (signed_a, signed_b) {
+        (true, false) => width_a.max(2 * width_b),
+        (false, true) => width_b.max(2 * width_a),
+        _ => width_a.max(width_b),
+    };
+    Some(match (signed_a || signed_b, width) {
+        (true, 1) => Int8,
+        (true, 2) => Int16,
+        (true, 4) => Int32,
+        (true, 8) => Int64,
+        (false, 1) => UInt8,
+        (false, 2) => UInt16,
+        (false, 4) => UInt32,
+        (false, _) => UInt64,
+        (true, _) => return decimal(20, 0),
+    })
+}
+
+/// Digits in all and after the point.
+fn digits(data_type: &DataType) -> Option<(u8, i8)> {
+    use DataType::{
+        Decimal32, Decimal64, Decimal128, Decimal256, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64,
+    };
+    Some(match data_type {
+        Decimal32(p, s) | Decimal64(p, s) | Decimal128(p, s) | Decimal256(p, s) => (*p, *s),
+        Int8 | UInt8 => (3, 0),
+        Int16 | UInt16 => (5, 0),
+        Int32 | UInt32 => (10, 0),
+        Int64 => (19, 0),
+        UInt64 => (20, 0),
+        _ => return None,
+    })
+}
+
+fn decimal(precision: u8, scale: i8) -> Option<DataType> {
+    match precision {
+        0..=DECIMAL128_MAX_PRECISION => Some(DataType::Decimal128(precision, scale)),
+        ..=DECIMAL256_MAX_PRECISION => Some(DataType::Decimal256(precision, scale)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unite(a: DataType, b: DataType) -> DataType {
+        let (a, b) = (Field::new("c", a, true), Field::new("c", b, true));
+        let (ab, ba) = (unite_fields(&a, &b), unite_fields(&b, &a));
+        assert_eq!(ab, ba);
+        ab.data_type().clone()
+    }
+
+    #[test]
+    fn numbers_widen_no_further_than_they_must() {
+        use DataType::{
+            Decimal128, Decimal256, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt32, UInt64,
+        };
+        for (a, b, expected) in [
+            (Int8, Int16, Int16),
+            (UInt8, Int8, Int16),
+            (UInt32, Int32, Int64),
+            (UInt32, UInt64, UInt64),
+            (UInt64, Int8, Decimal128(20, 0)),
+            (Float16, Float32, Float32),
+            (Int32, Float32, Float64),
+            (Decimal128(10, 2), Decimal128(5, 4), Decimal128(12, 4)),
+            (Decimal128(10, 2), Int64, Decimal128(21, 2)),
+            (Decimal128(38, 2), Decimal128(20, 10), Decimal256(46, 10)),
+            (Decimal128(10, 2), Float64, DataType::Utf8),
+            (Decimal256(76, 0), Decimal256(76, 76), DataType::Utf8),
+        ] {
+            assert_eq!(unite(a.clone(), b.clone()), expected, "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn times_take_the_finer_unit() {
+        use DataType::{Date32, Date64, Time32, Time64, Timestamp, Utf8};
+        use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+        let zone = |name: &str| Some(name.into());
+        for (a, b, expected) in [
+            (Timestamp(Second, None), Timestamp(Nanosecond, None), Timestamp(Nanosecond, None)),
+            (Timestamp(Second, zone("UTC")), Timestamp(Second, zone("Asia/Tokyo")), Timestamp(Second, zone("UTC"))),
+            (Timestamp(Second, None), Timestamp(Second, zone("UTC")), Utf8),
+            (Time32(Millisecond), Time64(Microsecond), Time64(Microsecond)),
+            (Date32, Date64, Date64),
+            (Date32, Timestamp(Second, None), Utf8),
+        ] {
+            assert_eq!(unite(a.clone(), b.clone()), expected, "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn bytes_and_lists_take_the_roomier_form() {
+        use DataType::{
+            Binary, FixedSizeBinary, FixedSizeList, Int8, Int16, LargeBinary, LargeList, LargeUtf8, List, Utf8,
+            Utf8View,
+        };
+        let item = |data_type| Arc::new(Field::new("item", data_type, true));
+        for (a, b, expected) in [
+            (Utf8, LargeUtf8, LargeUtf8),
+            (Utf8, Utf8View, Utf8),
+            (Utf8, Binary, Binary),
+            (FixedSizeBinary(2), FixedSizeBinary(3), Binary),
+            (FixedSizeBinary(2), LargeUtf8, LargeBinary),
+            (DataType::Dictionary(Box::new(Int8), Box::new(Utf8)), Utf8, Utf8),
+            (List(item(Int8)), FixedSizeList(item(Int16), 3), List(item(Int16))),
+            (List(item(Int8)), LargeList(item(Int8)), LargeList(item(Int8))),
+            (map_of(Utf8, Int8), map_of(Utf8, Int16), map_of(Utf8, Int16)),
+            (Binary, Int8, Utf8),
+        ] {
+            assert_eq!(unite(a.clone(), b.clone()), expected, "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn conflicts_name_their_place() {
+        let field = |data_type| Field::new("c", data_type, true);
+        let of_x = |data_type| field(DataType::Struct(vec![Field::new("x", data_type, true)].into()));
+        assert_eq!(conflict(&field(DataType::Int8), &field(DataType::Float64)), None);
+        assert_eq!(conflict(&of_x(DataType::Int8), &of_x(DataType::Int64)), None);
+        let found = conflict(&of_x(DataType::Int8), &of_x(DataType::Utf8));
+        assert_eq!(found.as_deref(), Some("`c.x` is int8 and text"));
+        let found = conflict(&of_x(DataType::Int8), &field(DataType::Int8));
+        assert_eq!(found.as_deref(), Some("`c` is struct<x: int8> and int8"));
+    }
+}
