@@ -208,8 +208,8 @@ fn digits(data_type: &DataType) -> Option<(u8, i8)> {
 
 fn decimal(precision: u8, scale: i8) -> Option<DataType> {
     match precision {
-        0..=DECIMAL128_MAX_PRECISION => Some(DataType::Decimal128(precision, scale)),
-        ..=DECIMAL256_MAX_PRECISION => Some(DataType::Decimal256(precision, scale)),
+        p if p <= DECIMAL128_MAX_PRECISION => Some(DataType::Decimal128(p, scale)),
+        p if p <= DECIMAL256_MAX_PRECISION => Some(DataType::Decimal256(p, scale)),
         _ => None,
     }
 }

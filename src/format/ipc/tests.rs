@@ -20,7 +20,7 @@ use crate::{
 
 fn batch() -> RecordBatch {
     let words = ["one", "two", "a text of more than twelve bytes"];
-    let text = |i: usize| (i % 7 != 0).then(|| words[i % 3]);
+    let text = |i: usize| (!i.is_multiple_of(7)).then(|| words[i % 3]);
     let columns: [(&str, ArrayRef); 3] = [
         ("id", Arc::new(Int32Array::from_iter_values(0..1000))),
         ("word", Arc::new((0..1000).map(text).collect::<DictionaryArray<Int32Type>>())),

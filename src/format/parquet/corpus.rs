@@ -64,10 +64,8 @@ pub(super) fn read(bytes: Bytes) -> Result<Vec<RecordBatch>> {
         assert_eq!(split.offset, row);
         (row, stands_for) = (row + rows, stands_for + bytes);
         let Parsed::Block(block) = reader.parse(&split, &schema)? else { panic!("misfit") };
-        assert_eq!(
-            (block.payload.len() as u64, block.rows.len(), block.hashes.len()),
-            (rows, rows as usize, rows as usize)
-        );
+        let lengths = [block.payload.len(), block.rows.len(), block.hashes.len()];
+        assert_eq!(lengths.map(|length| length as u64), [rows; 3]);
         let Payload::Rows(batch) = block.payload else { panic!("samples") };
         batches.push(batch);
     }
