@@ -134,7 +134,7 @@ fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
         let fields: Vec<&str> = line.split(' ').collect();
         let number = |i: usize| fields.get(i).and_then(|field| field.parse::<u64>().ok());
         !fields.is_empty()
-            && fields.len() % 4 == 0
+            && fields.len().is_multiple_of(4)
             && (0..fields.len()).step_by(4).all(|i| match (number(i + 1), number(i + 2)) {
                 (Some(at), Some(size)) => {
                     at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length))
