@@ -134,7 +134,7 @@ fn shards_hit_the_target() {
     ] {
         let out = to.replace(' ', "");
         folder.run(&format!("convert a.csv --out {out} --to {to} --target-shard 512KiB")).ok();
-        let sizes: Vec<usize> = folder.shards(&out).iter().map(|(_, bytes)| bytes.len()).collect();
+        let sizes: Vec<usize> = folder.only_shards(&out).iter().map(|(_, bytes)| bytes.len()).collect();
         assert!(sizes.len() > 2, "{to}: {sizes:?}");
         for size in &sizes[..sizes.len() - 1] {
             let off = *size as f64 / f64::from(512 << 10);
@@ -157,7 +157,7 @@ fn files_become_samples_by_the_webdataset_rule() {
     assert_eq!(summary["files_passed_over"], 1);
     let hit = folder.run("manifest --json --find a/1").ok().objects()[0].clone();
     assert_eq!(hit["origin"]["source"], "a/1.{jpg,json,seg.png}");
-    let shards = folder.shards("shards");
+    let shards = folder.only_shards("shards");
     let names: Vec<String> = tar::Archive::new(shards[0].1.as_slice())
         .entries()
         .unwrap()

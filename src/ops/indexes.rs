@@ -142,9 +142,13 @@ fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
                 _ => false,
             })
     };
+    let ended = bytes.ends_with(b"\n");
     let head = lines.next() == Some(dali_head(extents.len() as u64).trim_end());
     let lines: Vec<&str> = lines.collect();
-    head && lines.len() == extents.len() && lines.iter().zip(extents).all(|(line, extent)| inside(line, *extent))
+    ended
+        && head
+        && lines.len() == extents.len()
+        && lines.iter().zip(extents).all(|(line, extent)| inside(line, *extent))
 }
 
 /// The units of a compressed shard begin and end where its records do, and a seek table has all of them.
