@@ -3,7 +3,7 @@
 
 Datasets are made with the binary, looked at, compacted, and looked at again. Offsets are derived anew with Python's
 tarfile and struct; TFRecord is read by index through the tfrecord package, tar through webdataset, frames with zlib
-and zstandard. Where megatron-energon can be imported, its own index reader is asked too.
+and zstandard. Where megatron-energon, wids or DALI can be imported, their own readers are asked too.
 
 usage: index_check.py --shardify BINARY
 """
@@ -142,6 +142,33 @@ def check_energon_reader(root, shards, contents):
     print(f"  megatron-energon read {len(contents)} parts by key and by number")
 
 
+def check_dali_reader(root, shards, contents):
+    """The reader of NVIDIA DALI itself, on the processor, where it is installed."""
+    try:
+        from nvidia.dali import fn, pipeline_def
+    except ImportError as error:
+        print(f"  DALI is not there ({error}): its indexes were compared with tarfile only")
+        return
+    paths = [str(root / s["path"]) for s in shards]
+    extensions = ["jpg", "json", "seg.png"]
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def samples():
+        indexes = [path.removesuffix(".tar") + ".idx" for path in paths]
+        return tuple(fn.readers.webdataset(paths=paths, index_paths=indexes, ext=extensions, name="tar",
+                                           missing_component_behavior="error"))
+
+    pipeline = samples()
+    pipeline.build()
+    count = pipeline.epoch_size("tar")
+    assert count == sum(s["records"] for s in shards)
+    found = [bytes(part.at(0)) for _ in range(count) for part in pipeline.run()]
+    wanted = [contents[f"{key}.{extension}"] for path in paths for key, _ in samples_of(path)[0]
+              for extension in extensions]
+    assert found == wanted
+    print(f"  DALI read {len(found)} parts by its index")
+
+
 def check_wids_reader(root, contents):
     """The reader of wids itself, where it is installed. It cannot read long names, which were left out for it."""
     try:
@@ -271,7 +298,10 @@ def decompressed(path):
         import gzip
 
         return gzip.decompress(path.read_bytes())
-    return subprocess.run(["zstd", "-dc", path], check=True, capture_output=True).stdout
+    import zstandard
+
+    with open(path, "rb") as file:
+        return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()
 
 
 def check_seek_table(path):
@@ -340,6 +370,7 @@ def main():
             contents = check_webdataset(dataset, shards)
             print(f"  webdataset read {len(contents)} parts")
             check_energon_reader(dataset, shards, contents)
+            check_dali_reader(dataset, shards, contents)
             if not long:
                 check_wids_reader(dataset, contents)
 

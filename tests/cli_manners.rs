@@ -82,9 +82,10 @@ fn urls_are_brace_ranges_of_shards_that_exist() {
     folder.write("a.csv", text);
     folder.run("convert a.csv --to tar --target-shard 512KiB").ok();
     let urls = folder.run("manifest --list --urls").ok().stdout;
-    let tag = folder.shards("shards")[0].0.split('/').next().unwrap().to_owned();
+    let tag = folder.only_shards("shards")[0].0.split('/').next().unwrap().to_owned();
     assert!(
-        urls.trim_end().ends_with(&format!("/shards/{tag}/{{000000..{:06}}}.tar", folder.shards("shards").len() - 1)),
+        urls.trim_end()
+            .ends_with(&format!("/shards/{tag}/{{000000..{:06}}}.tar", folder.only_shards("shards").len() - 1)),
         "{urls}"
     );
 }

@@ -58,7 +58,7 @@ fn a_flipped_bit_anywhere_is_found() {
 #[test]
 fn missing_and_short_objects_are_found_without_reading_data() {
     let folder = dataset("tar");
-    let shard = folder.path().join("shards").join(&folder.shards("shards")[0].0);
+    let shard = folder.path().join("shards").join(&folder.only_shards("shards")[0].0);
     let sound = std::fs::read(&shard).unwrap();
     std::fs::write(&shard, &sound[..sound.len() - 1]).unwrap();
     let ran = folder.run("verify");
@@ -76,7 +76,7 @@ fn compact_refuses_to_copy_damage() {
         folder.write(&format!("{i}.csv"), format!("n,m\n{i},x\n"));
         folder.run(&format!("convert {i}.csv --to tar")).ok();
     }
-    let shard = folder.path().join("shards").join(&folder.shards("shards")[2].0);
+    let shard = folder.path().join("shards").join(&folder.only_shards("shards")[2].0);
     let mut bytes = std::fs::read(&shard).unwrap();
     bytes[600] ^= 1;
     std::fs::write(&shard, bytes).unwrap();

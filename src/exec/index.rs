@@ -5,6 +5,7 @@
 
 use std::io::{Read as _, Write as _};
 
+use super::shard::FinishedShard;
 use crate::{
     dataset::{PartRow, PartsWriter},
     error::{Error, Result},
@@ -16,8 +17,6 @@ use crate::{
     },
     storage::{Sink, Staged, Store},
 };
-
-use super::shard::FinishedShard;
 
 /// Text gathered before it goes on.
 const TEXT_BYTES: usize = 64 << 10;
@@ -31,8 +30,11 @@ pub struct ShardIndexes {
     text: Vec<u8>,
 }
 
+/// Text of an open index, compressed.
+type Lines = zstd::stream::write::Encoder<'static, Vec<u8>>;
+
 struct TarIndexes {
-    dali: Option<(Box<dyn Sink>, zstd::stream::write::Encoder<'static, Vec<u8>>)>,
+    dali: Option<(Box<dyn Sink>, Lines)>,
     energon: Option<(Box<dyn Sink>, PartsWriter)>,
     samples: u64,
 }
@@ -160,9 +162,8 @@ impl TarIndexes {
     }
 }
 
-fn lines() -> Result<zstd::stream::write::Encoder<'static, Vec<u8>>> {
-    zstd::stream::write::Encoder::new(Vec::new(), 1)
-        .map_err(|e| Error::internal("cannot set up a buffer for an index").cause(e))
+fn lines() -> Result<Lines> {
+    Lines::new(Vec::new(), 1).map_err(|e| Error::internal("cannot set up a buffer for an index").cause(e))
 }
 
 /// Path of the list of wids in the folder of a shard.

@@ -134,7 +134,7 @@ fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
         let fields: Vec<&str> = line.split(' ').collect();
         let number = |i: usize| fields.get(i).and_then(|field| field.parse::<u64>().ok());
         !fields.is_empty()
-            && fields.len() % 4 == 0
+            && fields.len().is_multiple_of(4)
             && (0..fields.len()).step_by(4).all(|i| match (number(i + 1), number(i + 2)) {
                 (Some(at), Some(size)) => {
                     at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length))
@@ -142,9 +142,13 @@ fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
                 _ => false,
             })
     };
+    let ended = bytes.ends_with(b"\n");
     let head = lines.next() == Some(dali_head(extents.len() as u64).trim_end());
     let lines: Vec<&str> = lines.collect();
-    head && lines.len() == extents.len() && lines.iter().zip(extents).all(|(line, extent)| inside(line, *extent))
+    ended
+        && head
+        && lines.len() == extents.len()
+        && lines.iter().zip(extents).all(|(line, extent)| inside(line, *extent))
 }
 
 /// The units of a compressed shard begin and end where its records do, and a seek table has all of them.
