@@ -142,58 +142,66 @@ fn read_entry(entry: &[u8]) -> Result<(&str, Feature<'_>), Cow<'static, str>> {
 fn read_feature<'a>(bytes: &'a [u8], feature: &mut Feature<'a>) -> Result<(), &'static str> {
     let mut message = Message { rest: bytes };
     while let Some(field) = message.next()? {
-        match field {
-            Field { number: 1, content: Content::Bytes(list) } => {
-                let mut items = if let Feature::Bytes(items) = std::mem::take(feature) { items } else { Vec::new() };
-                read_list(list, |content| match content {
-                    Content::Bytes(item) => Some(items.push(item)),
-                    _ => None,
-                })?;
-                *feature = Feature::Bytes(items);
-            }
-            Field { number: 2, content: Content::Bytes(list) } => {
-                let mut items = if let Feature::Floats(items) = std::mem::take(feature) { items } else { Vec::new() };
-                read_list(list, |content| match content {
-                    Content::Fixed32(bytes) => Some(items.push(f32::from_le_bytes(bytes))),
-                    Content::Bytes(packed) => {
-                        let (floats, rest) = packed.as_chunks::<4>();
-                        items.extend(floats.iter().map(|bytes| f32::from_le_bytes(*bytes)));
-                        rest.is_empty().then_some(())
-                    }
-                    _ => None,
-                })?;
-                *feature = Feature::Floats(items);
-            }
-            Field { number: 3, content: Content::Bytes(list) } => {
-                let mut items = if let Feature::Ints(items) = std::mem::take(feature) { items } else { Vec::new() };
-                read_list(list, |content| match content {
-                    Content::Number(number) => Some(items.push(number.cast_signed())),
-                    Content::Bytes(packed) => {
-                        let mut packed = Message { rest: packed };
-                        while !packed.rest.is_empty() {
-                            items.push(packed.varint().ok()?.cast_signed());
-                        }
-                        Some(())
-                    }
-                    _ => None,
-                })?;
-                *feature = Feature::Ints(items);
-            }
-            _ => {}
-        }
+        let Content::Bytes(list) = field.content else { continue };
+        *feature = match (field.number, std::mem::take(feature)) {
+            (1, Feature::Bytes(items)) => Feature::Bytes(read_list(list, items, push_bytes)?),
+            (1, _) => Feature::Bytes(read_list(list, Vec::new(), push_bytes)?),
+            (2, Feature::Floats(items)) => Feature::Floats(read_list(list, items, push_floats)?),
+            (2, _) => Feature::Floats(read_list(list, Vec::new(), push_floats)?),
+            (3, Feature::Ints(items)) => Feature::Ints(read_list(list, items, push_ints)?),
+            (3, _) => Feature::Ints(read_list(list, Vec::new(), push_ints)?),
+            (_, same) => same,
+        };
     }
     Ok(())
 }
 
-/// Reads field 1 of a list again and again.
-fn read_list<'a>(list: &'a [u8], mut take: impl FnMut(Content<'a>) -> Option<()>) -> Result<(), &'static str> {
+/// Appends field 1 of a list as often as it is there; `push` tells whether it could.
+fn read_list<'a, T>(
+    list: &'a [u8],
+    mut items: Vec<T>,
+    push: fn(Content<'a>, &mut Vec<T>) -> Option<()>,
+) -> Result<Vec<T>, &'static str> {
     let mut message = Message { rest: list };
     while let Some(field) = message.next()? {
         if field.number == 1 {
-            take(field.content).ok_or("found a list with values of another kind")?;
+            push(field.content, &mut items).ok_or("found a list with values of another kind")?;
         }
     }
-    Ok(())
+    Ok(items)
+}
+
+fn push_bytes<'a>(content: Content<'a>, items: &mut Vec<&'a [u8]>) -> Option<()> {
+    let Content::Bytes(item) = content else { return None };
+    items.push(item);
+    Some(())
+}
+
+fn push_floats(content: Content<'_>, items: &mut Vec<f32>) -> Option<()> {
+    match content {
+        Content::Fixed32(bytes) => items.push(f32::from_le_bytes(bytes)),
+        Content::Bytes(packed) => {
+            let (floats, rest) = packed.as_chunks::<4>();
+            items.extend(floats.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+            return rest.is_empty().then_some(());
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn push_ints(content: Content<'_>, items: &mut Vec<i64>) -> Option<()> {
+    match content {
+        Content::Number(number) => items.push(number.cast_signed()),
+        Content::Bytes(packed) => {
+            let mut packed = Message { rest: packed };
+            while !packed.rest.is_empty() {
+                items.push(packed.varint().ok()?.cast_signed());
+            }
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 /// A message of which some fields are still to be read.
