@@ -40,7 +40,7 @@ use crate::{
     record::key::escape_key,
     scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
-    storage::{Location, SYSTEM_FOLDER, Staged},
+    storage::{Location, SYSTEM_FOLDER, Staged, plain_urls},
     units::Size,
 };
 
@@ -166,7 +166,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let mut found = scan::scan(&options.sources, &context.folder, &context.settings, &scan_options)?;
     if found.files.is_empty() && found.faults.is_empty() {
         return Err(Error::usage("expected something to convert, found no files")
-            .at(options.sources.join(" "))
+            .at(plain_urls(&options.sources.join(" ")))
             .hint("name a file or folder, or check --include and --exclude"));
     }
     if found.folder_links > 0 {

@@ -19,7 +19,7 @@ use crate::{
     codec::stream,
     error::{Error, Result},
     format::files::TreeFile,
-    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings},
+    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings, plain_urls},
     units::Size,
 };
 
@@ -296,7 +296,7 @@ impl Scan {
         })?;
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
             return Err(Error::usage("expected a file or folder, found nothing")
-                .at(text)
+                .at(plain_urls(text))
                 .hint("check the path; quote patterns so that the shell leaves them alone"));
         }
         Ok(())

@@ -30,6 +30,7 @@ use jiff::Timestamp;
 pub use local::LocalStore;
 pub use location::Location;
 pub use object::RemoteStore;
+pub use secrets::plain_urls;
 
 use crate::error::{Error, Result};
 
