@@ -21,7 +21,7 @@ use crate::{
     codec::decompress,
     error::{Error, Result},
     format::files::TreeFile,
-    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings},
+    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, plain_urls},
     units::Size,
 };
 
@@ -335,7 +335,7 @@ impl Scan {
         })?;
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
             return Err(Error::usage("expected a file or folder, found nothing")
-                .at(text)
+                .at(plain_urls(text))
                 .hint("check the path; quote patterns so that the shell leaves them alone"));
         }
         Ok(())

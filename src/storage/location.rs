@@ -7,6 +7,7 @@ use std::{
 
 use url::Url;
 
+use super::plain_urls;
 use crate::error::{Error, Result};
 
 const REMOTE_SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory"];
@@ -38,7 +39,7 @@ impl Location {
                 Ok(Self { url, local: None })
             }
             Some(scheme) => Err(Error::usage(format!("unknown URL scheme `{scheme}`"))
-                .at(text)
+                .at(plain_urls(text))
                 .hint("use a path or one of file:, s3:, gs:, az:, http:, https:")),
         }
     }
@@ -110,7 +111,7 @@ impl Location {
 }
 
 fn malformed(text: &str) -> Error {
-    Error::usage("expected a path or URL").at(text)
+    Error::usage("expected a path or URL").at(plain_urls(text))
 }
 
 fn percent_decode(text: &str) -> String {

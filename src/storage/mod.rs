@@ -31,6 +31,7 @@ use jiff::Timestamp;
 pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
+pub use secrets::plain_urls;
 pub use spool::Spool;
 
 use crate::error::{Error, Result};

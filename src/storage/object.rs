@@ -11,7 +11,10 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
 use jiff::Timestamp;
 use object_store::{
     Error as StoreError, GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
@@ -46,6 +49,9 @@ const FIRST_BYTES: u64 = 1 << 20;
 /// Bytes that it asks for later.
 const READ_BYTES: u64 = 8 << 20;
 
+/// The same where a whole file comes as one answer.
+const WEB_TIMEOUT: &str = "1 day";
+
 /// A store rooted at a prefix of an object store.
 #[derive(Debug)]
 pub struct RemoteStore {
@@ -62,7 +68,13 @@ impl RemoteStore {
     /// When the URL or the settings do not name a store.
     pub fn open(location: &Location, settings: &StoreSettings) -> Result<Self> {
         let secrets = Secrets::new(location, settings);
-        let mut options = vec![("timeout".to_owned(), TIMEOUT.to_owned())];
+        if is_web(location) && location.url().query().is_some() {
+            return Err(Error::usage("expected a URL without a query")
+                .at(location.to_string())
+                .hint("download the file, or name its store by s3:, gs: or az: with credentials in the environment"));
+        }
+        let timeout = if is_web(location) { WEB_TIMEOUT } else { TIMEOUT };
+        let mut options = vec![("timeout".to_owned(), timeout.to_owned())];
         if location.url().scheme() == "http" {
             options.push(("allow_http".to_owned(), "true".to_owned()));
         }
@@ -100,6 +112,31 @@ impl RemoteStore {
         Error::storage(format!("{doing} failed"))
             .at(self.location.join(path).to_string())
             .cause(self.secrets.hidden(cause))
+    }
+
+    /// Reads a file of a plain web server, which need not know ranges, as it comes.
+    fn read_web(&self, path: &str, at: &ObjectPath) -> Result<Box<dyn Read + Send>> {
+        match runtime()?.block_on(self.inner.get(at)) {
+            Ok(result) => Ok(Box::new(WebReader {
+                body: result.into_stream(),
+                name: self.location.join(path).to_string(),
+                secrets: self.secrets.clone(),
+                ahead: Bytes::new(),
+                at: 0,
+            })),
+            Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
+            Err(e) => Err(self.failed(path, "reading", &e)),
+        }
+    }
+
+    /// Plain web servers have no listings.
+    fn check_lists(&self, folder: &str) -> Result<()> {
+        if !is_web(&self.location) {
+            return Ok(());
+        }
+        Err(Error::usage("expected the URL of a file, found none there")
+            .at(self.location.join(folder).to_string())
+            .hint("web servers have no folders: name single files"))
     }
 
     fn relative(&self, path: &ObjectPath) -> String {
@@ -157,6 +194,9 @@ impl Store for RemoteStore {
 
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
+        if is_web(&self.location) {
+            return self.read_web(path, &at);
+        }
         let options = GetOptions { range: Some(GetRange::Bounded(0..FIRST_BYTES)), ..GetOptions::default() };
         let first = async {
             match self.inner.get_opts(&at, options).await {
@@ -208,6 +248,7 @@ impl Store for RemoteStore {
     }
 
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.check_lists(folder)?;
         let at = self.at(folder)?;
         let mut listing = self.inner.list((!at.as_ref().is_empty()).then_some(&at));
         let runtime = runtime()?;
@@ -220,7 +261,8 @@ impl Store for RemoteStore {
 
     fn first(&self, folder: &str) -> Result<Option<String>> {
         // Local and in-memory listings have no order; the cloud stores list by name, a page at a time.
-        if self.location.url().scheme() == "memory" || self.location.url().scheme().starts_with("http") {
+        self.check_lists(folder)?;
+        if self.location.url().scheme() == "memory" {
             return Ok(self.list(folder)?.into_iter().next().map(|o| o.path));
         }
         let at = self.at(folder)?;
@@ -440,6 +482,39 @@ impl Drop for RemoteReader {
         if let Some(next) = &self.next {
             next.abort();
         }
+    }
+}
+
+/// Whether a location is one of a plain web server.
+fn is_web(location: &Location) -> bool {
+    location.url().scheme().starts_with("http")
+}
+
+/// Reads the answer of a web server.
+struct WebReader {
+    body: BoxStream<'static, object_store::Result<Bytes>>,
+    name: String,
+    secrets: Secrets,
+    ahead: Bytes,
+    at: u64,
+}
+
+impl Read for WebReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.ahead.is_empty() {
+            match runtime()?.block_on(self.body.next()) {
+                None => return Ok(0),
+                Some(Ok(bytes)) => self.ahead = bytes,
+                Some(Err(e)) => {
+                    let error = Error::storage("reading failed").at(self.name.clone()).byte(self.at);
+                    return Err(error.cause(self.secrets.hidden(&e)).into());
+                }
+            }
+        }
+        let taken = self.ahead.len().min(buffer.len());
+        buffer[..taken].copy_from_slice(&self.ahead.split_to(taken));
+        self.at += taken as u64;
+        Ok(taken)
     }
 }
 

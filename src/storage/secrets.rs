@@ -63,8 +63,8 @@ impl Secrets {
     }
 }
 
-/// Takes user names, passwords and queries out of the URLs of a text.
-fn plain_urls(text: &str) -> String {
+/// A text with user names, passwords and queries taken out of its URLs: what a user typed must not come back in full.
+pub fn plain_urls(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("://") {

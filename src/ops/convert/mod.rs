@@ -43,7 +43,7 @@ use crate::{
     },
     scan::{self, Found, InputFormat, ScanOptions, SourceFile},
     schema::{self, unite_lists},
-    storage::{Location, SYSTEM_FOLDER, Staged},
+    storage::{Location, SYSTEM_FOLDER, Staged, plain_urls},
     units::Size,
 };
 
@@ -233,7 +233,7 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     }
     if found.files.is_empty() && found.faults.is_empty() {
         return Err(Error::usage("expected something to convert, found no files")
-            .at(options.sources.join(" "))
+            .at(plain_urls(&options.sources.join(" ")))
             .hint("name a file or folder, or check --include and --exclude"));
     }
     Ok(found)
