@@ -1,10 +1,12 @@
 //! Operations: one file per command. Each scans, plans, executes, commits, and returns a report; none prints.
 
+pub mod adopt;
 pub mod compact;
 pub mod convert;
 pub mod diff;
 pub mod export;
 pub mod inputs;
+pub mod inspect;
 pub mod manifest;
 pub mod vacuum;
 pub mod verify;

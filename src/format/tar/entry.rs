@@ -121,13 +121,7 @@ pub(super) fn is_header(block: &[u8; BLOCK]) -> bool {
     check(block).is_ok()
 }
 
-fn member(
-    window: &[u8],
-    at: usize,
-    block: &[u8; BLOCK],
-    size: u64,
-    extended: Extended,
-) -> Result<Found, Fault> {
+fn member(window: &[u8], at: usize, block: &[u8; BLOCK], size: u64, extended: Extended) -> Result<Found, Fault> {
     let header_name = name_of(block);
     let folder = header_name.ends_with(b"/");
     let (kind, has_content) = match block[TYPE] {

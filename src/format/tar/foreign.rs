@@ -65,7 +65,9 @@ impl Walk<'_> {
                 return Ok(None);
             }
             match entry::read(window).map_err(|fault| {
-                Error::input(fault.problem).byte(offset + fault.at as u64).hint("the archive is damaged or was cut short")
+                Error::input(fault.problem)
+                    .byte(offset + fault.at as u64)
+                    .hint("the archive is damaged or was cut short")
             })? {
                 Found::Entry(entry) => return Ok(Some(entry)),
                 Found::End(_) => return Ok(None),
@@ -89,8 +91,10 @@ impl Walk<'_> {
                 }
                 let gap = self.gap.map_or(0, |start| offset - start).saturating_add(entry.length());
                 if self.gap.is_some() && gap > MAX_GAP {
-                    return Err(Error::input(format!("expected at most {MAX_GAP} bytes between two files, found {gap}"))
-                        .byte(offset));
+                    return Err(Error::input(format!(
+                        "expected at most {MAX_GAP} bytes between two files, found {gap}"
+                    ))
+                    .byte(offset));
                 }
             }
             Kind::Unreadable(found) => {
@@ -132,9 +136,11 @@ impl Walk<'_> {
             let count = self.metered.available(left)?.len();
             if count == 0 {
                 let name = shown(&entry.name);
-                return Err(Error::input(format!("expected {left} more bytes of `{name}`, found the end of the archive"))
-                    .byte(self.metered.offset())
-                    .hint("the archive was cut short"));
+                return Err(Error::input(format!(
+                    "expected {left} more bytes of `{name}`, found the end of the archive"
+                ))
+                .byte(self.metered.offset())
+                .hint("the archive was cut short"));
             }
             self.metered.advance(count);
             left -= count as u64;

@@ -208,7 +208,8 @@ impl<'a> Open<'a> {
             return Err((Some(extension), reason));
         }
         if self.parts.iter().any(|part| part.extension == extension) {
-            let reason = format!("expected one file with extension `{extension}` for key `{key}`, found another, `{name}`");
+            let reason =
+                format!("expected one file with extension `{extension}` for key `{key}`, found another, `{name}`");
             return Err((Some(extension), reason));
         }
         key.clone_into(&mut self.key);
@@ -233,8 +234,9 @@ impl<'a> Open<'a> {
 /// The name as text, if it names a file within the folder where an archive is unpacked.
 fn safe_name(name: &[u8]) -> Result<&str, String> {
     let found = || shown(name);
-    let text = str::from_utf8(without_dots(name))
-        .map_err(|e| format!("expected a name in UTF-8, found `{}`, which is not at byte {}", found(), e.valid_up_to()))?;
+    let text = str::from_utf8(without_dots(name)).map_err(|e| {
+        format!("expected a name in UTF-8, found `{}`, which is not at byte {}", found(), e.valid_up_to())
+    })?;
     if text.is_empty() {
         return Err(format!("expected the name of a file, found `{}`", found()));
     }

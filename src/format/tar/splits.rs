@@ -120,7 +120,9 @@ impl<'a> Splits<'a> {
                 if entry::is_header(block) {
                     return Err(Error::input("expected the end of the archive after its zeros, found another archive")
                         .byte(offset + (i * BLOCK) as u64)
-                        .hint("archives are joined by `tar --concatenate`, not by `cat`; give them as separate files"));
+                        .hint(
+                            "archives are joined by `tar --concatenate`, not by `cat`; give them as separate files",
+                        ));
                 }
             }
             let whole = rest.len() / BLOCK * BLOCK;
