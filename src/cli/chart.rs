@@ -56,7 +56,7 @@ fn bar(value: u64, most: u64, room: usize, plain: bool) -> String {
         return "#".repeat(eighths);
     }
     let mut out = "█".repeat(eighths / 8);
-    out.extend(["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"].get(eighths % 8));
+    out.extend(["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"].get(eighths % 8).copied());
     out
 }
 
