@@ -79,8 +79,19 @@ pub(super) enum Command {
     /// Turn files, tables and dumps into shards of a dataset
     Convert(ConvertArgs),
     /// Make a dataset of Parquet, tar or TFRecord shards that are there already, without rewriting them
+    ///
+    /// Every file is read once, for its checksum, its records and their ids. Files and folders that begin with _ or . are
+    /// passed over, and so is what is no shard. The shards are the dataset's from then on: change or delete none of them, and
+    /// know that `vacuum` deletes those that a compaction has replaced. Folders key=value are kept, and never merged.
     Adopt(AdoptArgs),
     /// Say what is there, how badly it is cut, and which command to run next
+    ///
+    /// Reads little: the first bytes of each file, footers of Parquet, a sample of the records; numbers with ~ are estimates.
+    ///
+    /// The small-file score is the share of the reading time that goes into opening files, in percent, where opening one
+    /// costs as long as reading 4 MiB: 0 is fine, 3 is 128 MiB a file, 50 is 4 MiB, at 100 GPUs starve. Small files are those
+    /// below an eighth of the target (16 MiB). Columns named like ids are proposed: --id if no value came twice in the
+    /// sample.
     Inspect(InspectArgs),
     /// Merge small shards into shards of the right size
     Compact(CompactArgs),
@@ -89,6 +100,9 @@ pub(super) enum Command {
     /// Check that a dataset is what its log says
     Verify(VerifyArgs),
     /// Delete what no version needs that was current within the retention, and what killed runs left behind
+    ///
+    /// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
+    /// a compaction has replaced them and the retention is over, they go.
     Vacuum(VacuumArgs),
     /// Print completions for a shell
     Completions {
@@ -253,9 +267,6 @@ impl ConvertArgs {
     }
 }
 
-/// Every file is read once, for its checksum, its records and their ids. Files and folders that begin with _ or . are
-/// passed over, and so is what is no shard. The shards are the dataset's from then on: change or delete none of them, and
-/// know that `vacuum` deletes those that a compaction has replaced. Folders key=value are kept, and never merged.
 #[derive(Debug, Args)]
 pub(super) struct AdoptArgs {
     /// Folder that holds the shards; it becomes the dataset unless --out names one
@@ -303,12 +314,6 @@ impl AdoptArgs {
     }
 }
 
-/// Reads little: the first bytes of each file, footers of Parquet, a sample of the records; numbers with ~ are estimates.
-///
-/// The small-file score is the share of the reading time that goes into opening files, in percent, where opening one
-/// costs as long as reading 4 MiB: 0 is fine, 3 is 128 MiB a file, 50 is 4 MiB, at 100 GPUs starve. Small files are those
-/// below an eighth of the target (16 MiB). Columns named like ids are proposed: --id if no value came twice in the
-/// sample.
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// A dataset, file, folder, glob or URL; the current folder unless given
@@ -433,8 +438,6 @@ pub(super) struct VerifyArgs {
     pub(super) at: Option<String>,
 }
 
-/// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
-/// a compaction has replaced them and the retention is over, they go.
 #[derive(Debug, Args)]
 pub(super) struct VacuumArgs {
     /// The dataset

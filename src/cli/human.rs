@@ -176,7 +176,8 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
         let about = if format.exact { "" } else { "~" };
         let records = format.records.map_or_else(String::new, |n| format!(", {about}{}", plural(n, "record")));
         let files = plural(format.files, if report.version.is_some() { "shard" } else { "file" });
-        writeln!(w, "  {:<10} {files}, {}{records}", format.format, Size(format.bytes))?;
+        let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
+        writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
     }
     writeln!(w, "sizes")?;
     histogram(w, &report.sizes, style)?;

@@ -55,6 +55,8 @@ pub struct FormatReport {
     pub records: Option<u64>,
     /// Whether the number of records is exact.
     pub exact: bool,
+    /// Files that cannot be read as what they are; their records are not counted.
+    pub damaged: u64,
 }
 
 /// A column of the records in the sample.
@@ -240,6 +242,7 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
         bytes: report.bytes,
         records: report.records,
         exact: true,
+        damaged: 0,
     });
     let store: &Dataset = snapshot.dataset();
     if let (OutputFormat::Parquet, Some(shard)) = (settings.shard_format, shards.last()) {
@@ -254,25 +257,32 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     if plan.shards_after < plan.shards_before {
         report.command = Some(format!("shardify compact {}", quoted(&report.source)));
         report.advice = format!("leaves {} of {} shards", plan.shards_after, plan.shards_before);
+    } else if report.small_files > 1 {
+        report.advice =
+            "some shards are small, but too few to be worth merging; compact --min-inputs 2 does it".to_owned();
     } else {
-        report.advice = "the shards are of the right size".to_owned();
+        report.advice = "nothing to do: no shards that are worth merging".to_owned();
     }
     Ok(report)
 }
 
 fn format_report(format: &str, files: &[SourceFile], records: Option<u64>, exact: bool) -> FormatReport {
     let bytes = files.iter().map(SourceFile::bytes).sum();
-    FormatReport { format: format.to_owned(), files: files.len() as u64, bytes, records, exact }
+    FormatReport { format: format.to_owned(), files: files.len() as u64, bytes, records, exact, damaged: 0 }
 }
 
 fn shard_format(format: OutputFormat, files: &[SourceFile], sample: &mut Sample) -> Result<FormatReport> {
     if format == OutputFormat::Parquet {
         let open = |file: &SourceFile| parquet::open(file.object.clone(), &file.uri);
-        let records = files.par_iter().map(|file| Ok(open(file)?.rows())).sum::<Result<u64>>()?;
-        for file in files.iter().take(SAMPLED_FILES) {
-            sample.add_parquet(open(file)?)?;
+        let rows: Vec<Option<u64>> = files.par_iter().map(|file| open(file).ok().map(|opened| opened.rows())).collect();
+        let sound = files.iter().zip(&rows).filter(|(_, rows)| rows.is_some());
+        for (file, _) in sound.take(SAMPLED_FILES) {
+            // A file with a good footer and damaged pages says so when it is read in full.
+            let _ = sample.add_parquet(open(file)?);
         }
-        return Ok(format_report(format.name(), files, Some(records), true));
+        let damaged = rows.iter().filter(|rows| rows.is_none()).count() as u64;
+        let report = format_report(format.name(), files, Some(rows.iter().flatten().sum()), true);
+        return Ok(FormatReport { damaged, ..report });
     }
     let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
     let (mut records, mut looked_at) = (0_u64, 0_u64);
