@@ -265,7 +265,7 @@ fn shards_of_others_are_adopted_in_place_and_live_on() {
     v1 of [FOLDER]/data
       adopted    6 shards of tar, 156 KiB, in place
       records    60, with ids
-      ignored    1 file that are no shards
+      ignored    1 file (no shards)
     ");
     assert_eq!(std::fs::read(folder.path().join("data/part.3.tar")).unwrap(), before);
     folder.run("verify data --read-data").ok();

@@ -155,7 +155,7 @@ pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> R
         writeln!(w, "  skipped    {} adopted already", plural(report.files_unchanged, "file"))?;
     }
     if report.files_passed_over > 0 {
-        writeln!(w, "  ignored    {} that are no shards", plural(report.files_passed_over, "file"))?;
+        writeln!(w, "  ignored    {} (no shards)", plural(report.files_passed_over, "file"))?;
     }
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     for skipped in report.skipped.iter().take(limit) {

@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    sync::Arc,
     time::Instant,
 };
 
@@ -159,8 +160,8 @@ struct Adoption<'a> {
     report: AdoptReport,
 }
 
-/// A file and what it is.
-type Told = (SourceFile, Option<(OutputFormat, Codec)>);
+/// Format and compression of a file; `None` when it is no shard.
+type Told = Option<(OutputFormat, Codec)>;
 
 impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
@@ -229,8 +230,8 @@ impl Adoption<'_> {
     }
 
     /// Tells what the files are; those that are no shards are counted.
-    fn tell(&mut self, files: Vec<SourceFile>) -> Result<Vec<Told>> {
-        let told: Vec<(SourceFile, Result<Option<(OutputFormat, Codec)>>)> = files
+    fn tell(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Told)>> {
+        let told: Vec<(SourceFile, Result<Told>)> = files
             .into_par_iter()
             .map(|file| {
                 let found = sniff(&file);
@@ -267,8 +268,8 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    fn one_format(&self, told: &[Told]) -> Result<OutputFormat> {
-        let format = |(_, found): &Told| found.map(|(format, _)| format);
+    fn one_format(&self, told: &[(SourceFile, Told)]) -> Result<OutputFormat> {
+        let format = |(_, found): &(SourceFile, Told)| found.map(|(format, _)| format);
         let first = format(&told[0]).ok_or_else(|| Error::internal("a shard has no format"))?;
         if let Some(other) = told.iter().find(|file| format(file) != Some(first)) {
             let name = format(other).map_or("another", OutputFormat::name);
@@ -311,7 +312,7 @@ impl Adoption<'_> {
     }
 
     /// Name of the folder for linked shards: a hash of what goes in and of the options that decide what comes out.
-    fn tag(&self, told: &[Told], settings: &Settings) -> Result<String> {
+    fn tag(&self, told: &[(SourceFile, Told)], settings: &Settings) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         let mut add = |text: &str| {
             hasher.update(&(text.len() as u64).to_le_bytes());
@@ -336,7 +337,7 @@ impl Adoption<'_> {
     }
 
     /// Gives every file the path of its shard.
-    fn candidates(&self, told: Vec<Told>, format: OutputFormat, tag: &str) -> Result<Vec<Candidate>> {
+    fn candidates(&self, told: Vec<(SourceFile, Told)>, format: OutputFormat, tag: &str) -> Result<Vec<Candidate>> {
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let mut sidecars: HashSet<String> = HashSet::new();
         let mut out = Vec::with_capacity(told.len());
@@ -394,7 +395,7 @@ impl Adoption<'_> {
 
     fn commit(&mut self, adopted: Vec<(SourceFile, Adopted)>, settings: Settings) -> Result<()> {
         let transaction = TransactionId::fresh();
-        let ids = |kind| SegmentWriter::new(self.dataset.store().clone(), kind, transaction.clone());
+        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, transaction.clone());
         let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
         let mut staged: Vec<Staged> = Vec::new();
         let mut adds: Vec<NewShard> = Vec::new();
@@ -487,8 +488,8 @@ fn is_named_like_a_shard(name: &str) -> bool {
     ends.iter().any(|end| file.ends_with(end)) || file.contains(".tfrecord-")
 }
 
-/// Format and compression of a file by its content; `None` when it is no shard.
-pub(super) fn sniff(file: &SourceFile) -> Result<Option<(OutputFormat, Codec)>> {
+/// What a file is by its content.
+pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
     let head = file.object.range(0..file.bytes().min(16))?;
     if head.starts_with(b"PAR1") {
         return Ok(Some((OutputFormat::Parquet, Codec::None)));
