@@ -232,3 +232,149 @@ fn vacuum_leaves_an_active_run_alone() {
     assert!(vacuumed > 0);
     assert_eq!(folder.run("verify --read-data --json").ok().summary()["records"], 150_200);
 }
+
+/// A folder of tars as another program would leave them: GNU headers, folders in between, a note beside them.
+fn foreign_tars(folder: &Folder) {
+    for k in 0..6 {
+        let mut builder = tar::Builder::new(Vec::new());
+        for i in 0..10 {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Directory);
+            header.set_size(0);
+            builder.append_data(&mut header, format!("d{k}/"), &b""[..]).unwrap();
+            for (extension, bytes) in [("txt", format!("text {i}")), ("cls", i.to_string())] {
+                let mut header = tar::Header::new_gnu();
+                header.set_entry_type(tar::EntryType::Regular);
+                header.set_mtime(1_700_000_000 + i);
+                header.set_size(bytes.len() as u64);
+                builder.append_data(&mut header, format!("d{k}/s{i}.{extension}"), bytes.as_bytes()).unwrap();
+            }
+        }
+        folder.write(&format!("data/part.{k}.tar"), builder.into_inner().unwrap());
+    }
+    folder.write("data/README.md", "notes");
+}
+
+#[test]
+fn shards_of_others_are_adopted_in_place_and_live_on() {
+    let folder = Folder::new();
+    foreign_tars(&folder);
+    let before = std::fs::read(folder.path().join("data/part.3.tar")).unwrap();
+    let adopted = folder.run("adopt data").ok();
+    assert_snapshot!(folder.redact(&adopted.stdout), @r"
+    v1 of [FOLDER]/data
+      adopted    6 shards of tar, 156 KiB, in place
+      records    60, with ids
+      ignored    1 file (no shards)
+    ");
+    assert_eq!(std::fs::read(folder.path().join("data/part.3.tar")).unwrap(), before);
+    folder.run("verify data --read-data").ok();
+    let hit = folder.run("manifest data --find d3/s7 --json").ok().objects().remove(0);
+    assert_eq!((&hit["shard"], &hit["ordinal"]), (&"part.3.tar".into(), &7.into()));
+    assert!(folder.run("adopt data").ok().stdout.starts_with("nothing to do: 6 files adopted already, still at v1"));
+    assert_eq!(folder.run("compact data --json").ok().summary()["shards_removed"], 6);
+    folder.run("verify data --read-data").ok();
+    // A file that comes later is taken up; what a compaction made is not.
+    std::fs::copy(folder.path().join("data/part.3.tar"), folder.path().join("data/more.tar")).unwrap();
+    assert_eq!(folder.run("adopt data --json").ok().summary()["shards_added"], 1);
+    folder.run("vacuum data --retain 0 --force").ok();
+    assert!(folder.path().join("data/README.md").exists() && !folder.path().join("data/part.3.tar").exists());
+    assert_eq!(folder.run("manifest data --find d3/s7 --json").ok().summary()["hits"], 2);
+    assert_eq!(folder.run("verify data --read-data --json").ok().summary()["records"], 70);
+}
+
+#[test]
+fn adopting_into_another_dataset_leaves_the_source_alone() {
+    let folder = Folder::new();
+    for k in 0..3 {
+        folder.write("a.csv", format!("id,x\nr{k},{k}\n"));
+        folder.run(&format!("convert a.csv --out tmp{k}")).ok();
+        let shard = folder.shards(&format!("tmp{k}")).remove(0).1;
+        folder.write(&format!("data/year=202{k}/part-0.parquet"), shard);
+    }
+    folder.write("data/_SUCCESS", "");
+    folder.run("adopt data --out set --id id").ok();
+    let paths: Vec<String> = of_type(&folder.run("manifest set --list --json").ok().objects(), "shard")
+        .iter()
+        .map(|s| s["path"].as_str().unwrap().split_once('/').unwrap().1.to_owned())
+        .collect();
+    assert_eq!(paths, ["year=2020/000000.parquet", "year=2021/000000.parquet", "year=2022/000000.parquet"]);
+    assert_eq!(folder.run("manifest set --find r2 --json").ok().summary()["hits"], 1);
+    // Folders that say something about their records are never merged.
+    assert_eq!(folder.run("compact set --min-inputs 2 --json").ok().summary()["shards_added"], 0);
+    assert!(!folder.path().join("data/_shardify").exists());
+    folder.write("b.csv", "id,x\nr9,9\n");
+    folder.run("convert b.csv --out set").ok();
+    assert_eq!(folder.run("verify set --read-data --json").ok().summary()["records"], 4);
+    assert_eq!(folder.run("adopt data --out set --id nothing").code, 0, "there is nothing new");
+    assert_eq!(folder.run("adopt data --out other --id nothing").code, 6);
+}
+
+#[test]
+fn what_cannot_be_adopted_is_named() {
+    let folder = Folder::new();
+    foreign_tars(&folder);
+    folder.write("data/broken.tar", "this is no tar");
+    let cut = std::fs::read(folder.path().join("data/part.0.tar")).unwrap();
+    folder.write("data/cut.tar", &cut[..1100]);
+    let ran = folder.run("adopt data");
+    assert_eq!(ran.code, 6);
+    assert!(ran.stderr.contains("data/broken.tar"), "{ran:?}");
+    assert!(!folder.path().join("data/_shardify/log").exists());
+    let skipped = folder.run("adopt data --on-error skip --json");
+    assert_eq!(skipped.code, 3, "{skipped:?}");
+    assert_eq!((&skipped.summary()["shards_added"], &skipped.summary()["files_skipped"]), (&6.into(), &2.into()));
+    folder.run("verify data --read-data").ok();
+    folder.write("a.csv", "n\n1\n");
+    folder.run("convert a.csv --out p").ok();
+    folder.write("mixed/a.parquet", folder.shards("p").remove(0).1);
+    folder.write("mixed/b.tar", cut);
+    let ran = folder.run("adopt mixed");
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("`a.parquet` is parquet, `b.tar` is tar"), "{ran:?}");
+    assert_eq!(folder.run("adopt mixed/a.parquet").code, 2);
+    folder.write("delta/_delta_log/00000000000000000000.json", "{}");
+    assert!(folder.run("adopt delta").stderr.contains("own log"));
+}
+
+#[test]
+fn inspect_says_what_is_there_and_what_to_run_next() {
+    let folder = Folder::new();
+    let rows: String =
+        (0..100).map(|i| format!("R{i},PAT-{},{}\n", i % 9, if i % 4 == 0 { "" } else { "x" })).collect();
+    folder.write("a.csv", format!("record_id,patient_id,note\n{rows}"));
+    let output = Command::new(env!("CARGO_BIN_EXE_shardify"))
+        .args(["inspect", "a.csv"])
+        .current_dir(folder.path())
+        .env("TERM", "dumb")
+        .output()
+        .unwrap();
+    assert_snapshot!(folder.redact(&String::from_utf8(output.stdout).unwrap()), @r"
+    a.csv
+      csv        1 file, 1.2 KiB, 100 records
+    sizes
+        1.0 KiB+           1 files   1.2 KiB  ######################################
+      small-file score 100 of 100, 1 of 1 small
+    columns in 100 sampled records
+      record_id   Utf8  unique
+      patient_id  Utf8
+      note        Utf8  25.0% null
+    next
+      shardify convert a.csv --id record_id --subject patient_id
+      makes shards of 128 MiB in ./shards
+    ");
+    folder.run("convert a.csv --id record_id --subject patient_id").ok();
+    let summary = folder.run("inspect shards --json").ok().summary();
+    assert_eq!(
+        (&summary["records"], &summary["id"], &summary["version"]),
+        (&100.into(), &"record_id".into(), &1.into())
+    );
+    foreign_tars(&folder);
+    let tars = folder.run("inspect data/*.tar --json").ok().summary();
+    assert_eq!((&tars["records"], &tars["exact"]), (&60.into(), &true.into()));
+    let command = tars["command"].as_str().unwrap().to_owned();
+    assert_eq!(command, "shardify adopt 'data/*.tar' --out shards && shardify compact shards");
+    assert_eq!(folder.run("inspect nothing").code, 2);
+    folder.write("bad/x.parquet", "PAR1 and nothing more");
+    assert!(folder.run("inspect bad").ok().stdout.contains("1 damaged"));
+}

@@ -11,6 +11,7 @@ use crate::{
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::{
+        adopt::AdoptOptions,
         compact,
         convert::{ConvertOptions, OnSchema},
         export::ExportFormat,
@@ -23,6 +24,7 @@ use crate::{
     },
     scan::InputFormat,
     schema,
+    storage::Location,
     units::{Size, parse_duration},
 };
 
@@ -79,6 +81,21 @@ pub(super) enum ProgressWhen {
 pub(super) enum Command {
     /// Turn files, tables and dumps into shards of a dataset
     Convert(ConvertArgs),
+    /// Make a dataset of Parquet, tar or TFRecord shards that are there already, without rewriting them
+    ///
+    /// Every file is read once, for its checksum, its records and their ids. Files and folders that begin with _ or . are
+    /// passed over, and so is what is no shard. The shards are the dataset's from then on: change or delete none of them, and
+    /// know that `vacuum` deletes those that a compaction has replaced. Folders key=value are kept, and never merged.
+    Adopt(AdoptArgs),
+    /// Say what is there, how badly it is cut, and which command to run next
+    ///
+    /// Reads little: the first bytes of each file, footers of Parquet, a sample of the records; numbers with ~ are estimates.
+    ///
+    /// The small-file score is the share of the reading time that goes into opening files, in percent, where opening one
+    /// costs as long as reading 4 MiB: 0 is fine, 3 is 128 MiB a file, 50 is 4 MiB, at 100 GPUs starve. Small files are those
+    /// below an eighth of the target (16 MiB). Columns named like ids are proposed: --id if no value came twice in the
+    /// sample.
+    Inspect(InspectArgs),
     /// Merge small shards into shards of the right size
     Compact(CompactArgs),
     /// Say what a dataset holds, where a record is, and how it came to be
@@ -86,6 +103,9 @@ pub(super) enum Command {
     /// Check that a dataset is what its log says
     Verify(VerifyArgs),
     /// Delete what no version needs that was current within the retention, and what killed runs left behind
+    ///
+    /// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
+    /// a compaction has replaced them and the retention is over, they go.
     Vacuum(VacuumArgs),
     /// Print completions for a shell
     Completions {
@@ -375,6 +395,59 @@ impl ConvertArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct AdoptArgs {
+    /// Folder that holds the shards; it becomes the dataset unless --out names one
+    source: String,
+    /// Dataset to link the shards into (copied where links are impossible: other file systems, object stores); the source
+    /// stays as it is, and must not be changed in place, for links share their bytes
+    #[arg(long, value_name = "DATASET")]
+    pub(super) out: Option<String>,
+    /// Columns that make the record id (Parquet); default: the sample key, where there is none the origin (file#row)
+    #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',')]
+    id: Vec<String>,
+    /// Column that says whom the record is about (Parquet)
+    #[arg(long, value_name = "COLUMN")]
+    subject: Option<String>,
+    /// Take only files that match
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<String>,
+    /// Leave out files that match
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// A damaged file
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = FileErrorChoice::Fail)]
+    on_error: FileErrorChoice,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FileErrorChoice {
+    /// Stops the run; nothing is committed
+    Fail,
+    /// Is left out and counted
+    Skip,
+}
+
+impl AdoptArgs {
+    pub(super) fn options(&self, out: Option<Location>) -> AdoptOptions {
+        AdoptOptions {
+            source: self.source.clone(),
+            out,
+            id: self.id.clone(),
+            subject: self.subject.clone(),
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            skip_errors: self.on_error == FileErrorChoice::Skip,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InspectArgs {
+    /// A dataset, file, folder, glob or URL; the current folder unless given
+    pub(super) source: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct CompactArgs {
     /// The dataset
     pub(super) dataset: Option<String>,
@@ -492,8 +565,6 @@ pub(super) struct VerifyArgs {
     pub(super) at: Option<String>,
 }
 
-/// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
-/// a compaction has replaced them and the retention is over, they go.
 #[derive(Debug, Args)]
 pub(super) struct VacuumArgs {
     /// The dataset

@@ -2,14 +2,17 @@
 
 use std::{borrow::Cow, io::Write};
 
+use super::chart::{Style, histogram};
 use crate::{
     dataset::{Entry, ShardMeta, State},
     error::{Error, Result},
     id::Version,
     ops::{
+        adopt::AdoptReport,
         compact::CompactReport,
         convert::ConvertReport,
         diff::{Change, DiffReport},
+        inspect::InspectReport,
         manifest::{HitReport, SummaryReport, VersionsReport},
         vacuum::VacuumReport,
         verify::VerifyReport,
@@ -142,6 +145,73 @@ fn skipped(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
             "  ignored    {} (hidden, configuration, of another dataset, or links to folders)",
             plural(report.files_passed_over, "file")
         )?;
+    }
+    Ok(())
+}
+
+/// What `adopt` did.
+pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> Result<()> {
+    let counts = &report.counts;
+    let dataset = clean(&report.dataset);
+    if let (Some(format), true) = (report.format, counts.shards_added > 0) {
+        writeln!(w, "{} of {dataset}", report.version.unwrap_or_default())?;
+        let place = match &report.folder {
+            None => "in place".to_owned(),
+            Some(folder) if report.files_copied == 0 => format!("linked into {folder}/"),
+            Some(folder) => format!("{} copied into {folder}/, the rest linked", grouped(report.files_copied)),
+        };
+        let shards = plural(counts.shards_added, "shard");
+        writeln!(w, "  adopted    {shards} of {format}, {}, {place}", Size(counts.bytes_out))?;
+        let ids = if report.record_ids { "with ids" } else { "the id is the origin, file#row" };
+        writeln!(w, "  records    {}, {ids}", grouped(counts.records_out))?;
+    } else {
+        let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
+        writeln!(w, "nothing to do: {} adopted already{version}", plural(report.files_unchanged, "file"))?;
+    }
+    if report.files_unchanged > 0 && counts.shards_added > 0 {
+        writeln!(w, "  skipped    {} adopted already", plural(report.files_unchanged, "file"))?;
+    }
+    if report.files_passed_over > 0 {
+        writeln!(w, "  ignored    {} (no shards)", plural(report.files_passed_over, "file"))?;
+    }
+    let limit = if verbose { usize::MAX } else { SOME_LINES };
+    for skipped in report.skipped.iter().take(limit) {
+        writeln!(w, "  left out   {}: {}", clean(&skipped.file), clean(&skipped.problem))?;
+    }
+    more(w, report.skipped.len(), limit, "file")?;
+    if counts.shards_added > 0 {
+        writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+    }
+    Ok(())
+}
+
+/// What is there.
+pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -> Result<()> {
+    let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
+    writeln!(w, "{version}{}", clean(&report.source))?;
+    for format in &report.formats {
+        let about = if format.exact { "" } else { "~" };
+        let records = format.records.map_or_else(String::new, |n| format!(", {about}{}", plural(n, "record")));
+        let files = plural(format.files, if report.version.is_some() { "shard" } else { "file" });
+        let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
+        writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
+    }
+    writeln!(w, "sizes")?;
+    histogram(w, &report.sizes, style)?;
+    let small = grouped(report.small_files);
+    writeln!(w, "  small-file score {} of 100, {small} of {} small", report.small_file_score, grouped(report.files))?;
+    if !report.columns.is_empty() {
+        writeln!(w, "columns in {}", plural(report.sampled_records, "sampled record"))?;
+        let width = report.columns.iter().map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);
+        for column in &report.columns {
+            let nulls = if column.nulls > 0.0 { format!("  {:.1}% null", column.nulls * 100.0) } else { String::new() };
+            let unique = if column.unique { "  unique" } else { "" };
+            writeln!(w, "  {:<width$}  {}{nulls}{unique}", clean(&column.column), clean(&column.data_type))?;
+        }
+    }
+    match &report.command {
+        Some(command) => writeln!(w, "next\n  {}\n  {}", clean(command), clean(&report.advice))?,
+        None => writeln!(w, "next\n  {}", clean(&report.advice))?,
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! output, or with `--json` as one object per line. Everything that is not the answer goes to standard error.
 
 mod args;
+mod chart;
 mod config;
 mod exit;
 mod human;
@@ -20,7 +21,9 @@ use std::{
 
 use clap::{CommandFactory, FromArgMatches};
 
-use args::{Cli, Command, CompactArgs, ConvertArgs, Global, ManifestArgs, VacuumArgs, VerifyArgs};
+use args::{
+    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Global, InspectArgs, ManifestArgs, VacuumArgs, VerifyArgs,
+};
 use exit::Outcome;
 use progress::Progress;
 use serde_json::json;
@@ -121,6 +124,8 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     let ticker = progress.start();
     let result = match &cli.command {
         Command::Convert(args) => session.convert(args),
+        Command::Adopt(args) => session.adopt(args),
+        Command::Inspect(args) => session.inspect(args),
         Command::Compact(args) => session.compact(args),
         Command::Manifest(args) => session.manifest(args),
         Command::Verify(args) => session.verify(args),
@@ -147,6 +152,35 @@ impl Session<'_> {
         let rejected = report.counts.records_rejected > 0;
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
         Ok(if rejected { Outcome::Rejects } else { Outcome::Done })
+    }
+
+    fn adopt(&self, args: &AdoptArgs) -> Result<Outcome> {
+        let out = args.out.as_deref().map(|out| self.context.location(out)).transpose()?;
+        let report = ops::adopt::adopt(&self.context, &args.options(out))?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::adopt(w, &report, self.global.verbose > 0);
+            }
+            report.skipped.iter().try_for_each(|file| json::object(w, "skipped", file))?;
+            json::summary(w, &report)
+        })?;
+        Ok(if report.skipped.is_empty() { Outcome::Done } else { Outcome::Rejects })
+    }
+
+    fn inspect(&self, args: &InspectArgs) -> Result<Outcome> {
+        let report = ops::inspect::inspect(&self.context, args.source.as_deref().unwrap_or("."))?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::inspect(w, &report, chart::Style::of_terminal());
+            }
+            report.formats.iter().try_for_each(|format| json::object(w, "format", format))?;
+            report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;
+            report.sizes.iter().try_for_each(|bucket| json::object(w, "sizes", bucket))?;
+            json::summary(w, &report)
+        })?;
+        Ok(Outcome::Done)
     }
 
     fn compact(&self, args: &CompactArgs) -> Result<Outcome> {

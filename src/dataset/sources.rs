@@ -50,6 +50,13 @@ impl NewSources for () {
     }
 }
 
+/// Sources that are few.
+impl NewSources for Vec<SourceRow> {
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+        Box::new(self.iter().cloned())
+    }
+}
+
 /// Encodes rows for a list.
 pub(super) fn batch(sources: &[SourceRow]) -> Result<RecordBatch> {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);

@@ -15,7 +15,7 @@ use super::{
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
 use crate::{
-    codec::stream::Frames,
+    codec::{Codec, stream::Frames},
     dataset::{Dataset, Run, ShardMeta, SidecarRow, read_frames, read_sidecar, read_sidecar_rows},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -35,6 +35,8 @@ const DECODE_ROWS: usize = 8_192;
 pub struct Merge {
     /// Shards to merge, in order, each with its live runs.
     pub inputs: Vec<(ShardMeta, Vec<Run>)>,
+    /// Folder of the new shard below that of the compaction, `key=value/`; empty unless the inputs lie in such folders.
+    pub partition: String,
     /// Number of the new shard within its folder.
     pub number: usize,
 }
@@ -95,12 +97,16 @@ impl Merger<'_> {
         let mut out = self.create(&encoder, merge)?;
         let framing = framing(self.naming.format).ok_or_else(|| Error::internal("expected a framed format"))?;
         let trailer = framing.trailer().len() as u64;
+        // What others wrote may end in another trailer; without compression the records are as long as they are.
+        let raw_body = |input: &ShardMeta| {
+            if input.codec == Codec::None { input.body_bytes } else { input.raw_bytes - trailer }
+        };
         if framing.has_keys() {
             self.check_seams(merge)?;
         }
         for (input, _) in &merge.inputs {
             let base = self.copy_body(input, &mut out)?;
-            out.end_bytes(input.raw_bytes - trailer, input.body_crc32, &self.frames(input)?)?;
+            out.end_bytes(raw_body(input), input.body_crc32, &self.frames(input)?)?;
             self.copy_sidecar(input, &mut out, i128::from(base))?;
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
@@ -212,7 +218,9 @@ impl Merger<'_> {
     }
 
     fn create<'e>(&self, encoder: &'e Encoder, merge: &Merge) -> Result<OpenShard<'e>> {
-        OpenShard::create(self.store(), encoder, self.naming, merge.number)
+        let tag = format!("{}/{}", self.naming.tag, merge.partition);
+        let naming = ShardNaming { tag: tag.trim_end_matches('/').to_owned(), ..self.naming.clone() };
+        OpenShard::create(self.store(), encoder, &naming, merge.number)
     }
 
     fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>, shift: i128) -> Result<()> {

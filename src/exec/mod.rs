@@ -8,6 +8,7 @@
 //! Every stage hands on its results in input order, so what is written does not depend on threads; every stage holds
 //! a bounded number of results, so memory does not depend on the input.
 
+pub mod adopt;
 pub mod budget;
 pub mod compact;
 pub mod convert;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     codec::Codec,
-    dataset::{Counts, NewShard, Numbers, Run, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{Counts, NewShard, Numbers, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -147,9 +147,17 @@ fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
             version: s.version,
             committed_at: s.committed_at,
             settled: s.compacted_for >= settings.target_shard.0,
-            joins: settings.shard_format == OutputFormat::Parquet || same(&s.codec, &settings.codec),
+            joins: settings.shard_format == OutputFormat::Parquet
+                || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
+            partition: partition(&s.path),
         })
         .collect()
+}
+
+/// The folders `key=value/` of a path; readers take columns from them, so shards of different ones are never merged.
+fn partition(path: &str) -> String {
+    let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
+    folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()
 }
 
 fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactReport {
@@ -240,21 +248,21 @@ impl Compaction<'_> {
     fn merges(&self) -> Result<Vec<Merge>> {
         let shards = self.snapshot.shards()?;
         let version = self.snapshot.version();
-        let mut runs: BTreeMap<&str, Vec<Run>> = BTreeMap::new();
-        for run in self.snapshot.runs()?.all().iter().filter(|r| r.contains(version)) {
-            runs.entry(&run.shard).or_default().push(run.clone());
-        }
-        runs.values_mut().for_each(|runs| runs.sort_by_key(|r| r.ordinal));
+        let runs = self.snapshot.runs()?.by_shard(version);
         let input = |i: &usize| {
             let shard = shards[*i].clone();
-            let runs = runs.get(shard.path.as_str()).cloned().unwrap_or_default();
+            let runs = runs.get(shard.path.as_str()).into_iter().flatten().map(|run| (*run).clone()).collect();
             (shard, runs)
         };
-        let merge = |(number, group): (usize, &crate::plan::compact::Group)| Merge {
-            inputs: group.inputs.iter().map(input).collect(),
-            number,
+        let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+        let merge = |group: &crate::plan::compact::Group| {
+            let partition = group.inputs.first().map_or_else(String::new, |i| partition(&shards[*i].path));
+            let number = numbers.entry(partition.clone()).or_default();
+            *number += 1;
+            let inputs = group.inputs.iter().map(input).collect();
+            Merge { inputs, partition, number: *number - 1 }
         };
-        Ok(self.plan.groups.iter().enumerate().map(merge).collect())
+        Ok(self.plan.groups.iter().map(merge).collect())
     }
 
     fn tag(&self, shards: &[ShardMeta]) -> String {

@@ -265,40 +265,61 @@ pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
     snapshot.shards()
 }
 
-/// Patterns that name all live shards, as training tools expand them: `TAG/{000000..000123}.tar`.
+/// Patterns that name all live shards, as training tools expand them: `TAG/{000000..000123}.tar`. Shards that are not
+/// numbered stand for themselves.
 pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
     let mut paths: Vec<&str> = shards.iter().map(|s| s.path.as_str()).collect();
     paths.sort_unstable();
-    let mut out: Vec<String> = Vec::new();
-    let mut range: Option<(&str, &str, u64, u64, usize)> = None;
-    let mut flush = |range: Option<(&str, &str, u64, u64, usize)>| {
-        if let Some((folder, extension, first, last, width)) = range {
-            out.push(if first == last {
-                format!("{folder}{first:0width$}{extension}")
-            } else {
-                format!("{folder}{{{first:0width$}..{last:0width$}}}{extension}")
-            });
-        }
-    };
+    let mut out = Vec::new();
+    let mut open: Option<Numbered<'_>> = None;
     for path in paths {
-        let start = path.rfind('/').map_or(0, |i| i + 1);
-        let digits = path[start..].find(|c: char| !c.is_ascii_digit()).unwrap_or(path.len() - start);
-        let (folder, extension) = (&path[..start], &path[start + digits..]);
-        let Ok(number) = path[start..start + digits].parse::<u64>() else { continue };
-        range = match range {
-            Some((f, e, first, last, width))
-                if f == folder && e == extension && last + 1 == number && width == digits =>
-            {
-                Some((f, e, first, number, width))
+        let next = Numbered::of(path);
+        match (&mut open, next) {
+            (Some(range), Some(next)) if range.goes_on_with(&next) => range.last = next.last,
+            (_, next) => {
+                out.extend(open.take().map(|range| range.to_string()));
+                if next.is_none() {
+                    out.push(path.to_owned());
+                }
+                open = next;
             }
-            other => {
-                flush(other);
-                Some((folder, extension, number, number, digits))
-            }
-        };
+        }
     }
-    flush(range);
+    out.extend(open.map(|range| range.to_string()));
     out
+}
+
+/// Paths that differ in a number alone: `folder/`, the numbers, `.tar`.
+struct Numbered<'a> {
+    folder: &'a str,
+    first: u64,
+    last: u64,
+    width: usize,
+    extension: &'a str,
+}
+
+impl<'a> Numbered<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        let start = path.rfind('/').map_or(0, |i| i + 1);
+        let width = path[start..].find(|c: char| !c.is_ascii_digit()).unwrap_or(path.len() - start);
+        let number = path[start..start + width].parse().ok()?;
+        Some(Self { folder: &path[..start], first: number, last: number, width, extension: &path[start + width..] })
+    }
+
+    fn goes_on_with(&self, next: &Self) -> bool {
+        (self.folder, self.width, self.extension) == (next.folder, next.width, next.extension)
+            && self.last.checked_add(1) == Some(next.first)
+    }
+}
+
+impl std::fmt::Display for Numbered<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { folder, first, last, width, extension } = self;
+        if first == last {
+            return write!(f, "{folder}{first:0width$}{extension}");
+        }
+        write!(f, "{folder}{{{first:0width$}..{last:0width$}}}{extension}")
+    }
 }
 
 /// All versions, oldest first.
@@ -335,8 +356,9 @@ mod tests {
     #[test]
     fn shards_are_named_by_ranges() {
         let shards: Vec<ShardMeta> =
-            ["a/000000.tar.gz", "a/000001.tar.gz", "a/000003.tar.gz", "b/000000.tar"].map(shard).into();
-        assert_eq!(brace_patterns(&shards), ["a/{000000..000001}.tar.gz", "a/000003.tar.gz", "b/000000.tar"]);
+            ["a/000000.tar.gz", "a/000001.tar.gz", "a/000003.tar.gz", "b/000000.tar", "b/part-0.tar"].map(shard).into();
+        let patterns = ["a/{000000..000001}.tar.gz", "a/000003.tar.gz", "b/000000.tar", "b/part-0.tar"];
+        assert_eq!(brace_patterns(&shards), patterns);
         assert!(brace_patterns(&[]).is_empty());
     }
 

@@ -1,11 +1,13 @@
 //! Operations: one file per command. Each scans, plans, executes, commits, and returns a report; none prints.
 
+pub mod adopt;
 pub mod compact;
 pub mod convert;
 pub mod diff;
 pub mod export;
 pub mod indexes;
 pub mod inputs;
+pub mod inspect;
 pub mod manifest;
 pub mod names;
 pub mod vacuum;

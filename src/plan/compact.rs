@@ -10,6 +10,8 @@
 //! bins           [s1 s2     s3 s4]  [s5    s6 ...   closed where the sum is nearest to the target
 //! ```
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::{id::Version, units::Size};
@@ -35,6 +37,8 @@ pub struct Candidate {
     pub committed_at: Timestamp,
     /// Whether it can be joined with the others: shards that are copied must be compressed alike.
     pub joins: bool,
+    /// What its folders say about its records; only shards of which they say the same are merged.
+    pub partition: String,
     /// Whether a compaction for this target or a larger one made it. Encoding anew may shrink shards below what was
     /// planned; merging them again and again would never end.
     pub settled: bool,
@@ -89,7 +93,9 @@ impl Choice {
             Self::OutsideWindow => "committed outside the window",
             Self::RightSize => "within 75% to 180% of the target",
             Self::Oversized => "larger than 180% of the target; shards are not split",
-            Self::OtherCodec => "compressed with another codec; shards are copied, not decoded",
+            Self::OtherCodec => {
+                "compressed with another codec, or adopted as one stream; shards are copied, not decoded"
+            }
             Self::Settled => "made by a compaction for this target",
             Self::TooFew => "small, but there are too few (new) shards to merge it with",
         }
@@ -130,10 +136,16 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
             _ => Choice::TooFew,
         })
         .collect();
-    let small = (0..candidates.len()).filter(|i| choices[*i] == Choice::TooFew);
-    let mut items: Vec<Item> =
-        small.map(|i| Item { inputs: vec![i], bytes: candidates[i].bytes, settled: candidates[i].settled }).collect();
-    while merge_bins(&mut items, options) {}
+    let mut partitions: BTreeMap<&str, Vec<Item>> = BTreeMap::new();
+    for i in (0..candidates.len()).filter(|i| choices[*i] == Choice::TooFew) {
+        let item = Item { inputs: vec![i], bytes: candidates[i].bytes, settled: candidates[i].settled };
+        partitions.entry(&candidates[i].partition).or_default().push(item);
+    }
+    for items in partitions.values_mut() {
+        while merge_bins(items, options) {}
+    }
+    let mut items: Vec<Item> = partitions.into_values().flatten().collect();
+    items.sort_by_key(|item| item.inputs[0]);
     let mut groups = Vec::new();
     for item in items.into_iter().filter(|item| item.inputs.len() > 1) {
         for i in &item.inputs {
@@ -227,6 +239,7 @@ mod tests {
                 version: Version(i as u64 + 1),
                 committed_at: Timestamp::from_second(i64::try_from(i).unwrap() * 86_400).unwrap(),
                 joins: true,
+                partition: String::new(),
                 settled: false,
             })
             .collect()

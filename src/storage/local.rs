@@ -250,6 +250,19 @@ impl Store for LocalStore {
         Ok(Box::new(LocalSink { path: path.to_owned(), file, staged }))
     }
 
+    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
+        let Some(source) = source.local_path() else { return Ok(None) };
+        let staged = self.stage(path)?;
+        // A link to a link would not outlive what that points to.
+        let linked = fs::canonicalize(source).and_then(|source| fs::hard_link(source, &staged.from));
+        match linked {
+            Ok(()) => Ok(Some(Staged { path: path.to_owned(), inner: StagedInner::File(staged) })),
+            Err(e) if absent(&e) => Err(missing(&self.location, &source.display().to_string())),
+            // Another file system, one without links, or too many links: whoever asks has to copy.
+            Err(_) => Ok(None),
+        }
+    }
+
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
         let mut named = Vec::with_capacity(staged.len());
         for object in staged {

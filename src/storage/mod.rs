@@ -178,6 +178,16 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails.
     fn create(&self, path: &str) -> Result<Box<dyn Sink>>;
 
+    /// Makes an object of the bytes at another location without copying them; [`Store::publish`] will give it the name
+    /// `path`. `None` where that cannot be done: remote stores, and other file systems.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
+        let _ = (source, path);
+        Ok(None)
+    }
+
     /// Gives staged objects their names, in order.
     ///
     /// # Errors

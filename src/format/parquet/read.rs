@@ -6,12 +6,14 @@
 
 use ::parquet::{
     arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+    basic::Compression,
     errors::ParquetError,
     file::reader::ChunkReader,
 };
 use arrow::{array::RecordBatch, datatypes::SchemaRef};
 
 use crate::{
+    codec::Codec,
     error::{Error, Result},
     format::guard::guard,
 };
@@ -70,6 +72,19 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// Schema, with what the writer kept of Arrow's types.
     pub fn schema(&self) -> &SchemaRef {
         self.builder.schema()
+    }
+
+    /// Compression of the first column; files of most writers have one for all.
+    pub fn codec(&self) -> Codec {
+        let first = self.builder.metadata().row_groups().first().and_then(|group| group.columns().first());
+        let named = |name: &str| name.parse().unwrap_or_default();
+        match first.map(|column| column.compression()) {
+            Some(Compression::SNAPPY) => Codec::Snappy,
+            Some(Compression::LZ4 | Compression::LZ4_RAW) => Codec::Lz4,
+            Some(Compression::ZSTD(_)) => named("zstd"),
+            Some(Compression::GZIP(_)) => named("gzip"),
+            _ => Codec::None,
+        }
     }
 
     /// Number of rows.

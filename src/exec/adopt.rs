@@ -1,0 +1,339 @@
+//! Taking files that are shards already into a dataset: reads each once from end to end, and writes only its sidecar.
+//!
+//! ```text
+//! file --> BLAKE3 of the stored bytes, XXH3 of the source, and a copy where no link is possible
+//!      '-> decoded: records, ids, extents --> sidecar, hashes for the id index
+//! ```
+//!
+//! Every record is decoded, so a damaged file is found now and not by the first training run. Memory holds a batch of
+//! rows, and 16 bytes for each id of the file.
+
+use std::{
+    io::{BufReader, Read as _, Write as _},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arrow::array::{RecordBatch, StringArray};
+use jiff::Timestamp;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::encode::{framing, id_column};
+use crate::{
+    codec::Codec,
+    dataset::{NewShard, ShardMeta, SidecarColumns, SidecarWriter},
+    error::{Error, Result},
+    events::{Cancel, Event, Observer},
+    format::{Extent, OutputFormat, parquet},
+    id::{IdHash, Version},
+    record::parts::KEY_COLUMN,
+    scan::SourceFile,
+    storage::{Location, Sink, Staged, Store},
+};
+
+/// Rows of a sidecar written at once.
+const BATCH_ROWS: usize = 8_192;
+/// Uncompressed bytes of Parquet decoded at once.
+const BATCH_BYTES: u64 = 16 << 20;
+const READ_BYTES: usize = 1 << 20;
+
+/// How files are taken in.
+pub struct Adopter<'a> {
+    /// The dataset's store.
+    pub store: &'a Arc<dyn Store>,
+    /// Format of all files.
+    pub format: OutputFormat,
+    /// Columns that make the record id; empty: the key where there is one, else the origin.
+    pub id: &'a [String],
+    /// Column of the subject id.
+    pub subject: Option<&'a String>,
+    /// Is told what happens.
+    pub observer: &'a dyn Observer,
+    /// Stops it.
+    pub cancel: &'a Cancel,
+}
+
+/// A file to be taken in.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The file.
+    pub file: SourceFile,
+    /// How it is compressed as a whole; none for Parquet.
+    pub codec: Codec,
+    /// Path of the shard in the dataset.
+    pub path: String,
+    /// Where the file lies, when it is not there yet.
+    pub from: Option<Location>,
+}
+
+/// A file that is ready to be a shard.
+#[derive(Debug)]
+pub struct Adopted {
+    /// Its sidecar, and the file itself where it was linked or copied.
+    pub staged: Vec<Staged>,
+    /// Its facts, with record numbers from 0.
+    pub shard: NewShard,
+    /// XXH3-64 of the stored bytes.
+    pub source_hash: u64,
+    /// Whether it was copied, because it could not be linked.
+    pub copied: bool,
+    /// Hashes of record ids, with the ordinals of their records.
+    pub record_ids: Vec<(IdHash, u64)>,
+    /// Hashes of subject ids, likewise.
+    pub subject_ids: Vec<(IdHash, u64)>,
+}
+
+impl Adopter<'_> {
+    /// Reads a file and prepares it.
+    ///
+    /// # Errors
+    /// When it is damaged or not what it was taken for, an id column is missing, or a store fails; names the file.
+    pub fn adopt(&self, candidate: &Candidate) -> Result<Adopted> {
+        self.cancel.check()?;
+        let uri = &candidate.file.uri();
+        let mut staged = Vec::new();
+        let mut copy = None;
+        if let Some(from) = &candidate.from {
+            match self.store.link(from, &candidate.path)? {
+                Some(linked) => staged.push(linked),
+                None => copy = Some(self.store.create(&candidate.path)?),
+            }
+        }
+        let copied = copy.is_some();
+        let stored = Arc::new(Mutex::new(Stored::new(copy)));
+        let mut rows = Rows::new(self.store.as_ref(), candidate)?;
+        let found = match self.format {
+            OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
+            OutputFormat::Tar | OutputFormat::TfRecord => self.stream(candidate, &stored, &mut rows),
+        }
+        .map_err(|e| if e.place().source.is_none() { e.at(uri.clone()) } else { e })?;
+        rows.flush()?;
+        let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let checksum = stored.finish(candidate.file.bytes()).map_err(|e| e.at(uri.clone()))?;
+        if let Some(copy) = stored.copy.take() {
+            staged.push(copy.finish()?);
+        }
+        let records = rows.ordinal;
+        let source_hash = stored.xxh3.digest();
+        staged.insert(0, rows.sidecar.finish()?);
+        let meta = ShardMeta {
+            path: candidate.path.clone(),
+            records,
+            bytes: candidate.file.bytes(),
+            codec: found.codec,
+            raw_bytes: found.extent.raw,
+            checksum,
+            body_offset: 0,
+            // A stream that others compressed cannot be cut where its records end.
+            body_bytes: if found.codec == Codec::None { found.extent.body } else { 0 },
+            body_crc32: 0,
+            compacted_for: 0,
+            first_record: 0,
+            version: Version(0),
+            committed_at: Timestamp::UNIX_EPOCH,
+        };
+        self.observer.event(Event::Read { bytes: meta.bytes, records });
+        Ok(Adopted {
+            staged,
+            shard: NewShard { meta, runs: vec![(0, records, 0)] },
+            source_hash,
+            copied,
+            record_ids: rows.record_ids,
+            subject_ids: rows.subject_ids,
+        })
+    }
+
+    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+        let mut input = candidate.file.object().read()?;
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            self.cancel.check()?;
+            let n = input.read(&mut buffer)?;
+            if n == 0 {
+                break;
+            }
+            stored.lock().unwrap_or_else(PoisonError::into_inner).update(&buffer[..n]);
+        }
+        let file = parquet::open(candidate.file.object(), &candidate.file.uri())?;
+        let ids = self.id_columns(&file, candidate)?;
+        let raw: u64 = file.row_groups().iter().map(|g| g.uncompressed_bytes).sum();
+        let found = Found { codec: file.codec(), extent: Extent { body: 0, raw } };
+        let row_bytes = (raw / file.rows().max(1)).max(1);
+        let batch_rows = usize::try_from(BATCH_BYTES / row_bytes).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS);
+        for batch in file.batches(batch_rows) {
+            self.cancel.check()?;
+            let batch = batch?;
+            let text = |columns: &[String]| -> Result<Option<StringArray>> {
+                if columns.is_empty() { Ok(None) } else { id_column(&batch, columns).map(Some) }
+            };
+            rows.append_batch(&batch, text(&ids)?, text(self.subject.map_or(&[], std::slice::from_ref))?)?;
+        }
+        Ok(found)
+    }
+
+    /// The columns that make the record id of this file.
+    fn id_columns(
+        &self,
+        file: &parquet::ParquetFile<crate::storage::Object>,
+        candidate: &Candidate,
+    ) -> Result<Vec<String>> {
+        let has = |column: &str| file.schema().column_with_name(column).is_some();
+        if let Some(missing) = self.id.iter().chain(self.subject).find(|column| !has(column)) {
+            let columns: Vec<&str> = file.schema().fields().iter().map(|f| f.name().as_str()).collect();
+            return Err(Error::input("expected a column for ids, found none with this name")
+                .at(candidate.file.uri())
+                .column(missing.clone())
+                .hint(format!("the columns are {}", columns.join(", ")))
+                .hint("columns that only the name of a folder tells (key=value) cannot be ids"));
+        }
+        if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
+    }
+
+    fn stream(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+        let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        let tap = {
+            let stored = Arc::clone(stored);
+            move |bytes: &[u8]| stored.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
+        };
+        let mut input = BufReader::with_capacity(READ_BYTES, candidate.file.open(tap)?);
+        let extent = framing.scan_foreign(&mut input, &mut |found, key| {
+            if rows.pending.hashes.is_empty() {
+                self.cancel.check()?;
+            }
+            rows.append(found.offset, found.length, found.hash, key)
+        })?;
+        Ok(Found { codec: candidate.codec, extent })
+    }
+}
+
+/// What a file turned out to be.
+struct Found {
+    codec: Codec,
+    extent: Extent,
+}
+
+/// The stored bytes of a file on their way.
+struct Stored {
+    blake3: Box<blake3::Hasher>,
+    xxh3: Box<Xxh3Default>,
+    bytes: u64,
+    copy: Option<Box<dyn Sink>>,
+    /// Why the copy failed; readers have no way to be told at once.
+    failure: Option<Error>,
+}
+
+impl Stored {
+    fn new(copy: Option<Box<dyn Sink>>) -> Self {
+        Self {
+            blake3: Box::new(blake3::Hasher::new()),
+            xxh3: Box::new(Xxh3Default::new()),
+            bytes: 0,
+            copy,
+            failure: None,
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.blake3.update(bytes);
+        self.xxh3.update(bytes);
+        self.bytes += bytes.len() as u64;
+        if let Some(copy) = self.copy.as_mut().filter(|_| self.failure.is_none()) {
+            self.failure = copy.write_all(bytes).err().map(Error::from);
+        }
+    }
+
+    /// The checksum, if all of the file went by.
+    fn finish(&mut self, expected: u64) -> Result<[u8; 32]> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        if self.bytes != expected {
+            return Err(Error::input(format!("expected {expected} bytes, found {}", self.bytes))
+                .hint("the file changes while it is read; wait until its writer is done"));
+        }
+        Ok(*self.blake3.finalize().as_bytes())
+    }
+}
+
+/// Rows of the sidecar on their way.
+struct Rows<'a> {
+    sidecar: SidecarWriter,
+    source: &'a str,
+    ordinal: u64,
+    pending: Pending,
+    record_ids: Vec<(IdHash, u64)>,
+    subject_ids: Vec<(IdHash, u64)>,
+}
+
+#[derive(Default)]
+struct Pending {
+    keys: Vec<String>,
+    offsets: Vec<u64>,
+    lengths: Vec<u64>,
+    hashes: Vec<u64>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(store: &dyn Store, candidate: &'a Candidate) -> Result<Self> {
+        Ok(Self {
+            sidecar: SidecarWriter::create(store, &candidate.path)?,
+            source: candidate.file.name(),
+            ordinal: 0,
+            pending: Pending::default(),
+            record_ids: Vec::new(),
+            subject_ids: Vec::new(),
+        })
+    }
+
+    /// Adds a framed record.
+    fn append(&mut self, offset: u64, length: u64, hash: u64, key: Option<&str>) -> Result<()> {
+        self.pending.keys.extend(key.map(str::to_owned));
+        self.pending.offsets.push(offset);
+        self.pending.lengths.push(length);
+        self.pending.hashes.push(hash);
+        if self.pending.hashes.len() == BATCH_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes the framed records that are waiting.
+    fn flush(&mut self) -> Result<()> {
+        let Pending { keys, offsets, lengths, hashes } = std::mem::take(&mut self.pending);
+        let keys = (!keys.is_empty()).then(|| StringArray::from_iter_values(keys));
+        self.write(keys, None, Some((offsets, lengths)), hashes)
+    }
+
+    /// Adds rows of Parquet. They have no bytes of their own, and so no hash.
+    fn append_batch(
+        &mut self,
+        batch: &RecordBatch,
+        ids: Option<StringArray>,
+        subjects: Option<StringArray>,
+    ) -> Result<()> {
+        self.write(ids, subjects, None, vec![0; batch.num_rows()])
+    }
+
+    fn write(
+        &mut self,
+        record_ids: Option<StringArray>,
+        subject_ids: Option<StringArray>,
+        extents: Option<(Vec<u64>, Vec<u64>)>,
+        hashes: Vec<u64>,
+    ) -> Result<()> {
+        let rows = hashes.len();
+        if rows == 0 {
+            return Ok(());
+        }
+        for (ids, known) in [(&record_ids, &mut self.record_ids), (&subject_ids, &mut self.subject_ids)] {
+            let Some(ids) = ids else { continue };
+            known.extend(ids.iter().zip(self.ordinal..).filter_map(|(id, at)| Some((IdHash::of(id?), at))));
+        }
+        let first = self.ordinal + 1;
+        self.ordinal += rows as u64;
+        self.sidecar.append(SidecarColumns {
+            record_ids,
+            subject_ids,
+            extents,
+            sources: StringArray::from_iter_values(std::iter::repeat_n(self.source, rows)),
+            rows: Some((first..=self.ordinal).collect()),
+            hashes,
+        })
+    }
+}

@@ -1,0 +1,553 @@
+//! `adopt`: shards that are there already become a dataset, without a byte of them being rewritten.
+//!
+//! In place the folder gains `_shardify/` and its files are the shards, under the names they have. With another dataset
+//! as destination they are linked there, or copied where no link is possible, under the names that shardify gives.
+//! Format and compression are told by content. What others keep beside shards (`_SUCCESS`, `_metadata`, indexes, notes) is
+//! passed over and counted; what is named like a shard and is none is an error.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Instant,
+};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::{
+    Context,
+    inputs::{self, OnChanged},
+};
+use crate::{
+    codec::{
+        Codec,
+        checksum::masked_crc32c,
+        decompress::{self, Compression},
+    },
+    dataset::{
+        Counts, Dataset, IdKind, NewShard, Numbers, SegmentRef, SegmentWriter, Settings, Snapshot, SourceRow,
+        Transaction, commit, is_shard_name, sidecar_path,
+    },
+    error::{Error, Kind, Result},
+    events::Event,
+    exec::{
+        adopt::{Adopted, Adopter, Candidate},
+        ordered::ordered,
+        shard::ShardNaming,
+    },
+    format::{OutputFormat, tar},
+    id::{TransactionId, Version},
+    scan::{self, ScanOptions, SourceFile},
+    storage::{Location, Staged},
+    units::Size,
+};
+
+/// First bytes looked at to tell a format.
+const HEAD_BYTES: usize = 1 << 10;
+
+/// What to adopt, and how.
+#[derive(Debug, Clone, Default)]
+pub struct AdoptOptions {
+    /// Folder or glob with the shards.
+    pub source: String,
+    /// The dataset, unless the folder itself becomes one.
+    pub out: Option<Location>,
+    /// Columns that make the record id.
+    pub id: Vec<String>,
+    /// Column of the subject id.
+    pub subject: Option<String>,
+    /// Globs of files to take.
+    pub include: Vec<String>,
+    /// Globs of files to leave out.
+    pub exclude: Vec<String>,
+    /// Leave out what is damaged instead of stopping.
+    pub skip_errors: bool,
+}
+
+/// A file that was left out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Skipped {
+    /// The file.
+    pub file: String,
+    /// What was expected and what was found.
+    pub problem: String,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Serialize)]
+pub struct AdoptReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The version made; the current one when there was nothing to do.
+    pub version: Option<Version>,
+    /// Whether the shards stayed where they are.
+    pub in_place: bool,
+    /// Format of the shards.
+    pub format: Option<OutputFormat>,
+    /// Folder of the shards in the dataset, unless they stayed where they are.
+    pub folder: Option<String>,
+    /// Counts of the run; `bytes_out` are those of the adopted shards.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Files that were copied because they could not be linked.
+    pub files_copied: u64,
+    /// Files that the dataset has already.
+    pub files_unchanged: u64,
+    /// Files that are no shards.
+    pub files_passed_over: u64,
+    /// Files that were left out because they are damaged.
+    pub files_skipped: u64,
+    /// Whether the records have ids of their own, from columns or keys.
+    pub record_ids: bool,
+    /// Time taken.
+    pub seconds: f64,
+    /// The files that were left out.
+    #[serde(skip)]
+    pub skipped: Vec<Skipped>,
+}
+
+/// Adopts shards.
+///
+/// # Errors
+/// When nothing is found, formats are mixed, a file is damaged, or the store fails; nothing is committed then.
+pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptReport> {
+    let started = Instant::now();
+    let location = destination(context, options)?;
+    let dataset = context.dataset(&location)?;
+    let snapshot = dataset.latest()?;
+    let mut adoption = Adoption {
+        context,
+        options,
+        dataset: &dataset,
+        snapshot: snapshot.as_ref(),
+        report: AdoptReport {
+            dataset: location.to_string(),
+            version: snapshot.as_ref().map(Snapshot::version),
+            in_place: options.out.is_none(),
+            format: None,
+            folder: None,
+            counts: Counts::default(),
+            files_copied: 0,
+            files_unchanged: 0,
+            files_passed_over: 0,
+            files_skipped: 0,
+            record_ids: false,
+            seconds: 0.0,
+            skipped: Vec::new(),
+        },
+    };
+    adoption.run()?;
+    let mut report = adoption.report;
+    report.files_skipped = report.skipped.len() as u64;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn destination(context: &Context<'_>, options: &AdoptOptions) -> Result<Location> {
+    if let Some(out) = &options.out {
+        return Ok(out.clone());
+    }
+    let location = context.location(&options.source)?;
+    if location.local_path().is_some_and(|path| !path.is_dir()) {
+        return Err(Error::usage("expected a folder to become a dataset, found none")
+            .at(options.source.clone())
+            .hint("name the folder that holds the shards, or a dataset to link them into with --out"));
+    }
+    Ok(location)
+}
+
+struct Adoption<'a> {
+    context: &'a Context<'a>,
+    options: &'a AdoptOptions,
+    dataset: &'a Dataset,
+    snapshot: Option<&'a Snapshot>,
+    report: AdoptReport,
+}
+
+/// Format and compression of a file; `None` when it is no shard.
+type Told = Option<(OutputFormat, Codec)>;
+
+impl Adoption<'_> {
+    fn run(&mut self) -> Result<()> {
+        let files = self.find()?;
+        let sorted = inputs::sort(files, self.snapshot, OnChanged::Fail)?;
+        self.report.files_unchanged = sorted.unchanged;
+        let told = self.tell(sorted.fresh)?;
+        if told.is_empty() {
+            if self.report.files_unchanged > 0 || !self.report.skipped.is_empty() {
+                return Ok(());
+            }
+            return Err(Error::usage("expected Parquet, tar or TFRecord files, found none")
+                .at(self.options.source.clone())
+                .hint("`shardify convert` makes shards of other files"));
+        }
+        let format = self.one_format(&told)?;
+        self.report.format = Some(format);
+        let settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
+        let tag = self.tag(&told, &settings)?;
+        let candidates = self.candidates(told, format, &tag)?;
+        let lock = if self.options.out.is_none() { "adopt" } else { &tag };
+        let _lock = self.dataset.store().lock(lock)?;
+        let adopted = self.take(&candidates, &settings)?;
+        if adopted.is_empty() {
+            return Ok(());
+        }
+        if self.options.out.is_some() {
+            self.report.folder = Some(tag);
+        }
+        self.commit(adopted, settings)
+    }
+
+    /// The files that may be shards, in order.
+    fn find(&mut self) -> Result<Vec<SourceFile>> {
+        let options = ScanOptions {
+            include: self.options.include.clone(),
+            exclude: self.options.exclude.clone(),
+            dataset: self.options.out.clone(),
+            memory: self.context.memory,
+        };
+        let source = [self.options.source.clone()];
+        let found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
+        self.report.files_passed_over = found.passed_over;
+        if let Some(log) = found.files.iter().find(|file| is_table_log(file.name())) {
+            return Err(Error::usage("expected plain shards, found a table whose own log says which files are live")
+                .at(log.uri())
+                .hint("`shardify convert` reads what such a table exports; its files are not all records of it"));
+        }
+        let own: HashSet<&str> = match self.snapshot.filter(|_| self.options.out.is_none()) {
+            Some(snapshot) => snapshot.runs()?.all().iter().map(|run| run.shard.as_str()).collect(),
+            None => HashSet::new(),
+        };
+        let has_snapshot = self.snapshot.is_some() && self.options.out.is_none();
+        let mut sources: HashSet<String> = HashSet::new();
+        if let Some(snapshot) = self.snapshot {
+            snapshot.each_source(&mut |source| {
+                sources.insert(source.uri);
+                Ok(())
+            })?;
+        }
+        let is_own = |file: &SourceFile| {
+            !sources.contains(&file.uri())
+                && (own.contains(file.name()) || (has_snapshot && is_shard_name(file.name())))
+        };
+        let mut files = found.files;
+        let before = files.len();
+        files.retain(|file| !is_reserved(file.name()) && !is_own(file));
+        self.report.files_passed_over += (before - files.len()) as u64;
+        Ok(files)
+    }
+
+    /// Tells what the files are; those that are no shards are counted.
+    fn tell(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Told)>> {
+        let told: Vec<(SourceFile, Result<Told>)> = files
+            .into_par_iter()
+            .map(|file| {
+                let found = sniff(&file);
+                (file, found)
+            })
+            .collect();
+        let mut out = Vec::new();
+        for (file, found) in told {
+            match found {
+                Ok(None) if !is_named_like_a_shard(file.name()) => self.report.files_passed_over += 1,
+                Ok(None) => self.skip(
+                    &file.uri(),
+                    Error::input("expected a Parquet, tar or TFRecord file, as the name says, found something else")
+                        .at(file.uri())
+                        .hint("leave it out with --exclude, or whatever is damaged with --on-error skip"),
+                )?,
+                Ok(found) => out.push((file, found)),
+                Err(e) => self.skip(&file.uri(), e)?,
+            }
+        }
+        Ok(out)
+    }
+
+    /// Leaves a file out if that is allowed.
+    fn skip(&mut self, file: &str, error: Error) -> Result<()> {
+        if !self.options.skip_errors || !matches!(error.kind(), Kind::Input | Kind::Integrity) {
+            return Err(error);
+        }
+        let mut problem = error.message().to_owned();
+        if let Some(cause) = std::error::Error::source(&error) {
+            problem = format!("{problem}: {cause}");
+        }
+        self.report.skipped.push(Skipped { file: file.to_owned(), problem });
+        Ok(())
+    }
+
+    fn one_format(&self, told: &[(SourceFile, Told)]) -> Result<OutputFormat> {
+        let format = |(_, found): &(SourceFile, Told)| found.map(|(format, _)| format);
+        let first = format(&told[0]).ok_or_else(|| Error::internal("a shard has no format"))?;
+        if let Some(other) = told.iter().find(|file| format(file) != Some(first)) {
+            let name = format(other).map_or("another", OutputFormat::name);
+            return Err(Error::usage(format!(
+                "expected shards of one format, found both: `{}` is {first}, `{}` is {name}",
+                told[0].0.name(),
+                other.0.name()
+            ))
+            .hint("choose with --include or --exclude; a dataset has one format"));
+        }
+        match self.snapshot.map(|s| s.entry().settings.shard_format) {
+            Some(known) if known != first => {
+                Err(Error::usage(format!("expected shards of {known}, as this dataset has, found {first}"))
+                    .at(told[0].0.uri())
+                    .hint("name another dataset with --out"))
+            }
+            _ => Ok(first),
+        }
+    }
+
+    fn settings(&self, format: OutputFormat, codec: Codec) -> Result<Settings> {
+        let old = self.snapshot.map(|s| s.entry().settings.clone());
+        let mut settings = old.unwrap_or_else(|| Settings {
+            shard_format: format,
+            codec,
+            target_shard: Size::mib(128),
+            row_group: Size::mib(64),
+            id: Vec::new(),
+            subject: None,
+            indexes: Vec::new(),
+        });
+        if format != OutputFormat::Parquet && (!self.options.id.is_empty() || self.options.subject.is_some()) {
+            return Err(Error::usage(format!("expected Parquet for --id and --subject, found {format}"))
+                .hint("the record id of a tar sample is its key; TFRecord has the origin, file#record")
+                .hint("`shardify convert` makes shards with ids of their own"));
+        }
+        if !self.options.id.is_empty() {
+            settings.id.clone_from(&self.options.id);
+        }
+        settings.subject = self.options.subject.clone().or(settings.subject);
+        Ok(settings)
+    }
+
+    /// Name of the folder for linked shards: a hash of what goes in and of the options that decide what comes out.
+    fn tag(&self, told: &[(SourceFile, Told)], settings: &Settings) -> Result<String> {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        add("adopt");
+        settings.id.iter().chain(&settings.subject).for_each(|column| add(column));
+        for (file, _) in told {
+            add(file.name());
+            add(&file.bytes().to_string());
+            add(file.etag().unwrap_or_default());
+        }
+        let tag = hasher.finalize().to_hex()[..12].to_owned();
+        let Some(snapshot) = self.snapshot else { return Ok(tag) };
+        let runs = snapshot.runs()?;
+        let used: HashSet<&str> = runs.all().iter().filter_map(|r| r.shard.split('/').next()).collect();
+        let serials = (2_u64..).map(|serial| format!("{tag}-{serial}"));
+        std::iter::once(tag.clone())
+            .chain(serials)
+            .find(|name| !used.contains(name.as_str()))
+            .ok_or_else(|| Error::internal("every name is used"))
+    }
+
+    /// Gives every file the path of its shard.
+    fn candidates(&self, told: Vec<(SourceFile, Told)>, format: OutputFormat, tag: &str) -> Result<Vec<Candidate>> {
+        let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+        let mut sidecars: HashSet<String> = HashSet::new();
+        let mut out = Vec::with_capacity(told.len());
+        for (file, found) in told {
+            let codec = found.map_or(Codec::None, |(_, codec)| codec);
+            let (path, from) = if self.options.out.is_none() {
+                (file.name().to_owned(), None)
+            } else {
+                let folders = file.name().rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
+                let partition: String = folders.filter(|f| f.contains('=')).map(|f| format!("/{f}")).collect();
+                let number = numbers.entry(partition.clone()).or_default();
+                *number += 1;
+                let naming = ShardNaming { tag: format!("{tag}{partition}"), format, codec, indexes: Vec::new() };
+                (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
+            };
+            if !sidecars.insert(sidecar_path(&path)) {
+                return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
+                    .at(file.uri())
+                    .hint("names that differ in their ending only cannot be told apart here; use --out"));
+            }
+            out.push(Candidate { file, codec, path, from });
+        }
+        Ok(out)
+    }
+
+    /// Reads every file; results come in the order of the files.
+    fn take(&mut self, candidates: &[Candidate], settings: &Settings) -> Result<Vec<(SourceFile, Adopted)>> {
+        let context = self.context;
+        let bytes = candidates.iter().map(|c| c.file.bytes()).sum();
+        context.observer.event(Event::Phase { name: "adopting", bytes: Some(bytes) });
+        let adopter = Adopter {
+            store: self.dataset.store(),
+            format: settings.shard_format,
+            id: &settings.id,
+            subject: settings.subject.as_ref(),
+            observer: context.observer,
+            cancel: &context.cancel,
+        };
+        let adopter = &adopter;
+        let results: Vec<Result<Adopted>> = std::thread::scope(|scope| {
+            let input = candidates.iter().map(Ok);
+            let work = move |candidate: &Candidate| Ok(adopter.adopt(candidate));
+            ordered(scope, input, context.jobs, context.jobs, &context.cancel, work)
+                .collect::<Result<Vec<Result<Adopted>>>>()
+        })?;
+        let mut out = Vec::with_capacity(results.len());
+        for (candidate, result) in candidates.iter().zip(results) {
+            match result {
+                Ok(adopted) => out.push((candidate.file.clone(), adopted)),
+                Err(e) => self.skip(&candidate.file.uri(), e)?,
+            }
+        }
+        Ok(out)
+    }
+
+    fn commit(&mut self, adopted: Vec<(SourceFile, Adopted)>, settings: Settings) -> Result<()> {
+        let transaction = TransactionId::fresh();
+        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, transaction.clone());
+        let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
+        let mut staged: Vec<Staged> = Vec::new();
+        let mut adds: Vec<NewShard> = Vec::new();
+        let mut sources: Vec<SourceRow> = Vec::new();
+        let mut records = 0;
+        for (file, mut one) in adopted {
+            for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
+                ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
+            }
+            self.report.record_ids |= !one.record_ids.is_empty();
+            self.report.files_copied += u64::from(one.copied);
+            one.shard.meta.first_record = records;
+            one.shard.runs.iter_mut().for_each(|run| run.0 += records);
+            sources.push(source_row(&file, &one, records));
+            records += one.shard.meta.records;
+            staged.extend(one.staged);
+            adds.push(one.shard);
+        }
+        let bytes = adds.iter().map(|s| s.meta.bytes).sum();
+        self.report.counts = Counts {
+            records_in: records,
+            records_out: records,
+            bytes_in: bytes,
+            bytes_out: bytes,
+            shards_added: adds.len() as u64,
+            ..Counts::default()
+        };
+        let segments: Vec<Vec<SegmentRef>> = segments.into_iter().map(SegmentWriter::finish).collect::<Result<_>>()?;
+        self.context.cancel.check()?;
+        self.dataset.store().publish(staged)?;
+        let transaction = Transaction {
+            id: transaction,
+            operation: "adopt",
+            arguments: self.arguments(&settings),
+            counts: self.report.counts,
+            settings,
+            adds,
+            removes: Vec::new(),
+            segments: segments.into_iter().flatten().collect(),
+            sources: &sources,
+            numbers: Numbers::Fresh(records),
+        };
+        let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
+        self.report.version = Some(commit(self.dataset, &transaction, planned_on)?.version());
+        Ok(())
+    }
+
+    fn arguments(&self, settings: &Settings) -> BTreeMap<String, String> {
+        let mut out = BTreeMap::new();
+        let how = if self.options.out.is_none() { "in place" } else { "linked" };
+        out.insert("adopted".to_owned(), how.to_owned());
+        if !settings.id.is_empty() {
+            out.insert("id".to_owned(), settings.id.join(","));
+        }
+        if let Some(subject) = &settings.subject {
+            out.insert("subject".to_owned(), subject.clone());
+        }
+        out
+    }
+}
+
+fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64) -> SourceRow {
+    SourceRow {
+        uri: file.uri(),
+        name: file.name().to_owned(),
+        bytes: file.bytes(),
+        modified: file.modified(),
+        etag: file.etag().map(str::to_owned),
+        hash: adopted.source_hash,
+        records: adopted.shard.meta.records,
+        first_record,
+        version: Version(0),
+    }
+}
+
+/// What Spark, Hive and Arrow keep beside their data begins with an underscore, files and folders alike.
+fn is_reserved(name: &str) -> bool {
+    name.split('/').any(|part| part.starts_with('_'))
+}
+
+/// Whether a file is part of the log of a Delta or Iceberg table.
+fn is_table_log(name: &str) -> bool {
+    name.split('/').any(|part| part == "_delta_log") || name.ends_with(".metadata.json")
+}
+
+/// Whether a name says that the file is a shard: `a.tar.gz`, `part-0.snappy.parquet`, `train.tfrecord-00000-of-00010`.
+fn is_named_like_a_shard(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+    let ends = [".parquet", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tfrecord", ".tfrecords", ".tfrecord.gz"];
+    ends.iter().any(|end| file.ends_with(end)) || file.contains(".tfrecord-")
+}
+
+/// What a file is by its content.
+pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
+    let head = file.object().range(0..file.bytes().min(16))?;
+    if head.starts_with(b"PAR1") {
+        return Ok(Some((OutputFormat::Parquet, Codec::None)));
+    }
+    let codec = match decompress::sniff(&head) {
+        None => Codec::None,
+        Some(Compression::Gzip) => "gzip".parse()?,
+        Some(Compression::Zstd) => "zstd".parse()?,
+        Some(Compression::Lz4) => Codec::Lz4,
+        Some(Compression::Snappy) => Codec::Snappy,
+        Some(Compression::Bzip2 | Compression::Xz) => return Ok(None),
+    };
+    if head.is_empty() && is_named_like_a_shard(file.name()) && file.name().contains(".tfrecord") {
+        // A TFRecord file without records is a file without bytes.
+        return Ok(Some((OutputFormat::TfRecord, codec)));
+    }
+    let (head, _) = file.head(HEAD_BYTES)?;
+    let format = if tar::sniff(&head) {
+        OutputFormat::Tar
+    } else if is_tfrecord(&head) {
+        OutputFormat::TfRecord
+    } else {
+        return Ok(None);
+    };
+    format.check_codec(codec).map_err(|e| e.at(file.uri()))?;
+    Ok(Some((format, codec)))
+}
+
+/// Whether a file begins with the length of a record and the right checksum of it.
+fn is_tfrecord(head: &[u8]) -> bool {
+    match (head.first_chunk::<8>(), head.get(8..12).and_then(|crc| crc.first_chunk::<4>())) {
+        (Some(length), Some(crc)) => masked_crc32c(length) == u32::from_le_bytes(*crc),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_ought_to_be_a_shard() {
+        for shard in ["a/b.tar", "x.TGZ", "p.snappy.parquet", "train.tfrecord-00000-of-00010", "y=1/a.tfrecords"] {
+            assert!(is_named_like_a_shard(shard), "{shard}");
+        }
+        for other in ["a.tar.idx", "notes.txt", "a.tar/x", "tfrecord.py", "a.parquet.crc"] {
+            assert!(!is_named_like_a_shard(other), "{other}");
+        }
+        assert!(is_reserved("_SUCCESS") && is_reserved("a/_temporary/0/x.parquet") && !is_reserved("a/b_c"));
+    }
+}

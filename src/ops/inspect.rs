@@ -1,0 +1,490 @@
+//! `inspect`: what is there, how badly it is cut, and which command to run next.
+//!
+//! Little is read: the first bytes of each file, the footers of Parquet, and a sample of the records. Numbers of records
+//! that this does not give exactly are estimates and say so.
+
+use std::collections::{BTreeMap, HashSet};
+
+use arrow::{
+    array::{Array, RecordBatch, StringArray},
+    datatypes::{DataType, Fields},
+};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::{Context, adopt, compact};
+use crate::{
+    dataset::{Dataset, Snapshot},
+    error::{Error, Result},
+    exec::encode::{framing, id_column},
+    format::{OutputFormat, Parsed, files, parquet},
+    id::Version,
+    record::Payload,
+    scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
+    schema::{is_json, schema_of, unite_lists},
+    storage::Location,
+    units::Size,
+};
+
+/// Opening a file costs as long as reading so many bytes: some 30 ms at 128 MiB/s.
+pub const OPEN_COST: Size = Size::mib(4);
+/// Files below are small: an eighth of the usual shard.
+pub const SMALL_FILE: Size = Size::mib(16);
+/// Above this score it pays to merge.
+const HIGH_SCORE: u64 = 25;
+/// Files whose records are looked at.
+const SAMPLED_FILES: usize = 8;
+const SAMPLE_ROWS: usize = 4_096;
+/// Stored bytes of a tar or TFRecord file that are looked at.
+const SAMPLE_BYTES: u64 = 16 << 20;
+
+/// Files of one format.
+#[derive(Debug, Clone, Serialize)]
+pub struct FormatReport {
+    /// The format.
+    pub format: String,
+    /// How many files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their records; absent where nothing tells.
+    pub records: Option<u64>,
+    /// Whether the number of records is exact.
+    pub exact: bool,
+    /// Files that cannot be read as what they are; their records are not counted.
+    pub damaged: u64,
+}
+
+/// A column of the records in the sample.
+#[derive(Debug, Clone, Serialize)]
+pub struct ColumnReport {
+    /// Its name.
+    pub column: String,
+    /// Its type.
+    #[serde(rename = "data_type")]
+    pub data_type: String,
+    /// Share of nulls in the sample.
+    pub nulls: f64,
+    /// Whether every record of the sample has another value.
+    pub unique: bool,
+}
+
+/// Files of `from` bytes and more, up to twice as many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// Smallest size in it, a power of two, or 0.
+    pub from: u64,
+    /// How many files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What is there.
+#[derive(Debug, Clone, Serialize)]
+pub struct InspectReport {
+    /// What was looked at.
+    pub source: String,
+    /// The version, when it is a dataset.
+    pub version: Option<Version>,
+    /// Files, of a dataset its live shards.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Records, where every format tells.
+    pub records: Option<u64>,
+    /// Whether the number of records is exact.
+    pub exact: bool,
+    /// Files below an eighth of the target, 16 MiB unless a dataset has another.
+    pub small_files: u64,
+    /// Share of the time to read everything that goes into opening files, in percent.
+    pub small_file_score: u64,
+    /// Records looked at for the columns.
+    pub sampled_records: u64,
+    /// Column that seems to name each record.
+    pub id: Option<String>,
+    /// Column that seems to say whom records are about.
+    pub subject: Option<String>,
+    /// The command to run next; absent when all is well.
+    pub command: Option<String>,
+    /// What the command is for, or why there is none.
+    pub advice: String,
+    /// The formats.
+    #[serde(skip)]
+    pub formats: Vec<FormatReport>,
+    /// The columns.
+    #[serde(skip)]
+    pub columns: Vec<ColumnReport>,
+    /// Sizes of the files.
+    #[serde(skip)]
+    pub sizes: Vec<Bucket>,
+}
+
+/// Looks into a dataset, a folder, a file or a glob.
+///
+/// # Errors
+/// When there is nothing, or it cannot be read.
+pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
+    if let Ok(location) = context.location(source)
+        && location.local_path().is_none_or(std::path::Path::is_dir)
+        && let Some(snapshot) = context.dataset(&location)?.latest()?
+    {
+        return dataset(context, &location, &snapshot);
+    }
+    let found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
+    if found.files.is_empty() {
+        return Err(Error::usage("expected files, found none").at(source));
+    }
+    let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
+    let mut report = report(source, &sizes, SMALL_FILE);
+    let told: Vec<(SourceFile, Option<OutputFormat>)> = found
+        .files
+        .into_par_iter()
+        .map(|file| {
+            // What cannot be read says so when it is converted; here it is a file like others.
+            let format = adopt::sniff(&file).ok().flatten().map(|(format, _)| format);
+            (file, format)
+        })
+        .collect();
+    let mut shards: BTreeMap<OutputFormat, Vec<SourceFile>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for (file, format) in told {
+        match format {
+            Some(format) => shards.entry(format).or_default().push(file),
+            None => others.push(file),
+        }
+    }
+    let mut sample = Sample::default();
+    for (format, files) in &shards {
+        report.formats.push(shard_format(*format, files, &mut sample)?);
+    }
+    let mut note = None;
+    if !others.is_empty() {
+        match classify(others.clone(), &SniffOptions::default()) {
+            Ok(Input::Records(sources)) => tables(&sources, &mut report.formats, &mut sample)?,
+            Ok(Input::Files(files)) => report.formats.push(samples(&files)),
+            Err(e) => {
+                note = Some(e.message().to_owned());
+                report.formats.push(format_report("files", &others, None, false));
+            }
+        }
+    }
+    sample.describe(&mut report)?;
+    let all: Option<Vec<u64>> = report.formats.iter().map(|f| f.records).collect();
+    report.records = all.map(|records| records.iter().sum());
+    report.exact = report.formats.iter().all(|f| f.exact);
+    advise(&mut report, shards.len(), others.is_empty(), note);
+    Ok(report)
+}
+
+fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
+    InspectReport {
+        source: source.to_owned(),
+        version: None,
+        files: sizes.len() as u64,
+        bytes: sizes.iter().sum(),
+        records: None,
+        exact: false,
+        small_files: sizes.iter().filter(|bytes| **bytes < small.0).count() as u64,
+        small_file_score: score(sizes),
+        sampled_records: 0,
+        id: None,
+        subject: None,
+        command: None,
+        advice: String::new(),
+        formats: Vec::new(),
+        columns: Vec::new(),
+        sizes: histogram(sizes),
+    }
+}
+
+/// Share of the reading time that goes into opening files, in percent.
+fn score(sizes: &[u64]) -> u64 {
+    let opening = u128::from(OPEN_COST.0) * sizes.len() as u128;
+    let reading: u128 = sizes.iter().map(|bytes| u128::from(*bytes)).sum();
+    u64::try_from((100 * opening + (opening + reading) / 2).checked_div(opening + reading).unwrap_or(0)).unwrap_or(100)
+}
+
+/// Counts files by powers of two, without gaps between the smallest and the largest.
+fn histogram(sizes: &[u64]) -> Vec<Bucket> {
+    let exponent = |bytes: u64| bytes.checked_ilog2().map_or(0, |e| e + 1);
+    let (Some(first), Some(last)) = (sizes.iter().min(), sizes.iter().max()) else { return Vec::new() };
+    let first = exponent(*first);
+    let from = |e: u32| if e == 0 { 0 } else { 1 << (e - 1) };
+    let mut out: Vec<Bucket> =
+        (first..=exponent(*last)).map(|e| Bucket { from: from(e), files: 0, bytes: 0 }).collect();
+    for bytes in sizes {
+        if let Some(bucket) = out.get_mut((exponent(*bytes) - first) as usize) {
+            bucket.files += 1;
+            bucket.bytes += bytes;
+        }
+    }
+    out
+}
+
+fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> Result<InspectReport> {
+    let settings = &snapshot.entry().settings;
+    let shards = snapshot.shards()?;
+    let sizes: Vec<u64> = shards.iter().map(|s| s.bytes).collect();
+    let mut report = report(&location.to_string(), &sizes, Size(settings.target_shard.0 / 8));
+    report.version = Some(snapshot.version());
+    report.records = Some(snapshot.entry().totals.records);
+    report.exact = true;
+    report.id = (!settings.id.is_empty()).then(|| settings.id.join(","));
+    report.subject.clone_from(&settings.subject);
+    report.formats.push(FormatReport {
+        format: settings.shard_format.to_string(),
+        files: report.files,
+        bytes: report.bytes,
+        records: report.records,
+        exact: true,
+        damaged: 0,
+    });
+    let store: &Dataset = snapshot.dataset();
+    if let (OutputFormat::Parquet, Some(shard)) = (settings.shard_format, shards.last()) {
+        let mut sample = Sample::default();
+        sample.add_parquet(parquet::open(store.object(&shard.path, shard.bytes), &shard.path)?)?;
+        let (id, subject) = (report.id.take(), report.subject.take());
+        sample.describe(&mut report)?;
+        (report.id, report.subject) = (id, subject);
+    }
+    let options = compact::Options { dry_run: true, ..compact::Options::default() };
+    let plan = compact::compact(context, location, &options)?;
+    if plan.shards_after < plan.shards_before {
+        report.command = Some(format!("shardify compact {}", quoted(&report.source)));
+        report.advice = format!("leaves {} of {} shards", plan.shards_after, plan.shards_before);
+    } else if report.small_files > 1 {
+        report.advice =
+            "some shards are small, but too few to be worth merging; compact --min-inputs 2 does it".to_owned();
+    } else {
+        report.advice = "nothing to do: no shards that are worth merging".to_owned();
+    }
+    Ok(report)
+}
+
+fn format_report(format: &str, files: &[SourceFile], records: Option<u64>, exact: bool) -> FormatReport {
+    let bytes = files.iter().map(SourceFile::bytes).sum();
+    FormatReport { format: format.to_owned(), files: files.len() as u64, bytes, records, exact, damaged: 0 }
+}
+
+fn shard_format(format: OutputFormat, files: &[SourceFile], sample: &mut Sample) -> Result<FormatReport> {
+    if format == OutputFormat::Parquet {
+        let open = |file: &SourceFile| parquet::open(file.object(), &file.uri());
+        let rows: Vec<Option<u64>> = files.par_iter().map(|file| open(file).ok().map(|opened| opened.rows())).collect();
+        let sound = files.iter().zip(&rows).filter(|(_, rows)| rows.is_some());
+        for (file, _) in sound.take(SAMPLED_FILES) {
+            // A file with a good footer and damaged pages says so when it is read in full.
+            let _ = sample.add_parquet(open(file)?);
+        }
+        let damaged = rows.iter().filter(|rows| rows.is_none()).count() as u64;
+        let report = format_report(format.name(), files, Some(rows.iter().flatten().sum()), true);
+        return Ok(FormatReport { damaged, ..report });
+    }
+    let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+    let (mut records, mut looked_at) = (0_u64, 0_u64);
+    for file in files.iter().take(SAMPLED_FILES) {
+        let read = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let tap = {
+            let read = std::sync::Arc::clone(&read);
+            move |bytes: &[u8]| {
+                read.fetch_add(bytes.len() as u64, std::sync::atomic::Ordering::Relaxed);
+            }
+        };
+        let input = file.open(tap)?;
+        // The end of the sample cuts a record in two, which is no damage of the file.
+        let _ = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, _| {
+            records += 1;
+            Ok(())
+        });
+        looked_at += read.load(std::sync::atomic::Ordering::Relaxed);
+    }
+    let bytes: u64 = files.iter().map(SourceFile::bytes).sum();
+    let exact = looked_at >= bytes;
+    let estimate = if exact { records } else { scaled(records, bytes, looked_at) };
+    Ok(format_report(format.name(), files, Some(estimate), exact))
+}
+
+/// `records` of `part` bytes, for `whole` bytes.
+fn scaled(records: u64, whole: u64, part: u64) -> u64 {
+    u64::try_from(u128::from(records) * u128::from(whole) / u128::from(part.max(1))).unwrap_or(u64::MAX)
+}
+
+fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mut Sample) -> Result<()> {
+    let mut by_format: BTreeMap<&str, (Vec<SourceFile>, u64, bool)> = BTreeMap::new();
+    for (i, source) in sources.iter().enumerate() {
+        let entry = by_format.entry(source.format.name()).or_insert_with(|| (Vec::new(), 0, true));
+        let bytes = source.file.bytes();
+        if let Some(split) = &source.sample {
+            let fields = schema_of(&source.reader.infer(split));
+            if let Parsed::Block(block) = source.reader.parse(split, &fields)? {
+                let whole = split.offset + split.bytes_in() >= bytes;
+                let rows = block.records_in();
+                entry.1 += if whole { rows } else { scaled(rows, bytes, split.bytes_in()) };
+                entry.2 &= whole;
+                if let (true, Payload::Rows(batch)) = (i < SAMPLED_FILES, block.payload) {
+                    sample.add(batch.slice(0, batch.num_rows().min(SAMPLE_ROWS)));
+                }
+            } else {
+                entry.2 = false;
+            }
+        }
+        entry.0.push(source.file.clone());
+    }
+    for (format, (files, records, exact)) in by_format {
+        formats.push(format_report(format, &files, Some(records), exact));
+    }
+    Ok(())
+}
+
+fn samples(found: &[SourceFile]) -> FormatReport {
+    format_report("files", found, Some(files::group(found).len() as u64), true)
+}
+
+/// Records looked at.
+#[derive(Default)]
+struct Sample {
+    batches: Vec<RecordBatch>,
+}
+
+impl Sample {
+    fn add(&mut self, batch: RecordBatch) {
+        self.batches.push(batch);
+    }
+
+    fn add_parquet(&mut self, file: parquet::ParquetFile<crate::storage::Object>) -> Result<()> {
+        let raw: u64 = file.row_groups().iter().map(|g| g.uncompressed_bytes).sum();
+        let rows = SAMPLE_BYTES / (raw / file.rows().max(1)).max(1);
+        let rows = usize::try_from(rows).unwrap_or(SAMPLE_ROWS).clamp(1, SAMPLE_ROWS);
+        if let Some(batch) = file.batches(rows).next() {
+            self.add(batch?);
+        }
+        Ok(())
+    }
+
+    /// Describes the columns, and finds those that look like ids.
+    fn describe(&self, report: &mut InspectReport) -> Result<()> {
+        let fields = self.batches.iter().fold(Fields::empty(), |all, b| unite_lists(&all, b.schema().fields()));
+        let records: usize = self.batches.iter().map(RecordBatch::num_rows).sum();
+        report.sampled_records = records as u64;
+        for field in &fields {
+            let parts: Vec<_> = self.batches.iter().map(|b| (b.num_rows(), b.column_by_name(field.name()))).collect();
+            let nulls: usize = parts.iter().map(|(rows, part)| part.map_or(*rows, |p| p.logical_null_count())).sum();
+            let nested = field.data_type().is_nested() || matches!(field.data_type(), DataType::Binary);
+            let data_type = if is_json(field) { "json".to_owned() } else { field.data_type().to_string() };
+            let column = ColumnReport {
+                column: field.name().clone(),
+                data_type,
+                nulls: nulls as f64 / records.max(1) as f64,
+                unique: records > 1 && nulls == 0 && !nested && self.is_unique(field.name())?,
+            };
+            report.columns.push(column);
+        }
+        report.subject = best(&report.columns, |c| !is_float(c) && is_subject(&c.column));
+        let subject = report.subject.clone();
+        report.id = best(&report.columns, |c| {
+            c.unique && !is_float(c) && is_id(&c.column) && Some(&c.column) != subject.as_ref()
+        });
+        Ok(())
+    }
+
+    fn is_unique(&self, column: &str) -> Result<bool> {
+        let ids: Vec<StringArray> =
+            self.batches.iter().map(|batch| id_column(batch, &[column.to_owned()])).collect::<Result<_>>()?;
+        let mut seen = HashSet::new();
+        Ok(ids.iter().flatten().flatten().all(|id| seen.insert(id)))
+    }
+}
+
+fn best(columns: &[ColumnReport], wanted: impl Fn(&ColumnReport) -> bool) -> Option<String> {
+    columns.iter().find(|column| wanted(column)).map(|column| column.column.clone())
+}
+
+fn is_float(column: &ColumnReport) -> bool {
+    column.data_type.starts_with("Float")
+}
+
+/// Whether a column is named like one that says whom records are about.
+fn is_subject(name: &str) -> bool {
+    let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let whom = ["patient", "subject", "person", "participant", "user", "customer", "member"];
+    plain == "mrn" || whom.iter().any(|w| plain == *w || plain == format!("{w}id"))
+}
+
+/// Whether a column is named like one that names records.
+fn is_id(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let whole = ["id", "uuid", "guid", "key", "__key__", "uid", "accession"];
+    whole.contains(&lower.as_str())
+        || ["_id", "_uuid", "_key", "-id"].iter().any(|end| lower.ends_with(end))
+        || name.ends_with("Id")
+}
+
+/// Says which command to run next.
+fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
+    let source = quoted(&report.source);
+    let mut options = String::new();
+    if let Some(id) = &report.id {
+        options.push_str(&format!(" --id {}", quoted(id)));
+    }
+    if let Some(subject) = &report.subject {
+        options.push_str(&format!(" --subject {}", quoted(subject)));
+    }
+    if let Some(note) = note {
+        report.advice = note;
+        return;
+    }
+    match (shard_formats, only_shards) {
+        (0, _) => {
+            report.command = Some(format!("shardify convert {source}{options}"));
+            report.advice = "makes shards of 128 MiB in ./shards".to_owned();
+        }
+        (1, true) if report.small_file_score > HIGH_SCORE => {
+            let merge = "shardify compact shards";
+            report.command = Some(format!("shardify adopt {source} --out shards{options} && {merge}"));
+            report.advice = "links the files into ./shards and merges them; nothing of the source changes".to_owned();
+        }
+        (1, true) => {
+            report.command = Some(format!("shardify adopt {source}{options}"));
+            report.advice = "the files are large enough; this makes their records findable".to_owned();
+        }
+        _ => report.advice = "several formats side by side: inspect each with a glob, such as '*.parquet'".to_owned(),
+    }
+}
+
+/// Text as a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_score_is_the_share_of_opening() {
+        assert_eq!(score(&[]), 0);
+        assert_eq!(score(&[128 << 20; 10]), 3);
+        assert_eq!(score(&[4 << 20]), 50);
+        assert_eq!(score(&[1000; 100_000]), 100);
+    }
+
+    #[test]
+    fn sizes_fall_into_powers_of_two() {
+        let bucket = |from, files, bytes| Bucket { from, files, bytes };
+        assert_eq!(histogram(&[0, 1, 3, 4]), [bucket(0, 1, 0), bucket(1, 1, 1), bucket(2, 1, 3), bucket(4, 1, 4)]);
+        assert_eq!(histogram(&[1024, 2047, 5000]), [bucket(1024, 2, 3071), bucket(2048, 0, 0), bucket(4096, 1, 5000)]);
+    }
+
+    #[test]
+    fn ids_are_told_by_name() {
+        assert!(["patient_id", "PatientID", "mrn", "user"].iter().all(|n| is_subject(n)));
+        assert!(["id", "record_id", "recordId", "UUID"].iter().all(|n| is_id(n)));
+        assert!(!is_id("idle") && !is_subject("userland") && !is_id("valid"));
+        assert_eq!(quoted("a b's"), r"'a b'\''s'");
+    }
+}
