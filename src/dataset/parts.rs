@@ -135,13 +135,13 @@ mod tests {
     #[test]
     fn members_are_read_back() {
         let store = RemoteStore::memory().unwrap();
-        let mut writer = PartsWriter::create(&store, "t/000001.tar").unwrap();
+        let mut writer = PartsWriter::create(&store, "0123456789ab/000001.tar").unwrap();
         let rows: Vec<PartRow> = (0..20_000)
             .map(|i| PartRow { record: i / 2, name: format!("k{i}.jpg"), offset: i * 1024, size: i })
             .collect();
         rows.iter().for_each(|row| writer.push(row.clone()).unwrap());
         store.publish(vec![writer.finish().unwrap()]).unwrap();
-        assert_eq!(parts_path("t/000001.tar"), "_shardify/sidecar/t/000001.parts.parquet");
-        assert_eq!(read(&store, "t/000001.tar").unwrap(), rows);
+        assert_eq!(parts_path("0123456789ab/000001.tar"), "_shardify/sidecar/0123456789ab/000001.parts.parquet");
+        assert_eq!(read(&store, "0123456789ab/000001.tar").unwrap(), rows);
     }
 }

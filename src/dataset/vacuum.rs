@@ -20,11 +20,12 @@ use super::{
     Dataset, Snapshot,
     commit::{ATTEMPTS, create, now_after},
     log::{Counts, Entry, ListRef},
-    runs, shards, sidecar_path, system_path, table,
+    parts_path, runs, shards, sidecar_path, system_path, table,
 };
 use crate::{
     error::{Error, Result},
     id::{TransactionId, Version},
+    schema,
     storage::{ObjectFacts, SYSTEM_FOLDER},
 };
 
@@ -140,6 +141,8 @@ struct References {
     objects: HashSet<String>,
     /// Shards without what their names end in; indexes beside them share it.
     stems: HashSet<String>,
+    /// Folders of shards, with the slash.
+    folders: HashSet<String>,
 }
 
 impl References {
@@ -172,6 +175,8 @@ impl References {
         let found: Vec<_> = lists.par_iter().map(|list| shards::read(store, list)).collect::<Result<_>>()?;
         for shard in found.into_iter().flatten() {
             self.objects.insert(sidecar_path(&shard.path));
+            self.objects.insert(parts_path(&shard.path));
+            self.folders.insert(folder_of(&shard.path).to_owned());
             self.stems.insert(stem(&shard.path).to_owned());
             self.objects.insert(shard.path);
         }
@@ -182,9 +187,11 @@ impl References {
         self.objects.contains(path)
     }
 
-    /// Whether the object, or the shard that it is an index of, is among them.
+    /// Whether the object, or the shard that it is an index of, is among them, or it describes a folder of such shards.
     fn needs(&self, path: &str) -> bool {
-        self.has(path) || index_stem(path).is_some_and(|stem| self.stems.contains(stem))
+        self.has(path)
+            || index_stem(path).is_some_and(|stem| self.stems.contains(stem))
+            || (describes_folder(path) && self.folders.contains(folder_of(path)))
     }
 }
 
@@ -199,7 +206,12 @@ enum Known {
 /// What an object is by its name. `known` says whether a path is that of a shard, or of an index beside one.
 fn kind_of(path: &str, known: &dyn Fn(&str) -> bool) -> Known {
     let Some(below) = path.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.strip_prefix('/')) else {
+        let live = LIVE_OBJECTS.contains(&path) || LIVE_FOLDERS.iter().any(|folder| path.starts_with(folder));
         return match index_stem(path) {
+            _ if live => Known::Permanent,
+            _ if describes_folder(path) && (known(path) || is_tag(folder_of(path).trim_end_matches('/'))) => {
+                Known::Object(ObjectKind::ShardIndex)
+            }
             Some(stem) if known(path) || is_own_name(stem, true) => Known::Object(ObjectKind::ShardIndex),
             None if known(path) || is_own_name(path, false) => Known::Object(ObjectKind::Shard),
             _ => Known::Foreign,
@@ -207,6 +219,7 @@ fn kind_of(path: &str, known: &dyn Fn(&str) -> bool) -> Known {
     };
     let kind = match below.split_once('/').map(|(folder, _)| folder) {
         Some("log" | "locks") => return Known::Permanent,
+        None if below == "store.json" => return Known::Permanent,
         Some("lists") => ObjectKind::List,
         Some("sidecar") => ObjectKind::Sidecar,
         Some("index") => ObjectKind::IdIndex,
@@ -215,6 +228,23 @@ fn kind_of(path: &str, known: &dyn Fn(&str) -> bool) -> Known {
         _ => return Known::Foreign,
     };
     Known::Object(kind)
+}
+
+/// Objects that describe the newest version and are replaced with it.
+const LIVE_OBJECTS: [&str; 1] = ["shardindex.json"];
+const LIVE_FOLDERS: [&str; 1] = [".nv-meta/"];
+
+/// Objects that describe all shards of their folder.
+const FOLDER_OBJECTS: [&str; 2] = ["shardindex.json", schema::file::NAME];
+
+/// Folder of a path, with the slash.
+fn folder_of(path: &str) -> &str {
+    &path[..path.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+fn describes_folder(path: &str) -> bool {
+    let folder = folder_of(path);
+    !folder.is_empty() && FOLDER_OBJECTS.contains(&&path[folder.len()..])
 }
 
 /// Whether shardify names shards like this: `<tag>/[key=value/]000017.tar.gz`.

@@ -227,6 +227,14 @@ impl Encoder {
     }
 
     fn row_group(&self, encoder: &ParquetEncoder, unit: &Unit) -> Result<Body> {
+        if encoder.schema().fields().is_empty() {
+            let place = unit.pieces.first().map_or_else(String::new, |piece| piece.source.name.clone());
+            return Err(Error::input(
+                "expected records with at least one field, found none, of which Parquet makes no rows",
+            )
+            .at(place)
+            .hint("use --to tar or tfrecord, or leave the file out with --exclude"));
+        }
         let batches: Vec<RecordBatch> = unit
             .pieces
             .iter()

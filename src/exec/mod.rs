@@ -19,3 +19,4 @@ pub mod live;
 pub mod names;
 pub mod ordered;
 pub mod shard;
+pub mod types;

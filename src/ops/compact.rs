@@ -1,6 +1,9 @@
 //! `compact`: merges small shards into shards of the right size, or says what it would merge.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -17,6 +20,7 @@ use crate::{
         live::refresh,
         ordered::ordered,
         shard::{FinishedShard, ShardNaming},
+        types,
     },
     format::OutputFormat,
     id::{TransactionId, Version},
@@ -283,6 +287,19 @@ impl Compaction<'_> {
         hasher.finalize().to_hex()[..12].to_owned()
     }
 
+    /// What the folders of the new shards say about the types of rows, if those of the old ones agree on it.
+    fn types(&self, finished: &[FinishedShard], removes: &[String]) -> Result<Vec<Staged>> {
+        if self.settings.shard_format == OutputFormat::Parquet {
+            return Ok(Vec::new());
+        }
+        let store = self.snapshot.dataset().store().as_ref();
+        let Some(fields) = types::of_shards(store, removes.iter().map(String::as_str))? else { return Ok(Vec::new()) };
+        let folder =
+            |shard: &FinishedShard| shard.shard.meta.path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+        let folders: BTreeSet<String> = finished.iter().filter_map(folder).collect();
+        folders.iter().map(|folder| types::stage(store, folder, &fields)).collect()
+    }
+
     fn commit(&self, merged: Vec<Merged>, report: &mut CompactReport) -> Result<()> {
         let shards = self.snapshot.shards()?;
         let removes: Vec<String> =
@@ -290,6 +307,7 @@ impl Compaction<'_> {
         let finished: Vec<FinishedShard> = merged.into_iter().map(|m| m.shard).collect();
         let mut staged: Vec<Staged> =
             wids_list(self.snapshot.dataset().store().as_ref(), &finished)?.into_iter().collect();
+        staged.extend(self.types(&finished, &removes)?);
         let mut adds: Vec<NewShard> = Vec::new();
         for finished in finished {
             staged.extend(finished.staged);

@@ -13,6 +13,7 @@ use crate::{
     error::{Error, Result},
     exec::index::WIDS_LIST,
     format::{OutputFormat, index::IndexKind, tar::index::dali_head, tfrecord::index::push_record},
+    schema,
     storage::Store,
 };
 
@@ -64,7 +65,7 @@ pub fn text(kinds: &[IndexKind]) -> String {
 pub fn belongs(path: &str, is_shard_stem: impl Fn(&str) -> bool, is_shard_folder: impl Fn(&str) -> bool) -> bool {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     let stem = path[name..].find('.').map_or(path, |dot| &path[..name + dot]);
-    is_shard_stem(stem) || (&path[name..] == WIDS_LIST && is_shard_folder(&path[..name]))
+    is_shard_stem(stem) || ([WIDS_LIST, schema::file::NAME].contains(&&path[name..]) && is_shard_folder(&path[..name]))
 }
 
 /// Path of a shard up to the first dot of its name, which it shares with everything that belongs to it.

@@ -10,13 +10,14 @@ use rayon::prelude::*;
 
 use super::{
     SourceFile,
-    sniff::{self, SCHEMA_FILE, SniffOptions},
+    sniff::{self, SniffOptions},
 };
 use crate::{
     codec::encoding::{self, Encoding},
     error::{Error, Result},
     format::RecordReader,
     record::{Split, key::split_key},
+    schema,
 };
 
 /// Input formats, as `--from` names them.
@@ -181,7 +182,7 @@ pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
 const MARKERS: [&str; 3] = ["_SUCCESS", "_metadata", "_common_metadata"];
 
 fn is_companion(name: &str) -> bool {
-    [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == SCHEMA_FILE || name == WIDS_FILE
+    [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == schema::file::NAME || name == WIDS_FILE
 }
 
 fn holds_shards(name: &str) -> bool {

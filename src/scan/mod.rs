@@ -15,7 +15,7 @@ use rayon::slice::ParallelSliceMut;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
-pub use sniff::{SCHEMA_FILE, SniffOptions};
+pub use sniff::SniffOptions;
 
 use crate::{
     codec::decompress,

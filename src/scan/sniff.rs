@@ -56,9 +56,6 @@ pub(super) const RECORDS: &[&str] = &[
 /// Last extensions of files that are compressed as a whole.
 pub(super) const PACKED: &[&str] = &["bz2", "gz", "lz4", "lzma", "sz", "xz", "zst"];
 
-/// Name of the file beside shards that says which types their rows had.
-pub const SCHEMA_FILE: &str = "schema.json";
-
 /// How to read sources, where their content does not say.
 #[derive(Debug, Clone, Default)]
 pub struct SniffOptions {
@@ -126,7 +123,7 @@ fn ranged(file: &SourceFile) -> Result<RangedInput> {
 
 /// Types that the rows in a file had, if shardify wrote it and its folder says so.
 fn types_beside(file: &SourceFile) -> Result<Option<arrow::datatypes::Fields>> {
-    let Some(text) = file.object().sibling(SCHEMA_FILE)? else { return Ok(None) };
+    let Some(text) = file.object().sibling(schema::file::NAME)? else { return Ok(None) };
     // Somebody else's file of that name says nothing.
     Ok(std::str::from_utf8(&text).ok().and_then(|text| schema::file::parse(text).ok()))
 }

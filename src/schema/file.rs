@@ -55,6 +55,9 @@ const SIMPLE: &[(&str, DataType)] = &[
     ("timestamp", TIMESTAMP),
 ];
 
+/// Name of the file beside shards whose format does not say which types their rows had.
+pub const NAME: &str = "schema.json";
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {

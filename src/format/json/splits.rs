@@ -102,10 +102,10 @@ impl Iterator for Lines<'_> {
     }
 }
 
-/// Reads a whole document as one split; `None` when the source is empty.
+/// Reads a whole document as one split.
 ///
 /// # Errors
-/// When reading fails or the document is longer than `max_bytes`.
+/// When reading fails, there is nothing, or the document is longer than `max_bytes`.
 pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Option<Split>> {
     let max_bytes = max_bytes.min(MAX_SPLIT);
     let mut bytes = Vec::new();
@@ -116,7 +116,12 @@ pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -
         }
         target *= 2;
     }
-    Ok((!bytes.is_empty()).then(|| Split::of_bytes(0, bytes.into())))
+    if bytes.is_empty() {
+        return Err(Error::input("expected a JSON document, found nothing")
+            .byte(0)
+            .hint("leave the file out with --exclude"));
+    }
+    Ok(Some(Split::of_bytes(0, bytes.into())))
 }
 
 /// Reads until `buffer` holds `target` bytes; `false` when the source ended before.

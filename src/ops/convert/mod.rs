@@ -34,6 +34,7 @@ use crate::{
         index::wids_list,
         live,
         shard::ShardNaming,
+        types,
     },
     format::{Misfit, OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
@@ -539,6 +540,17 @@ impl<'a> Conversion<'a> {
         Ok(encoder.with_rows(self.rows_as(schema)).renaming(self.naming.renaming))
     }
 
+    /// Columns whose types the shards do not tell.
+    fn fields_to_keep(&self, prepared: &Prepared) -> Option<Fields> {
+        let schema = self.schema(prepared);
+        let untold = match self.settings.shard_format {
+            OutputFormat::Parquet => false,
+            OutputFormat::Tar => self.rows_as(&schema) == RowsAs::Json,
+            OutputFormat::TfRecord => true,
+        };
+        (untold && !prepared.gives_samples()).then(|| schema.fields().clone())
+    }
+
     fn commit(
         &self,
         prepared: &Prepared,
@@ -550,6 +562,9 @@ impl<'a> Conversion<'a> {
         let Attempt { converted, tally, rejects } = attempt;
         let store = self.dataset.store().as_ref();
         let mut staged: Vec<Staged> = wids_list(store, &converted.shards)?.into_iter().collect();
+        if let Some(fields) = self.fields_to_keep(prepared).filter(|_| !converted.shards.is_empty()) {
+            staged.push(types::stage(store, &naming.tag, &fields)?);
+        }
         let mut adds: Vec<NewShard> = Vec::with_capacity(converted.shards.len());
         for finished in converted.shards {
             staged.extend(finished.staged);

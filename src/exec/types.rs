@@ -1,0 +1,83 @@
+//! The file beside shards that says which types their rows had, where their format does not: `<tag>/schema.json`.
+//!
+//! With it rows in TFRecord, and rows in tar as JSON, are read back as they were.
+
+use std::{collections::BTreeSet, io::Write};
+
+use arrow::datatypes::Fields;
+
+use crate::{
+    error::{Error, Result},
+    schema,
+    storage::{Staged, Store},
+};
+
+/// Stages the file for the shards of a folder.
+///
+/// # Errors
+/// When the store fails.
+pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged> {
+    let mut sink = store.create(&path(folder))?;
+    sink.write_all(schema::file::print(&schema::settle(fields)).as_bytes())?;
+    sink.finish()
+}
+
+/// The columns of shards in several folders; `None` when one of these has no file, or when a column has different types
+/// in them, for then rows of one would be read with the types of another.
+///
+/// # Errors
+/// When the store fails or a file is damaged.
+pub fn of_shards<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a str>) -> Result<Option<Fields>> {
+    let folders: BTreeSet<&str> = shards.map(|path| path.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
+    let mut all: Option<Fields> = None;
+    for folder in folders {
+        let Some(bytes) = store.get(&path(folder))? else { return Ok(None) };
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|e| Error::integrity("expected a schema in UTF-8").at(path(folder)).cause(e))?;
+        let fields = schema::file::parse(text).map_err(|e| e.at(path(folder)))?;
+        let united = match &all {
+            None => fields,
+            Some(known) => {
+                let differs = |f: &&std::sync::Arc<arrow::datatypes::Field>| {
+                    known.find(f.name()).is_some_and(|(_, other)| other != *f)
+                };
+                if fields.iter().any(|f| differs(&f)) {
+                    return Ok(None);
+                }
+                schema::unite_lists(known, &fields)
+            }
+        };
+        all = Some(united);
+    }
+    Ok(all)
+}
+
+fn path(folder: &str) -> String {
+    if folder.is_empty() { schema::file::NAME.to_owned() } else { format!("{folder}/{}", schema::file::NAME) }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::datatypes::{DataType, Field};
+
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    #[test]
+    fn types_of_several_folders_are_told_only_when_they_agree() {
+        let store = RemoteStore::memory().unwrap();
+        let fields = |columns: &[(&str, DataType)]| -> Fields {
+            columns.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect()
+        };
+        let put = |folder: &str, fields: &Fields| store.publish(vec![stage(&store, folder, fields).unwrap()]).unwrap();
+        put("a", &fields(&[("x", DataType::Int64)]));
+        put("b", &fields(&[("x", DataType::Int64), ("y", DataType::Date32)]));
+        put("c", &fields(&[("x", DataType::Utf8)]));
+        let of = |shards: &[&str]| of_shards(&store, shards.iter().copied()).unwrap();
+        let both = fields(&[("x", DataType::Int64), ("y", DataType::Date32)]);
+        assert_eq!(of(&["a/000000.tfrecord", "b/000000.tfrecord", "a/000001.tfrecord"]), Some(both));
+        assert_eq!(of(&["a/000000.tfrecord", "c/000000.tfrecord"]), None);
+        assert_eq!(of(&["a/000000.tfrecord", "d/000000.tfrecord"]), None);
+    }
+}
