@@ -44,6 +44,11 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether records are samples rather than rows.
+    fn gives_samples(&self) -> bool {
+        false
+    }
+
     /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
     fn columns(&self) -> Option<&[String]> {
         None

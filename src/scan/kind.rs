@@ -95,7 +95,7 @@ impl RecordSource {
 
     /// Whether its records are samples rather than rows.
     pub fn gives_samples(&self) -> bool {
-        self.format == InputFormat::Tar
+        self.reader.gives_samples()
     }
 }
 

@@ -5,6 +5,7 @@
 //! the same inputs always come in the same order.
 
 mod kind;
+mod rows;
 mod sniff;
 
 use std::{io::Read, path::Path, sync::Arc};

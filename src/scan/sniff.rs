@@ -2,7 +2,7 @@
 
 use std::io::{Cursor, Read};
 
-use super::{InputFormat, RecordSource, SourceFile};
+use super::{InputFormat, RecordSource, SourceFile, rows::RowsInTar};
 use crate::{
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Place, Result},
@@ -86,7 +86,10 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
         };
         Some((InputFormat::Arrow, Box::new(reader)))
     } else if wanted(InputFormat::Tar) && tar::sniff(&head) {
-        Some((InputFormat::Tar, Box::new(TarReader::new())))
+        Some(match types_beside(file)? {
+            Some(types) => (InputFormat::Tar, Box::new(RowsInTar::new(types))),
+            None => (InputFormat::Tar, Box::new(TarReader::new())),
+        })
     } else if wanted(InputFormat::TfRecord) && tfrecord::sniff(&head) {
         Some((InputFormat::TfRecord, Box::new(TfRecordReader::new(types_beside(file)?))))
     } else {

@@ -60,6 +60,10 @@ impl RecordReader for TarReader {
         Box::new(Splits::new(input, split_bytes, max_record_bytes))
     }
 
+    fn gives_samples(&self) -> bool {
+        true
+    }
+
     fn infer(&self, split: &Split) -> Fields {
         let mut types: BTreeMap<String, Arc<Field>> = BTreeMap::new();
         let samples = Samples::read(split).map(|samples| samples.taken).unwrap_or_default();

@@ -1,0 +1,275 @@
+//! Rows that lie in a tar as JSON, read back as rows: what `convert --to tar` made of a table, when the file beside the
+//! shards says which types the columns had.
+//!
+//! ```text
+//! people-000000001.json   {"id":7,"born":"1999-12-31","score":"NaN"}   ->   id int64 | born date | score float64
+//! ```
+//!
+//! JSON has fewer types than tables, so values are read in the type that carries them, mostly text, and brought to their
+//! own type afterwards.
+
+use std::{io::Read, sync::Arc};
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray, BinaryBuilder, ListArray, RecordBatch, StructArray},
+    compute::{CastOptions, can_cast_types, cast_with_options},
+    datatypes::{DataType, Field, Fields, Schema, SchemaRef},
+};
+use bytes::Bytes;
+
+use crate::{
+    error::{Error, Result},
+    format::{
+        Parsed, RecordReader,
+        json::{JsonSource, Mode},
+        tar::TarReader,
+    },
+    record::{Payload, RecordBlock, Reject, Sample, Split, hash::row_hashes, json::from_base64, widen::cast_to},
+    schema,
+};
+
+/// The zone of instants, as an offset.
+const UTC: &str = "+00:00";
+
+/// Extension of the only part of a row.
+const JSON: &str = "json";
+
+/// Reads rows from a tar.
+#[derive(Debug)]
+pub(super) struct RowsInTar {
+    tar: TarReader,
+    json: JsonSource,
+    types: Fields,
+    carriers: SchemaRef,
+}
+
+impl RowsInTar {
+    /// For rows whose columns had these types.
+    pub(super) fn new(types: Fields) -> Self {
+        let types: Fields = types.iter().map(|field| Arc::new(kept(field))).collect();
+        let carriers: Fields = types.iter().map(|field| Arc::new(carrier(field))).collect();
+        let json = JsonSource::new(Mode::Lines);
+        Self { tar: TarReader::new(), json, types, carriers: Arc::new(Schema::new(carriers)) }
+    }
+
+    /// Brings rows to the types that they had.
+    fn restore(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let columns = self
+            .types
+            .iter()
+            .zip(rows.columns())
+            .map(|(field, array)| restored(array, field.data_type()).map_err(|e| e.column(field.name())))
+            .collect::<Result<_>>()?;
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(self.types.clone())), columns)?)
+    }
+}
+
+impl RecordReader for RowsInTar {
+    fn splits<'a>(
+        &'a self,
+        input: Box<dyn Read + Send + 'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+        self.tar.splits(input, split_bytes, max_record_bytes)
+    }
+
+    fn infer(&self, _: &Split) -> Fields {
+        self.types.clone()
+    }
+
+    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+        let Parsed::Block(block) = self.tar.parse(split, schema)? else {
+            return Err(Error::internal("an archive has no columns that do not fit"));
+        };
+        let RecordBlock { payload: Payload::Samples(samples), rows: numbers, mut rejects, .. } = block else {
+            return Err(Error::internal("an archive holds samples"));
+        };
+        let mut lines = Vec::new();
+        let mut taken = Vec::new();
+        for (sample, number) in samples.iter().zip(numbers) {
+            match row_of(sample) {
+                Some(text) => {
+                    lines.extend_from_slice(text);
+                    lines.push(b'\n');
+                    taken.push(number);
+                }
+                None => rejects.push(reject(number, split, sample)),
+            }
+        }
+        let parsed = self.json.parse(&Split::of_bytes(0, Bytes::from(lines)), &self.carriers)?;
+        let read = match parsed {
+            Parsed::Block(read) => read,
+            Parsed::Misfit(misfit) => return Ok(Parsed::Misfit(misfit)),
+        };
+        let number = |row: u32| taken.get(row as usize).copied().unwrap_or_default();
+        rejects.extend(read.rejects.into_iter().map(|r| Reject {
+            row: number(r.row),
+            line: 0,
+            byte: split.offset,
+            ..r
+        }));
+        rejects.sort_by_key(|r| r.row);
+        let Payload::Rows(rows) = read.payload else { return Err(Error::internal("JSON holds rows")) };
+        let rows = self.restore(&rows)?;
+        Ok(Parsed::Block(RecordBlock {
+            hashes: row_hashes(&rows),
+            rows: read.rows.iter().map(|row| number(*row)).collect(),
+            payload: Payload::Rows(cast_to(&rows, schema)?),
+            rejects,
+            passed_over: block.passed_over,
+            bytes_in: block.bytes_in,
+            ..RecordBlock::empty()
+        }))
+    }
+}
+
+/// The JSON of a row; `None` when the sample is not one, or holds line ends, which shardify never writes.
+fn row_of(sample: &Sample) -> Option<&[u8]> {
+    match sample.parts.as_slice() {
+        [part] if part.extension == JSON && memchr::memchr(b'\n', &part.bytes).is_none() => Some(&part.bytes),
+        _ => None,
+    }
+}
+
+fn reject(row: u32, split: &Split, sample: &Sample) -> Reject {
+    Reject {
+        row,
+        line: 0,
+        byte: split.offset,
+        column: None,
+        reason: format!("expected a row, `{0}.json` on one line, found other parts in sample `{0}`", sample.key),
+        raw: Bytes::new(),
+    }
+}
+
+/// The field in whose type JSON carries values.
+fn carrier(field: &Field) -> Field {
+    if schema::is_json(field) {
+        return field.clone();
+    }
+    let carried = match field.data_type() {
+        same @ (DataType::Int64 | DataType::Boolean | DataType::Utf8) => same.clone(),
+        DataType::List(item) => DataType::List(Arc::new(carrier(item))),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|f| Arc::new(carrier(f))).collect()),
+        nested if nested.is_nested() => return schema::json_field(field.name()),
+        _ => DataType::Utf8,
+    };
+    Field::new(field.name(), carried, true)
+}
+
+/// The field that values come back as: its own, unless text cannot be turned into its type.
+fn kept(field: &Field) -> Field {
+    match field.data_type() {
+        data_type if comes_back(data_type) => field.clone(),
+        data_type if data_type.is_nested() => schema::json_field(field.name()),
+        _ => Field::new(field.name(), DataType::Utf8, true),
+    }
+}
+
+fn comes_back(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item) => comes_back(item.data_type()),
+        DataType::Struct(fields) => fields.iter().all(|f| comes_back(f.data_type())),
+        scalar => !scalar.is_nested() && can_cast_types(&DataType::Utf8, scalar),
+    }
+}
+
+/// Turns what JSON carried into the type that it had.
+fn restored(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    match (array.data_type(), to) {
+        (from, to) if from == to => Ok(Arc::clone(array)),
+        (DataType::List(_), DataType::List(item)) => {
+            let list = array.as_list::<i32>();
+            let values = restored(list.values(), item.data_type())?;
+            Ok(Arc::new(ListArray::try_new(Arc::clone(item), list.offsets().clone(), values, list.nulls().cloned())?))
+        }
+        (DataType::Struct(_), DataType::Struct(fields)) => {
+            let members = array.as_struct();
+            let columns = fields.iter().zip(members.columns()).map(|(f, column)| restored(column, f.data_type()));
+            let columns = columns.collect::<Result<_>>()?;
+            let nulls = members.nulls().cloned();
+            Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, members.len())?))
+        }
+        // The text says its offset; the name of the zone is but a label, which the cast does not know.
+        (DataType::Utf8, DataType::Timestamp(unit, Some(zone))) if zone.as_ref() != UTC => {
+            cast(&cast(array, &DataType::Timestamp(*unit, Some(UTC.into())))?, to)
+        }
+        (_, to) if to.is_binary() || matches!(to, DataType::FixedSizeBinary(_)) => cast(&bytes_of(array)?, to),
+        _ => cast(array, to),
+    }
+}
+
+fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, to, &options)
+        .map_err(|e| Error::input(format!("expected values of {to}, found others")).cause(e))
+}
+
+fn bytes_of(array: &ArrayRef) -> Result<ArrayRef> {
+    let texts = array.as_string::<i32>();
+    let mut bytes = BinaryBuilder::with_capacity(texts.len(), texts.values().len());
+    for text in texts {
+        match text.map(from_base64) {
+            None => bytes.append_null(),
+            Some(Some(value)) => bytes.append_value(value),
+            Some(None) => return Err(Error::input("expected base64, found other text")),
+        }
+    }
+    Ok(Arc::new(bytes.finish()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::{
+        BinaryArray, Date32Array, Decimal128Array, Float64Array, Int32Array, StringArray, TimestampMicrosecondArray,
+        UInt64Array,
+    };
+
+    use super::*;
+    use crate::format::{Framing, Keyed, tar::TarFraming};
+
+    fn nested() -> ArrayRef {
+        let fields: Fields =
+            vec![Field::new("on", DataType::Date32, true), Field::new("raw", DataType::Binary, true)].into();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Date32Array::from(vec![Some(1), None, Some(3)])),
+            Arc::new(BinaryArray::from_opt_vec(vec![Some(&b"\x00\xff"[..]), Some(b""), None])),
+        ];
+        Arc::new(StructArray::new(fields, columns, Some(vec![true, true, false].into())))
+    }
+
+    #[test]
+    fn rows_come_back_with_their_types() {
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("small", Arc::new(Int32Array::from(vec![Some(-1), None, Some(i32::MAX)]))),
+            ("large", Arc::new(UInt64Array::from(vec![Some(u64::MAX), Some(0), None]))),
+            ("float", Arc::new(Float64Array::from(vec![Some(f64::INFINITY), Some(-0.1), None]))),
+            ("text", Arc::new(StringArray::from(vec![Some(""), Some("1\n2"), None]))),
+            ("day", Arc::new(Date32Array::from(vec![Some(-1), Some(20_000), None]))),
+            ("at", Arc::new(TimestampMicrosecondArray::from(vec![Some(1), Some(-1), None]).with_timezone("UTC"))),
+            (
+                "price",
+                Arc::new(
+                    Decimal128Array::from(vec![Some(150), None, Some(-1)]).with_precision_and_scale(9, 2).unwrap(),
+                ),
+            ),
+            ("raw", Arc::new(BinaryArray::from_opt_vec(vec![Some(&b"\x00"[..]), None, Some(b"")]))),
+            ("visit", nested()),
+        ];
+        let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
+        let keys: Vec<String> = (0..3).map(|i| format!("k{i}")).collect();
+        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        let payload = Payload::Rows(batch.clone());
+        TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut bytes, &mut lengths).unwrap();
+        let reader = RowsInTar::new(batch.schema_ref().fields().clone());
+        let splits: Vec<Split> = reader.splits(Box::new(&bytes[..]), 1 << 20, 1 << 20).collect::<Result<_>>().unwrap();
+        let [split] = splits.as_slice() else { panic!("{splits:?}") };
+        let schema = batch.schema();
+        let Parsed::Block(block) = reader.parse(split, &schema).unwrap() else { panic!("no block") };
+        assert!(block.rejects.is_empty(), "{:?}", block.rejects);
+        let Payload::Rows(rows) = block.payload else { panic!("no rows") };
+        assert_eq!(rows, batch);
+    }
+}
