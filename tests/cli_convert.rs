@@ -76,7 +76,7 @@ fn a_late_misfit_widens_the_column_and_loses_nothing() {
     let summary = ran.summary();
     assert_eq!(summary["records_out"], 60_002);
     let types: Vec<&str> = summary["columns"].as_array().unwrap().iter().map(|c| c[1].as_str().unwrap()).collect();
-    assert_eq!(types, ["Utf8", "Utf8", "Utf8"]);
+    assert_eq!(types, ["text", "text", "text"]);
     folder.run("verify --read-data").ok();
 }
 

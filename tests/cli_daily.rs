@@ -356,9 +356,9 @@ fn inspect_says_what_is_there_and_what_to_run_next() {
         1.0 KiB+           1 files   1.2 KiB  ######################################
       small-file score 100 of 100, 1 of 1 small
     columns in 100 sampled records
-      record_id   Utf8  unique
-      patient_id  Utf8
-      note        Utf8  25.0% null
+      record_id   text  unique
+      patient_id  text
+      note        text  25.0% null
     next
       shardify convert a.csv --id record_id --subject patient_id
       makes shards of 128 MiB in ./shards

@@ -151,7 +151,7 @@ pub(super) struct ConvertArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     row_group: Option<Size>,
     /// File with the columns and their types, instead of looking at the records: {"columns": [{"name": "age", "type":
-    /// "int64"}, ...]}, as a Parquet file has them, or as `inspect --json` prints them
+    /// "int64"}, ...]}, or as a Parquet file has them
     #[arg(long, value_name = "FILE")]
     schema: Option<String>,
     /// Type of a column instead of the inferred one: bool, int8 to int64, uint8 to uint64, float32, float64, decimal(p,s),

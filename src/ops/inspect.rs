@@ -21,7 +21,7 @@ use crate::{
     id::Version,
     record::Payload,
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
-    schema::{is_json, schema_of, unite_lists},
+    schema::{self, schema_of, unite_lists},
     storage::Location,
     units::Size,
 };
@@ -131,7 +131,8 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     {
         return dataset(context, &location, &snapshot);
     }
-    let found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
+    let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
+    scan::pass_over_companions(&mut found.files);
     if found.files.is_empty() {
         return Err(Error::usage("expected files, found none").at(source));
     }
@@ -370,7 +371,7 @@ impl Sample {
             let parts: Vec<_> = self.batches.iter().map(|b| (b.num_rows(), b.column_by_name(field.name()))).collect();
             let nulls: usize = parts.iter().map(|(rows, part)| part.map_or(*rows, |p| p.logical_null_count())).sum();
             let nested = field.data_type().is_nested() || matches!(field.data_type(), DataType::Binary);
-            let data_type = if is_json(field) { "json".to_owned() } else { field.data_type().to_string() };
+            let data_type = schema::file::print_type(field);
             let column = ColumnReport {
                 column: field.name().clone(),
                 data_type,

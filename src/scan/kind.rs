@@ -170,10 +170,11 @@ pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
         .filter(|file| holds_shards(file.name()))
         .map(|file| file.name()[..folder(file.name())].to_owned())
         .collect();
+    let lists_shards = |name: &str| name == WIDS_FILE && !shards.is_empty();
     let before = found.len();
     found.retain(|file| {
         let (parent, last) = file.name().split_at(folder(file.name()));
-        !(shards.contains(parent) && is_companion(last)) && !MARKERS.contains(&last)
+        !(MARKERS.contains(&last) || shards.contains(parent) && is_companion(last) || lists_shards(last))
     });
     (before - found.len()) as u64
 }
@@ -182,7 +183,7 @@ pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
 const MARKERS: [&str; 3] = ["_SUCCESS", "_metadata", "_common_metadata"];
 
 fn is_companion(name: &str) -> bool {
-    [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == schema::file::NAME || name == WIDS_FILE
+    [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == schema::file::NAME
 }
 
 fn holds_shards(name: &str) -> bool {

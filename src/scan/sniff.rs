@@ -174,7 +174,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
         None => {
             let lower = file.name().to_ascii_lowercase();
             let named = |e: &&str| lower.ends_with(*e) || lower.contains(&format!("{e}."));
-            let is_csv_name = [".csv", ".tsv", ".tab", ".psv"].iter().any(|e| named(e));
+            let is_csv_name = [".csv", ".tsv", ".tab", ".psv"].iter().any(named);
             if !is_csv_name && let Some(source) = json::sniff(head, complete) {
                 let lines = source.mode() == json::Mode::Lines;
                 let format = if lines { InputFormat::Jsonl } else { InputFormat::Json };

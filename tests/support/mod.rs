@@ -3,8 +3,9 @@
 #![expect(dead_code, unreachable_pub, reason = "each test binary uses a part of this")]
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
@@ -75,12 +76,23 @@ impl Folder {
     }
 
     pub fn run_with(&self, arguments: &[&str]) -> Ran {
-        let output = Command::new(env!("CARGO_BIN_EXE_shardify"))
+        self.run_input(arguments, b"")
+    }
+
+    /// Runs shardify here with this as standard input.
+    pub fn run_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_shardify"))
             .args(arguments)
             .current_dir(self.path())
             .env_remove("SHARDIFY_DATASET")
-            .output()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
             .unwrap();
+        // Who does not read its input may be gone already.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        let output = child.wait_with_output().unwrap();
         Ran {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).unwrap(),

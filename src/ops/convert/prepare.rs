@@ -96,7 +96,7 @@ impl Conversion<'_> {
                     .map(|s| s.sample.as_ref().map_or_else(Fields::empty, |split| s.reader.infer(split)))
                     .collect();
                 self.check_same_columns(&sources, &fields)?;
-                refuse_conflicts(&sources, &fields)?;
+                refuse_conflicts(&sources, &fields, &self.options.types)?;
                 let fields = self.united(&fields, &sources);
                 Prepared::Records { sources, fields }
             }
@@ -217,10 +217,10 @@ impl Conversion<'_> {
 }
 
 /// Two sources that state their types must mean the same by a column.
-fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields]) -> Result<()> {
+fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields], given: &[Field]) -> Result<()> {
     let mut first: BTreeMap<&str, (usize, &Field)> = BTreeMap::new();
     for (i, fields) in fields.iter().enumerate().filter(|(i, _)| sources[*i].format.is_typed()) {
-        for field in fields {
+        for field in fields.iter().filter(|f| given.iter().all(|g| g.name() != f.name())) {
             let (other, stated) = *first.entry(field.name()).or_insert((i, field));
             if let Some(conflict) = schema::conflict(stated, field) {
                 return Err(Error::input(format!("expected columns of one type, found that {conflict}"))
@@ -261,8 +261,7 @@ impl Conversion<'_> {
 
     /// Names and types of the columns, for people.
     pub(super) fn columns(&self, prepared: &Prepared) -> Vec<(String, String)> {
-        let type_of = |f: &Field| if schema::is_json(f) { "json".to_owned() } else { f.data_type().to_string() };
-        self.schema(prepared).fields().iter().map(|f| (f.name().clone(), type_of(f))).collect()
+        self.schema(prepared).fields().iter().map(|f| (f.name().clone(), schema::file::print_type(f))).collect()
     }
 }
 

@@ -1,0 +1,219 @@
+//! Every kind of input through the command line: what it is told to be, what is read of it, and what is refused.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+mod support;
+
+use std::{collections::BTreeMap, io::Read};
+
+use insta::assert_snapshot;
+use support::{Folder, testdata_path};
+
+/// Rows of a tar of JSON members, in order.
+fn rows(folder: &Folder, dataset: &str) -> Vec<serde_json::Value> {
+    let members = members(folder, dataset).into_values();
+    members.map(|content| serde_json::from_slice(&content).unwrap()).collect()
+}
+
+/// Members of all tars of a dataset.
+fn members(folder: &Folder, dataset: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    for (_, bytes) in folder.only_shards(dataset) {
+        for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            out.insert(entry.path().unwrap().to_string_lossy().into_owned(), content);
+        }
+    }
+    out
+}
+
+fn counts(summary: &serde_json::Value) -> [u64; 3] {
+    ["records_in", "records_out", "records_rejected"].map(|name| summary[name].as_u64().unwrap())
+}
+
+#[test]
+fn every_format_and_compression_gives_the_same_rows() {
+    let folder = Folder::new();
+    folder.copy("inputs/people.csv", "people.csv");
+    folder.run("convert people.csv --out plain --to tar").ok();
+    let expected = rows(&folder, "plain");
+    assert_eq!(expected.len(), 3);
+    assert_eq!(expected[0]["name"], "Åsa");
+    for name in [
+        "people.csv.gz",
+        "people.csv.bz2",
+        "people.csv.xz",
+        "people.csv.zst",
+        "people.csv.lz4",
+        "people.utf16.csv",
+        "people.parquet",
+        "people.arrow",
+        "people.arrows",
+    ] {
+        folder.copy(&format!("inputs/{name}"), name);
+        folder.run(&format!("convert {name} --out {name}.out --to tar")).ok();
+        assert_eq!(rows(&folder, &format!("{name}.out")), expected, "{name}");
+    }
+    folder.copy("inputs/people.latin1.csv", "latin1");
+    folder.run("convert latin1 --from csv --encoding latin1 --out l --to tar").ok();
+    assert_eq!(rows(&folder, "l"), expected);
+}
+
+#[test]
+fn names_are_not_trusted() {
+    let folder = Folder::new();
+    // A Parquet file called CSV, a table called Parquet.
+    folder.copy("inputs/people.parquet", "a/people.csv");
+    folder.copy("inputs/people.csv", "b/people.parquet");
+    for source in ["a", "b"] {
+        assert_eq!(
+            counts(&folder.run(&format!("convert {source} --out {source}.out --json")).ok().summary()),
+            [3, 3, 0]
+        );
+    }
+    folder.copy("inputs/people.csv", "people.csv");
+    let wrong = folder.run("convert people.csv --from parquet");
+    assert_eq!(wrong.code, 6);
+    assert_snapshot!(folder.redact(&wrong.stderr), @r"
+    error: expected parquet, found something else
+       at: [FOLDER]/people.csv
+     hint: name the right format with --from, or leave the file out with --exclude
+    ");
+}
+
+#[test]
+fn samples_go_to_columns_and_back() {
+    let folder = Folder::new();
+    folder.copy("inputs/samples.tar", "samples.tar");
+    let summary = folder.run("convert samples.tar --json").ok().summary();
+    assert_eq!((summary["format"].as_str(), counts(&summary)), (Some("tar"), [2, 2, 0]));
+    assert_eq!(summary["entries_passed_over"], 1, "links are not followed");
+    let expected = members(&folder, "shards");
+    assert_eq!(expected.keys().collect::<Vec<_>>(), ["a/1.cls", "a/1.jpg", "a/2.jpg", "a/2.txt"]);
+    for between in ["parquet", "parquet --media hf", "tfrecord"] {
+        let name = between.replace(' ', "");
+        let summary = folder.run(&format!("convert samples.tar --out {name} --to {between} --json")).ok().summary();
+        assert_eq!(counts(&summary), [2, 2, 0]);
+        folder.run(&format!("convert {name} --out {name}.back --to tar")).ok();
+        assert_eq!(members(&folder, &format!("{name}.back")), expected, "{between}");
+        let hit = folder.run(&format!("manifest {name}.back --find a/2 --json")).ok().objects()[0].clone();
+        assert_eq!(hit["record_id"], "a/2");
+    }
+}
+
+#[test]
+fn rows_keep_their_types_through_formats_that_have_none() {
+    let folder = Folder::new();
+    folder.copy("inputs/people.parquet", "people.parquet");
+    let columns = |summary: &serde_json::Value| summary["columns"].clone();
+    let direct = folder.run("convert people.parquet --out direct --json").ok().summary();
+    for between in ["tar", "tfrecord"] {
+        folder.run(&format!("convert people.parquet --out {between} --to {between}")).ok();
+        let back = folder.run(&format!("convert {between} --out {between}.back --to parquet --json")).ok().summary();
+        assert_eq!((columns(&back), counts(&back)), (columns(&direct), [3, 3, 0]), "{between}");
+    }
+}
+
+#[test]
+fn rows_become_parts_when_asked() {
+    let folder = Folder::new();
+    folder.copy("inputs/people.csv", "people.csv");
+    folder.run("convert people.csv --to tar --rows parts --id id").ok();
+    let members = members(&folder, "shards");
+    assert_eq!(members["P-1.name"], "Åsa".as_bytes());
+    assert_eq!((&members["P-1.born"][..], &members["P-3.score"][..]), (&b"1999-12-31"[..], &b"2.5"[..]));
+    assert!(!members.contains_key("P-3.name"), "null is no member");
+}
+
+#[test]
+fn standard_input_is_known_by_its_content() {
+    let folder = Folder::new();
+    let csv = std::fs::read(testdata_path("inputs/people.csv")).unwrap();
+    let first = folder.run_input(&["convert", "-", "--from", "csv", "--json"], &csv).ok().summary();
+    assert_eq!((counts(&first), first["version"].as_u64()), ([3, 3, 0], Some(1)));
+    let again = folder.run_input(&["convert", "-", "--from", "csv", "--json"], &csv).ok().summary();
+    assert_eq!((again["sources_unchanged"].as_u64(), again["version"].as_u64()), (Some(1), Some(1)));
+    let nameless = folder.run_input(&["convert", "-"], &csv);
+    assert_eq!(nameless.code, 2);
+    assert_snapshot!(nameless.stderr, @"error: expected --from beside `-`, for standard input has no name to go by");
+}
+
+#[test]
+fn a_schema_is_followed() {
+    let folder = Folder::new();
+    folder.copy("inputs/people.csv", "people.csv");
+    let columns = r#"{"columns": [{"name": "id", "type": "text"}, {"name": "score", "type": "float32"},
+        {"name": "name", "type": "text"}, {"name": "born", "type": "text"}, {"name": "note", "type": "int8"}]}"#;
+    folder.write("schema.json", columns);
+    let summary = folder.run("convert people.csv --schema schema.json --out a --json").ok().summary();
+    let types: Vec<&str> = summary["columns"].as_array().unwrap().iter().map(|c| c[1].as_str().unwrap()).collect();
+    assert_eq!(types, ["text", "float32", "text", "text", "int8"]);
+    folder.write("short.json", r#"{"columns": [{"name": "id", "type": "text"}]}"#);
+    let ran = folder.run("convert people.csv --schema short.json --out b");
+    assert_eq!((ran.code, ran.stderr.contains("`name`")), (6, true), "{ran:?}");
+    folder.write("bad.json", r#"{"columns": [{"name": "id", "type": "texd"}]}"#);
+    assert_eq!(folder.run("convert people.csv --schema bad.json --out c").code, 2);
+}
+
+#[test]
+fn what_has_no_single_reading_is_refused() {
+    let folder = Folder::new();
+    folder.copy("inputs/samples.tar", "mixed/samples.tar");
+    folder.copy("inputs/people.csv", "mixed/people.csv");
+    let mixed = folder.run("convert mixed");
+    assert_eq!(mixed.code, 2);
+    assert_snapshot!(mixed.stderr, @r"
+    error: expected either samples or rows, found both: `samples.tar` holds samples, `people.csv` rows
+     hint: convert them one after the other, choosing with --include
+    ");
+    folder.copy("inputs/people.parquet", "table/part-0.parquet");
+    folder.write("table/_delta_log/00000000000000000000.json", "{}");
+    let delta = folder.run("convert table");
+    assert_eq!((delta.code, delta.stderr.contains("Delta table")), (2, true), "{delta:?}");
+    folder.run("convert table --exclude **/_delta_log/** --out t").ok();
+}
+
+#[test]
+fn types_that_contradict_each_other_are_an_error_that_names_both_sources() {
+    let folder = Folder::new();
+    for (name, kind, value) in [("a", "timestamp", "2026-01-01T00:00:00"), ("b", "instant", "2026-01-01T00:00:00Z")] {
+        folder.write(&format!("{name}.csv"), format!("at\n{value}\n"));
+        folder.run(&format!("convert {name}.csv --type at={kind} --out {name}")).ok();
+    }
+    let ran = folder.run("convert a b --out both");
+    assert_eq!(ran.code, 6, "{ran:?}");
+    assert!(ran.stderr.contains("/a/") && ran.stderr.contains("/b/"), "{ran:?}");
+    folder.run("convert a b --out both --type at=text").ok();
+}
+
+#[test]
+fn a_bad_source_costs_one_reject_when_that_is_allowed() {
+    let folder = Folder::new();
+    folder.copy("inputs/people.parquet", "in/a.parquet");
+    let whole = std::fs::read(testdata_path("inputs/people.parquet")).unwrap();
+    folder.write("in/b.parquet", &whole[..whole.len() / 2]);
+    folder.copy("inputs/people.parquet", "in/c.parquet");
+    let refused = folder.run("convert in");
+    assert_eq!((refused.code, refused.stderr.contains("b.parquet")), (6, true), "{refused:?}");
+    let ran = folder.run("convert in --on-error quarantine --json");
+    assert_eq!((ran.code, counts(&ran.summary())), (3, [7, 6, 1]), "{ran:?}");
+    let rejects = ran.summary()["rejects"].as_str().unwrap().to_owned();
+    let line = std::fs::read_to_string(folder.path().join("shards").join(rejects)).unwrap();
+    assert!(line.contains("b.parquet") && line.lines().count() == 1, "{line}");
+    // A truncated archive: what comes before the damage is kept.
+    let tar = std::fs::read(testdata_path("inputs/samples.tar")).unwrap();
+    folder.write("cut.tar", &tar[..5000]);
+    let ran = folder.run("convert cut.tar --on-error skip --out t --json");
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert_eq!(counts(&ran.summary())[2], 1);
+}
+
+#[test]
+fn what_lies_beside_shards_is_no_input() {
+    let folder = Folder::new();
+    folder.copy("inputs/samples.tar", "samples.tar");
+    folder.run("convert samples.tar --out made --index dali,wids,energon").ok();
+    let summary = folder.run("convert made --out again --json").ok().summary();
+    assert_eq!(counts(&summary), [2, 2, 0]);
+}
