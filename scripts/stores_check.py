@@ -7,7 +7,7 @@ have to be byte for byte those of the local run. A run is interrupted (no upload
 store must be refused. Last, failures are provoked with secrets in settings and URLs, which nothing may print or store.
 
     pip install -r scripts/requirements.txt
-    python3 scripts/stores_check.py --shardify target/release/shardify [--files 20000] [--azurite DIR]
+    python3 scripts/stores_check.py --shardify target/release/shardify [--files 20000] [--azure-files 2000] [--azurite DIR]
 
 Azurite is installed by npm into DIR (default: a temporary folder); without npm that half is left out, and said so.
 Prints a line per check; exit code 1 if one failed.
@@ -409,7 +409,9 @@ def check(arguments, work):
         return failed
     port = free_port()
     with Server([*command, "--blobPort", str(port)], port, cwd=work):
-        failed += StoreCheck(Shardify(arguments.shardify, work), Azure(port), local).run()
+        fewer = work / "fewer"
+        write_inputs(fewer, arguments.azure_files)
+        failed += StoreCheck(Shardify(arguments.shardify, work), Azure(port), fewer).run()
     return failed
 
 
@@ -417,6 +419,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shardify", default="target/release/shardify")
     parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--azure-files", type=int, default=2_000, help="Azurite takes several times as long as moto")
     parser.add_argument("--azurite", help="folder to install Azurite into, or that has it")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:

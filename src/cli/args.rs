@@ -618,11 +618,5 @@ fn encoding(text: &str) -> std::result::Result<Encoding, String> {
 
 fn column_type(text: &str) -> std::result::Result<Field, String> {
     let (name, kind) = text.split_once('=').ok_or("expected COLUMN=TYPE")?;
-    let kind = match kind {
-        "int" => "int64",
-        "float" => "float64",
-        "string" => "text",
-        other => other,
-    };
     Ok(schema::file::parse_type(kind).map_err(|e| one_line(&e))?.with_name(name))
 }

@@ -171,14 +171,16 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
             Output::Stream(_) => None,
         };
         let reads: Box<dyn Iterator<Item = Result<Read>> + Send> = match work {
-            Work::Records { sources, schema } => Box::new(ordered(
-                scope,
-                pieces(sources, *memory, pipeline.on_error),
-                pipeline.jobs,
-                memory.parse_window,
-                pipeline.cancel,
-                move |piece| parse(pipeline, sources, schema, columns, piece),
-            )),
+            Work::Records { sources, schema } => {
+                let parser = Parser { pipeline, sources, schema, columns };
+                let (requests, window) = width(sources, pipeline);
+                let pieces = pieces(sources, *memory, pipeline.on_error);
+                let read = ordered(scope, pieces, requests, window, pipeline.cancel, move |piece| parser.parse(piece));
+                Box::new(read.flat_map(|reads| match reads {
+                    Ok(reads) => reads.into_iter().map(Ok).collect::<Vec<_>>(),
+                    Err(e) => vec![Err(e)],
+                }))
+            }
             Work::Samples { files, samples, reading, left_out } => {
                 let budget = Arc::new(Budget::new(reading.budget));
                 let room = Arc::clone(&budget);
@@ -272,6 +274,8 @@ enum SourcePiece {
     End(usize, u64),
     /// The rest of the source cannot be read.
     Broken(usize, Error),
+    /// All of a small source.
+    Whole(usize),
 }
 
 type Pieces<'a> = Box<dyn Iterator<Item = Result<SourcePiece>> + Send + 'a>;
@@ -282,20 +286,27 @@ fn pieces(
     memory: MemoryPlan,
     on_error: OnError,
 ) -> impl Iterator<Item = Result<SourcePiece>> + Send {
-    sources.iter().enumerate().flat_map(move |(i, source)| {
-        let survives = move |e: &Error| on_error != OnError::Fail && e.kind() != Kind::Interrupted;
-        let mut over = false;
-        pieces_of(i, source, memory).map_while(move |piece| {
-            if over {
-                return None;
+    sources.iter().enumerate().flat_map(move |(i, source)| -> Pieces<'_> {
+        if is_small(source) {
+            return Box::new(std::iter::once(Ok(SourcePiece::Whole(i))));
+        }
+        Box::new(surviving(i, pieces_of(i, source, memory), on_error))
+    })
+}
+
+/// Ends the pieces of a source at its first error, which is a piece itself where the run goes on without bad sources.
+fn surviving(i: usize, pieces: Pieces<'_>, on_error: OnError) -> impl Iterator<Item = Result<SourcePiece>> + Send {
+    let mut over = false;
+    pieces.map_while(move |piece| {
+        if over {
+            return None;
+        }
+        Some(match piece {
+            Err(e) if on_error != OnError::Fail && e.kind() != Kind::Interrupted => {
+                over = true;
+                Ok(SourcePiece::Broken(i, e))
             }
-            Some(match piece {
-                Err(e) if survives(&e) => {
-                    over = true;
-                    Ok(SourcePiece::Broken(i, e))
-                }
-                other => other,
-            })
+            other => other,
         })
     })
 }
@@ -332,31 +343,61 @@ fn pieces_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Pieces<'_> 
     Box::new(splits.chain(end))
 }
 
-fn parse(
-    pipeline: &Pipeline<'_>,
-    sources: &[RecordSource],
-    schema: &SchemaRef,
-    columns: Option<&SchemaRef>,
-    piece: SourcePiece,
-) -> Result<Read> {
-    match piece {
-        SourcePiece::End(source, hash) => Ok(Read::End { source, hash }),
-        SourcePiece::Broken(source, error) => Ok(Read::Broken { source, error }),
-        SourcePiece::Split(source, split) => {
-            let mut parsed = sources[source].reader.parse(&split, schema)?;
-            let mut left_out = Vec::new();
-            if let (Parsed::Block(block), Some(names)) = (&mut parsed, pipeline.names) {
-                let whole = std::mem::replace(block, RecordBlock::empty());
-                let key = &pipeline.facts[source].name.key;
-                let at = |e: Error| if e.place().source.is_some() { e } else { e.at(sources[source].file.uri()) };
-                (*block, left_out) = names.pass(whole, key).map_err(at)?;
-            }
-            let parsed = match parsed {
-                Parsed::Block(block) => fitting(block, columns),
-                misfit @ Parsed::Misfit(_) => misfit,
-            };
-            Ok(Read::Parsed { source, offset: split.offset, parsed, left_out })
+/// Sources up to so many bytes are opened, cut and parsed by one worker, so that many of them are open at a time.
+const SMALL_SOURCE: u64 = 256 << 10;
+
+fn is_small(source: &RecordSource) -> bool {
+    !source.packed && !source.reader.reads_by_itself() && source.file.bytes() <= SMALL_SOURCE
+}
+
+/// Workers, and pieces that they work on or that wait for their turn.
+fn width(sources: &[RecordSource], pipeline: &Pipeline<'_>) -> (usize, usize) {
+    let window = pipeline.memory.parse_window;
+    // What small sources take has room for many requests; splits of large ones have not.
+    let requests = sources.iter().all(is_small) && sources.iter().any(|source| source.file.is_remote());
+    if requests { (REMOTE_REQUESTS, window.max(REMOTE_REQUESTS)) } else { (pipeline.jobs, window) }
+}
+
+/// Turns pieces of sources into what there is to gather.
+#[derive(Clone, Copy)]
+struct Parser<'a> {
+    pipeline: &'a Pipeline<'a>,
+    sources: &'a [RecordSource],
+    schema: &'a SchemaRef,
+    columns: Option<&'a SchemaRef>,
+}
+
+impl Parser<'_> {
+    fn parse(&self, piece: SourcePiece) -> Result<Vec<Read>> {
+        Ok(vec![match piece {
+            SourcePiece::End(source, hash) => Read::End { source, hash },
+            SourcePiece::Broken(source, error) => Read::Broken { source, error },
+            SourcePiece::Split(source, split) => self.split(source, &split)?,
+            SourcePiece::Whole(source) => return self.whole(source),
+        }])
+    }
+
+    fn whole(&self, source: usize) -> Result<Vec<Read>> {
+        let on_error = self.pipeline.on_error;
+        let pieces = surviving(source, pieces_of(source, &self.sources[source], self.pipeline.memory), on_error);
+        let reads: Vec<Vec<Read>> = pieces.map(|piece| self.parse(piece?)).collect::<Result<_>>()?;
+        Ok(reads.into_iter().flatten().collect())
+    }
+
+    fn split(&self, source: usize, split: &Split) -> Result<Read> {
+        let mut parsed = self.sources[source].reader.parse(split, self.schema)?;
+        let mut left_out = Vec::new();
+        if let (Parsed::Block(block), Some(names)) = (&mut parsed, self.pipeline.names) {
+            let whole = std::mem::replace(block, RecordBlock::empty());
+            let key = &self.pipeline.facts[source].name.key;
+            let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
+            (*block, left_out) = names.pass(whole, key).map_err(at)?;
         }
+        let parsed = match parsed {
+            Parsed::Block(block) => fitting(block, self.columns),
+            misfit @ Parsed::Misfit(_) => misfit,
+        };
+        Ok(Read::Parsed { source, offset: split.offset, parsed, left_out })
     }
 }
 
@@ -481,12 +522,20 @@ pub fn infer_all(
         // What cannot be read says nothing about types, and is dealt with when it is converted.
         let pieces = pieces(sources, memory, OnError::Skip);
         let results = ordered(scope, pieces, jobs, memory.parse_window, cancel, |piece| {
-            Ok(match piece {
-                SourcePiece::End(..) | SourcePiece::Broken(..) => None,
+            let source = match piece {
+                SourcePiece::End(..) | SourcePiece::Broken(..) => return Ok(None),
                 SourcePiece::Split(source, split) => {
-                    Some((source, sources[source].reader.infer(&split), split.bytes_in()))
+                    return Ok(Some((source, sources[source].reader.infer(&split), split.bytes_in())));
                 }
-            })
+                SourcePiece::Whole(source) => source,
+            };
+            let mut seen = arrow::datatypes::Fields::empty();
+            for piece in surviving(source, pieces_of(source, &sources[source], memory), OnError::Skip) {
+                if let SourcePiece::Split(_, split) = piece? {
+                    seen = crate::schema::unite_lists(&seen, &sources[source].reader.infer(&split));
+                }
+            }
+            Ok(Some((source, seen, sources[source].file.bytes())))
         });
         for result in results {
             if let Some((source, seen, bytes)) = result? {

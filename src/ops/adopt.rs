@@ -516,7 +516,7 @@ pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
         // A TFRecord file without records is a file without bytes.
         return Ok(Some((OutputFormat::TfRecord, codec)));
     }
-    let (head, _) = file.head(HEAD_BYTES)?;
+    let head = file.head(HEAD_BYTES)?.bytes;
     let format = if tar::sniff(&head) {
         OutputFormat::Tar
     } else if is_tfrecord(&head) {

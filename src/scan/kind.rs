@@ -72,6 +72,8 @@ pub struct RecordSource {
     pub file: SourceFile,
     /// Its format and dialect.
     pub format: InputFormat,
+    /// Whether it is compressed as a whole.
+    pub packed: bool,
     /// Encoding of its text, unless that is UTF-8.
     pub encoding: Option<Encoding>,
     /// Reads it.

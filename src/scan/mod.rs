@@ -141,44 +141,53 @@ impl SourceFile {
     /// # Errors
     /// When it cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
+        Ok(self.unpacked(tap)?.0)
+    }
+
+    /// The same, and whether it is compressed as a whole.
+    fn unpacked(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<(Box<dyn Read + Send>, bool)> {
         let mut raw: Box<dyn Read + Send> = Box::new(Tap { inner: self.object().read()?, tap });
         let mut head = Vec::new();
         raw.by_ref().take(16).read_to_end(&mut head)?;
         let compression = decompress::sniff(&head);
         let whole: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(raw));
         match compression {
-            Some(compression) => decompress::decoder(compression, whole).map_err(|e| e.at(self.uri())),
-            None => Ok(whole),
+            Some(compression) => {
+                let input = decompress::decoder(compression, whole).map_err(|e| e.at(self.uri()))?;
+                Ok((input, true))
+            }
+            None => Ok((whole, false)),
         }
     }
 
-    /// Whether it is compressed as a whole.
+    /// Up to `limit` first bytes after decompression.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn is_packed(&self) -> Result<bool> {
-        let mut head = Vec::new();
-        self.object().read()?.take(16).read_to_end(&mut head)?;
-        Ok(decompress::sniff(&head).is_some())
-    }
-
-    /// Up to `limit` first bytes after decompression, and whether that is all there is.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn head(&self, limit: usize) -> Result<(Vec<u8>, bool)> {
-        let mut head = Vec::new();
-        let result = self.open(|_| {}).and_then(|r| Ok(r.take(limit as u64 + 1).read_to_end(&mut head)?));
-        match result {
+    pub fn head(&self, limit: usize) -> Result<Head> {
+        let (input, packed) = self.unpacked(|_| {})?;
+        let mut bytes = Vec::new();
+        match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
             Ok(_) => {}
             // A damaged compressed file is reported when it is converted; what could be read tells its format.
-            Err(e) if head.is_empty() => return Err(e),
+            Err(e) if bytes.is_empty() => return Err(e.into()),
             Err(_) => {}
         }
-        let complete = head.len() <= limit;
-        head.truncate(limit);
-        Ok((head, complete))
+        let complete = bytes.len() <= limit;
+        bytes.truncate(limit);
+        Ok(Head { bytes, complete, packed })
     }
+}
+
+/// The begin of a source.
+#[derive(Debug)]
+pub struct Head {
+    /// The bytes, decompressed.
+    pub bytes: Vec<u8>,
+    /// Whether that is all there is.
+    pub complete: bool,
+    /// Whether the source is compressed as a whole.
+    pub packed: bool,
 }
 
 impl TreeFile for SourceFile {

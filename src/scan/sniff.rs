@@ -2,7 +2,7 @@
 
 use std::io::{Cursor, Read};
 
-use super::{InputFormat, RecordSource, SourceFile, rows::RowsInTar};
+use super::{Head, InputFormat, RecordSource, SourceFile, rows::RowsInTar};
 use crate::{
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Place, Result},
@@ -75,13 +75,13 @@ type Found = (InputFormat, Box<dyn RecordReader>);
 
 /// The records that a file holds; `None` when it holds none.
 pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
-    let (head, complete) = file.head(HEAD_BYTES)?;
+    let Head { bytes: head, complete, packed } = file.head(HEAD_BYTES)?;
     let wanted = |format| options.from.is_none_or(|from| from == format);
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
-        Some((InputFormat::Parquet, Box::new(ParquetReader::open(ranged(file)?, &file.uri())?)))
+        Some((InputFormat::Parquet, Box::new(ParquetReader::open(ranged(file, packed)?, &file.uri())?)))
     } else if let Some(form) = ipc::sniff(&head).filter(|_| wanted(InputFormat::Arrow)) {
         let reader = match form {
-            IpcForm::File => IpcReader::open(ranged(file)?, &file.uri())?,
+            IpcForm::File => IpcReader::open(ranged(file, packed)?, &file.uri())?,
             IpcForm::Stream => IpcReader::of_stream(),
         };
         Some((InputFormat::Arrow, Box::new(reader)))
@@ -95,8 +95,8 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
     } else {
         None
     };
-    let Some((format, reader)) = found else { return text(file, head, complete, options) };
-    let mut source = RecordSource { file: file.clone(), format, encoding: None, reader, sample: None };
+    let Some((format, reader)) = found else { return text(file, Head { bytes: head, complete, packed }, options) };
+    let mut source = RecordSource { file: file.clone(), format, packed, encoding: None, reader, sample: None };
     source.sample = first_split(&source)?;
     Ok(Some(source))
 }
@@ -106,12 +106,12 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
     let format = options.from.unwrap_or(InputFormat::Csv);
     let reader =
         Box::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
-    RecordSource { file: file.clone(), format, encoding: None, reader, sample: None }
+    RecordSource { file: file.clone(), format, packed: false, encoding: None, reader, sample: None }
 }
 
 /// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
-fn ranged(file: &SourceFile) -> Result<RangedInput> {
-    if !file.is_packed()? {
+fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
+    if !packed {
         return Ok(RangedInput::Object(file.object()));
     }
     let mut bytes = Vec::new();
@@ -139,7 +139,8 @@ fn first_split(source: &RecordSource) -> Result<Option<Split>> {
     Ok(splits.next().and_then(Result::ok))
 }
 
-fn text(file: &SourceFile, head: Vec<u8>, complete: bool, options: &SniffOptions) -> Result<Option<RecordSource>> {
+fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    let Head { bytes: head, complete, packed } = head;
     let encoding = options.encoding.or_else(|| encoding::sniff(&head));
     let head = match encoding {
         None => head,
@@ -155,7 +156,7 @@ fn text(file: &SourceFile, head: Vec<u8>, complete: bool, options: &SniffOptions
     };
     let Some((format, reader)) = text_reader(file, &head, complete, options) else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head);
-    Ok(Some(RecordSource { file: file.clone(), format, encoding, reader, sample }))
+    Ok(Some(RecordSource { file: file.clone(), format, packed, encoding, reader, sample }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Option<Found> {

@@ -142,7 +142,7 @@ impl RecordReader for JsonSource {
             Mode::Lines => Box::new(splits::Lines::new(input, split_bytes, max_record_bytes)),
             Mode::Document => {
                 let mut input = Some(input);
-                Box::new(std::iter::from_fn(move || splits::document(input.take()?, max_record_bytes).transpose()))
+                Box::new(std::iter::from_fn(move || Some(splits::document(input.take()?, max_record_bytes))))
             }
         }
     }

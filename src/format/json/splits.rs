@@ -106,7 +106,7 @@ impl Iterator for Lines<'_> {
 ///
 /// # Errors
 /// When reading fails, there is nothing, or the document is longer than `max_bytes`.
-pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Option<Split>> {
+pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Split> {
     let max_bytes = max_bytes.min(MAX_SPLIT);
     let mut bytes = Vec::new();
     let mut target = 1 << 16;
@@ -121,7 +121,7 @@ pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -
             .byte(0)
             .hint("leave the file out with --exclude"));
     }
-    Ok(Some(Split::of_bytes(0, bytes.into())))
+    Ok(Split::of_bytes(0, bytes.into()))
 }
 
 /// Reads until `buffer` holds `target` bytes; `false` when the source ended before.
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn documents_are_read_whole_up_to_a_limit() {
         let long = vec![b' '; 200_000];
-        assert_eq!(document(Box::new(&long[..]), 200_000).unwrap().unwrap().bytes().len(), 200_000);
+        assert_eq!(document(Box::new(&long[..]), 200_000).unwrap().bytes().len(), 200_000);
         assert_eq!(document(Box::new(&long[..]), 199_999).unwrap_err().kind(), Kind::Input);
-        assert!(document(Box::new(&b""[..]), 10).unwrap().is_none());
+        assert_eq!(document(Box::new(&b""[..]), 10).unwrap_err().kind(), Kind::Input);
     }
 
     proptest! {
