@@ -336,7 +336,9 @@ def as_samples(records, stored):
     for record in records:
         key = record.pop("__key__")
         key = key.decode() if isinstance(key, bytes) else key
-        found.append((key, {extension: content for extension, content in record.items() if content is not None}))
+        # Parts that are text by their extension are text in Parquet.
+        parts = {e: c.encode() if isinstance(c, str) else c for e, c in record.items() if c is not None}
+        found.append((key, parts))
     return found
 
 
