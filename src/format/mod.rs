@@ -4,6 +4,7 @@
 //! on its own. Outputs whose shards are a plain sequence of framed records implement [`Framing`]; Parquet, whose
 //! shards are row groups and a footer, has its own encoder.
 
+mod ahead;
 pub mod csv;
 pub mod files;
 pub mod guard;
@@ -26,18 +27,19 @@ use crate::{
     record::{Payload, RecordBlock, Split},
 };
 
+/// A source, read from its first byte.
+pub type SourceBytes<'a> = Box<dyn Read + Send + 'a>;
+
+/// Splits of a source, in order.
+pub type SplitStream<'a> = Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
+
 /// An input format whose sources hold many records: rows of a table, or samples. One value stands for one source with
 /// its dialect.
 pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// Cuts the source, read from its first byte, into splits of about `split_bytes`, in input order. The cut depends
     /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its place.
     /// Damage between records is an error that names its byte; the splits before it are good.
-    fn splits<'a>(
-        &'a self,
-        input: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a>;
 
     /// Whether `splits` leaves its input alone, because the reader holds the source itself and reads it out of order.
     fn reads_by_itself(&self) -> bool {

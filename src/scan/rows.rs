@@ -8,7 +8,7 @@
 //! JSON has fewer types than tables, so values are read in the type that carries them, mostly text, and brought to their
 //! own type afterwards.
 
-use std::{io::Read, sync::Arc};
+use std::sync::Arc;
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, BinaryBuilder, ListArray, RecordBatch, StructArray},
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use crate::{
     error::{Error, Result},
     format::{
-        Parsed, RecordReader,
+        Parsed, RecordReader, SourceBytes, SplitStream,
         json::{JsonSource, Mode},
         tar::TarReader,
     },
@@ -65,12 +65,7 @@ impl RowsInTar {
 }
 
 impl RecordReader for RowsInTar {
-    fn splits<'a>(
-        &'a self,
-        input: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.tar.splits(input, split_bytes, max_record_bytes)
     }
 

@@ -7,7 +7,7 @@ use crate::{
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Place, Result},
     format::{
-        Parsed, RecordReader, csv,
+        Parsed, RecordReader, SourceBytes, SplitStream, csv,
         ipc::{self, IpcForm, IpcReader},
         json,
         parquet::{self, ParquetReader},
@@ -219,12 +219,7 @@ struct Unreadable {
 }
 
 impl RecordReader for Unreadable {
-    fn splits<'a>(
-        &'a self,
-        _: Box<dyn Read + Send + 'a>,
-        _: usize,
-        _: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, _: SourceBytes<'a>, _: usize, _: usize) -> SplitStream<'a> {
         Box::new(std::iter::once_with(|| {
             let mut error = Error::new(self.kind, self.message.clone());
             let place = &self.place;

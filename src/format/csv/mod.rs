@@ -31,7 +31,7 @@ mod split;
 mod tokenize;
 mod value;
 
-use std::{io::Read, sync::Arc};
+use std::sync::Arc;
 
 use arrow::{
     array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array},
@@ -48,7 +48,7 @@ use self::{
     tokenize::{Flaw, Row, Tokenizer, count_lines},
     value::Kind,
 };
-use super::{Misfit, Parsed, RecordReader};
+use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream};
 use crate::{
     error::{Error, Result},
     record::{Payload, RecordBlock, Reject, Split},
@@ -131,12 +131,7 @@ impl RecordReader for CsvSource {
         Some(&self.columns)
     }
 
-    fn splits<'a>(
-        &'a self,
-        input: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         let splits = Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes);
         Box::new(splits.with_columns(self.columns.len()))
     }

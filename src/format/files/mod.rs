@@ -166,17 +166,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
     samples: impl Iterator<Item = SampleFiles<'a, F>>,
     read: &dyn Fn(&F) -> Result<Bytes>,
 ) -> Result<RecordBlock> {
-    let mut block = RecordBlock {
-        payload: Payload::Samples(Vec::new()),
-        rows: Vec::new(),
-        hashes: Vec::new(),
-        rejects: Vec::new(),
-        lines: 0,
-        blank_lines: 0,
-        padded: 0,
-        passed_over: 0,
-        bytes_in: 0,
-    };
+    let mut block = RecordBlock::empty();
     let mut taken = Vec::new();
     for (row, files) in (0u32..).zip(samples) {
         if let Some(reject) = collision(row, files) {

@@ -17,7 +17,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, io::Read, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use arrow::{
     array::RecordBatch,
@@ -29,7 +29,7 @@ use self::{
     file::{FileBatches, IpcFile},
     stream::StreamBatches,
 };
-use super::{Parsed, RecordReader, ranged::RangedInput, rows::parsed};
+use super::{Parsed, RecordReader, SourceBytes, SplitStream, ranged::RangedInput, rows::parsed};
 use crate::{
     error::{Error, Result},
     record::{Content, Split, size::logical_bytes, widen::cast_to},
@@ -93,12 +93,7 @@ impl IpcReader {
 }
 
 impl RecordReader for IpcReader {
-    fn splits<'a>(
-        &'a self,
-        input: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         let batches = match &self.file {
             Some(file) => Batches::File(FileBatches::new(file)),
             None => Batches::Stream(Box::new(StreamBatches::new(input))),

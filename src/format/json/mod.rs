@@ -21,7 +21,7 @@ mod types;
 #[cfg(test)]
 mod corpus;
 
-use std::{io::Read, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 use arrow::datatypes::{Fields, SchemaRef};
 use bytes::Bytes;
@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Misfit, Parsed, RecordReader},
+    format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream},
     record::{Payload, RecordBlock, Reject, Split},
 };
 
@@ -132,12 +132,7 @@ impl JsonSource {
 }
 
 impl RecordReader for JsonSource {
-    fn splits<'a>(
-        &'a self,
-        input: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         match self.mode {
             Mode::Lines => Box::new(splits::Lines::new(input, split_bytes, max_record_bytes)),
             Mode::Document => {

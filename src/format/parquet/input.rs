@@ -14,12 +14,9 @@
 //!
 //! Types are those of the file, in their plain form ([`schema::plain_fields`]). INT96 is a timestamp in nanoseconds.
 
-use std::{
-    io::Read,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering},
 };
 
 use ::parquet::{
@@ -44,7 +41,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader, guard::guard, ranged::RangedInput, rows::parsed},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, guard::guard, ranged::RangedInput, rows::parsed},
     record::{Content, Split, size::logical_bytes, widen::cast_to},
     schema,
 };
@@ -275,12 +272,7 @@ impl ParquetReader {
 const MAX_ROWS: u64 = 1 << 20;
 
 impl RecordReader for ParquetReader {
-    fn splits<'a>(
-        &'a self,
-        _: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
         match self.cut(split_bytes.max(1) as u64, max_record_bytes as u64) {
             Ok(splits) => Box::new(splits.into_iter().map(Ok)),

@@ -9,7 +9,7 @@
 //! without parting them, is never followed, and is counted. A name is data here, never a path: a sample with a name
 //! that could lead somewhere is rejected.
 
-use std::{collections::BTreeMap, io::Read, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream},
     record::{
         Content, Part, Payload, RecordBlock, Reject, Sample, Split,
         key::{key_length, part_type, split_key},
@@ -51,12 +51,7 @@ pub fn sniff(head: &[u8]) -> bool {
 }
 
 impl RecordReader for TarReader {
-    fn splits<'a>(
-        &'a self,
-        input: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         Box::new(Splits::new(input, split_bytes, max_record_bytes))
     }
 

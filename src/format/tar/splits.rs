@@ -22,11 +22,9 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    format::ahead::{self, READ},
     record::Split,
 };
-
-/// Bytes read at once while headers are looked at.
-const READ: usize = 256 << 10;
 
 /// Cuts an archive.
 pub(super) struct Splits<'a> {
@@ -134,16 +132,8 @@ impl<'a> Splits<'a> {
         }
     }
 
-    /// Reads until the buffer holds `target` bytes; `false` when the archive ends before. Reads ahead in steps that
-    /// grow with what was found.
     fn fill(&mut self, target: usize) -> Result<bool> {
-        while self.buffer.len() < target {
-            let step = READ.max(self.buffer.len().min(target - self.buffer.len()));
-            if self.input.as_mut().take(step as u64).read_to_end(&mut self.buffer)? == 0 {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        ahead::fill(self.input.as_mut(), &mut self.buffer, target)
     }
 
     fn cut_short(&self, expected: &str) -> Error {

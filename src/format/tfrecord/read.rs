@@ -26,13 +26,11 @@ use super::{
 use crate::{
     codec::checksum::{masked_crc32c, xxh3_64},
     error::{Error, Result},
-    format::{Misfit, Parsed, RecordReader},
+    format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream, ahead},
     record::{Payload, RecordBlock, Reject, Split},
     schema,
 };
 
-/// Bytes read at once.
-const READ: usize = 256 << 10;
 /// Splits never reach 2 GiB, because offsets within their columns have 31 bits, and numbers may become text.
 const MAX_SPLIT: usize = 0x7FFF_FFFF / 4;
 /// Most characters of a value that a message shows.
@@ -67,12 +65,7 @@ fn length_of(bytes: &[u8]) -> Option<Result<u64, String>> {
 }
 
 impl RecordReader for TfRecordReader {
-    fn splits<'a>(
-        &'a self,
-        input: Box<dyn Read + Send + 'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> Box<dyn Iterator<Item = Result<Split>> + Send + 'a> {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         let split_bytes = split_bytes.clamp(1, MAX_SPLIT);
         let max_record_bytes = max_record_bytes.min(MAX_SPLIT);
         Box::new(Splits {
@@ -313,7 +306,7 @@ struct Splits<'a> {
 
 impl Splits<'_> {
     fn next_split(&mut self) -> Result<Option<Split>> {
-        self.buffer.reserve_exact((self.split_bytes + READ).saturating_sub(self.buffer.len()));
+        self.buffer.reserve_exact((self.split_bytes + ahead::READ).saturating_sub(self.buffer.len()));
         let mut at = 0;
         loop {
             match self.record_end(at) {
@@ -374,16 +367,8 @@ impl Splits<'_> {
         }
     }
 
-    /// Reads until the buffer holds `target` bytes; `false` when the source ends before. Reads ahead in steps that grow
-    /// with what was found.
     fn fill(&mut self, target: usize) -> Result<bool> {
-        while self.buffer.len() < target {
-            let step = READ.max(self.buffer.len().min(target - self.buffer.len()));
-            if self.input.as_mut().take(step as u64).read_to_end(&mut self.buffer)? == 0 {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        ahead::fill(self.input.as_mut(), &mut self.buffer, target)
     }
 
     fn cut_short(&self, expected: &str) -> Error {
