@@ -103,6 +103,17 @@ fn samples_go_to_columns_and_back() {
 }
 
 #[test]
+fn samples_of_archives_that_lack_parts_are_kept_refused_or_left_out() {
+    let folder = Folder::new();
+    folder.copy("inputs/samples.tar", "samples.tar");
+    let refused = folder.run("convert samples.tar --missing fail");
+    assert_eq!(refused.code, 6);
+    assert!(refused.stderr.contains("a/1: expected the parts cls, jpg, txt, found no txt"), "{refused:?}");
+    let left_out = folder.run("convert samples.tar --missing skip --json");
+    assert_eq!((left_out.code, counts(&left_out.summary())), (3, [2, 0, 2]));
+}
+
+#[test]
 fn rows_keep_their_types_through_formats_that_have_none() {
     let folder = Folder::new();
     folder.copy("inputs/people.parquet", "people.parquet");

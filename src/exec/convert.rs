@@ -15,7 +15,7 @@ use super::{
     budget::{Budget, Released},
     encode::{Encoded, Encoder, Unit},
     gather::{Cutting, Feedback, Gather, OnError, Read, RejectsFile, SourceFacts, SourceTally, Tally},
-    names::NameGate,
+    names::{NameGate, PartsGate},
     ordered::ordered,
     shard::{Appender, FinishedShard, ShardNaming},
 };
@@ -133,6 +133,8 @@ pub struct Pipeline<'a> {
     pub on_error: OnError,
     /// Looks at names that are known only while records are read; there is none when every name will do.
     pub names: Option<&'a NameGate>,
+    /// Looks for samples without parts that others have; there is none when they are kept.
+    pub parts: Option<&'a PartsGate>,
     /// Where they go.
     pub rejects: Option<&'a RejectsFile>,
     /// Names of sources, in the order of the work.
@@ -387,11 +389,18 @@ impl Parser<'_> {
     fn split(&self, source: usize, split: &Split) -> Result<Read> {
         let mut parsed = self.sources[source].reader.parse(split, self.schema)?;
         let mut left_out = Vec::new();
-        if let (Parsed::Block(block), Some(names)) = (&mut parsed, self.pipeline.names) {
-            let whole = std::mem::replace(block, RecordBlock::empty());
-            let key = &self.pipeline.facts[source].name.key;
+        if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
-            (*block, left_out) = names.pass(whole, key).map_err(at)?;
+            if let Some(names) = self.pipeline.names {
+                let whole = std::mem::replace(block, RecordBlock::empty());
+                (*block, left_out) = names.pass(whole, &self.pipeline.facts[source].name.key).map_err(at)?;
+            }
+            if let Some(parts) = self.pipeline.parts {
+                let whole = std::mem::replace(block, RecordBlock::empty());
+                let (rest, incomplete) = parts.pass(whole).map_err(at)?;
+                *block = rest;
+                left_out.extend(incomplete);
+            }
         }
         let parsed = match parsed {
             Parsed::Block(block) => fitting(block, self.columns),

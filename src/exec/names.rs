@@ -33,40 +33,14 @@ impl NameGate {
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) with the number of such records and examples, unless they are skipped.
-    pub fn pass(&self, mut block: RecordBlock, source_key: &str) -> Result<(RecordBlock, Vec<Reject>)> {
+    pub fn pass(&self, block: RecordBlock, source_key: &str) -> Result<(RecordBlock, Vec<Reject>)> {
         let broken = self.broken(&block.payload, source_key)?;
-        let found: Vec<(usize, &str, &Rule)> = broken
-            .iter()
-            .enumerate()
-            .filter_map(|(i, b)| b.as_ref().map(|(name, rule)| (i, name.as_str(), *rule)))
-            .collect();
-        if found.is_empty() {
-            return Ok((block, Vec::new()));
+        let found: Vec<(&str, &Rule)> = broken.iter().flatten().map(|(name, rule)| (name.as_str(), *rule)).collect();
+        if !found.is_empty() && !self.skip {
+            return Err(refusal(found.len(), found.into_iter()));
         }
-        if !self.skip {
-            return Err(refusal(found.len(), found.iter().map(|(_, name, rule)| (*name, *rule))));
-        }
-        let reject = |(i, name, rule): &(usize, &str, &Rule)| Reject {
-            row: block.rows.get(*i).copied().unwrap_or_default(),
-            line: 0,
-            byte: 0,
-            column: None,
-            reason: reason(name, rule),
-            raw: Bytes::new(),
-        };
-        let rejects = found.iter().map(reject).collect();
-        let keep: Vec<bool> = broken.iter().map(Option::is_none).collect();
-        let mut flags = keep.iter().copied();
-        block.rows.retain(|_| flags.next().unwrap_or(true));
-        let mut flags = keep.iter().copied();
-        block.hashes.retain(|_| flags.next().unwrap_or(true));
-        block.payload = match block.payload {
-            Payload::Rows(batch) => Payload::Rows(filter_record_batch(&batch, &BooleanArray::from(keep))?),
-            Payload::Samples(samples) => {
-                Payload::Samples(samples.into_iter().zip(&keep).filter(|(_, keep)| **keep).map(|(s, _)| s).collect())
-            }
-        };
-        Ok((block, rejects))
+        let reasons = broken.iter().map(|b| b.as_ref().map(|(name, rule)| reason(name, rule))).collect();
+        leave_out(block, reasons)
     }
 
     /// For each record the name that breaks a rule, if one does.
@@ -93,6 +67,69 @@ impl NameGate {
             Some((format!("{}.{}", sample.key, part.extension), rule))
         })
     }
+}
+
+/// Looks for samples that lack a part which others have.
+#[derive(Debug, Clone)]
+pub struct PartsGate {
+    /// Extensions that a sample should have, sorted.
+    pub all: Vec<String>,
+    /// Whether a sample without one of them is left out; otherwise it stops the run.
+    pub skip: bool,
+}
+
+impl PartsGate {
+    /// The block without incomplete samples, and these as rejects.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) naming the first of them, unless they are skipped.
+    pub fn pass(&self, block: RecordBlock) -> Result<(RecordBlock, Vec<Reject>)> {
+        let Payload::Samples(samples) = &block.payload else { return Ok((block, Vec::new())) };
+        let reasons: Vec<Option<String>> = samples.iter().map(|sample| self.lacking(sample)).collect();
+        match reasons.iter().flatten().next() {
+            Some(first) if !self.skip => Err(incomplete(first.clone())),
+            _ => leave_out(block, reasons),
+        }
+    }
+
+    fn lacking(&self, sample: &Sample) -> Option<String> {
+        let has = |extension: &String| sample.parts.iter().any(|part| part.extension == *extension);
+        let lacking: Vec<&str> = self.all.iter().filter(|e| !has(e)).map(String::as_str).collect();
+        (!lacking.is_empty()).then(|| format!("{}: {}", sample.key, missing_parts(&self.all, &lacking)))
+    }
+}
+
+/// What is wrong with a sample that lacks parts.
+pub fn missing_parts(all: &[String], lacking: &[&str]) -> String {
+    format!("expected the parts {}, found no {}", all.join(", "), lacking.join(", "))
+}
+
+/// The error that stops a run for a sample that lacks parts.
+pub fn incomplete(problem: String) -> Error {
+    Error::input(problem).hint("leave such samples out with --missing skip, take them as they are with --missing keep, or leave kinds of files out with --exclude")
+}
+
+/// Takes the records with a reason out of a block; they become rejects.
+fn leave_out(mut block: RecordBlock, reasons: Vec<Option<String>>) -> Result<(RecordBlock, Vec<Reject>)> {
+    let keep: Vec<bool> = reasons.iter().map(Option::is_none).collect();
+    if keep.iter().all(|keep| *keep) {
+        return Ok((block, Vec::new()));
+    }
+    let reject = |(row, reason): (&u32, Option<String>)| {
+        Some(Reject { row: *row, line: 0, byte: 0, column: None, reason: reason?, raw: Bytes::new() })
+    };
+    let rejects = block.rows.iter().zip(reasons).filter_map(reject).collect();
+    let mut flags = keep.iter().copied();
+    block.rows.retain(|_| flags.next().unwrap_or(true));
+    let mut flags = keep.iter().copied();
+    block.hashes.retain(|_| flags.next().unwrap_or(true));
+    block.payload = match block.payload {
+        Payload::Rows(batch) => Payload::Rows(filter_record_batch(&batch, &BooleanArray::from(keep))?),
+        Payload::Samples(samples) => {
+            Payload::Samples(samples.into_iter().zip(&keep).filter(|(_, keep)| **keep).map(|(s, _)| s).collect())
+        }
+    };
+    Ok((block, rejects))
 }
 
 /// Why a record is rejected for its name.

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     dataset::Settings,
-    error::{Error, Result},
+    error::Result,
     events::{Event, Observer},
-    exec::names::{NameGate, reason, refusal},
+    exec::names::{NameGate, PartsGate, incomplete, missing_parts, reason, refusal},
     format::{
         OutputFormat,
         files::{self, SampleFiles, Samples, TreeFile},
@@ -46,6 +46,8 @@ pub struct Naming {
     pub checked: Checked,
     /// What looks at records while they are read.
     pub gate: Option<NameGate>,
+    /// What looks at the parts of samples while they are read.
+    pub parts: Option<PartsGate>,
     /// How the encoder changes names.
     pub renaming: Renaming,
 }
@@ -74,7 +76,8 @@ impl Naming {
         let checked = check(samples, files, format, &settings.indexes, choices)?;
         let rules = NameRules::new(format, &settings.indexes, false);
         let rename = choices.on_name == Some(OnName::Rename);
-        Ok(Self { checked, gate: None, renaming: if rename { rules.renaming() } else { Renaming::default() } })
+        let renaming = if rename { rules.renaming() } else { Renaming::default() };
+        Ok(Self { checked, renaming, ..Self::default() })
     }
 
     /// Nobody ever saw the names of records, so they are changed where an index could not hold them, unless that index
@@ -165,17 +168,13 @@ fn missing<F: TreeFile>(samples: &Samples, files: &[F], on: OnMissing, checked: 
         }
         let own: BTreeSet<String> = sample.files().map(|file| split_key(file.path()).1).collect();
         let lacking: Vec<&str> = all.iter().filter(|e| !own.contains(*e)).map(String::as_str).collect();
-        let reason = || format!("expected the parts {}, found no {}", all.join(", "), lacking.join(", "));
+        let problem = || format!("{}: {}", sample.key(), missing_parts(&all, &lacking));
         match on {
             OnMissing::Keep => checked.incomplete += 1,
             OnMissing::Skip => {
-                checked.left_out.insert(i, format!("{}: {}", sample.key(), reason()));
+                checked.left_out.insert(i, problem());
             }
-            OnMissing::Fail => {
-                return Err(Error::input(reason())
-                    .at(sample.key().to_owned())
-                    .hint("leave such samples out with --missing skip, take them as they are with --missing keep, or leave kinds of files out with --exclude"));
-            }
+            OnMissing::Fail => return Err(incomplete(problem())),
         }
     }
     Ok(())

@@ -33,6 +33,7 @@ use crate::{
         gather::{OnError, RejectsFile, SourceFacts, SourceTally, Tally, reject_fault},
         index::wids_list,
         live,
+        names::PartsGate,
         shard::ShardNaming,
         types,
     },
@@ -42,6 +43,7 @@ use crate::{
         memory::MemoryPlan,
         names::{OnMissing, OnName},
     },
+    record::parts::KEY_COLUMN,
     scan::{self, Found, InputFormat, ScanOptions, SourceFile},
     schema::{self, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged, plain_urls},
@@ -308,14 +310,30 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    fn check_names(&mut self, prepared: &Prepared) -> Result<Naming> {
-        let files = match prepared {
+    fn check_names(&mut self, prepared: &mut Prepared, memory: MemoryPlan) -> Result<Naming> {
+        let files = match &*prepared {
             Prepared::Samples { files, samples, .. } => Some((samples, files.as_slice())),
             Prepared::Records { .. } => None,
         };
         let asked = self.options.index.is_some() || (files.is_some() && self.snapshot.is_some());
         let choices = Choices { on_name: self.options.on_name, missing: self.options.missing, asked };
-        Naming::plan(files, &mut self.settings, choices, self.context.observer)
+        let mut naming = Naming::plan(files, &mut self.settings, choices, self.context.observer)?;
+        if self.options.missing != OnMissing::Keep && prepared.gives_samples() && naming.parts.is_none() {
+            naming.parts = self.parts_of_records(prepared, memory)?;
+        }
+        Ok(naming)
+    }
+
+    /// Which parts samples in archives should have is known only once all of them were looked at.
+    fn parts_of_records(&self, prepared: &mut Prepared, memory: MemoryPlan) -> Result<Option<PartsGate>> {
+        let Prepared::Records { sources, fields } = prepared else { return Ok(None) };
+        let observer = self.context.observer;
+        observer.event(Event::Phase { name: "looking at parts", bytes: None });
+        let seen = infer_all(sources, memory, self.context.jobs, observer, &self.context.cancel)?;
+        *fields = unite_lists(fields, &self.united(&seen, sources));
+        let mut all: Vec<String> = fields.iter().map(|f| f.name().clone()).filter(|name| name != KEY_COLUMN).collect();
+        all.sort_unstable();
+        Ok(Some(PartsGate { all, skip: self.options.missing == OnMissing::Skip }))
     }
 
     /// Nothing is new; indexes that a killed run left behind are brought up to date.
@@ -369,8 +387,8 @@ impl<'a> Conversion<'a> {
         let mut prepared = self.prepare(fresh)?;
         self.settings.shard_format.check_codec(self.settings.codec)?;
         self.settings.indexes = self.indexes()?;
-        self.naming = self.check_names(&prepared)?;
         let memory = self.memory();
+        self.naming = self.check_names(&mut prepared, memory)?;
         self.check_sizes(&prepared, memory)?;
         let naming = ShardNaming {
             tag: self.tag(&prepared, memory)?,
@@ -521,6 +539,7 @@ impl<'a> Conversion<'a> {
             jobs: self.context.jobs,
             on_error: self.options.on_error,
             names: self.naming.gate.as_ref(),
+            parts: self.naming.parts.as_ref(),
             rejects,
             facts: &facts,
             transaction,
