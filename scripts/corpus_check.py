@@ -153,8 +153,9 @@ class Check:
             return f"in, out and rejected do not add up: {counts}"
         if counts[2]:
             self.tally["rejects"] += 1
-            lines = (dataset / summary["rejects"]).read_bytes().splitlines()
-            return None if len(lines) == counts[2] else f"{counts[2]} rejects, {len(lines)} of them kept"
+            lines = map(json.loads, (dataset / summary["rejects"]).read_bytes().splitlines())
+            kept = sum(line.get("records", 1) for line in lines)
+            return None if kept == counts[2] else f"{counts[2]} rejects, {kept} of them kept"
         found = members(dataset) + summary["entries_passed_over"] if what == "tar-members" else counts[1]
         if status != "ok":
             self.tally["read where the oracle gives up" if status == "error" else "read"] += 1

@@ -212,6 +212,12 @@ fn a_bad_source_costs_one_reject_when_that_is_allowed() {
     let rejects = ran.summary()["rejects"].as_str().unwrap().to_owned();
     let line = std::fs::read_to_string(folder.path().join("shards").join(rejects)).unwrap();
     assert!(line.contains("b.parquet") && line.lines().count() == 1, "{line}");
+    // Damage among the values: so many rows are known to be lost.
+    let mut damaged = whole.clone();
+    damaged[20..60].fill(0xff);
+    folder.write("in/b.parquet", damaged);
+    let ran = folder.run("convert in --on-error quarantine --out damaged --json");
+    assert_eq!((ran.code, counts(&ran.summary())), (3, [9, 6, 3]), "{ran:?}");
     // A truncated archive: what comes before the damage is kept.
     let tar = std::fs::read(testdata_path("inputs/samples.tar")).unwrap();
     folder.write("cut.tar", &tar[..5000]);

@@ -296,6 +296,11 @@ fn pieces(
     })
 }
 
+/// Whether the run goes on without what cannot be read.
+fn survives(error: &Error, on_error: OnError) -> bool {
+    on_error != OnError::Fail && !matches!(error.kind(), Kind::Interrupted | Kind::Internal)
+}
+
 /// Ends the pieces of a source at its first error, which is a piece itself where the run goes on without bad sources.
 fn surviving(i: usize, pieces: Pieces<'_>, on_error: OnError) -> impl Iterator<Item = Result<SourcePiece>> + Send {
     let mut over = false;
@@ -304,7 +309,7 @@ fn surviving(i: usize, pieces: Pieces<'_>, on_error: OnError) -> impl Iterator<I
             return None;
         }
         Some(match piece {
-            Err(e) if on_error != OnError::Fail && e.kind() != Kind::Interrupted => {
+            Err(e) if survives(&e, on_error) => {
                 over = true;
                 Ok(SourcePiece::Broken(i, e))
             }
@@ -373,7 +378,7 @@ impl Parser<'_> {
     fn parse(&self, piece: SourcePiece) -> Result<Vec<Read>> {
         Ok(vec![match piece {
             SourcePiece::End(source, hash) => Read::End { source, hash },
-            SourcePiece::Broken(source, error) => Read::Broken { source, error },
+            SourcePiece::Broken(source, error) => Read::Broken { source, error, records: 1 },
             SourcePiece::Split(source, split) => self.split(source, &split)?,
             SourcePiece::Whole(source) => return self.whole(source),
         }])
@@ -387,7 +392,12 @@ impl Parser<'_> {
     }
 
     fn split(&self, source: usize, split: &Split) -> Result<Read> {
-        let mut parsed = self.sources[source].reader.parse(split, self.schema)?;
+        let mut parsed = match self.sources[source].reader.parse(split, self.schema) {
+            Err(error) if survives(&error, self.pipeline.on_error) => {
+                return Ok(Read::Broken { source, error, records: split.rows().unwrap_or(1) });
+            }
+            parsed => parsed?,
+        };
         let mut left_out = Vec::new();
         if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };

@@ -48,12 +48,14 @@ pub enum Read {
         /// Records that were read well but are not wanted, whatever becomes of bad ones.
         left_out: Vec<Reject>,
     },
-    /// The rest of a source cannot be read, and the run goes on without it.
+    /// A part of a source, or the rest of it, cannot be read, and the run goes on without it.
     Broken {
         /// Index of the source.
         source: usize,
         /// What is wrong.
         error: Error,
+        /// Records in it; 1 where nobody knows how many there are.
+        records: u64,
     },
     /// A source came to its end.
     End {
@@ -257,7 +259,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 self.tally().sources[source].hash = hash;
                 Ok(())
             }
-            Read::Broken { source, error } => self.broken(source, &error),
+            Read::Broken { source, error, records } => self.broken(source, &error, records),
             Read::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
                 let error = Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value))
                     .at(self.sources[source].file.uri())
@@ -285,21 +287,21 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         true
     }
 
-    /// What is left of a source counts as one record, for nobody knows how many there were.
-    fn broken(&mut self, source: usize, error: &Error) -> Result<()> {
+    fn broken(&mut self, source: usize, error: &Error, records: u64) -> Result<()> {
         self.enter(source);
-        self.position.records += 1;
+        let first = self.position.records + 1;
+        self.position.records += records;
         {
             let mut tally = self.tally();
-            tally.records_in += 1;
-            tally.rejected += 1;
-            tally.sources[source].records += 1;
+            tally.records_in += records;
+            tally.rejected += records;
+            tally.sources[source].records += records;
         }
-        self.observer.event(Event::Note(format!("the rest of this source is left out: {error}")));
+        self.observer.event(Event::Note(format!("left out: {error}")));
         if self.on_error != OnError::Quarantine {
             return Ok(());
         }
-        reject_fault(self.rejects_file()?, self.position.records, error)
+        reject_fault(self.rejects_file()?, first, records, error)
     }
 
     fn rejects_file(&self) -> Result<&'a RejectsFile> {
@@ -366,6 +368,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             OnError::Quarantine => RejectLine {
                 source: (!facts.is_samples()).then(|| facts.file.uri()),
                 row,
+                records: None,
                 line: (!facts.is_samples()).then_some(line),
                 byte: (!facts.is_samples()).then_some(reject.byte),
                 column: reject.column.as_deref(),
@@ -520,15 +523,17 @@ fn split_piece(piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piec
     (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))
 }
 
-/// Keeps what could not be read at all, or not to its end, in the file for rejects; `row` is the first record of it.
+/// Keeps what could not be read at all, or not to its end, in the file for rejects; `row` is the first record of it,
+/// `records` how many there are.
 ///
 /// # Errors
 /// When the store fails.
-pub fn reject_fault(file: &RejectsFile, row: u64, fault: &Error) -> Result<()> {
+pub fn reject_fault(file: &RejectsFile, row: u64, records: u64, fault: &Error) -> Result<()> {
     let place = fault.place();
     let line = RejectLine {
         source: place.source.clone(),
         row,
+        records: (records > 1).then_some(records),
         line: place.line,
         byte: place.byte,
         column: place.column.as_deref(),
@@ -545,6 +550,9 @@ struct RejectLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     row: u64,
+    /// How many records this line stands for, when there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -59,6 +59,15 @@ impl Split {
         }
     }
 
+    /// Number of records, where that is known before they are read.
+    pub fn rows(&self) -> Option<u64> {
+        match &self.content {
+            Content::Bytes(_) => None,
+            Content::Rows { rows, .. } => Some(*rows),
+            Content::Batch { batch, .. } => Some(batch.num_rows() as u64),
+        }
+    }
+
     /// Bytes of input that the split stands for.
     pub fn bytes_in(&self) -> u64 {
         match &self.content {

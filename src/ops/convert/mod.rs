@@ -500,7 +500,7 @@ impl<'a> Conversion<'a> {
             return Ok(None);
         }
         let file = Mutex::new(self.dataset.store().create(&rejects_path(transaction))?);
-        self.faults.iter().try_for_each(|fault| reject_fault(&file, 1, fault))?;
+        self.faults.iter().try_for_each(|fault| reject_fault(&file, 1, 1, fault))?;
         Ok(Some(file))
     }
 
