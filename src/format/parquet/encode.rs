@@ -79,7 +79,9 @@ impl ParquetEncoder {
     pub fn new(schema: &SchemaRef, codec: Codec, metadata: &[(String, String)]) -> Result<Self> {
         let parquet_schema = ArrowSchemaConverter::new().convert(schema).map_err(encoding_failed)?;
         let mut properties = properties(&parquet_schema, codec, metadata)?;
-        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
+        // pyarrow, and Hugging Face with it, looks for metadata in the Arrow schema only, where there is one.
+        let described = schema.as_ref().clone().with_metadata(metadata.iter().cloned().collect::<std::collections::BTreeMap<_, _>>());
+        add_encoded_arrow_schema_to_metadata(&described, &mut properties);
         let properties = Arc::new(properties);
         let root = parquet_schema.root_schema_ptr();
         // The factory takes schema and options from a file writer; nothing is ever written to this one.
@@ -386,6 +388,7 @@ mod tests {
             let bytes = shard(&schema, codec, &[&[batch.slice(0, 1), batch.slice(1, 2)], &[batch.slice(3, 1)]]);
             let file = open(bytes.clone(), "test").unwrap();
             assert_eq!(file.schema().fields(), schema.fields(), "field metadata included");
+            assert_eq!(file.schema().metadata().get("shardify.test").map(String::as_str), Some("1"));
             assert_eq!(file.row_groups().iter().map(|group| group.rows).collect::<Vec<_>>(), [3, 1]);
             let keys: Vec<_> = file.metadata().into_iter().map(|(key, _)| key).collect();
             assert_eq!(keys, ["shardify.test", "ARROW:schema"]);
