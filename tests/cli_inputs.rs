@@ -168,6 +168,17 @@ fn a_schema_is_followed() {
 }
 
 #[test]
+fn ids_lie_within_nested_columns_too() {
+    let folder = Folder::new();
+    folder.write("visits.jsonl", "{\"id\":1,\"subject\":{\"reference\":\"P-1\"}}\n{\"id\":2,\"subject\":null}\n");
+    folder.run("convert visits.jsonl --id id --subject subject.reference").ok();
+    let hits = folder.run("manifest --find P-1 --json").ok().objects();
+    assert_eq!((hits.len(), hits[0]["record_id"].as_str()), (2, Some("1")));
+    folder.run("verify --read-data").ok();
+    assert_eq!(folder.run("convert visits.jsonl --out b --subject subject.nothing").code, 2);
+}
+
+#[test]
 fn what_has_no_single_reading_is_refused() {
     let folder = Folder::new();
     folder.copy("inputs/samples.tar", "mixed/samples.tar");

@@ -137,10 +137,11 @@ pub(super) struct ConvertArgs {
     /// tfrecord none]
     #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec)]
     codec: Option<Codec>,
-    /// Columns that make the record id; default: the origin (source#row), of files the sample key
+    /// Columns that make the record id, or paths into nested ones (patient.id); default: the origin (source#row), of files
+    /// the sample key
     #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',')]
     id: Vec<String>,
-    /// Column that says whom the record is about
+    /// Column that says whom the record is about, or a path into a nested one (subject.reference)
     #[arg(long, value_name = "COLUMN")]
     subject: Option<String>,
     /// Indexes for training tools: auto, none, or any of dali, wids, energon (uncompressed tar), dali, tfindex

@@ -21,7 +21,7 @@ use crate::{
     },
     id::IdHash,
     plan::names::Renaming,
-    record::{Payload, key::escape_key, parts::samples_of_rows},
+    record::{Payload, key::escape_key, parts::samples_of_rows, path::column_at},
 };
 
 /// Consecutive records of one source.
@@ -377,10 +377,9 @@ pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray>
     let parts: Vec<StringArray> = columns
         .iter()
         .map(|name| {
-            let column = batch
-                .column_by_name(name)
+            let column = column_at(batch, name)?
                 .ok_or_else(|| Error::internal("an id column is not in the records").column(name.clone()))?;
-            text_column(column, name)
+            text_column(&column, name)
         })
         .collect::<Result<_>>()?;
     if let [one] = parts.as_slice() {

@@ -8,6 +8,7 @@ pub mod hash;
 pub mod json;
 pub mod key;
 pub mod parts;
+pub mod path;
 pub mod size;
 pub mod widen;
 

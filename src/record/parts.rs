@@ -13,14 +13,14 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StructArray},
+    array::{Array, ArrayRef, AsArray, RecordBatch},
     buffer::NullBuffer,
-    compute::{cast, nullif},
+    compute::cast,
     datatypes::{DataType, Field, Fields},
 };
 use bytes::Bytes;
 
-use super::{Part, Sample, json::text_of};
+use super::{Part, Sample, json::text_of, path::member};
 use crate::{
     error::{Error, Result},
     schema,
@@ -133,7 +133,11 @@ struct Column {
 impl Column {
     fn new(extension: String, array: &ArrayRef) -> Result<Self> {
         let data_type = array.data_type();
-        let array = if is_media(data_type) { media_bytes(array.as_struct())? } else { Arc::clone(array) };
+        let array = if is_media(data_type) {
+            member(array.as_struct(), "bytes")?.ok_or_else(|| Error::internal("media without bytes"))?
+        } else {
+            Arc::clone(array)
+        };
         let content = is_content(array.data_type());
         let array = if content { cast(&array, &DataType::LargeBinary)? } else { array };
         Ok(Self { extension, nulls: array.logical_nulls(), array, content })
@@ -152,19 +156,11 @@ impl Column {
     }
 }
 
-/// The bytes of media, null where the struct is.
-fn media_bytes(media: &StructArray) -> Result<ArrayRef> {
-    let bytes = media.column_by_name("bytes").ok_or_else(|| Error::internal("media without bytes"))?;
-    let Some(nulls) = media.nulls() else { return Ok(Arc::clone(bytes)) };
-    let absent = BooleanArray::new(!nulls.inner(), None);
-    Ok(nullif(bytes, &absent)?)
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
 
-    use arrow::array::{BinaryArray, Int64Array, ListArray, StringArray};
+    use arrow::array::{BinaryArray, Int64Array, ListArray, StringArray, StructArray};
     use arrow::datatypes::Int32Type;
 
     use super::*;

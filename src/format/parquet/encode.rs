@@ -80,7 +80,10 @@ impl ParquetEncoder {
         let parquet_schema = ArrowSchemaConverter::new().convert(schema).map_err(encoding_failed)?;
         let mut properties = properties(&parquet_schema, codec, metadata)?;
         // pyarrow, and Hugging Face with it, looks for metadata in the Arrow schema only, where there is one.
-        let described = schema.as_ref().clone().with_metadata(metadata.iter().cloned().collect::<std::collections::BTreeMap<_, _>>());
+        let described = schema
+            .as_ref()
+            .clone()
+            .with_metadata(metadata.iter().cloned().collect::<std::collections::BTreeMap<_, _>>());
         add_encoded_arrow_schema_to_metadata(&described, &mut properties);
         let properties = Arc::new(properties);
         let root = parquet_schema.root_schema_ptr();

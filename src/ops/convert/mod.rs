@@ -43,7 +43,7 @@ use crate::{
         memory::MemoryPlan,
         names::{OnMissing, OnName},
     },
-    record::parts::KEY_COLUMN,
+    record::{parts::KEY_COLUMN, path::field_at},
     scan::{self, Found, InputFormat, ScanOptions, SourceFile},
     schema::{self, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged, plain_urls},
@@ -552,7 +552,7 @@ impl<'a> Conversion<'a> {
     fn encoder(&self, prepared: &Prepared, schema: &SchemaRef) -> Result<Encoder> {
         let ids = self.id_columns(prepared, schema);
         let subject = self.settings.subject.clone().filter(|_| !prepared.gives_samples());
-        if let Some(column) = ids.iter().chain(&subject).find(|c| schema.field_with_name(c).is_err()) {
+        if let Some(column) = ids.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
             return Err(Error::usage("no source has this column").column(column));
         }
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
