@@ -463,7 +463,7 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
         writeln!(w, "  deleted    {}, {}", plural(report.objects_deleted, "object"), Size(report.bytes_deleted))?;
     }
     for (kind, amount) in &report.by_kind {
-        writeln!(w, "  {:<11}{}, {}", kind.name(), grouped(amount.objects), Size(amount.bytes))?;
+        writeln!(w, "    {:<12} {}, {}", kind.name(), grouped(amount.objects), Size(amount.bytes))?;
     }
     let expired = plural(report.versions_expired, "version");
     if report.versions_expired > 0 {
