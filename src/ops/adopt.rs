@@ -309,10 +309,10 @@ impl Adoption<'_> {
             subject: None,
             indexes: Vec::new(),
         });
-        if format != OutputFormat::Parquet && (!self.options.id.is_empty() || self.options.subject.is_some()) {
-            return Err(Error::usage(format!("expected Parquet for --id and --subject, found {format}"))
-                .hint("the record id of a tar sample is its key; TFRecord has the origin, file#record")
-                .hint("`shardify convert` makes shards with ids of their own"));
+        if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
+            return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
+                .hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
+                .hint("`shardify convert` makes shards with a subject id of tables"));
         }
         if !self.options.id.is_empty() {
             settings.id.clone_from(&self.options.id);
@@ -383,6 +383,7 @@ impl Adoption<'_> {
             format: settings.shard_format,
             id: &settings.id,
             subject: settings.subject.as_ref(),
+            max_record: Size(context.memory.0 / 4 / context.jobs.max(1) as u64),
             observer: context.observer,
             cancel: &context.cancel,
         };
@@ -400,6 +401,7 @@ impl Adoption<'_> {
                 Err(e) => self.skip(&candidate.file.uri(), e)?,
             }
         }
+        all_named_are_there(&out)?;
         Ok(out)
     }
 
@@ -464,6 +466,20 @@ impl Adoption<'_> {
             out.insert("subject".to_owned(), subject.clone());
         }
         out
+    }
+}
+
+/// A feature that was asked for may be absent from records, and from all of a file, but not from all files.
+fn all_named_are_there(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
+    let Some((file, first)) = adopted.iter().find(|(_, one)| one.shard.meta.records > 0) else { return Ok(()) };
+    let absent =
+        |column: &&String| adopted.iter().all(|(_, one)| one.shard.meta.records == 0 || one.absent.contains(column));
+    match first.absent.iter().find(absent) {
+        None => Ok(()),
+        Some(column) => Err(Error::input("expected a feature for ids, found none with this name in any record")
+            .at(file.uri())
+            .column(column.clone())
+            .hint(format!("the first record has {}", first.columns.join(", ")))),
     }
 }
 
