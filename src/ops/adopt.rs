@@ -97,8 +97,12 @@ pub struct AdoptReport {
     pub files_passed_over: u64,
     /// Files that were left out because they are damaged.
     pub files_skipped: u64,
-    /// Whether the records have ids of their own, from columns or keys.
+    /// Whether records have ids of their own, from columns or keys.
     pub record_ids: bool,
+    /// Records with an id of their own.
+    pub records_with_id: u64,
+    /// Records with a subject id.
+    pub records_with_subject: u64,
     /// Time taken.
     pub seconds: f64,
     /// The files that were left out.
@@ -132,6 +136,8 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
             files_passed_over: 0,
             files_skipped: 0,
             record_ids: false,
+            records_with_id: 0,
+            records_with_subject: 0,
             seconds: 0.0,
             skipped: Vec::new(),
         },
@@ -148,8 +154,9 @@ fn destination(context: &Context<'_>, options: &AdoptOptions) -> Result<Location
         return Ok(out.clone());
     }
     let location = context.location(&options.source)?;
-    if location.local_path().is_some_and(|path| !path.is_dir()) {
-        return Err(Error::usage("expected a folder to become a dataset, found none")
+    if let Some(path) = location.local_path().filter(|path| !path.is_dir()) {
+        let found = if path.exists() { "a file" } else { "nothing" };
+        return Err(Error::usage(format!("expected a folder to become a dataset, found {found}"))
             .at(options.source.clone())
             .hint("name the folder that holds the shards, or a dataset to link them into with --out"));
     }
@@ -173,13 +180,18 @@ impl Adoption<'_> {
         let sorted = inputs::sort(files, self.snapshot, OnChanged::Fail)?;
         self.report.files_unchanged = sorted.unchanged;
         let told = self.tell(sorted.fresh)?;
+        if self.report.files_unchanged > 0 {
+            self.tell_of_other_ids();
+        }
         if told.is_empty() {
             if self.report.files_unchanged > 0 || !self.report.skipped.is_empty() {
                 return Ok(());
             }
-            return Err(Error::usage("expected Parquet, tar or TFRecord files, found none")
+            let others = self.report.files_passed_over;
+            let others = if others == 0 { String::new() } else { format!(", but {others} of other kinds") };
+            return Err(Error::usage(format!("expected Parquet, tar or TFRecord files, found none{others}"))
                 .at(self.options.source.clone())
-                .hint("`shardify convert` makes shards of other files"));
+                .hint("`shardify inspect` tells what is there; `shardify convert` makes shards of other files"));
         }
         let format = self.one_format(&told)?;
         self.report.format = Some(format);
@@ -208,7 +220,9 @@ impl Adoption<'_> {
         };
         let source = [self.options.source.clone()];
         let found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
-        self.report.files_passed_over = found.passed_over;
+        // What the folder holds as a dataset is nothing that the user has to know of.
+        let own_files = if self.options.out.is_none() { found.system_files } else { 0 };
+        self.report.files_passed_over = found.passed_over - own_files;
         if let Some(log) = found.files.iter().find(|file| is_table_log(file.name())) {
             return Err(Error::usage("expected plain shards, found a table whose own log says which files are live")
                 .at(log.uri())
@@ -231,10 +245,24 @@ impl Adoption<'_> {
                 && (own.contains(file.name()) || (has_snapshot && is_shard_name(file.name())))
         };
         let mut files = found.files;
+        files.retain(|file| !is_own(file));
         let before = files.len();
-        files.retain(|file| !is_reserved(file.name()) && !is_own(file));
+        files.retain(|file| !is_reserved(file.name()));
         self.report.files_passed_over += (before - files.len()) as u64;
         Ok(files)
+    }
+
+    /// Ids of what was adopted before are never changed, which is no secret to those who name other columns now.
+    fn tell_of_other_ids(&self) {
+        let Some(old) = self.snapshot.map(|snapshot| &snapshot.entry().settings) else { return };
+        let other_id = !self.options.id.is_empty() && self.options.id != old.id;
+        if other_id || (self.options.subject.is_some() && self.options.subject != old.subject) {
+            self.context.observer.event(Event::Note(
+                "files that were adopted already keep their ids; --id and --subject are for new ones. To read their \
+                 ids anew, adopt them into another dataset with --out"
+                    .to_owned(),
+            ));
+        }
     }
 
     /// Tells what the files are; those that are no shards are counted.
@@ -254,7 +282,7 @@ impl Adoption<'_> {
                     &file.uri(),
                     Error::input("expected a Parquet, tar or TFRecord file, as the name says, found something else")
                         .at(file.uri())
-                        .hint("leave it out with --exclude, or whatever is damaged with --on-error skip"),
+                        .hint("leave it out with --exclude"),
                 )?,
                 Ok(found) => out.push((file, found)),
                 Err(e) => self.skip(&file.uri(), e)?,
@@ -265,10 +293,18 @@ impl Adoption<'_> {
 
     /// Leaves a file out if that is allowed.
     fn skip(&mut self, file: &str, error: Error) -> Result<()> {
-        if !self.options.skip_errors || !matches!(error.kind(), Kind::Input | Kind::Integrity) {
+        if !matches!(error.kind(), Kind::Input | Kind::Integrity) {
             return Err(error);
         }
+        if !self.options.skip_errors {
+            // A column that is not there is not there in other files either.
+            let damaged = error.place().column.is_none();
+            return Err(if damaged { error.hint("--on-error skip adopts the other files") } else { error });
+        }
         let mut problem = error.message().to_owned();
+        if let Some(byte) = error.place().byte {
+            problem = format!("{problem}, at byte {byte}");
+        }
         if let Some(cause) = std::error::Error::source(&error) {
             problem = format!("{problem}: {cause}");
         }
@@ -417,7 +453,8 @@ impl Adoption<'_> {
             for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
                 ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
             }
-            self.report.record_ids |= !one.record_ids.is_empty();
+            self.report.records_with_id += one.record_ids.len() as u64;
+            self.report.records_with_subject += one.subject_ids.len() as u64;
             self.report.files_copied += u64::from(one.copied);
             one.shard.meta.first_record = records;
             one.shard.runs.iter_mut().for_each(|run| run.0 += records);
@@ -426,6 +463,7 @@ impl Adoption<'_> {
             staged.extend(one.staged);
             adds.push(one.shard);
         }
+        self.report.record_ids = self.report.records_with_id > 0;
         let bytes = adds.iter().map(|s| s.meta.bytes).sum();
         self.report.counts = Counts {
             records_in: records,
