@@ -49,7 +49,7 @@ fn tables(folder: &Folder) {
 /// Everything about a record but where it lies.
 fn identity(hit: &Value) -> Value {
     let mut hit = hit.clone();
-    ["shard", "ordinal", "offset", "state", "versions", "frame"].iter().for_each(|field| {
+    ["shard", "ordinal", "offset", "state", "versions", "earlier"].iter().for_each(|field| {
         hit.as_object_mut().unwrap().remove(*field);
     });
     hit
@@ -84,6 +84,34 @@ fn features_of_tfrecord_make_ids() {
     assert_eq!(hits("PAT-0").pop().unwrap()["hits"], 20);
     assert_eq!(hits("more.tfrecord#2").pop().unwrap()["hits"], 1, "a record without an id has its origin");
     assert_eq!(folder.run("verify data --read-data --json").ok().summary()["records"], 123);
+}
+
+#[test]
+fn ids_that_are_not_those_of_their_records_are_damage() {
+    let folder = Folder::new();
+    tables(&folder);
+    folder.run("adopt data --id id --out one").ok();
+    folder.run("adopt data --id who --out other").ok();
+    let sidecar = |set: &str| {
+        let tag =
+            std::fs::read_dir(folder.path().join(set).join("_shardify/sidecar")).unwrap().next().unwrap().unwrap();
+        tag.path().join("000000.parquet")
+    };
+    std::fs::copy(sidecar("other"), sidecar("one")).unwrap();
+    let ran = folder.run("verify one --read-data");
+    assert!(ran.stdout.contains("expected the id `PAT-0` in row 0, found another"), "{ran:?}");
+    folder.run("verify other --read-data").ok();
+}
+
+#[test]
+fn a_record_larger_than_memory_is_refused_by_its_place() {
+    let folder = Folder::new();
+    let large = [example("id", &[b"a"]), field(9, &[0; 100]).repeat(1000)].concat();
+    folder.write("data/x.tfrecord", tfrecord(&[&example("id", &[b"b"]), &large]));
+    let ran = folder.run("adopt data --id id --memory 128KiB");
+    assert!(ran.code == 6 && ran.stderr.contains("byte 31") && ran.stderr.contains("--memory"), "{ran:?}");
+    folder.run("adopt data --id id --memory 1MiB").ok();
+    folder.run("verify data --read-data --memory 128KiB").ok();
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl Adopter<'_> {
     fn too_large(&self) -> Error {
         let limit = self.max_record.0;
         Error::input(format!("expected a record of at most {limit} bytes, to read its ids, found a larger one"))
-            .hint("raise --memory, or lower --jobs")
+            .hint("if the file is as it should be, raise --memory; a record may take an eighth of it")
     }
 }
 

@@ -42,6 +42,8 @@ use crate::{
     units::Size,
 };
 
+/// Files of TFRecord read at once: each may hold a record of an eighth of the memory.
+const TFRECORD_FILES: usize = 4;
 /// First bytes looked at to tell a format.
 const HEAD_BYTES: usize = 1 << 10;
 
@@ -419,16 +421,17 @@ impl Adoption<'_> {
             format: settings.shard_format,
             id: &settings.id,
             subject: settings.subject.as_ref(),
-            max_record: Size(context.memory.0 / 4 / context.jobs.max(1) as u64),
+            max_record: Size(context.memory.0 / 8),
             observer: context.observer,
             cancel: &context.cancel,
         };
         let adopter = &adopter;
+        let most = if adopter.format == OutputFormat::TfRecord { TFRECORD_FILES } else { usize::MAX };
+        let jobs = context.jobs.min(most);
         let results: Vec<Result<Adopted>> = std::thread::scope(|scope| {
             let input = candidates.iter().map(Ok);
             let work = move |candidate: &Candidate| Ok(adopter.adopt(candidate));
-            ordered(scope, input, context.jobs, context.jobs, &context.cancel, work)
-                .collect::<Result<Vec<Result<Adopted>>>>()
+            ordered(scope, input, jobs, jobs, &context.cancel, work).collect::<Result<Vec<Result<Adopted>>>>()
         })?;
         let mut out = Vec::with_capacity(results.len());
         for (candidate, result) in candidates.iter().zip(results) {
