@@ -99,8 +99,25 @@ fn ids_that_are_not_those_of_their_records_are_damage() {
     };
     std::fs::copy(sidecar("other"), sidecar("one")).unwrap();
     let ran = folder.run("verify one --read-data");
-    assert!(ran.stdout.contains("expected the id `PAT-0` in row 0, found another"), "{ran:?}");
+    assert!(ran.stdout.contains("row 0: expected a record with the id `PAT-0`, found another"), "{ran:?}");
     folder.run("verify other --read-data").ok();
+}
+
+/// Rows keep the ids of the columns that were named when they came.
+#[test]
+fn columns_named_later_are_no_damage() {
+    for to in ["parquet", "tfrecord"] {
+        let folder = Folder::new();
+        folder.write("a.csv", "id,name,who\n1,a,x\n");
+        folder.write("b.csv", "id,name,who\n2,b,y\n");
+        folder.write("c.csv", "id,name,who\n3,c,z\n");
+        folder.run(&format!("convert a.csv --to {to}")).ok();
+        folder.run("convert b.csv --id id").ok();
+        folder.run("convert c.csv --id name --subject who").ok();
+        folder.run("verify --read-data").ok();
+        folder.run("compact --min-inputs 2").ok();
+        folder.run("verify --read-data").ok();
+    }
 }
 
 #[test]

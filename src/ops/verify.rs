@@ -95,21 +95,32 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         return Ok(report);
     }
     let snapshot = super::manifest::snapshot(context, location, at)?;
-    let mut columns: Vec<IdColumns> = Vec::new();
-    if read_data {
-        for entry in dataset.history(snapshot.version())? {
-            let one = (entry.settings.id, entry.settings.subject);
-            if !columns.contains(&one) {
-                columns.push(one);
-            }
-        }
-    }
+    let columns = if read_data { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
     let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data, columns };
     report.version = Some(snapshot.version());
     verification.run(&mut report)?;
     report.problem_count = report.problems.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// The columns of ids in all versions up to a snapshot, without repetition.
+fn id_columns(dataset: &Dataset, snapshot: &Snapshot, problems: &mut Vec<Problem>) -> Result<Vec<IdColumns>> {
+    let entries = match dataset.history(snapshot.version()) {
+        Ok(entries) => entries,
+        Err(e) => {
+            damage(e, problems)?;
+            vec![snapshot.entry().clone()]
+        }
+    };
+    let mut columns: Vec<IdColumns> = Vec::new();
+    for entry in entries {
+        let one = (entry.settings.id, entry.settings.subject);
+        if !columns.contains(&one) {
+            columns.push(one);
+        }
+    }
+    Ok(columns)
 }
 
 struct Verification<'a> {
@@ -269,9 +280,6 @@ impl Verification<'_> {
     fn stream(&self, shard: &ShardMeta, format: OutputFormat) -> Result<()> {
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
         let rows = || sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
-        let number = |batch: &RecordBatch, column: usize, row: usize| {
-            batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row))
-        };
         let stored = self.dataset.store().read(&shard.path)?;
         let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
         let (mut expected, mut ordinal) = (rows(), 0_u64);
@@ -279,16 +287,8 @@ impl Verification<'_> {
             let Some((batch, row)) = expected.next() else {
                 return Err(Error::integrity(format!("expected {ordinal} records, found more")).byte(found.offset));
             };
-            let wanted = (number(batch, 2, row), number(batch, 3, row), number(batch, 6, row));
-            if wanted != (Some(found.offset), Some(found.length), Some(found.hash)) {
-                return Err(Error::integrity(format!("row {ordinal} is not what the sidecar says")).byte(found.offset));
-            }
-            if !has_its_ids {
-                let ids: Vec<&str> = (0..2).filter_map(|column| text_at(batch, column, row)).collect();
-                let ids = ids.join("`, `");
-                return Err(Error::integrity(format!("expected the id `{ids}` in row {ordinal}, found another"))
-                    .byte(found.offset));
-            }
+            check_row(batch, row, found, has_its_ids)
+                .map_err(|problem| Error::integrity(format!("row {ordinal}: {problem}")).byte(found.offset))?;
             ordinal += 1;
             Ok(())
         };
@@ -422,6 +422,19 @@ impl<'a> SidecarIds<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a record is what its row in the sidecar says.
+fn check_row(batch: &RecordBatch, row: usize, found: &Scanned, has_its_ids: bool) -> Result<(), String> {
+    let number = |column: usize| batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row));
+    if (number(2), number(3), number(6)) != (Some(found.offset), Some(found.length), Some(found.hash)) {
+        return Err("the record is not what the sidecar says".to_owned());
+    }
+    if has_its_ids {
+        return Ok(());
+    }
+    let ids: Vec<&str> = (0..2).filter_map(|column| text_at(batch, column, row)).collect();
+    Err(format!("expected a record with the id `{}`, found another", ids.join("` and the subject id `")))
 }
 
 fn text_at(batch: &RecordBatch, column: usize, row: usize) -> Option<&str> {
