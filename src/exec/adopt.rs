@@ -100,14 +100,7 @@ impl Adopter<'_> {
     pub fn adopt(&self, candidate: &Candidate) -> Result<Adopted> {
         self.cancel.check()?;
         let uri = &candidate.file.uri();
-        let mut staged = Vec::new();
-        let mut copy = None;
-        if let Some(from) = &candidate.from {
-            match self.store.link(from, &candidate.path)? {
-                Some(linked) => staged.push(linked),
-                None => copy = Some(self.store.create(&candidate.path)?),
-            }
-        }
+        let (mut staged, copy) = self.bring(candidate)?;
         let copied = copy.is_some();
         let stored = Arc::new(Mutex::new(Stored::new(copy)));
         let mut rows = Rows::new(self.store.as_ref(), candidate)?;
@@ -152,6 +145,15 @@ impl Adopter<'_> {
             subject_ids: rows.subject_ids,
             absent: found.absent,
             columns: found.columns,
+        })
+    }
+
+    /// Links a file that is not in the dataset yet, or starts a copy of it.
+    fn bring(&self, candidate: &Candidate) -> Result<Brought> {
+        let Some(from) = &candidate.from else { return Ok((Vec::new(), None)) };
+        Ok(match self.store.link(from, &candidate.path)? {
+            Some(linked) => (vec![linked], None),
+            None => (Vec::new(), Some(self.store.create(&candidate.path)?)),
         })
     }
 
@@ -252,6 +254,9 @@ fn open(candidate: &Candidate, stored: &Arc<Mutex<Stored>>) -> Result<impl std::
     let tap = move |bytes: &[u8]| stored.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
     Ok(BufReader::with_capacity(READ_BYTES, candidate.file.open(tap)?))
 }
+
+/// The link to a file, or the copy of it that is to be written.
+type Brought = (Vec<Staged>, Option<Box<dyn Sink>>);
 
 /// What a file turned out to be.
 struct Found {

@@ -456,9 +456,7 @@ impl Adoption<'_> {
             for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
                 ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
             }
-            self.report.records_with_id += one.record_ids.len() as u64;
-            self.report.records_with_subject += one.subject_ids.len() as u64;
-            self.report.files_copied += u64::from(one.copied);
+            self.count(&one);
             one.shard.meta.first_record = records;
             one.shard.runs.iter_mut().for_each(|run| run.0 += records);
             sources.push(source_row(&file, &one, records));
@@ -466,7 +464,6 @@ impl Adoption<'_> {
             staged.extend(one.staged);
             adds.push(one.shard);
         }
-        self.report.record_ids = self.report.records_with_id > 0;
         let bytes = adds.iter().map(|s| s.meta.bytes).sum();
         self.report.counts = Counts {
             records_in: records,
@@ -494,6 +491,14 @@ impl Adoption<'_> {
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
         self.report.version = Some(commit(self.dataset, &transaction, planned_on)?.version());
         Ok(())
+    }
+
+    fn count(&mut self, one: &Adopted) {
+        let report = &mut self.report;
+        report.records_with_id += one.record_ids.len() as u64;
+        report.records_with_subject += one.subject_ids.len() as u64;
+        report.record_ids = report.records_with_id > 0;
+        report.files_copied += u64::from(one.copied);
     }
 
     fn arguments(&self, settings: &Settings) -> BTreeMap<String, String> {
