@@ -70,6 +70,56 @@ def write_tfrecord_gz(folder):
     return "train.tfrecord-00004-of-00010.gz#24", None
 
 
+def write_tfrecord_ids(folder):
+    write_tfrecord(folder)
+    return "423", None
+
+
+def write_tfrecord_keys(folder):
+    """Samples as TFRecord, whose key needs no naming."""
+    for part in range(10):
+        writer = tfrecord.TFRecordWriter(str(folder / f"{part}.tfrecord"))
+        for i in range(part * 100, part * 100 + 100):
+            writer.write({"__key__": (f"d{part}/s {i:04d}".encode(), "byte"), "cls": (i % 10, "int")})
+        writer.close()
+    return "d4/s 0423", None
+
+
+# TensorFlow brings a protobuf and signal handlers of its own, so it runs in a process of its own.
+TENSORFLOW = """
+import sys
+import tensorflow as tf
+folder, ending, options, rows = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+def text(value): return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
+def ints(*values): return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+for part in range(10):
+    with tf.io.TFRecordWriter(f"{folder}/train-{part:05d}-of-00010.tfrecord{ending}", options) as writer:
+        for i in range(part * rows // 10, (part + 1) * rows // 10):
+            features = {"image": text("x" * 1000), "id": text(f"r{i:05d}"), "site": ints(i % 4), "patient": ints(i % 50),
+                        "embedding": tf.train.Feature(float_list=tf.train.FloatList(value=[i / 3] * 64))}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+files = tf.data.Dataset.list_files(f"{folder}/*.tfrecord{ending}", shuffle=False)
+spec = {"id": tf.io.FixedLenFeature([], tf.string), "patient": tf.io.FixedLenFeature([], tf.int64)}
+ids = {tf.io.parse_single_example(r, spec)["id"].numpy() for r in tf.data.TFRecordDataset(files, options)}
+assert len(ids) == rows, f"TensorFlow reads {len(ids)} ids back"
+"""
+
+
+def run_tensorflow(folder, ending, options):
+    ran = subprocess.run([PYTHON_TF, "-c", TENSORFLOW, str(folder), ending, options, str(ROWS)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+
+
+def write_tensorflow(folder):
+    run_tensorflow(folder, "", "")
+    return "r00423", "23"
+
+
+def write_tensorflow_gz(folder):
+    run_tensorflow(folder, ".gz", "GZIP")
+    return "r00423,3", "23"
+
+
 def table():
     return pa.table({
         "id": pa.array([f"r{i:05d}" for i in range(ROWS)], pa.large_string()),
@@ -135,6 +185,10 @@ CASES = [
     (write_gnu_tar, count_tar, ""),
     (write_tfrecord, count_tfrecord, ""),
     (write_tfrecord_gz, count_tfrecord, ""),
+    (write_tfrecord_ids, count_tfrecord, "--id i"),
+    (write_tfrecord_keys, count_tfrecord, ""),
+    (write_tensorflow, count_tfrecord, "--id id --subject patient"),
+    (write_tensorflow_gz, count_tfrecord, "--id id,site --subject patient"),
     (write_pyarrow, count_parquet, "--id id --subject patient_id"),
     (write_duckdb, count_parquet, "--id id"),
     (write_mixed_columns, count_parquet, "--id id"),
@@ -212,9 +266,16 @@ def one(run, case, root):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shardify", default="target/release/shardify")
-    run = Shardify(str(pathlib.Path(parser.parse_args().shardify).resolve()))
+    parser.add_argument("--tensorflow", default=sys.executable, metavar="PYTHON", help="interpreter that has TensorFlow")
+    arguments = parser.parse_args()
+    globals()["PYTHON_TF"] = arguments.tensorflow
+    run = Shardify(str(pathlib.Path(arguments.shardify).resolve()))
     failed = 0
-    for case in CASES:
+    cases = CASES
+    if subprocess.run([PYTHON_TF, "-c", "import tensorflow"], capture_output=True).returncode != 0:
+        print(f"tensorflow       skipped: {PYTHON_TF} cannot import it (pip install tensorflow-cpu, or name another with --tensorflow)")
+        cases = [case for case in CASES if case[0] not in (write_tensorflow, write_tensorflow_gz)]
+    for case in cases:
         root = pathlib.Path(tempfile.mkdtemp())
         try:
             one(run, case, root)

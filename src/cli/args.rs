@@ -403,10 +403,11 @@ pub(super) struct AdoptArgs {
     /// stays as it is, and must not be changed in place, for links share their bytes
     #[arg(long, value_name = "DATASET")]
     pub(super) out: Option<String>,
-    /// Columns that make the record id (Parquet); default: the sample key, where there is none the origin (file#row)
+    /// Columns of Parquet, or features of TFRecord, that make the record id; default: the sample key, where there is none
+    /// the origin (file#row). The id of a sample in tar is always its key
     #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',')]
     id: Vec<String>,
-    /// Column that says whom the record is about (Parquet)
+    /// Column, or feature, that says whom the record is about
     #[arg(long, value_name = "COLUMN")]
     subject: Option<String>,
     /// Take only files that match

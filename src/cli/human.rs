@@ -162,8 +162,16 @@ pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> R
         };
         let shards = plural(counts.shards_added, "shard");
         writeln!(w, "  adopted    {shards} of {format}, {}, {place}", Size(counts.bytes_out))?;
-        let ids = if report.record_ids { "with ids" } else { "the id is the origin, file#row" };
-        writeln!(w, "  records    {}, {ids}", grouped(counts.records_out))?;
+        let ids = match report.records_with_id {
+            0 => "the id is the origin, file#row".to_owned(),
+            all if all == counts.records_out => "with ids".to_owned(),
+            some => format!("{} with ids (the others have the origin, file#row)", grouped(some)),
+        };
+        let subjects = match report.records_with_subject {
+            0 => String::new(),
+            some => format!(", {} with subject ids", grouped(some)),
+        };
+        writeln!(w, "  records    {}, {ids}{subjects}", grouped(counts.records_out))?;
     } else {
         let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
         writeln!(w, "nothing to do: {} adopted already{version}", plural(report.files_unchanged, "file"))?;

@@ -5,8 +5,8 @@
 //!      '-> decoded: records, ids, extents --> sidecar, hashes for the id index
 //! ```
 //!
-//! Every record is decoded, so a damaged file is found now and not by the first training run. Memory holds a batch of
-//! rows, and 16 bytes for each id of the file.
+//! Every record is decoded, so a damaged file is found now and not by the first training run. Of a TFRecord only the
+//! features that make ids are. Memory holds a batch of rows or one record, and 16 bytes for each id of the file.
 
 use std::{
     io::{BufReader, Read as _, Write as _},
@@ -23,11 +23,15 @@ use crate::{
     dataset::{NewShard, ShardMeta, SidecarColumns, SidecarWriter},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
-    format::{Extent, OutputFormat, parquet},
+    format::{
+        Extent, OutputFormat, Scanned, parquet,
+        tfrecord::{IdFeatures, feature_names, scan_with},
+    },
     id::{IdHash, Version},
-    record::parts::KEY_COLUMN,
+    record::{hash::row_hashes, parts::KEY_COLUMN},
     scan::SourceFile,
     storage::{Location, Sink, Staged, Store},
+    units::Size,
 };
 
 /// Rows of a sidecar written at once.
@@ -46,6 +50,8 @@ pub struct Adopter<'a> {
     pub id: &'a [String],
     /// Column of the subject id.
     pub subject: Option<&'a String>,
+    /// Bytes that a record may have where its ids are in it.
+    pub max_record: Size,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops it.
@@ -80,6 +86,10 @@ pub struct Adopted {
     pub record_ids: Vec<(IdHash, u64)>,
     /// Hashes of subject ids, likewise.
     pub subject_ids: Vec<(IdHash, u64)>,
+    /// Columns for ids that none of its records has; only of TFRecord, where an absent value is a null.
+    pub absent: Vec<String>,
+    /// Columns of its first record, if something is absent.
+    pub columns: Vec<String>,
 }
 
 impl Adopter<'_> {
@@ -90,20 +100,14 @@ impl Adopter<'_> {
     pub fn adopt(&self, candidate: &Candidate) -> Result<Adopted> {
         self.cancel.check()?;
         let uri = &candidate.file.uri();
-        let mut staged = Vec::new();
-        let mut copy = None;
-        if let Some(from) = &candidate.from {
-            match self.store.link(from, &candidate.path)? {
-                Some(linked) => staged.push(linked),
-                None => copy = Some(self.store.create(&candidate.path)?),
-            }
-        }
+        let (mut staged, copy) = self.bring(candidate)?;
         let copied = copy.is_some();
         let stored = Arc::new(Mutex::new(Stored::new(copy)));
         let mut rows = Rows::new(self.store.as_ref(), candidate)?;
         let found = match self.format {
             OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
-            OutputFormat::Tar | OutputFormat::TfRecord => self.stream(candidate, &stored, &mut rows),
+            OutputFormat::Tar => self.tar(candidate, &stored, &mut rows),
+            OutputFormat::TfRecord => self.tfrecord(candidate, &stored, &mut rows),
         }
         .map_err(|e| if e.place().source.is_none() { e.at(uri.clone()) } else { e })?;
         rows.flush()?;
@@ -139,6 +143,17 @@ impl Adopter<'_> {
             copied,
             record_ids: rows.record_ids,
             subject_ids: rows.subject_ids,
+            absent: found.absent,
+            columns: found.columns,
+        })
+    }
+
+    /// Links a file that is not in the dataset yet, or starts a copy of it.
+    fn bring(&self, candidate: &Candidate) -> Result<Brought> {
+        let Some(from) = &candidate.from else { return Ok((Vec::new(), None)) };
+        Ok(match self.store.link(from, &candidate.path)? {
+            Some(linked) => (vec![linked], None),
+            None => (Vec::new(), Some(self.store.create(&candidate.path)?)),
         })
     }
 
@@ -156,7 +171,7 @@ impl Adopter<'_> {
         let file = parquet::open(candidate.file.object(), &candidate.file.uri())?;
         let ids = self.id_columns(&file, candidate)?;
         let raw: u64 = file.row_groups().iter().map(|g| g.uncompressed_bytes).sum();
-        let found = Found { codec: file.codec(), extent: Extent { body: 0, raw } };
+        let found = Found::new(file.codec(), Extent { body: 0, raw });
         let row_bytes = (raw / file.rows().max(1)).max(1);
         let batch_rows = usize::try_from(BATCH_BYTES / row_bytes).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS);
         for batch in file.batches(batch_rows) {
@@ -188,27 +203,73 @@ impl Adopter<'_> {
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
     }
 
-    fn stream(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
         let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
-        let tap = {
-            let stored = Arc::clone(stored);
-            move |bytes: &[u8]| stored.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
-        };
-        let mut input = BufReader::with_capacity(READ_BYTES, candidate.file.open(tap)?);
+        let mut input = open(candidate, stored)?;
         let extent = framing.scan_foreign(&mut input, &mut |found, key| {
-            if rows.pending.hashes.is_empty() {
-                self.cancel.check()?;
-            }
-            rows.append(found.offset, found.length, found.hash, key)
+            self.pause(rows)?;
+            rows.append(&found, key.map(str::to_owned), None)
         })?;
-        Ok(Found { codec: candidate.codec, extent })
+        Ok(Found::new(candidate.codec, extent))
+    }
+
+    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+        let features = IdFeatures::new(self.id, self.subject);
+        let mut absent: Vec<Option<&String>> = features.named().map(Some).collect();
+        let mut columns = Vec::new();
+        let mut first = true;
+        let read = |data: Option<&[u8]>| {
+            let data = data.ok_or_else(|| self.too_large())?;
+            if std::mem::take(&mut first) && !absent.is_empty() {
+                columns = feature_names(data);
+            }
+            features.read(data, |at| absent[at] = None)
+        };
+        let mut input = open(candidate, stored)?;
+        let extent = scan_with(&mut input, self.max_record.0, read, |found, ids| {
+            self.pause(rows)?;
+            let ids = ids.map_err(|e| e.byte(found.offset))?;
+            rows.append(&found, ids.record, ids.subject)
+        })
+        .map_err(|e| e.at(candidate.file.uri()))?;
+        let absent = absent.into_iter().flatten().cloned().collect();
+        Ok(Found { absent, columns, ..Found::new(candidate.codec, extent) })
+    }
+
+    /// Looks now and then whether somebody wants to stop.
+    fn pause(&self, rows: &Rows<'_>) -> Result<()> {
+        if rows.pending.hashes.is_empty() { self.cancel.check() } else { Ok(()) }
+    }
+
+    fn too_large(&self) -> Error {
+        let limit = self.max_record.0;
+        Error::input(format!("expected a record of at most {limit} bytes, to read its ids, found a larger one"))
+            .hint("if the file is as it should be, raise --memory; a record may take an eighth of it")
     }
 }
+
+/// The uncompressed bytes of a file; those that are stored go by on the way.
+fn open(candidate: &Candidate, stored: &Arc<Mutex<Stored>>) -> Result<impl std::io::Read> {
+    let stored = Arc::clone(stored);
+    let tap = move |bytes: &[u8]| stored.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
+    Ok(BufReader::with_capacity(READ_BYTES, candidate.file.open(tap)?))
+}
+
+/// The link to a file, or the copy of it that is to be written.
+type Brought = (Vec<Staged>, Option<Box<dyn Sink>>);
 
 /// What a file turned out to be.
 struct Found {
     codec: Codec,
     extent: Extent,
+    absent: Vec<String>,
+    columns: Vec<String>,
+}
+
+impl Found {
+    fn new(codec: Codec, extent: Extent) -> Self {
+        Self { codec, extent, absent: Vec::new(), columns: Vec::new() }
+    }
 }
 
 /// The stored bytes of a file on their way.
@@ -266,7 +327,8 @@ struct Rows<'a> {
 
 #[derive(Default)]
 struct Pending {
-    keys: Vec<String>,
+    record_ids: Vec<Option<String>>,
+    subject_ids: Vec<Option<String>>,
     offsets: Vec<u64>,
     lengths: Vec<u64>,
     hashes: Vec<u64>,
@@ -285,29 +347,30 @@ impl<'a> Rows<'a> {
     }
 
     /// Adds a framed record.
-    fn append(&mut self, offset: u64, length: u64, hash: u64, key: Option<&str>) -> Result<()> {
-        self.pending.keys.extend(key.map(str::to_owned));
-        self.pending.offsets.push(offset);
-        self.pending.lengths.push(length);
-        self.pending.hashes.push(hash);
+    fn append(&mut self, found: &Scanned, record_id: Option<String>, subject_id: Option<String>) -> Result<()> {
+        self.pending.record_ids.push(record_id);
+        self.pending.subject_ids.push(subject_id);
+        self.pending.offsets.push(found.offset);
+        self.pending.lengths.push(found.length);
+        self.pending.hashes.push(found.hash);
         if self.pending.hashes.len() == BATCH_ROWS { self.flush() } else { Ok(()) }
     }
 
     /// Writes the framed records that are waiting.
     fn flush(&mut self) -> Result<()> {
-        let Pending { keys, offsets, lengths, hashes } = std::mem::take(&mut self.pending);
-        let keys = (!keys.is_empty()).then(|| StringArray::from_iter_values(keys));
-        self.write(keys, None, Some((offsets, lengths)), hashes)
+        let Pending { record_ids, subject_ids, offsets, lengths, hashes } = std::mem::take(&mut self.pending);
+        let text = |ids: Vec<Option<String>>| ids.iter().any(Option::is_some).then(|| StringArray::from(ids));
+        self.write(text(record_ids), text(subject_ids), Some((offsets, lengths)), hashes)
     }
 
-    /// Adds rows of Parquet. They have no bytes of their own, and so no hash.
+    /// Adds rows of Parquet. They have no bytes of their own, so their values are hashed.
     fn append_batch(
         &mut self,
         batch: &RecordBatch,
         ids: Option<StringArray>,
         subjects: Option<StringArray>,
     ) -> Result<()> {
-        self.write(ids, subjects, None, vec![0; batch.num_rows()])
+        self.write(ids, subjects, None, row_hashes(batch))
     }
 
     fn write(

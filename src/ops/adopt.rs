@@ -42,6 +42,8 @@ use crate::{
     units::Size,
 };
 
+/// Files of TFRecord read at once: each may hold a record of an eighth of the memory.
+const TFRECORD_FILES: usize = 4;
 /// First bytes looked at to tell a format.
 const HEAD_BYTES: usize = 1 << 10;
 
@@ -97,8 +99,12 @@ pub struct AdoptReport {
     pub files_passed_over: u64,
     /// Files that were left out because they are damaged.
     pub files_skipped: u64,
-    /// Whether the records have ids of their own, from columns or keys.
+    /// Whether records have ids of their own, from columns or keys.
     pub record_ids: bool,
+    /// Records with an id of their own.
+    pub records_with_id: u64,
+    /// Records with a subject id.
+    pub records_with_subject: u64,
     /// Time taken.
     pub seconds: f64,
     /// The files that were left out.
@@ -132,6 +138,8 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
             files_passed_over: 0,
             files_skipped: 0,
             record_ids: false,
+            records_with_id: 0,
+            records_with_subject: 0,
             seconds: 0.0,
             skipped: Vec::new(),
         },
@@ -148,8 +156,9 @@ fn destination(context: &Context<'_>, options: &AdoptOptions) -> Result<Location
         return Ok(out.clone());
     }
     let location = context.location(&options.source)?;
-    if location.local_path().is_some_and(|path| !path.is_dir()) {
-        return Err(Error::usage("expected a folder to become a dataset, found none")
+    if let Some(path) = location.local_path().filter(|path| !path.is_dir()) {
+        let found = if path.exists() { "a file" } else { "nothing" };
+        return Err(Error::usage(format!("expected a folder to become a dataset, found {found}"))
             .at(options.source.clone())
             .hint("name the folder that holds the shards, or a dataset to link them into with --out"));
     }
@@ -173,13 +182,18 @@ impl Adoption<'_> {
         let sorted = inputs::sort(files, self.snapshot, OnChanged::Fail)?;
         self.report.files_unchanged = sorted.unchanged;
         let told = self.tell(sorted.fresh)?;
+        if self.report.files_unchanged > 0 {
+            self.tell_of_other_ids();
+        }
         if told.is_empty() {
             if self.report.files_unchanged > 0 || !self.report.skipped.is_empty() {
                 return Ok(());
             }
-            return Err(Error::usage("expected Parquet, tar or TFRecord files, found none")
+            let others = self.report.files_passed_over;
+            let others = if others == 0 { String::new() } else { format!(", but {others} of other kinds") };
+            return Err(Error::usage(format!("expected Parquet, tar or TFRecord files, found none{others}"))
                 .at(self.options.source.clone())
-                .hint("`shardify convert` makes shards of other files"));
+                .hint("`shardify inspect` tells what is there; `shardify convert` makes shards of other files"));
         }
         let format = self.one_format(&told)?;
         self.report.format = Some(format);
@@ -208,7 +222,9 @@ impl Adoption<'_> {
         };
         let source = [self.options.source.clone()];
         let found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
-        self.report.files_passed_over = found.passed_over;
+        // What the folder holds as a dataset is nothing that the user has to know of.
+        let own_files = if self.options.out.is_none() { found.system_files } else { 0 };
+        self.report.files_passed_over = found.passed_over - own_files;
         if let Some(log) = found.files.iter().find(|file| is_table_log(file.name())) {
             return Err(Error::usage("expected plain shards, found a table whose own log says which files are live")
                 .at(log.uri())
@@ -231,10 +247,24 @@ impl Adoption<'_> {
                 && (own.contains(file.name()) || (has_snapshot && is_shard_name(file.name())))
         };
         let mut files = found.files;
+        files.retain(|file| !is_own(file));
         let before = files.len();
-        files.retain(|file| !is_reserved(file.name()) && !is_own(file));
+        files.retain(|file| !is_reserved(file.name()));
         self.report.files_passed_over += (before - files.len()) as u64;
         Ok(files)
+    }
+
+    /// Ids of what was adopted before are never changed, which is no secret to those who name other columns now.
+    fn tell_of_other_ids(&self) {
+        let Some(old) = self.snapshot.map(|snapshot| &snapshot.entry().settings) else { return };
+        let other_id = !self.options.id.is_empty() && self.options.id != old.id;
+        if other_id || (self.options.subject.is_some() && self.options.subject != old.subject) {
+            self.context.observer.event(Event::Note(
+                "files that were adopted already keep their ids; --id and --subject are for new ones. To read their \
+                 ids anew, adopt them into another dataset with --out"
+                    .to_owned(),
+            ));
+        }
     }
 
     /// Tells what the files are; those that are no shards are counted.
@@ -254,7 +284,7 @@ impl Adoption<'_> {
                     &file.uri(),
                     Error::input("expected a Parquet, tar or TFRecord file, as the name says, found something else")
                         .at(file.uri())
-                        .hint("leave it out with --exclude, or whatever is damaged with --on-error skip"),
+                        .hint("leave it out with --exclude"),
                 )?,
                 Ok(found) => out.push((file, found)),
                 Err(e) => self.skip(&file.uri(), e)?,
@@ -265,10 +295,18 @@ impl Adoption<'_> {
 
     /// Leaves a file out if that is allowed.
     fn skip(&mut self, file: &str, error: Error) -> Result<()> {
-        if !self.options.skip_errors || !matches!(error.kind(), Kind::Input | Kind::Integrity) {
+        if !matches!(error.kind(), Kind::Input | Kind::Integrity) {
             return Err(error);
         }
+        if !self.options.skip_errors {
+            // A column that is not there is not there in other files either.
+            let damaged = error.place().column.is_none();
+            return Err(if damaged { error.hint("--on-error skip adopts the other files") } else { error });
+        }
         let mut problem = error.message().to_owned();
+        if let Some(byte) = error.place().byte {
+            problem = format!("{problem}, at byte {byte}");
+        }
         if let Some(cause) = std::error::Error::source(&error) {
             problem = format!("{problem}: {cause}");
         }
@@ -309,10 +347,10 @@ impl Adoption<'_> {
             subject: None,
             indexes: Vec::new(),
         });
-        if format != OutputFormat::Parquet && (!self.options.id.is_empty() || self.options.subject.is_some()) {
-            return Err(Error::usage(format!("expected Parquet for --id and --subject, found {format}"))
-                .hint("the record id of a tar sample is its key; TFRecord has the origin, file#record")
-                .hint("`shardify convert` makes shards with ids of their own"));
+        if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
+            return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
+                .hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
+                .hint("`shardify convert` makes shards with a subject id of tables"));
         }
         if !self.options.id.is_empty() {
             settings.id.clone_from(&self.options.id);
@@ -383,15 +421,17 @@ impl Adoption<'_> {
             format: settings.shard_format,
             id: &settings.id,
             subject: settings.subject.as_ref(),
+            max_record: Size(context.memory.0 / 8),
             observer: context.observer,
             cancel: &context.cancel,
         };
         let adopter = &adopter;
+        let most = if adopter.format == OutputFormat::TfRecord { TFRECORD_FILES } else { usize::MAX };
+        let jobs = context.jobs.min(most);
         let results: Vec<Result<Adopted>> = std::thread::scope(|scope| {
             let input = candidates.iter().map(Ok);
             let work = move |candidate: &Candidate| Ok(adopter.adopt(candidate));
-            ordered(scope, input, context.jobs, context.jobs, &context.cancel, work)
-                .collect::<Result<Vec<Result<Adopted>>>>()
+            ordered(scope, input, jobs, jobs, &context.cancel, work).collect::<Result<Vec<Result<Adopted>>>>()
         })?;
         let mut out = Vec::with_capacity(results.len());
         for (candidate, result) in candidates.iter().zip(results) {
@@ -400,6 +440,7 @@ impl Adoption<'_> {
                 Err(e) => self.skip(&candidate.file.uri(), e)?,
             }
         }
+        all_named_are_there(&out)?;
         Ok(out)
     }
 
@@ -415,8 +456,7 @@ impl Adoption<'_> {
             for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
                 ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
             }
-            self.report.record_ids |= !one.record_ids.is_empty();
-            self.report.files_copied += u64::from(one.copied);
+            self.count(&one);
             one.shard.meta.first_record = records;
             one.shard.runs.iter_mut().for_each(|run| run.0 += records);
             sources.push(source_row(&file, &one, records));
@@ -453,6 +493,14 @@ impl Adoption<'_> {
         Ok(())
     }
 
+    fn count(&mut self, one: &Adopted) {
+        let report = &mut self.report;
+        report.records_with_id += one.record_ids.len() as u64;
+        report.records_with_subject += one.subject_ids.len() as u64;
+        report.record_ids = report.records_with_id > 0;
+        report.files_copied += u64::from(one.copied);
+    }
+
     fn arguments(&self, settings: &Settings) -> BTreeMap<String, String> {
         let mut out = BTreeMap::new();
         let how = if self.options.out.is_none() { "in place" } else { "linked" };
@@ -464,6 +512,20 @@ impl Adoption<'_> {
             out.insert("subject".to_owned(), subject.clone());
         }
         out
+    }
+}
+
+/// A feature that was asked for may be absent from records, and from all of a file, but not from all files.
+fn all_named_are_there(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
+    let Some((file, first)) = adopted.iter().find(|(_, one)| one.shard.meta.records > 0) else { return Ok(()) };
+    let absent =
+        |column: &&String| adopted.iter().all(|(_, one)| one.shard.meta.records == 0 || one.absent.contains(column));
+    match first.absent.iter().find(absent) {
+        None => Ok(()),
+        Some(column) => Err(Error::input("expected a feature for ids, found none with this name in any record")
+            .at(file.uri())
+            .column(column.clone())
+            .hint(format!("the first record has {}", first.columns.join(", ")))),
     }
 }
 

@@ -21,8 +21,12 @@ use crate::{
         encode::{framing, id_column},
         live,
     },
-    format::{OutputFormat, parquet},
+    format::{
+        OutputFormat, Scanned, parquet,
+        tfrecord::{IdFeatures, scan_with},
+    },
     id::{IdHash, Version},
+    record::parts::KEY_COLUMN,
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
 
@@ -91,7 +95,8 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         return Ok(report);
     }
     let snapshot = super::manifest::snapshot(context, location, at)?;
-    let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data };
+    let columns = if read_data { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
+    let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data, columns };
     report.version = Some(snapshot.version());
     verification.run(&mut report)?;
     report.problem_count = report.problems.len() as u64;
@@ -99,12 +104,36 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     Ok(report)
 }
 
+/// The columns of ids in all versions up to a snapshot, without repetition.
+fn id_columns(dataset: &Dataset, snapshot: &Snapshot, problems: &mut Vec<Problem>) -> Result<Vec<IdColumns>> {
+    let entries = match dataset.history(snapshot.version()) {
+        Ok(entries) => entries,
+        Err(e) => {
+            damage(e, problems)?;
+            vec![snapshot.entry().clone()]
+        }
+    };
+    let mut columns: Vec<IdColumns> = Vec::new();
+    for entry in entries {
+        let one = (entry.settings.id, entry.settings.subject);
+        if !columns.contains(&one) {
+            columns.push(one);
+        }
+    }
+    Ok(columns)
+}
+
 struct Verification<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
     snapshot: &'a Snapshot,
     read_data: bool,
+    /// Columns of the ids, in all versions so far: what was added before others were named keeps its ids.
+    columns: Vec<IdColumns>,
 }
+
+/// Columns that make record ids, and subject ids.
+type IdColumns = (Vec<String>, Option<String>);
 
 /// Ids of the index, for looking up those of the sidecars.
 struct Ids {
@@ -249,38 +278,49 @@ impl Verification<'_> {
     }
 
     fn stream(&self, shard: &ShardMeta, format: OutputFormat) -> Result<()> {
-        let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
-        let mut expected = sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
-        let number = |batch: &RecordBatch, column: usize, row: usize| {
-            batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row))
-        };
+        let rows = || sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
         let stored = self.dataset.store().read(&shard.path)?;
         let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
-        let mut ordinal = 0_u64;
-        framing.scan_foreign(&mut input, &mut |found, _| {
+        let (mut expected, mut ordinal) = (rows(), 0_u64);
+        let mut compare = |found: &Scanned, has_its_ids: bool| {
             let Some((batch, row)) = expected.next() else {
                 return Err(Error::integrity(format!("expected {ordinal} records, found more")).byte(found.offset));
             };
-            let wanted = (number(batch, 2, row), number(batch, 3, row), number(batch, 6, row));
-            if wanted != (Some(found.offset), Some(found.length), Some(found.hash)) {
-                return Err(Error::integrity(format!("row {ordinal} is not what the sidecar says")).byte(found.offset));
-            }
+            check_row(batch, row, found, has_its_ids)
+                .map_err(|problem| Error::integrity(format!("row {ordinal}: {problem}")).byte(found.offset))?;
             ordinal += 1;
             Ok(())
-        })?;
+        };
+        if format == OutputFormat::TfRecord {
+            let (features, mut wanted) = (self.features(), rows());
+            let read = |data: Option<&[u8]>| match (data, wanted.next()) {
+                (Some(data), Some((batch, row))) => {
+                    let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
+                    (record.is_none() && subject.is_none()) || features.iter().any(|f| f.agree(data, record, subject))
+                }
+                _ => true,
+            };
+            scan_with(&mut input, self.context.memory.0 / 8, read, |found, agree| compare(&found, agree))?;
+        } else {
+            let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+            framing.scan_foreign(&mut input, &mut |found, _| compare(&found, true))?;
+        }
         if ordinal == shard.records {
             return Ok(());
         }
         Err(Error::integrity(format!("expected {} records, found {ordinal}", shard.records)))
     }
 
+    fn features(&self) -> Vec<IdFeatures> {
+        self.columns.iter().map(|(record, subject)| IdFeatures::new(record, subject.as_ref())).collect()
+    }
+
     fn parquet(&self, shard: &ShardMeta) -> Result<()> {
-        let settings = &self.snapshot.entry().settings;
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
         let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
         let mut rows = 0;
-        let mut ids = SidecarIds::new(&sidecar);
+        let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1);
         for batch in file.batches(8_192) {
             self.context.cancel.check()?;
             let batch = batch?;
@@ -288,13 +328,13 @@ impl Verification<'_> {
                 let there = !columns.is_empty() && columns.iter().all(|c| batch.column_by_name(c).is_some());
                 there.then(|| id_column(&batch, columns)).transpose()
             };
-            let samples = vec!["__key__".to_owned()];
-            let record = match named(&settings.id)? {
-                None if settings.id.is_empty() => named(&samples)?,
-                other => other,
-            };
-            let subject = named(settings.subject.as_slice())?;
-            ids.compare(batch.num_rows(), record.as_ref(), subject.as_ref())?;
+            let key = vec![KEY_COLUMN.to_owned()];
+            let (mut record, mut subject) = (Vec::new(), Vec::new());
+            for (columns, whom) in &self.columns {
+                record.extend(named(if columns.is_empty() { &key } else { columns })?);
+                subject.extend(named(whom.as_slice())?);
+            }
+            ids.compare(batch.num_rows(), [&record, &subject])?;
             rows += batch.num_rows() as u64;
         }
         if rows == shard.records {
@@ -349,29 +389,32 @@ impl Verification<'_> {
 struct SidecarIds<'a> {
     rows: Box<dyn Iterator<Item = (&'a RecordBatch, usize)> + 'a>,
     ordinal: u64,
+    /// Whether the columns of ids were always the same, so that a row with a value has an id.
+    all_named: bool,
 }
 
 impl<'a> SidecarIds<'a> {
-    fn new(sidecar: &'a [RecordBatch]) -> Self {
+    fn new(sidecar: &'a [RecordBatch], all_named: bool) -> Self {
         let rows = sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
-        Self { rows: Box::new(rows), ordinal: 0 }
+        Self { rows: Box::new(rows), ordinal: 0, all_named }
     }
 
-    fn compare(&mut self, rows: usize, record: Option<&StringArray>, subject: Option<&StringArray>) -> Result<()> {
+    /// Compares with the ids that columns give, record ids first.
+    fn compare(&mut self, rows: usize, ids: [&[StringArray]; 2]) -> Result<()> {
         for row in 0..rows {
             let Some((batch, at)) = self.rows.next() else {
                 return Err(Error::integrity(format!("expected {} records, found more", self.ordinal)));
             };
-            for (column, ids) in [(0, record), (1, subject)] {
-                let Some(ids) = ids else { continue };
+            for (column, ids) in ids.into_iter().enumerate() {
+                let Some(newest) = ids.last() else { continue };
                 let stored = text_at(batch, column, at);
-                let found = ids.is_valid(row).then(|| ids.value(row));
-                if stored != found {
+                let found = |ids: &StringArray| ids.is_valid(row).then(|| ids.value(row).to_owned());
+                if !ids.iter().any(|ids| found(ids).as_deref() == stored) && (stored.is_some() || self.all_named) {
                     return Err(Error::integrity(format!(
                         "expected the id `{}` in row {}, found `{}`",
                         stored.unwrap_or_default(),
                         self.ordinal,
-                        found.unwrap_or_default()
+                        found(newest).unwrap_or_default()
                     )));
                 }
             }
@@ -379,6 +422,19 @@ impl<'a> SidecarIds<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a record is what its row in the sidecar says.
+fn check_row(batch: &RecordBatch, row: usize, found: &Scanned, has_its_ids: bool) -> Result<(), String> {
+    let number = |column: usize| batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row));
+    if (number(2), number(3), number(6)) != (Some(found.offset), Some(found.length), Some(found.hash)) {
+        return Err("the record is not what the sidecar says".to_owned());
+    }
+    if has_its_ids {
+        return Ok(());
+    }
+    let ids: Vec<&str> = (0..2).filter_map(|column| text_at(batch, column, row)).collect();
+    Err(format!("expected a record with the id `{}`, found another", ids.join("` and the subject id `")))
 }
 
 fn text_at(batch: &RecordBatch, column: usize, row: usize) -> Option<&str> {

@@ -234,6 +234,8 @@ pub struct Found {
     pub faults: Vec<Error>,
     /// Files passed over because they are hidden, configuration or part of another dataset, and links to folders.
     pub passed_over: u64,
+    /// Those of them in the system folder of a source that is a dataset.
+    pub system_files: u64,
     /// Links to folders among them.
     pub folder_links: u64,
     /// Files passed over because of `--include` or `--exclude`.
@@ -329,7 +331,10 @@ impl Scan {
             match listed {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
-                Listed::Object(facts) if is_passed_over(&facts.path) => self.found.passed_over += 1,
+                Listed::Object(facts) if is_passed_over(&facts.path) => {
+                    self.found.passed_over += 1;
+                    self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
+                }
                 Listed::Object(facts) => self.take(&below, &facts),
                 Listed::FolderLink(path) => {
                     self.found.folder_links += u64::from(!is_passed_over(&path));

@@ -56,7 +56,7 @@ fn is_readable(data_type: &DataType) -> bool {
 
 /// One value of a scalar column, or one item of a list.
 #[derive(Debug, Clone, Copy)]
-enum Item<'a> {
+pub(super) enum Item<'a> {
     Int(i64),
     Float(f32),
     Double(f64),
@@ -66,7 +66,7 @@ enum Item<'a> {
 
 impl<'a> Item<'a> {
     /// The value as text; JSON strings without their quotes.
-    fn text(self) -> Option<Cow<'a, str>> {
+    pub(super) fn text(self) -> Option<Cow<'a, str>> {
         match self {
             Self::Int(value) => Some(value.to_string().into()),
             Self::Float(value) => {
@@ -221,7 +221,7 @@ impl<'a> Column<'a> {
 }
 
 /// Calls `take` for each value of a feature.
-fn each<'a>(
+pub(super) fn each<'a>(
     feature: &Feature<'a>,
     exact: Option<&Exact<'a>>,
     mut take: impl FnMut(Item<'a>) -> Option<()>,

@@ -45,6 +45,11 @@ pub(super) struct Exact<'a> {
 impl<'a> Example<'a> {
     /// Reads a record. The error says what was expected and found.
     pub(super) fn read(record: &'a [u8]) -> Result<Self, String> {
+        Self::read_some(record, &|_| true)
+    }
+
+    /// Reads a record, but of its features only those that are wanted; the others come without their values.
+    pub(super) fn read_some(record: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<Self, String> {
         let mut example = Self::default();
         let mut message = Message { rest: record };
         let mut found = None;
@@ -52,7 +57,7 @@ impl<'a> Example<'a> {
             match field {
                 Field { number: 1, content: Content::Bytes(features) } => {
                     example
-                        .read_features(features)
+                        .read_features(features, wanted)
                         .map_err(|problem| format!("expected a tf.train.Example, {problem}"))?;
                     found = Some(1);
                 }
@@ -86,11 +91,11 @@ impl<'a> Example<'a> {
         self.exact.iter().find(|exact| exact.name == name.as_bytes())
     }
 
-    fn read_features(&mut self, features: &'a [u8]) -> Result<(), Cow<'static, str>> {
+    fn read_features(&mut self, features: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(), Cow<'static, str>> {
         let mut message = Message { rest: features };
         while let Some(field) = message.next()? {
             if let Field { number: 1, content: Content::Bytes(entry) } = field {
-                self.features.push(read_entry(entry)?);
+                self.features.push(read_entry(entry, wanted)?);
             }
         }
         Ok(())
@@ -124,17 +129,22 @@ fn not_an_example(problem: &str, record: &[u8], message: &Message<'_>) -> String
     format!("expected a tf.train.Example, {problem} at byte {at} of the record")
 }
 
-fn read_entry(entry: &[u8]) -> Result<(&str, Feature<'_>), Cow<'static, str>> {
+fn read_entry<'a>(entry: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(&'a str, Feature<'a>), Cow<'static, str>> {
     let (mut name, mut feature) = (&b""[..], Feature::None);
     let mut message = Message { rest: entry };
     while let Some(field) = message.next()? {
-        match field {
-            Field { number: 1, content: Content::Bytes(bytes) } => name = bytes,
-            Field { number: 2, content: Content::Bytes(bytes) } => read_feature(bytes, &mut feature)?,
-            _ => {}
+        if let Field { number: 1, content: Content::Bytes(bytes) } = field {
+            name = bytes;
         }
     }
     let name = str::from_utf8(name).map_err(|_| "found a feature whose name is not UTF-8")?;
+    // The value may come before its name.
+    let mut message = Message { rest: if wanted(name) { entry } else { &[] } };
+    while let Some(field) = message.next()? {
+        if let Field { number: 2, content: Content::Bytes(bytes) } = field {
+            read_feature(bytes, &mut feature)?;
+        }
+    }
     Ok((name, feature))
 }
 

@@ -12,6 +12,7 @@ mod columns;
 mod decode;
 mod double;
 mod example;
+mod ids;
 pub mod index;
 mod read;
 mod time;
@@ -19,7 +20,10 @@ mod time;
 use std::io::Read;
 
 use self::example::{Rows, SampleEncoder};
-pub use self::read::{TfRecordReader, sniff};
+pub use self::{
+    ids::{IdFeatures, Ids, feature_names},
+    read::{TfRecordReader, sniff},
+};
 use crate::{
     codec::{
         checksum::{MaskedCrc32c, masked_crc32c},
@@ -82,34 +86,63 @@ impl Framing for TfRecordFraming {
         input: &mut dyn Read,
         visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
     ) -> Result<Extent> {
-        let mut end = 0;
-        self.scan(input, &mut |found| {
-            end = found.offset + found.length;
-            visit(found, None)
-        })?;
-        Ok(Extent { body: end, raw: end })
+        scan_with(input, 0, |_| (), |found, _| visit(found, None))
     }
 
     fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()> {
-        let mut metered = Metered::new(input);
-        loop {
-            let offset = metered.offset();
-            let Some(length) = scan_head(&mut metered, offset)? else { return Ok(()) };
-            let expected = scan_data(&mut metered, length)?;
-            let foot = metered.peek(FOOT)?;
-            let Some(found) = foot.first_chunk::<FOOT>() else {
-                let end = offset + HEAD as u64 + length + foot.len() as u64;
-                return Err(cut_short("the checksum of a record", end));
-            };
-            let found = u32::from_le_bytes(*found);
-            if found != expected {
-                return Err(damaged(format!("expected data with checksum {found:08x}, found {expected:08x}"), offset));
-            }
-            metered.advance(FOOT);
-            let hash = metered.cut();
-            visit(Scanned { offset, length: metered.offset() - offset, hash })?;
-        }
+        scan_with(input, 0, |_| (), |found, _| visit(found)).map(|_| ())
     }
+}
+
+/// Walks through an uncompressed shard as [`Framing::scan`] does, and hands the data of each record to `read`, once its
+/// checksum was found right; of a record with more than `max_bytes` bytes, nothing. `visit` gets the answer. Holds one
+/// record of at most `max_bytes`.
+///
+/// # Errors
+/// Those of [`Framing::scan`] and of `visit`.
+pub fn scan_with<T>(
+    input: &mut dyn Read,
+    max_bytes: u64,
+    mut read: impl FnMut(Option<&[u8]>) -> T,
+    mut visit: impl FnMut(Scanned, T) -> Result<()>,
+) -> Result<Extent> {
+    let mut metered = Metered::new(input);
+    loop {
+        let offset = metered.offset();
+        let Some(length) = scan_head(&mut metered, offset)? else {
+            return Ok(Extent { body: offset, raw: offset });
+        };
+        let answer = match usize::try_from(length) {
+            Ok(whole) if length <= max_bytes => {
+                let record = metered.peek(whole + FOOT)?;
+                let (data, foot) = record.split_at(whole.min(record.len()));
+                check_foot(masked_crc32c(data), foot, offset, length.min(record.len() as u64))?;
+                let answer = read(Some(data));
+                metered.advance(whole);
+                answer
+            }
+            _ => {
+                let expected = scan_data(&mut metered, length)?;
+                check_foot(expected, metered.peek(FOOT)?, offset, length)?;
+                read(None)
+            }
+        };
+        metered.advance(FOOT);
+        let hash = metered.cut();
+        visit(Scanned { offset, length: metered.offset() - offset, hash }, answer)?;
+    }
+}
+
+/// Compares the checksum of `length` bytes of data with the one behind them.
+fn check_foot(expected: u32, foot: &[u8], offset: u64, length: u64) -> Result<()> {
+    let Some(found) = foot.first_chunk::<FOOT>() else {
+        return Err(cut_short("the checksum of a record", offset + HEAD as u64 + length + foot.len() as u64));
+    };
+    let found = u32::from_le_bytes(*found);
+    if found == expected {
+        return Ok(());
+    }
+    Err(damaged(format!("expected data with checksum {found:08x}, found {expected:08x}"), offset))
 }
 
 /// Appends one record whose data has `length` bytes; returns its length with framing.

@@ -1,0 +1,259 @@
+//! Ids of records: the text of a few features of an Example, of which the others are not decoded.
+//!
+//! An id depends on nothing but its own record, so it is the same wherever the record lies, and whatever other records
+//! hold: numbers as JSON has them, text as it is.
+
+use super::{
+    columns::{Item, each},
+    decode::{Example, Feature},
+    double::widen,
+};
+use crate::{
+    error::{Error, Result},
+    record::{json::base64, key::escape_key, parts::KEY_COLUMN},
+};
+
+/// The features that make ids.
+#[derive(Debug, Clone, Default)]
+pub struct IdFeatures {
+    record: Vec<String>,
+    subject: Vec<String>,
+}
+
+/// The ids of one record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Record id, unless it is the origin.
+    pub record: Option<String>,
+    /// Subject id, if the record has one.
+    pub subject: Option<String>,
+}
+
+impl IdFeatures {
+    /// Ids from the features `record`, joined with `,`, and `subject`. When `record` is empty, `__key__` is the record
+    /// id wherever it is one text.
+    pub fn new(record: &[String], subject: Option<&String>) -> Self {
+        Self { record: record.to_vec(), subject: subject.into_iter().cloned().collect() }
+    }
+
+    /// Features that were asked for, in order.
+    pub fn named(&self) -> impl Iterator<Item = &String> {
+        self.record.iter().chain(&self.subject)
+    }
+
+    /// The ids of a record. A record that lacks a feature, or one of several that make an id, has no such id. `seen`
+    /// is told the position of each named feature that is there.
+    ///
+    /// # Errors
+    /// When features were named, and the record is no Example or one of them has not one value with a text.
+    pub fn read(&self, data: &[u8], mut seen: impl FnMut(usize)) -> Result<Ids> {
+        let example = match self.example(data) {
+            Ok(example) => example,
+            Err(_) if self.named().next().is_none() => return Ok(Ids::default()),
+            Err(problem) => {
+                return Err(Error::input(problem).hint("without --id and --subject the id of a record is its origin"));
+            }
+        };
+        let at_key = || key(&example).map(str::to_owned);
+        let ids = Ids {
+            record: if self.record.is_empty() { at_key() } else { joined(&example, &self.record)? },
+            subject: if self.subject.is_empty() { None } else { joined(&example, &self.subject)? },
+        };
+        self.named().enumerate().filter(|(_, name)| find(&example, name).is_some()).for_each(|(at, _)| seen(at));
+        Ok(ids)
+    }
+
+    /// Whether a record may have these ids. A table that became TFRecord had more types than TFRecord, so `true` is as
+    /// good as 1, and a key may be escaped. An id that is the origin says nothing about the record.
+    pub fn agree(&self, data: &[u8], record: Option<&str>, subject: Option<&str>) -> bool {
+        let Ok(example) = self.example(data) else { return record.is_none() && subject.is_none() };
+        let is_key = |id: &str| key(&example).is_some_and(|key| key == id || key == escape_key(id));
+        let is_made_of = |id: &str, columns: &[String]| !columns.is_empty() && makes(&example, columns, id);
+        record.is_none_or(|id| is_made_of(id, &self.record) || is_key(id))
+            && subject.is_none_or(|id| is_made_of(id, &self.subject))
+    }
+
+    fn example<'a>(&self, data: &'a [u8]) -> Result<Example<'a>, String> {
+        Example::read_some(data, &|name| name == KEY_COLUMN || self.named().any(|wanted| wanted == name))
+    }
+}
+
+/// Names of the features of a record, sorted; none when it is no Example.
+pub fn feature_names(data: &[u8]) -> Vec<String> {
+    let example = Example::read_some(data, &|_| false).unwrap_or_default();
+    example.features.iter().map(|(name, _)| (*name).to_owned()).collect()
+}
+
+fn find<'e, 'a>(example: &'e Example<'a>, name: &str) -> Option<&'e Feature<'a>> {
+    example.features.iter().find(|(found, _)| *found == name).map(|(_, feature)| feature)
+}
+
+fn key<'a>(example: &Example<'a>) -> Option<&'a str> {
+    match find(example, KEY_COLUMN)? {
+        Feature::Bytes(values) => match values[..] {
+            [bytes] => str::from_utf8(bytes).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The texts of features, joined; `None` when one of them is absent.
+fn joined(example: &Example<'_>, columns: &[String]) -> Result<Option<String>> {
+    let mut parts = Vec::with_capacity(columns.len());
+    for column in columns {
+        let values = values(example, column);
+        match values[..] {
+            [] if matches!(find(example, column), None | Some(Feature::None)) => return Ok(None),
+            [value] => match value.text() {
+                Some(text) => parts.push(text),
+                None => {
+                    return Err(Error::input("expected text or a number, found bytes that are not UTF-8")
+                        .column(column.clone()));
+                }
+            },
+            _ => return Err(Error::input(format!("expected one value, found {}", values.len())).column(column.clone())),
+        }
+    }
+    Ok(Some(parts.join(",")))
+}
+
+/// The values of a feature; none where it is absent.
+fn values<'a>(example: &Example<'a>, column: &str) -> Vec<Item<'a>> {
+    let mut values = Vec::new();
+    if let Some(feature) = find(example, column) {
+        each(feature, example.exact(column), |value| {
+            values.push(value);
+            Some(())
+        });
+    }
+    values
+}
+
+/// Whether texts of the features, joined, may give this id.
+fn makes(example: &Example<'_>, columns: &[String], id: &str) -> bool {
+    let Some((column, others)) = columns.split_first() else { return id.is_empty() };
+    let [value] = values(example, column)[..] else { return false };
+    texts(value).iter().any(|text| match id.strip_prefix(text.as_str()) {
+        Some("") => others.is_empty(),
+        Some(rest) => !others.is_empty() && rest.strip_prefix(',').is_some_and(|rest| makes(example, others, rest)),
+        None => false,
+    })
+}
+
+/// Every text that a value has as a value of some type.
+fn texts(value: Item<'_>) -> Vec<String> {
+    let mut texts: Vec<String> = value.text().map(Into::into).into_iter().collect();
+    match value {
+        Item::Int(0) => texts.push("false".to_owned()),
+        Item::Int(1) => texts.push("true".to_owned()),
+        Item::Float(float) => texts.extend(Item::Double(widen(float, &mut Vec::new())).text().map(Into::into)),
+        Item::Bytes(bytes) => texts.push(base64(bytes)),
+        _ => {}
+    }
+    texts
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DurationSecondArray, Float32Array,
+        Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, TimestampNanosecondArray,
+        UInt64Array,
+    };
+
+    use super::*;
+    use crate::{
+        format::{
+            Framing, Keyed,
+            tfrecord::{TfRecordFraming, scan_with},
+        },
+        record::{Payload, json::text_of},
+    };
+
+    /// The data of each row as a record.
+    fn records(batch: &RecordBatch) -> Vec<Vec<u8>> {
+        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        let payload = Payload::Rows(batch.clone());
+        TfRecordFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut bytes, &mut lengths).unwrap();
+        let mut out = Vec::new();
+        let keep = |data: Option<&[u8]>| out.extend(data.map(<[u8]>::to_vec));
+        scan_with(&mut &bytes[..], 1 << 20, keep, |_, ()| Ok(())).unwrap();
+        out
+    }
+
+    fn names(columns: &[&str]) -> Vec<String> {
+        columns.iter().map(|c| (*c).to_owned()).collect()
+    }
+
+    fn batch() -> RecordBatch {
+        let columns: [(&str, ArrayRef); 6] = [
+            ("id", Arc::new(StringArray::from(vec![Some("a,b"), Some(""), None]))),
+            ("n", Arc::new(Int64Array::from(vec![7, -1, 0]))),
+            ("b", Arc::new(BooleanArray::from(vec![true, false, true]))),
+            ("f", Arc::new(Float64Array::from(vec![1e15, 129.16, 0.1 + 0.2]))),
+            ("raw", Arc::new(BinaryArray::from(vec![&b"\xff\xfe"[..], b"text", b"\x80"]))),
+            ("__key__", Arc::new(StringArray::from(vec!["k1", "k 2", "k3"]))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn ids_are_the_texts_of_their_features() {
+        let records = records(&batch());
+        let ids = IdFeatures::new(&names(&["id", "n"]), Some(&"n".to_owned()));
+        let found: Vec<Ids> = records.iter().map(|data| ids.read(data, |_| {}).unwrap()).collect();
+        let expected = [Some("a,b,7"), Some(",-1"), None];
+        assert_eq!(found.iter().map(|ids| ids.record.as_deref()).collect::<Vec<_>>(), expected);
+        assert_eq!(found.iter().map(|ids| ids.subject.as_deref().unwrap()).collect::<Vec<_>>(), ["7", "-1", "0"]);
+        let key = IdFeatures::new(&[], None);
+        assert_eq!(key.read(&records[1], |_| {}).unwrap().record.as_deref(), Some("k 2"));
+        assert_eq!(key.read(b"no Example", |_| {}).unwrap(), Ids::default());
+        let mut seen = Vec::new();
+        ids.read(&records[2], |at| seen.push(at)).unwrap();
+        assert_eq!(seen, [1, 2], "a null is a feature that is absent");
+        assert_eq!(feature_names(&records[2]), ["__key__", "b", "f", "n", "raw"]);
+    }
+
+    #[test]
+    fn what_has_no_text_is_an_error() {
+        let data = &records(&batch())[0];
+        let read = |columns: &[&str], data: &[u8]| IdFeatures::new(&names(columns), None).read(data, |_| {});
+        assert!(read(&["raw"], data).unwrap_err().message().contains("not UTF-8"));
+        assert!(read(&["id"], b"\x12\x00").unwrap_err().message().contains("SequenceExample"));
+    }
+
+    /// What a conversion stores as the id of a row is never taken for damage of the record made of it.
+    #[test]
+    fn ids_of_every_type_agree_with_the_records_made_of_them() {
+        let more: [(&str, ArrayRef); 7] = [
+            ("date", Arc::new(Date32Array::from(vec![0, 19_000, -1]))),
+            ("at", Arc::new(TimestampMicrosecondArray::from(vec![0, 1_500_000, -1]).with_timezone("UTC"))),
+            ("ns", Arc::new(TimestampNanosecondArray::from(vec![0, 1_000_000_007, -1]))),
+            ("dec", Arc::new(Decimal128Array::from(vec![150, 0, -7]).with_precision_and_scale(9, 2).unwrap())),
+            ("u", Arc::new(UInt64Array::from(vec![u64::MAX, 0, 1]))),
+            ("f32", Arc::new(Float32Array::from(vec![1e15, 129.16, f32::NAN]))),
+            ("took", Arc::new(DurationSecondArray::from(vec![1, 90, -1]))),
+        ];
+        let batch = batch();
+        let first =
+            batch.schema().fields().iter().map(|f| f.name().clone()).zip(batch.columns().to_vec()).collect::<Vec<_>>();
+        let batch =
+            RecordBatch::try_from_iter(first.into_iter().chain(more.map(|(name, column)| (name.to_owned(), column))))
+                .unwrap();
+        for (row, data) in records(&batch).iter().enumerate() {
+            for (at, field) in batch.schema().fields().iter().enumerate() {
+                let Some(id) = text_of(batch.column(at).as_ref(), row) else { continue };
+                let ids = IdFeatures::new(&names(&[field.name(), "n"]), Some(field.name()));
+                let n = text_of(batch.column(1).as_ref(), row).unwrap();
+                assert!(ids.agree(data, Some(&format!("{id},{n}")), Some(&id)), "{field:?} {id}");
+                assert!(!ids.agree(data, Some(&format!("{id}x,{n}")), None), "{field:?} {id}");
+                assert!(!ids.agree(data, None, Some("x")));
+            }
+            assert!(IdFeatures::default().agree(data, key(&Example::read(data).unwrap()), None));
+        }
+    }
+}
