@@ -238,6 +238,20 @@ fn a_bad_source_costs_one_reject_when_that_is_allowed() {
 }
 
 #[test]
+fn of_a_dataset_only_the_newest_version_is_read() {
+    let folder = Folder::new();
+    folder.copy("inputs/people.csv", "a.csv");
+    folder.copy("inputs/people.csv", "b.csv");
+    for name in ["a", "b"] {
+        folder.run(&format!("convert {name}.csv --out made")).ok();
+    }
+    folder.run("compact made --min-inputs 2").ok();
+    assert_eq!(folder.only_shards("made").len(), 3);
+    let summary = folder.run("convert made --out again --json").ok().summary();
+    assert_eq!((counts(&summary), summary["sources"].as_u64()), ([6, 6, 0], Some(1)));
+}
+
+#[test]
 fn what_lies_beside_shards_is_no_input() {
     let folder = Folder::new();
     folder.copy("inputs/samples.tar", "samples.tar");

@@ -1,11 +1,14 @@
 //! Which of the found sources are new to a dataset, and which have changed since they were converted.
 
+use std::collections::HashSet;
+
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::Context;
 use crate::{
-    dataset::{Snapshot, SourceRow},
-    error::{Error, Result},
+    dataset::{Snapshot, SourceRow, is_shard_name},
+    error::{Error, Kind, Result},
     id::Version,
     scan::{SourceFile, content_hash},
 };
@@ -70,6 +73,35 @@ pub fn sort(found: Vec<SourceFile>, snapshot: Option<&Snapshot>, on_changed: OnC
         }
     }
     Ok(sorted)
+}
+
+/// Where a source is a dataset itself, takes away shards that its newest version does not contain: those that were
+/// compacted into others, and those of runs that never committed. Returns how many.
+///
+/// # Errors
+/// When the log of the dataset is damaged.
+pub fn keep_live(context: &Context<'_>, source: &str, files: &mut Vec<SourceFile>) -> Result<u64> {
+    let Ok(location) = context.location(source) else { return Ok(0) };
+    let snapshot = match context.dataset(&location).and_then(|dataset| dataset.latest()) {
+        Ok(Some(snapshot)) => snapshot,
+        Err(e) if e.kind() == Kind::Integrity => return Err(e),
+        // Nor can a web server tell, and whatever else is wrong with the source was met when it was listed.
+        Ok(None) | Err(_) => return Ok(0),
+    };
+    let uri = |path: &str| match location.local_path() {
+        Some(folder) => folder.join(path).display().to_string(),
+        None => location.join(path).to_string(),
+    };
+    let live: HashSet<String> = snapshot.shards()?.iter().map(|shard| uri(&shard.path)).collect();
+    let known: HashSet<String> = snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect();
+    let root = uri("");
+    let before = files.len();
+    files.retain(|file| {
+        let uri = file.uri();
+        let below = uri.strip_prefix(&root).map(|path| path.trim_start_matches('/'));
+        live.contains(&uri) || !(known.contains(&uri) || below.is_some_and(is_shard_name))
+    });
+    Ok((before - files.len()) as u64)
 }
 
 #[derive(Clone, Copy)]

@@ -222,6 +222,9 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     if !named.is_empty() {
         found = scan::scan(&named, &context.folder, &context.settings, &scan_options)?;
     }
+    for source in &named {
+        found.passed_over += inputs::keep_live(context, source, &mut found.files)?;
+    }
     if !streams.is_empty() {
         match options.from {
             None => return Err(Error::usage("expected --from beside `-`, for standard input has no name to go by")),
