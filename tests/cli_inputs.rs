@@ -229,6 +229,13 @@ fn a_bad_source_costs_one_reject_when_that_is_allowed() {
     folder.write("in/b.parquet", damaged);
     let ran = folder.run("convert in --on-error quarantine --out damaged --json");
     assert_eq!((ran.code, counts(&ran.summary())), (3, [9, 6, 3]), "{ran:?}");
+    // Nothing at all comes out of a file that is cut within its first frame.
+    for name in ["people.csv.xz", "people.csv.zst", "people.csv.bz2"] {
+        let packed = std::fs::read(testdata_path(&format!("inputs/{name}"))).unwrap();
+        folder.write(name, &packed[..packed.len() / 2]);
+        let ran = folder.run(&format!("convert {name}"));
+        assert_eq!((ran.code, ran.stderr.contains(&format!("/{name}"))), (6, true), "{ran:?}");
+    }
     // A truncated archive: what comes before the damage is kept.
     let tar = std::fs::read(testdata_path("inputs/samples.tar")).unwrap();
     folder.write("cut.tar", &tar[..5000]);

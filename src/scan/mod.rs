@@ -170,7 +170,7 @@ impl SourceFile {
         match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
             Ok(_) => {}
             // A damaged compressed file is reported when it is converted; what could be read tells its format.
-            Err(e) if bytes.is_empty() => return Err(e.into()),
+            Err(e) if bytes.is_empty() => return Err(Error::from(e).at(self.uri())),
             Err(_) => {}
         }
         let complete = bytes.len() <= limit;
