@@ -13,10 +13,9 @@
 
 use std::io::Read;
 
-use bytes::Bytes;
-
 use crate::{
     error::{Error, Result},
+    format::ahead,
     record::Split,
 };
 
@@ -63,14 +62,7 @@ impl<'a> Lines<'a> {
         if cut > self.max_record_bytes {
             self.check_lengths(cut)?;
         }
-        if cut == 0 {
-            return Ok(None);
-        }
-        let rest = self.carried.split_off(cut);
-        let bytes = Bytes::from(std::mem::replace(&mut self.carried, rest));
-        let offset = self.offset;
-        self.offset += bytes.len() as u64;
-        Ok(Some(Split::of_bytes(offset, bytes)))
+        Ok(ahead::cut(&mut self.carried, &mut self.offset, cut))
     }
 
     fn check_lengths(&self, cut: usize) -> Result<()> {

@@ -180,13 +180,17 @@ fn size_of(group: &::parquet::file::metadata::RowGroupMetaData) -> Result<RowGro
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use std::{fs::File, path::PathBuf, sync::Arc};
+    use std::{fs::File, sync::Arc};
 
     use arrow::array::{ArrayRef, Int64Array, StringArray};
     use bytes::Bytes;
 
     use super::*;
-    use crate::{codec::Codec, error::Kind, format::parquet::ParquetEncoder};
+    use crate::{
+        codec::Codec,
+        error::Kind,
+        format::parquet::{ParquetEncoder, corpus::oracle},
+    };
 
     fn count<R: ChunkReader + 'static>(input: R) -> Result<u64> {
         open(input, "test")?.batches(1024).try_fold(0, |sum, batch| Ok(sum + batch?.num_rows() as u64))
@@ -230,49 +234,16 @@ mod tests {
         }
     }
 
-    /// Files on which pyarrow and this reader disagree: the rows found here, or none where the file is refused.
-    const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
-        // A decimal of 45 digits in 6 bytes.
-        ("clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5068991573000192", None),
-        // The dictionary page is cut short.
-        ("nation.dict-malformed.parquet", None),
-        // The footer says 0 rows, its row group 6.
-        ("repeated_no_annotation.parquet", None),
-        // Brotli is left out, and with it bombs that inflate a millionfold.
-        ("data_page=2_BROTLI.parquet", None),
-        // Decimals in no bytes are taken for zero.
-        ("byte_array_decimal_empty_value.parquet", Some(24)),
-        // Text that is not UTF-8.
-        ("invalid_utf8_dictionary.parquet", None),
-    ];
-
-    fn corpus() -> Option<PathBuf> {
-        let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-        let root = std::env::var_os("SHARDIFY_CORPUS").map_or_else(beside, PathBuf::from);
-        root.is_dir().then_some(root)
-    }
-
     /// Every Parquet file of the corpus ends in the oracle's count or in a clean error, and one that the oracle could
     /// read is not refused without being listed.
     #[test]
     fn corpus_agrees_with_the_oracle() {
-        let Some(root) = corpus() else { return };
-        let oracle = std::fs::read_to_string(root.join("ORACLE.tsv")).unwrap();
         let mut surprises = Vec::new();
-        for line in oracle.lines() {
-            let fields: Vec<&str> = line.split('\t').collect();
-            let [file, kind, status, what, rows, ..] = fields[..] else { continue };
-            if !kind.starts_with("parquet") || what == "not-parquet" {
-                continue;
-            }
-            let expected = (status == "ok").then(|| rows.parse::<u64>().unwrap());
-            let expected =
-                DISAGREEMENTS.iter().find(|(name, _)| file.ends_with(name)).map_or(expected, |(_, ours)| *ours);
-            let found = count(File::open(root.join(file)).unwrap());
-            match (&found, expected) {
-                (Ok(found), Some(expected)) if *found == expected => {}
-                (Err(_), None) => {}
-                _ => surprises.push(format!("{file}: oracle {status} {rows}, found {found:?}")),
+        for (path, expected) in oracle() {
+            let file = path.display();
+            let found = count(File::open(&path).unwrap());
+            if found.as_ref().ok().copied() != expected {
+                surprises.push(format!("{file}: oracle {expected:?}, found {found:?}"));
             }
             if let Err(error) = found {
                 assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "{file}: {error}");

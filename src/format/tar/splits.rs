@@ -13,8 +13,6 @@
 
 use std::io::Read;
 
-use bytes::Bytes;
-
 use super::{
     BLOCK,
     entry::{self, Entry, Fault, Found, Kind},
@@ -67,14 +65,7 @@ impl<'a> Splits<'a> {
             }
             at = end;
         }
-        if at == 0 {
-            return Ok(None);
-        }
-        let rest = self.buffer.split_off(at);
-        let bytes = Bytes::from(std::mem::replace(&mut self.buffer, rest));
-        let offset = self.offset;
-        self.offset += at as u64;
-        Ok(Some(Split::of_bytes(offset, bytes)))
+        Ok(ahead::cut(&mut self.buffer, &mut self.offset, at))
     }
 
     /// The member that begins there; `None` at the end of the archive.

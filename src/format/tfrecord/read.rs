@@ -320,14 +320,7 @@ impl Splits<'_> {
                 Err(error) => return Err(error),
             }
         }
-        if at == 0 {
-            return Ok(None);
-        }
-        let rest = self.buffer.split_off(at);
-        let bytes = Bytes::from(std::mem::replace(&mut self.buffer, rest));
-        let offset = self.offset;
-        self.offset += at as u64;
-        Ok(Some(Split::of_bytes(offset, bytes)))
+        Ok(ahead::cut(&mut self.buffer, &mut self.offset, at))
     }
 
     /// End of the record that begins there, once all of it is read; `None` at the end of the source or of the split.
