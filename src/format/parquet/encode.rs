@@ -2,7 +2,8 @@
 //!
 //! Encoding and compression happen in [`ParquetEncoder::encode`], which needs nothing of the shard that the row group
 //! will stand in; appending only copies pages and adjusts their offsets. Column chunks are encoded side by side, each
-//! by one thread from start to end, so that the bytes cannot depend on how many threads there are.
+//! by one thread from start to end, so that the bytes cannot depend on how many threads there are. Plain columns are
+//! encoded by [`chunk`], columns with parts and unusual types by the parquet crate.
 
 use std::{io::Write, sync::Arc};
 
@@ -11,32 +12,28 @@ use ::parquet::{
         ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata,
         arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves},
     },
-    basic::{Compression, ConvertedType, GzipLevel, Type as PhysicalType, ZstdLevel},
+    basic::{ConvertedType, Type as PhysicalType},
     errors::ParquetError,
     file::{
         metadata::KeyValue,
         properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion},
         writer::SerializedFileWriter,
     },
-    schema::types::{ColumnDescriptor, SchemaDescriptor, TypePtr},
+    schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor, TypePtr},
 };
 use arrow::{
-    array::{ArrayRef, RecordBatch},
+    array::{Array, ArrayRef, RecordBatch},
     datatypes::{Field, SchemaRef},
 };
+use bytes::Bytes;
 use rayon::prelude::*;
 
+use super::chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS};
 use crate::{
     codec::Codec,
     error::{Error, Result},
     record::size::logical_bytes,
 };
-
-/// Bytes after which a data page is closed.
-const PAGE_BYTES: usize = 1 << 20;
-
-/// Rows after which a data page is closed.
-const PAGE_ROWS: usize = 20_000;
 
 /// Encodes batches of one schema with one set of options.
 #[derive(Debug)]
@@ -45,20 +42,28 @@ pub struct ParquetEncoder {
     root: TypePtr,
     properties: WriterPropertiesPtr,
     factory: ArrowRowGroupWriterFactory,
-    /// Parquet columns per top-level Arrow field.
-    leaves: Vec<usize>,
+    codec: Codec,
+    /// Parquet columns of each top-level Arrow field.
+    leaves: Vec<Vec<ColumnDescPtr>>,
 }
 
 /// A row group in memory, encoded and compressed.
 #[derive(Debug)]
 pub struct RowGroup {
-    columns: Vec<ArrowColumnChunk>,
+    columns: Vec<Encoded>,
     /// Number of rows.
     pub rows: usize,
     /// Bytes that it takes in a shard, without its share of the footer and the page indexes.
     pub encoded_bytes: u64,
     /// Bytes of its values in memory, as [`logical_bytes`] counts them.
     pub raw_bytes: u64,
+}
+
+/// A column chunk, by whom it was encoded.
+#[derive(Debug)]
+enum Encoded {
+    Own(Chunk),
+    General(ArrowColumnChunk),
 }
 
 /// A Parquet file that is being written.
@@ -91,11 +96,11 @@ impl ParquetEncoder {
         let template = SerializedFileWriter::new(std::io::sink(), Arc::clone(&root), Arc::clone(&properties))
             .map_err(encoding_failed)?;
         let factory = ArrowRowGroupWriterFactory::new(&template, Arc::clone(schema));
-        let mut leaves = vec![0; schema.fields().len()];
+        let mut leaves = vec![Vec::new(); schema.fields().len()];
         for leaf in 0..parquet_schema.num_columns() {
-            leaves[parquet_schema.get_column_root_idx(leaf)] += 1;
+            leaves[parquet_schema.get_column_root_idx(leaf)].push(parquet_schema.column(leaf));
         }
-        Ok(Self { schema: Arc::clone(schema), root, properties, factory, leaves })
+        Ok(Self { schema: Arc::clone(schema), root, properties, factory, codec, leaves })
     }
 
     /// Schema of the batches and of the shards.
@@ -110,7 +115,7 @@ impl ParquetEncoder {
         /// A column in the Parquet schema and in the Arrow schema, in base64.
         const COLUMN_BYTES: u64 = 90;
         let names: u64 = self.schema.fields().iter().map(|f| 3 * f.name().len() as u64).sum();
-        let columns = self.leaves.iter().sum::<usize>() as u64;
+        let columns = self.leaves.iter().map(Vec::len).sum::<usize>() as u64;
         512 + names + columns * COLUMN_BYTES + row_groups * columns * CHUNK_BYTES
     }
 
@@ -123,13 +128,27 @@ impl ParquetEncoder {
         for batch in batches {
             self.check(batch)?;
         }
-        let mut writers = self.factory.create_column_writers(0).map_err(encoding_failed)?.into_iter();
-        let columns: Vec<(usize, Vec<ArrowColumnWriter>)> =
-            self.leaves.iter().map(|&count| writers.by_ref().take(count).collect()).enumerate().collect();
-        let encoded: Vec<Result<Vec<ArrowColumnChunk>>> = columns
+        let arrays = |field: usize| batches.iter().map(move |batch| batch.column(field));
+        let named = |field: usize| move |e: Error| e.column(self.schema.field(field).name().as_str());
+        let own: Vec<Option<Chunk>> = (0..self.leaves.len())
             .into_par_iter()
-            .map(|(index, writers)| {
-                encode_field(self.schema.field(index), batches.iter().map(|batch| batch.column(index)), writers)
+            .map(|field| self.encode_plain(field, arrays(field)).map_err(named(field)))
+            .collect::<Result<_>>()?;
+        let mut writers = match own.iter().any(Option::is_none) {
+            true => self.factory.create_column_writers(0).map_err(encoding_failed)?,
+            false => Vec::new(),
+        }
+        .into_iter();
+        let fields: Vec<_> = own
+            .into_iter()
+            .enumerate()
+            .map(|(field, own)| (field, own, writers.by_ref().take(self.leaves[field].len()).collect::<Vec<_>>()))
+            .collect();
+        let encoded: Vec<Result<Vec<Encoded>>> = fields
+            .into_par_iter()
+            .map(|(field, own, writers)| match own {
+                Some(chunk) => Ok(vec![Encoded::Own(chunk)]),
+                None => encode_parts(self.schema.field(field), arrays(field), writers).map_err(named(field)),
             })
             .collect();
         let mut columns = Vec::new();
@@ -138,10 +157,17 @@ impl ParquetEncoder {
         }
         Ok(RowGroup {
             rows: batches.iter().map(RecordBatch::num_rows).sum(),
-            encoded_bytes: columns.iter().map(|chunk| chunk.close().bytes_written).sum(),
+            encoded_bytes: columns.iter().map(Encoded::bytes).sum(),
             raw_bytes: batches.iter().map(logical_bytes).sum(),
             columns,
         })
+    }
+
+    /// Encodes a column without parts; `None` if that is left to the parquet crate.
+    fn encode_plain<'a>(&self, field: usize, arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<Option<Chunk>> {
+        let [leaf] = self.leaves[field].as_slice() else { return Ok(None) };
+        let arrays: Vec<&dyn Array> = arrays.map(|array| &**array).collect();
+        chunk::encode(leaf, &arrays, chunk::Options { codec: self.codec, looks: !is_binary(leaf) })
     }
 
     /// Begins a shard. Bytes reach `sink` in pieces; it needs no buffer of its own.
@@ -186,7 +212,11 @@ impl<W: Write + Send> ParquetShard<W> {
         }
         let mut writer = self.writer.next_row_group().map_err(encoding_failed)?;
         for chunk in group.columns {
-            chunk.append_to_row_group(&mut writer).map_err(encoding_failed)?;
+            match chunk {
+                Encoded::Own(chunk) => writer.append_column(&Bytes::from(chunk.bytes), chunk.close),
+                Encoded::General(chunk) => chunk.append_to_row_group(&mut writer),
+            }
+            .map_err(encoding_failed)?;
         }
         let written = writer.close().map_err(encoding_failed)?;
         // A schema without columns leaves the row count to the first column chunk, and there is none.
@@ -228,19 +258,28 @@ impl<W: Write + Send> std::fmt::Debug for ParquetShard<W> {
     }
 }
 
-fn encode_field<'a>(
+impl Encoded {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Own(chunk) => chunk.close.bytes_written,
+            Self::General(chunk) => chunk.close().bytes_written,
+        }
+    }
+}
+
+/// Encodes a column with the parquet crate.
+fn encode_parts<'a>(
     field: &Field,
     arrays: impl Iterator<Item = &'a ArrayRef>,
     mut writers: Vec<ArrowColumnWriter>,
-) -> Result<Vec<ArrowColumnChunk>> {
-    let named = |error| encoding_failed(error).column(field.name().as_str());
+) -> Result<Vec<Encoded>> {
     for array in arrays {
-        let leaves = compute_leaves(field, array).map_err(named)?;
+        let leaves = compute_leaves(field, array).map_err(encoding_failed)?;
         for (leaf, writer) in leaves.iter().zip(&mut writers) {
-            writer.write(leaf).map_err(named)?;
+            writer.write(leaf).map_err(encoding_failed)?;
         }
     }
-    writers.into_iter().map(|writer| writer.close().map_err(named)).collect()
+    writers.into_iter().map(|writer| writer.close().map(Encoded::General).map_err(encoding_failed)).collect()
 }
 
 fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, String)]) -> Result<WriterProperties> {
@@ -248,7 +287,7 @@ fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, Stri
     let mut builder = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(compression(codec)?)
+        .set_compression(chunk::name_of(codec)?)
         .set_data_page_size_limit(PAGE_BYTES)
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_enabled(EnabledStatistics::Page)
@@ -266,18 +305,6 @@ fn is_binary(column: &ColumnDescriptor) -> bool {
     column.physical_type() == PhysicalType::BYTE_ARRAY
         && column.logical_type_ref().is_none()
         && column.converted_type() == ConvertedType::NONE
-}
-
-fn compression(codec: Codec) -> Result<Compression> {
-    let out_of_range = |error: ParquetError| Error::usage("the level of the codec is out of range").cause(error);
-    Ok(match codec {
-        Codec::None => Compression::UNCOMPRESSED,
-        Codec::Zstd(level) => Compression::ZSTD(ZstdLevel::try_new(level).map_err(out_of_range)?),
-        // Codec LZ4 of the Parquet format is deprecated for its undocumented framing.
-        Codec::Lz4 => Compression::LZ4_RAW,
-        Codec::Snappy => Compression::SNAPPY,
-        Codec::Gzip(level) => Compression::GZIP(GzipLevel::try_new(level).map_err(out_of_range)?),
-    })
 }
 
 /// Errors of the sink keep their kind; anything else is ours, because the batches are.
@@ -464,9 +491,8 @@ mod tests {
         let expected = format!(
             "version 1 by shardify {}
 group of 25000 rows
-  \"id\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 25000 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
-  \"class\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
-  \"jpg\" ZSTD(ZstdLevel(1)), no statistics, offset index: v1 PLAIN 10083 v1 PLAIN 14917
+  \"id\" ZSTD(ZstdLevel(1)), X\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
+  \"jpg\" ZSTD(ZstdLevel(1)), no statistics, offset index: v1 PLAIN 10082 v1 PLAIN 10082 v1 PLAIN 4836
 ",
             env!("CARGO_PKG_VERSION")
         );

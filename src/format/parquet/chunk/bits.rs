@@ -1,0 +1,357 @@
+//! Integers in as few bits as they need: the hybrid of runs and packed groups in which Parquet stores levels and
+//! dictionary indices, and the packed differences of `DELTA_BINARY_PACKED`.
+//!
+//! ```text
+//! hybrid   [ varint count << 1      | value in whole bytes      ]   a run of equal values
+//!          [ varint groups << 1 | 1 | groups x 8 values, packed ]   anything else
+//! delta    varint 128  varint 4  varint values  zigzag first
+//!          [ zigzag least difference | 4 widths | 4 x 32 differences above the least, packed ]
+//! packed   value 0 in the lowest bits of byte 0, value 1 in the bits above, and so on
+//! ```
+//!
+//! A group is always 8 values; the last one is filled up with zeros, since readers know how many values there are.
+
+use arrow::buffer::BooleanBuffer;
+
+/// Values that are packed in one call.
+const PACK: usize = 32;
+
+/// Words of 64 equal levels that are worth a run of their own.
+const RUN_WORDS: usize = 4;
+
+/// Appends an unsigned number, seven bits a byte.
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+/// Appends a signed number so that small ones of either sign are short.
+pub(super) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
+    put_varint(out, (value.wrapping_shl(1) ^ (value >> 63)).cast_unsigned());
+}
+
+/// Bits that a number up to `largest` takes.
+pub(super) fn width_of(largest: u64) -> u8 {
+    u8::try_from(u64::BITS - largest.leading_zeros()).unwrap_or(u8::MAX)
+}
+
+/// Appends indices of at most `width` bits each in the hybrid form.
+pub(super) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
+    let mut rest = values;
+    while !rest.is_empty() {
+        let packed = before_run(rest);
+        put_packed(out, &rest[..packed], width);
+        rest = &rest[packed..];
+        if let Some(&value) = rest.first() {
+            let run = rest.iter().position(|v| *v != value).unwrap_or(rest.len());
+            put_run(out, run as u64, value, width);
+            rest = &rest[run..];
+        }
+    }
+}
+
+/// How many values come before a run of at least one group, in whole groups.
+fn before_run(values: &[u32]) -> usize {
+    let (groups, _) = values.as_chunks::<8>();
+    let equal = |group: &[u32; 8]| group.iter().fold(0, |differs, v| differs | (v ^ group[0])) == 0;
+    groups.iter().position(equal).map_or(values.len(), |group| group * 8)
+}
+
+fn put_run(out: &mut Vec<u8>, count: u64, value: u32, width: u8) {
+    put_varint(out, count << 1);
+    out.extend_from_slice(&value.to_le_bytes()[..usize::from(width).div_ceil(8)]);
+}
+
+fn put_packed(out: &mut Vec<u8>, values: &[u32], width: u8) {
+    if values.is_empty() {
+        return;
+    }
+    let groups = values.len().div_ceil(8);
+    put_varint(out, (groups as u64) << 1 | 1);
+    let end = out.len() + groups * usize::from(width);
+    out.reserve(groups * usize::from(width) + PACK * 4);
+    let (blocks, tail) = values.as_chunks::<PACK>();
+    pack_blocks(out, blocks, width);
+    let mut last = [0; PACK];
+    last[..tail.len()].copy_from_slice(tail);
+    pack_blocks(out, &[last], width);
+    out.truncate(end);
+}
+
+/// Picks the packer made for the width, so that all its shifts are constants.
+fn pack_blocks(out: &mut Vec<u8>, blocks: &[[u32; PACK]], width: u8) {
+    macro_rules! by_width {
+        ($($w:literal)*) => {
+            match width {
+                $($w => blocks.iter().for_each(|block| out.extend_from_slice(&pack::<$w>(block)[..$w * 4])),)*
+                _ => {}
+            }
+        };
+    }
+    by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
+}
+
+/// Packs 32 values of `W` bits into `W` little-endian words; the bytes behind them are zero.
+#[inline]
+fn pack<const W: usize>(values: &[u32; PACK]) -> [u8; PACK * 4] {
+    let mut bytes = [0; PACK * 4];
+    let (words, _) = bytes.as_chunks_mut::<4>();
+    let (mut pending, mut filled, mut next) = (0_u64, 0, 0);
+    for &value in values {
+        pending |= u64::from(value) << filled;
+        filled += W;
+        if filled >= 32 {
+            words[next] = low_word(pending);
+            next += 1;
+            pending >>= 32;
+            filled -= 32;
+        }
+    }
+    bytes
+}
+
+fn low_word(pending: u64) -> [u8; 4] {
+    let [a, b, c, d, ..] = pending.to_le_bytes();
+    [a, b, c, d]
+}
+
+/// Appends levels of one bit in the hybrid form; a set bit is a value, a cleared one a null.
+pub(super) fn put_levels(out: &mut Vec<u8>, levels: &BooleanBuffer) {
+    let chunks = levels.bit_chunks();
+    let words: Vec<u64> = chunks.iter().collect();
+    let mut at = 0;
+    while at < words.len() {
+        let mixed = mixed_words(&words[at..]);
+        let last = at + mixed == words.len();
+        if mixed > 0 || last {
+            break_off(out, &words[at..at + mixed], if last { tail_of(&chunks) } else { None });
+            at += mixed;
+            if last {
+                return;
+            }
+        }
+        let run = words[at..].iter().take_while(|word| **word == words[at]).count();
+        put_run(out, run as u64 * 64, u32::from(words[at] != 0), 1);
+        at += run;
+    }
+    break_off(out, &[], tail_of(&chunks));
+}
+
+/// Bits behind the last whole word, and how many they are.
+fn tail_of(chunks: &arrow::util::bit_chunk_iterator::BitChunks<'_>) -> Option<(u64, usize)> {
+    (chunks.remainder_len() > 0).then(|| (chunks.remainder_bits(), chunks.remainder_len()))
+}
+
+/// Words before a run that is worth one.
+fn mixed_words(words: &[u64]) -> usize {
+    let plain = |word: &u64| *word == 0 || *word == u64::MAX;
+    let mut at = 0;
+    while at < words.len() {
+        let run = words[at..].iter().take_while(|word| **word == words[at] && plain(word)).count();
+        if run >= RUN_WORDS {
+            return at;
+        }
+        at += run.max(1);
+    }
+    words.len()
+}
+
+fn break_off(out: &mut Vec<u8>, words: &[u64], tail: Option<(u64, usize)>) {
+    let groups = words.len() * 8 + tail.map_or(0, |(_, bits)| bits.div_ceil(8));
+    if groups == 0 {
+        return;
+    }
+    put_varint(out, (groups as u64) << 1 | 1);
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    if let Some((bits, length)) = tail {
+        out.extend_from_slice(&bits.to_le_bytes()[..length.div_ceil(8)]);
+    }
+}
+
+/// Levels of a page where all are the same.
+pub(super) fn put_same_levels(out: &mut Vec<u8>, rows: usize, level: u32) {
+    if rows > 0 {
+        put_run(out, rows as u64, level, 1);
+    }
+}
+
+/// Values of a block of differences, and of one of its parts with a width of its own.
+const BLOCK: usize = 128;
+const MINI: usize = 32;
+
+/// Appends whole numbers as packed differences. `narrow` tells that they are numbers of 32 bits, whose differences wrap
+/// around there.
+pub(super) fn put_delta(out: &mut Vec<u8>, values: &[i64], narrow: bool) {
+    put_varint(out, BLOCK as u64);
+    put_varint(out, (BLOCK / MINI) as u64);
+    put_varint(out, values.len() as u64);
+    let Some((&first, rest)) = values.split_first() else { return put_zigzag(out, 0) };
+    put_zigzag(out, first);
+    let mut before = first;
+    let mut differences = [0_i64; BLOCK];
+    for block in rest.chunks(BLOCK) {
+        for (difference, &value) in differences.iter_mut().zip(block) {
+            *difference = difference_of(value, before, narrow);
+            before = value;
+        }
+        put_delta_block(out, &differences[..block.len()], narrow);
+    }
+}
+
+fn difference_of(value: i64, before: i64, narrow: bool) -> i64 {
+    let difference = value.wrapping_sub(before);
+    if narrow { difference << 32 >> 32 } else { difference }
+}
+
+fn put_delta_block(out: &mut Vec<u8>, differences: &[i64], narrow: bool) {
+    let least = differences.iter().copied().min().unwrap_or_default();
+    let mut above = [0_u64; BLOCK];
+    for (above, &difference) in above.iter_mut().zip(differences) {
+        *above = difference.wrapping_sub(least).cast_unsigned() & if narrow { 0xffff_ffff } else { u64::MAX };
+    }
+    put_zigzag(out, least);
+    let minis = differences.len().div_ceil(MINI);
+    let (parts, _) = above.as_chunks::<MINI>();
+    let widths: [u8; BLOCK / MINI] = std::array::from_fn(|i| width_of(parts[i].iter().fold(0, |all, v| all | v)));
+    out.extend_from_slice(&widths);
+    for (part, width) in parts.iter().zip(widths).take(minis) {
+        put_wide(out, part, width);
+    }
+}
+
+/// Packs 32 values of up to 64 bits.
+fn put_wide(out: &mut Vec<u8>, values: &[u64; MINI], width: u8) {
+    let (mut pending, mut filled) = (0_u128, 0);
+    for &value in values {
+        pending |= u128::from(value) << filled;
+        filled += usize::from(width);
+        if filled >= 64 {
+            let [a, b, c, d, e, f, g, h, ..] = pending.to_le_bytes();
+            out.extend_from_slice(&[a, b, c, d, e, f, g, h]);
+            pending >>= 64;
+            filled -= 64;
+        }
+    }
+    out.extend_from_slice(&pending.to_le_bytes()[..filled / 8]);
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let (&byte, rest) = bytes.split_first().unwrap();
+            *bytes = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return value;
+            }
+        }
+    }
+
+    fn bits(bytes: &[u8], at: usize, width: usize) -> u64 {
+        (0..width).fold(0, |value, i| value | u64::from(bytes[(at + i) / 8] >> ((at + i) % 8) & 1) << i)
+    }
+
+    /// The hybrid form, read bit by bit as its specification says.
+    fn read_hybrid(mut bytes: &[u8], width: usize, count: usize) -> Vec<u32> {
+        let mut out = Vec::new();
+        while out.len() < count {
+            let header = varint(&mut bytes);
+            let n = usize::try_from(header >> 1).unwrap();
+            if header & 1 == 1 {
+                out.extend((0..n * 8).map(|i| u32::try_from(bits(bytes, i * width, width)).unwrap()));
+                bytes = &bytes[n * width..];
+            } else {
+                let length = width.div_ceil(8);
+                out.extend(vec![u32::try_from(bits(bytes, 0, length * 8)).unwrap(); n]);
+                bytes = &bytes[length..];
+            }
+        }
+        assert!(bytes.is_empty(), "{} bytes are left", bytes.len());
+        out.truncate(count);
+        out
+    }
+
+    /// Packed differences, read as their specification says.
+    fn read_delta(mut bytes: &[u8], narrow: bool) -> Vec<i64> {
+        let zigzag = |v: u64| (v >> 1).cast_signed() ^ -(v & 1).cast_signed();
+        assert_eq!((varint(&mut bytes), varint(&mut bytes)), (128, 4));
+        let count = usize::try_from(varint(&mut bytes)).unwrap();
+        let mut last = zigzag(varint(&mut bytes));
+        let mut out = vec![last];
+        while out.len() < count {
+            let least = zigzag(varint(&mut bytes));
+            let (widths, rest) = bytes.split_at(4);
+            bytes = rest;
+            for &width in widths {
+                if out.len() >= count {
+                    break;
+                }
+                for i in 0..32 {
+                    let above = bits(bytes, i * usize::from(width), usize::from(width)).cast_signed();
+                    last = last.wrapping_add(least).wrapping_add(above);
+                    last = if narrow { last << 32 >> 32 } else { last };
+                    out.push(last);
+                }
+                bytes = &bytes[usize::from(width) * 4..];
+            }
+        }
+        assert!(bytes.is_empty(), "{} bytes are left", bytes.len());
+        out.truncate(count);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn indices_come_back(runs in proptest::collection::vec((any::<u32>(), 1_usize..40), 0..40), width in 0_u8..=32) {
+            let mask = u32::try_from((1_u64 << width) - 1).unwrap();
+            let values: Vec<u32> = runs.iter().flat_map(|(v, n)| {
+                (0..*n).map(move |i| if n % 2 == 0 { *v } else { v.rotate_left(i as u32) } & mask)
+            }).collect();
+            let mut out = Vec::new();
+            put_hybrid(&mut out, &values, width);
+            prop_assert_eq!(read_hybrid(&out, usize::from(width), values.len()), values);
+        }
+
+        #[test]
+        fn levels_come_back(runs in proptest::collection::vec((any::<bool>(), any::<bool>(), 1_usize..700), 0..9), skip in 0_usize..20) {
+            let all: Vec<bool> = runs.iter().flat_map(|(value, mixed, n)| {
+                (0..*n).map(move |i| if *mixed { i % 3 == 0 } else { *value })
+            }).collect();
+            let skip = skip.min(all.len());
+            let levels = BooleanBuffer::from(all.clone()).slice(skip, all.len() - skip);
+            let mut out = Vec::new();
+            put_levels(&mut out, &levels);
+            let expected: Vec<u32> = all[skip..].iter().map(|v| u32::from(*v)).collect();
+            prop_assert_eq!(read_hybrid(&out, 1, expected.len()), expected);
+        }
+
+        #[test]
+        fn differences_come_back(values in proptest::collection::vec(any::<i64>(), 1..400), shift in 0_u32..64, narrow: bool) {
+            let values: Vec<i64> = values.iter().map(|v| if narrow { v << 32 >> 32 } else { v >> shift }).collect();
+            let mut out = Vec::new();
+            put_delta(&mut out, &values, narrow);
+            prop_assert_eq!(read_delta(&out, narrow), values);
+        }
+    }
+
+    #[test]
+    fn long_runs_take_few_bytes() {
+        let mut out = Vec::new();
+        put_hybrid(&mut out, &[7; 100_000], 13);
+        assert!(out.len() <= 6, "{}", out.len());
+        out.clear();
+        put_levels(&mut out, &BooleanBuffer::new_set(100_000));
+        assert!(out.len() <= 16, "{}", out.len());
+    }
+}

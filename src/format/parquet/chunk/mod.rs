@@ -1,0 +1,368 @@
+//! Encodes a column chunk, in the way that suits its values.
+//!
+//! ```text
+//! arrays --- column ---> values without nulls, and where the nulls are
+//! sample of them ------> Plan: which encoding makes the fewest bytes, after compression
+//! pages  --- bits / values / dictionary ---> compress ---> page
+//! ```
+//!
+//! A dictionary is worth it when its entries and the packed indices take less than the values themselves. Whether they
+//! will is foreseen from a sample, so that no dictionary is built only to be given up. Where there is none, the other
+//! encodings are tried on the sample: compressed packed differences, byte streams, texts without their prefixes. Only
+//! encodings that pyarrow, DuckDB, Polars and Spark read are among them.
+//!
+//! One chunk has one encoding, all decisions are made from the values alone, and columns that have parts or unusual types
+//! are left to the writer of the parquet crate.
+
+mod bits;
+mod column;
+mod compress;
+mod dictionary;
+mod page;
+mod stats;
+mod values;
+
+use std::ops::Range;
+
+use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
+use arrow::array::Array;
+
+use self::{
+    bits::{put_hybrid, put_levels, put_same_levels, width_of},
+    column::{Column, Values, Word},
+    compress::Compressor,
+    dictionary::{Dictionary, Entry, expected_entries},
+    page::{PageFacts, PageWriter},
+    stats::{Bounds, Order},
+    values::{put_bits, put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
+};
+pub(super) use self::{compress::name_of, page::Chunk};
+use crate::{codec::Codec, error::Result};
+
+/// Bytes after which a data page is closed.
+pub(super) const PAGE_BYTES: usize = 1 << 20;
+
+/// Rows after which a data page is closed.
+pub(super) const PAGE_ROWS: usize = 20_000;
+
+/// Values looked at before the encoding is chosen: so many stretches of so many neighbours.
+const STRETCHES: usize = 16;
+const STRETCH: usize = 1024;
+
+/// Bytes of text among them, roughly.
+const SAMPLE_BYTES: usize = 512 << 10;
+
+/// A dictionary must be this much smaller than anything else: readers hold it in memory.
+const DICTIONARY_GAIN: f64 = 0.95;
+
+/// An encoding that is slower to read must be this much smaller.
+const SLOWER_GAIN: f64 = 0.8;
+
+/// A dictionary so small against the plain values leaves nothing to try.
+const CLEAR_GAIN: f64 = 0.25;
+
+/// Bytes of the entries of a dictionary at most.
+const DICTIONARY_BYTES: usize = 4 << 20;
+
+/// How a chunk is to be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    /// Compression of its pages.
+    pub(super) codec: Codec,
+    /// Whether values are looked at: for dictionaries, bounds and better encodings. Contents of files are not.
+    pub(super) looks: bool,
+}
+
+/// Encodes the arrays, one behind the other; `None` for types that are none of this module's.
+///
+/// # Errors
+/// When the level of the codec is out of range, or a value is too large for a page.
+pub(super) fn encode(descr: &ColumnDescPtr, arrays: &[&dyn Array], options: Options) -> Result<Option<Chunk>> {
+    let Some(column) = Column::of(descr, arrays) else { return Ok(None) };
+    let mut compressor = Compressor::new(options.codec)?;
+    let plan = match &column.values {
+        Values::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
+        Values::Wide(values) => plan_words(values, column.order, &mut compressor)?,
+        Values::Bytes(values) if options.looks => plan_texts(values, &mut compressor)?,
+        Values::Bits(_) | Values::Bytes(_) => Plan::plain(),
+    };
+    let chunk = match &column.values {
+        Values::Narrow(values) => write_words(&column, values, plan, descr, compressor),
+        Values::Wide(values) => write_words(&column, values, plan, descr, compressor),
+        Values::Bits(values) => write_bits(&column, values, descr, compressor),
+        Values::Bytes(values) => write_texts(&column, values, plan, descr, compressor, options.looks),
+    };
+    chunk.map(Some)
+}
+
+/// How values are to be encoded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Plan {
+    /// Encoding without a dictionary.
+    encoding: Encoding,
+    /// Entries that a dictionary may have; none if there should be no dictionary.
+    entries: usize,
+}
+
+impl Plan {
+    fn plain() -> Self {
+        Self { encoding: Encoding::PLAIN, entries: 0 }
+    }
+
+    /// With a dictionary if that makes fewer bytes than `other` does.
+    fn with_dictionary(self, expected: f64, entry_bytes: f64, dictionary: f64, other: f64) -> Self {
+        if dictionary >= DICTIONARY_GAIN * other {
+            return self;
+        }
+        let room = DICTIONARY_BYTES as f64 / entry_bytes;
+        // The estimate may be off; twice as many entries are not yet a loss.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between zero and a few million")]
+        let entries = (2.0 * expected + 1024.0).min(room) as usize;
+        Self { entries, ..self }
+    }
+}
+
+/// Stretches of neighbours, evenly spread.
+fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
+    if values.len() <= STRETCHES * stretch {
+        return values.to_vec();
+    }
+    let step = values.len() / STRETCHES;
+    (0..STRETCHES).flat_map(|i| &values[i * step..i * step + stretch]).copied().collect()
+}
+
+/// Entries of a dictionary of all values, by those of the sample; and bytes of the indices.
+fn foresee<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
+    let found = Dictionary::of(sample, usize::MAX).map_or(sample.len(), |dictionary| dictionary.entries.len());
+    let entries = expected_entries(sample.len(), found, total);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
+    let width = width_of(entries as u64);
+    (entries, total as f64 * f64::from(width) / 8.0)
+}
+
+fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
+    if values.is_empty() {
+        return Ok(Plan::plain());
+    }
+    let sample = sample(values, STRETCH);
+    let scale = values.len() as f64 / sample.len() as f64;
+    let (entries, indices) = foresee(&sample, values.len());
+    let entry_bytes = W::WIDTH as f64;
+    let dictionary = entries * entry_bytes + indices;
+    let plain = values.len() as f64 * entry_bytes;
+    if dictionary < CLEAR_GAIN * plain {
+        return Ok(Plan::plain().with_dictionary(entries, entry_bytes, dictionary, plain));
+    }
+    let (mut page, mut packed) = (Vec::new(), Vec::new());
+    let mut size = |put: &dyn Fn(&[W], &mut Vec<u8>)| -> Result<f64> {
+        page.clear();
+        put(&sample, &mut page);
+        Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
+    };
+    let plain = size(&W::put)?;
+    let (encoding, other) = if order.is_float() {
+        (Encoding::BYTE_STREAM_SPLIT, size(&put_split)?)
+    } else {
+        (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?)
+    };
+    let (encoding, best) = if other < SLOWER_GAIN * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
+    Ok(Plan { encoding, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best))
+}
+
+fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
+    if values.is_empty() {
+        return Ok(Plan::plain());
+    }
+    let total: usize = values.iter().map(|value| value.len()).sum();
+    let mean = total as f64 / values.len() as f64;
+    let sample = sample(values, (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, STRETCH));
+    let scale = values.len() as f64 / sample.len() as f64;
+    let (entries, indices) = foresee(&sample, values.len());
+    let entry_bytes = mean + 4.0;
+    let plain = values.len() as f64 * entry_bytes;
+    if entries * entry_bytes + indices < CLEAR_GAIN * plain {
+        return Ok(Plan::plain().with_dictionary(entries, entry_bytes, 0.0, plain));
+    }
+    let (mut page, mut packed) = (Vec::new(), Vec::new());
+    let mut size = |put: fn(&[&[u8]], &mut Vec<u8>)| -> Result<f64> {
+        page.clear();
+        put(&sample, &mut page);
+        Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
+    };
+    let packed_plain = size(put_texts)?;
+    let mut best = (Encoding::PLAIN, packed_plain);
+    for (encoding, put) in [
+        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as fn(&[&[u8]], &mut Vec<u8>)),
+        (Encoding::DELTA_BYTE_ARRAY, put_texts_without_prefixes),
+    ] {
+        let bytes = size(put)?;
+        if bytes < SLOWER_GAIN * best.1 {
+            best = (encoding, bytes);
+        }
+    }
+    let dictionary = entries * entry_bytes * (packed_plain / plain).min(1.0) + indices;
+    Ok(Plan { encoding: best.0, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best.1))
+}
+
+/// Rows of a page and the values among them.
+struct Page {
+    rows: Range<usize>,
+    values: Range<usize>,
+}
+
+impl Column<'_> {
+    /// Pages of as many rows as fit.
+    fn pages(&self) -> Vec<Page> {
+        self.pages_of(|_| PAGE_ROWS)
+    }
+
+    /// Pages of as many rows as `most` says, given where the values of the page begin.
+    fn pages_of(&self, most: impl Fn(usize) -> usize) -> Vec<Page> {
+        let (mut pages, mut row, mut value) = (Vec::new(), 0, 0);
+        while row < self.rows {
+            let end = (row + most(value).max(1)).min(self.rows);
+            let count = match &self.validity {
+                Some(validity) => validity.slice(row, end - row).count_set_bits(),
+                None => end - row,
+            };
+            pages.push(Page { rows: row..end, values: value..value + count });
+            (row, value) = (end, value + count);
+        }
+        pages
+    }
+
+    /// Begins the body of a page with its levels.
+    fn put_levels(&self, page: &Page, nullable: bool, body: &mut Vec<u8>) {
+        body.clear();
+        if !nullable {
+            return;
+        }
+        body.extend_from_slice(&[0; 4]);
+        match &self.validity {
+            Some(validity) if page.values.len() < page.rows.len() && !page.values.is_empty() => {
+                put_levels(body, &validity.slice(page.rows.start, page.rows.len()));
+            }
+            _ => put_same_levels(body, page.rows.len(), u32::from(!page.values.is_empty())),
+        }
+        let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
+        body[..4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Writes all pages, whose values `put` appends.
+    fn write(
+        &self,
+        pages: Vec<Page>,
+        writer: &mut PageWriter,
+        nullable: bool,
+        bounds: impl Fn(Range<usize>) -> Option<Bounds>,
+        text_bytes: impl Fn(Range<usize>) -> Option<u64>,
+        mut put: impl FnMut(Range<usize>, &mut Vec<u8>),
+    ) -> Result<()> {
+        let mut body = Vec::new();
+        for page in pages {
+            self.put_levels(&page, nullable, &mut body);
+            put(page.values.clone(), &mut body);
+            let facts = PageFacts {
+                rows: page.rows.len(),
+                nulls: page.rows.len() - page.values.len(),
+                bounds: bounds(page.values.clone()),
+                text_bytes: text_bytes(page.values),
+            };
+            writer.data(facts, &body)?;
+        }
+        Ok(())
+    }
+}
+
+/// Appends indices into a dictionary of so many entries.
+fn put_indices(entries: usize, indices: &[u32], body: &mut Vec<u8>) {
+    let width = width_of(entries.saturating_sub(1) as u64);
+    body.push(width);
+    put_hybrid(body, indices, width);
+}
+
+fn write_words<W: Word>(
+    column: &Column<'_>,
+    values: &[W],
+    plan: Plan,
+    descr: &ColumnDescPtr,
+    compressor: Compressor,
+) -> Result<Chunk> {
+    let dictionary = if plan.entries > 0 { Dictionary::of(values, plan.entries) } else { None };
+    let encoding = if dictionary.is_some() { Encoding::RLE_DICTIONARY } else { plan.encoding };
+    let mut writer = PageWriter::new(descr, compressor, encoding, column.order, true);
+    if let Some(dictionary) = &dictionary {
+        let mut entries = Vec::new();
+        W::put(&dictionary.entries, &mut entries);
+        writer.dictionary(dictionary.entries.len(), &entries)?;
+    }
+    let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
+        (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
+        (None, Encoding::DELTA_BINARY_PACKED) => put_differences(&values[range], body),
+        (None, Encoding::BYTE_STREAM_SPLIT) => put_split(&values[range], body),
+        (None, _) => W::put(&values[range], body),
+    };
+    let bounds = |range: Range<usize>| column.order.of_words(&values[range]);
+    column.write(column.pages(), &mut writer, descr.max_def_level() > 0, bounds, |_| None, put)?;
+    writer.finish()
+}
+
+fn write_bits(
+    column: &Column<'_>,
+    values: &arrow::buffer::BooleanBuffer,
+    descr: &ColumnDescPtr,
+    compressor: Compressor,
+) -> Result<Chunk> {
+    let mut writer = PageWriter::new(descr, compressor, Encoding::PLAIN, column.order, true);
+    let slice = |range: Range<usize>| values.slice(range.start, range.len());
+    let bounds = |range: Range<usize>| {
+        let set = slice(range.clone()).count_set_bits();
+        let (least, greatest) = (u64::from(set == range.len()), u64::from(set > 0));
+        (!range.is_empty()).then_some(Bounds::Keys { least, greatest, nans: 0, only_nans: false })
+    };
+    let put = |range: Range<usize>, body: &mut Vec<u8>| put_bits(&slice(range), body);
+    column.write(column.pages(), &mut writer, descr.max_def_level() > 0, bounds, |_| None, put)?;
+    writer.finish()
+}
+
+fn write_texts(
+    column: &Column<'_>,
+    values: &[&[u8]],
+    plan: Plan,
+    descr: &ColumnDescPtr,
+    compressor: Compressor,
+    looks: bool,
+) -> Result<Chunk> {
+    let dictionary = if plan.entries > 0 { Dictionary::of(values, plan.entries) } else { None };
+    let encoding = if dictionary.is_some() { Encoding::RLE_DICTIONARY } else { plan.encoding };
+    let mut writer = PageWriter::new(descr, compressor, encoding, column.order, looks);
+    if let Some(dictionary) = &dictionary {
+        let mut entries = Vec::new();
+        put_texts(&dictionary.entries, &mut entries);
+        writer.dictionary(dictionary.entries.len(), &entries)?;
+    }
+    let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
+        (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
+        (None, Encoding::DELTA_LENGTH_BYTE_ARRAY) => put_texts_after_lengths(&values[range], body),
+        (None, Encoding::DELTA_BYTE_ARRAY) => put_texts_without_prefixes(&values[range], body),
+        (None, _) => put_texts(&values[range], body),
+    };
+    let pages =
+        if dictionary.is_some() { column.pages() } else { column.pages_of(|first| rows_that_fit(&values[first..])) };
+    let bounds = |range: Range<usize>| if looks { Bounds::of_bytes(&values[range]) } else { None };
+    let text_bytes = |range: Range<usize>| Some(values[range].iter().map(|value| value.len() as u64).sum());
+    column.write(pages, &mut writer, descr.max_def_level() > 0, bounds, text_bytes, put)?;
+    writer.finish()
+}
+
+/// Values, and so rows, that fill a page.
+fn rows_that_fit(values: &[&[u8]]) -> usize {
+    let mut bytes = 0;
+    let fits = |value: &&&[u8]| {
+        bytes += value.len() + 4;
+        bytes <= PAGE_BYTES
+    };
+    let fitting = values.iter().take(PAGE_ROWS).take_while(fits).count();
+    // Behind the last value there may be nulls.
+    if fitting == values.len() { PAGE_ROWS } else { fitting }
+}

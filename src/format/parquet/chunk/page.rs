@@ -1,0 +1,249 @@
+//! Pages of a column chunk, and what the footer says about them.
+//!
+//! ```text
+//! page   header (thrift)  |  levels and values, compressed as one
+//! body   u32 length of the levels  levels   values          where the column may be null
+//! chunk  dictionary page, if there is one | data page | data page | ...
+//! ```
+//!
+//! All pages are of version 1, which every reader takes, and carry the CRC-32 of what stands behind their header.
+
+use ::parquet::{
+    basic::{BoundaryOrder, Encoding, EncodingMask, PageType},
+    column::writer::ColumnCloseResult,
+    file::{
+        metadata::{ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats},
+        page_index::column_index::ColumnIndexMetaData,
+    },
+    schema::types::ColumnDescPtr,
+};
+
+use super::{
+    bits::put_zigzag,
+    compress::Compressor,
+    stats::{Bounds, Order},
+};
+use crate::error::{Error, Result};
+
+/// A finished column chunk; offsets in `close` count from its first byte.
+#[derive(Debug)]
+pub(in super::super) struct Chunk {
+    /// The pages.
+    pub(in super::super) bytes: Vec<u8>,
+    /// What the footer and the page indexes say of it.
+    pub(in super::super) close: ColumnCloseResult,
+}
+
+/// What is said of a data page.
+#[derive(Debug)]
+pub(super) struct PageFacts {
+    /// Rows, nulls included.
+    pub(super) rows: usize,
+    /// Nulls among them.
+    pub(super) nulls: usize,
+    /// Least and greatest value, unless all are null or nobody wants to know.
+    pub(super) bounds: Option<Bounds>,
+    /// Bytes of values of variable length, their lengths not included.
+    pub(super) text_bytes: Option<u64>,
+}
+
+/// Puts pages one behind the other.
+pub(super) struct PageWriter {
+    descr: ColumnDescPtr,
+    compressor: Compressor,
+    encoding: Encoding,
+    order: Order,
+    statistics: bool,
+    bytes: Vec<u8>,
+    /// The page that was compressed last; kept for its memory.
+    packed: Vec<u8>,
+    uncompressed: u64,
+    /// Where the first data page begins, if a dictionary comes before it.
+    after_dictionary: Option<usize>,
+    pages: Vec<PageFacts>,
+    offsets: OffsetIndexBuilder,
+}
+
+impl PageWriter {
+    /// Starts a chunk whose data pages have `encoding`. Without `statistics` neither bounds nor a column index are
+    /// written.
+    pub(super) fn new(
+        descr: &ColumnDescPtr,
+        compressor: Compressor,
+        encoding: Encoding,
+        order: Order,
+        statistics: bool,
+    ) -> Self {
+        Self {
+            descr: ColumnDescPtr::clone(descr),
+            compressor,
+            encoding,
+            order,
+            statistics,
+            bytes: Vec::new(),
+            packed: Vec::new(),
+            uncompressed: 0,
+            after_dictionary: None,
+            pages: Vec::new(),
+            offsets: OffsetIndexBuilder::new(),
+        }
+    }
+
+    /// Writes the dictionary, which comes before all data pages.
+    pub(super) fn dictionary(&mut self, entries: usize, body: &[u8]) -> Result<()> {
+        self.page(PageType::DICTIONARY_PAGE, entries, body)?;
+        self.after_dictionary = Some(self.bytes.len());
+        Ok(())
+    }
+
+    /// Writes a data page: `body` holds levels and values.
+    pub(super) fn data(&mut self, facts: PageFacts, body: &[u8]) -> Result<()> {
+        let start = self.bytes.len();
+        self.page(PageType::DATA_PAGE, facts.rows, body)?;
+        self.offsets.append_offset_and_size(signed(start)?, small(self.bytes.len() - start)?);
+        self.offsets.append_row_count(signed(facts.rows)?);
+        self.offsets.append_unencoded_byte_array_data_bytes(facts.text_bytes.map(u64::cast_signed));
+        self.pages.push(facts);
+        Ok(())
+    }
+
+    fn page(&mut self, kind: PageType, values: usize, body: &[u8]) -> Result<()> {
+        let packed = self.compressor.compress(body, &mut self.packed)?;
+        let start = self.bytes.len();
+        let encoding = if kind == PageType::DICTIONARY_PAGE { Encoding::PLAIN } else { self.encoding };
+        put_header(
+            &mut self.bytes,
+            kind,
+            [small(body.len())?, small(packed.len())?, crc32fast::hash(packed).cast_signed()],
+            [small(values)?, code(encoding)],
+        );
+        self.uncompressed += (self.bytes.len() - start + body.len()) as u64;
+        self.bytes.extend_from_slice(packed);
+        Ok(())
+    }
+
+    /// Ends the chunk.
+    pub(super) fn finish(mut self) -> Result<Chunk> {
+        let rows: usize = self.pages.iter().map(|page| page.rows).sum();
+        let nulls: usize = self.pages.iter().map(|page| page.nulls).sum();
+        let stats_of = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
+        let mut encodings = vec![self.encoding, Encoding::RLE];
+        let mut kinds = vec![stats_of(PageType::DATA_PAGE, self.encoding, small(self.pages.len())?)];
+        if self.after_dictionary.is_some() {
+            encodings.push(Encoding::PLAIN);
+            kinds.insert(0, stats_of(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
+        }
+        let mut metadata = ColumnChunkMetaData::builder(ColumnDescPtr::clone(&self.descr))
+            .set_compression(self.compressor.name())
+            .set_encodings_mask(EncodingMask::new_from_encodings(encodings.iter()))
+            .set_page_encoding_stats(kinds)
+            .set_total_compressed_size(signed(self.bytes.len())?)
+            .set_total_uncompressed_size(self.uncompressed.cast_signed())
+            .set_num_values(signed(rows)?)
+            .set_data_page_offset(signed(self.after_dictionary.unwrap_or_default())?)
+            .set_dictionary_page_offset(self.after_dictionary.map(|_| 0));
+        let mut column_index = None;
+        if self.statistics {
+            let bounds = self.pages.iter().filter_map(|page| page.bounds.as_ref());
+            let text_bytes = self.pages.iter().map(|page| page.text_bytes).sum::<Option<u64>>();
+            metadata = metadata
+                .set_statistics(self.order.statistics(bounds, nulls as u64, self.descr.sort_order().is_signed()))
+                .set_unencoded_byte_array_data_bytes(text_bytes.map(u64::cast_signed))
+                .set_definition_level_histogram(self.histogram(rows, nulls)?);
+            column_index = Some(self.column_index()?);
+        }
+        let close = ColumnCloseResult {
+            bytes_written: self.bytes.len() as u64,
+            rows_written: rows as u64,
+            metadata: metadata.build().map_err(unexpected)?,
+            bloom_filter: None,
+            column_index,
+            offset_index: Some(std::mem::take(&mut self.offsets).build()),
+        };
+        Ok(Chunk { bytes: self.bytes, close })
+    }
+
+    fn histogram(&self, rows: usize, nulls: usize) -> Result<Option<LevelHistogram>> {
+        if self.descr.max_def_level() == 0 {
+            return Ok(None);
+        }
+        Ok(Some(LevelHistogram::from(vec![signed(nulls)?, signed(rows - nulls)?])))
+    }
+
+    fn column_index(&self) -> Result<ColumnIndexMetaData> {
+        let mut index = ColumnIndexBuilder::new(self.descr.physical_type());
+        for page in &self.pages {
+            let nans = page.bounds.as_ref().map_or(0, Bounds::nans);
+            let nans = self.order.is_float().then_some(nans.cast_signed());
+            let (least, greatest) = match &page.bounds {
+                Some(bounds) => (self.order.least(bounds).0, self.order.greatest(bounds).0),
+                None => (Vec::new(), Vec::new()),
+            };
+            index.append(page.nulls == page.rows, least, greatest, signed(page.nulls)?, nans);
+            index.append_histograms(&None, &self.histogram(page.rows, page.nulls)?);
+        }
+        index.set_boundary_order(self.boundary_order());
+        index.build().map_err(unexpected)
+    }
+
+    fn boundary_order(&self) -> BoundaryOrder {
+        let bounds: Vec<&Bounds> = self.pages.iter().filter_map(|page| page.bounds.as_ref()).collect();
+        if bounds.windows(2).all(|pair| pair[0].not_above(pair[1])) {
+            BoundaryOrder::ASCENDING
+        } else if bounds.windows(2).all(|pair| pair[1].not_above(pair[0])) {
+            BoundaryOrder::DESCENDING
+        } else {
+            BoundaryOrder::UNORDERED
+        }
+    }
+}
+
+/// Appends a page header: sizes before and after compression and the checksum, then the number of values and the code
+/// of their encoding.
+fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, encoding]: [i32; 2]) {
+    const NUMBER: u8 = 5;
+    const STRUCT: u8 = 12;
+    const STOP: u8 = 0;
+    let number = |out: &mut Vec<u8>, value: i32| {
+        // Each field is the next one after the field before it.
+        out.push(1 << 4 | NUMBER);
+        put_zigzag(out, i64::from(value));
+    };
+    let dictionary = kind == PageType::DICTIONARY_PAGE;
+    number(out, if dictionary { 2 } else { 0 });
+    sizes.into_iter().for_each(|size| number(out, size));
+    // Field 5 is the header of a data page, field 7 that of a dictionary.
+    out.push(if dictionary { 3 << 4 | STRUCT } else { 1 << 4 | STRUCT });
+    number(out, values);
+    number(out, encoding);
+    if !dictionary {
+        number(out, code(Encoding::RLE));
+        number(out, code(Encoding::RLE));
+    }
+    out.extend_from_slice(&[STOP, STOP]);
+}
+
+/// Number of an encoding in the format.
+fn code(encoding: Encoding) -> i32 {
+    match encoding {
+        Encoding::PLAIN => 0,
+        Encoding::RLE => 3,
+        Encoding::DELTA_BINARY_PACKED => 5,
+        Encoding::DELTA_LENGTH_BYTE_ARRAY => 6,
+        Encoding::DELTA_BYTE_ARRAY => 7,
+        Encoding::BYTE_STREAM_SPLIT => 9,
+        _ => 8,
+    }
+}
+
+fn small(number: usize) -> Result<i32> {
+    i32::try_from(number).map_err(|_| Error::internal(format!("expected a page below 2 GiB, found {number} bytes")))
+}
+
+fn signed(number: usize) -> Result<i64> {
+    i64::try_from(number).map_err(|_| Error::internal(format!("expected a chunk below 8 EiB, found {number} bytes")))
+}
+
+fn unexpected(error: ::parquet::errors::ParquetError) -> Error {
+    Error::internal("describing a column chunk failed").cause(error)
+}

@@ -1,0 +1,306 @@
+//! Least and greatest values, of pages and of chunks, in the orders that Parquet defines.
+//!
+//! Values of fixed width are compared by a key: an unsigned number made of their bits whose order is the order of the
+//! values. For floating-point numbers that is the total order of IEEE 754; numbers that are not NaN go before those that
+//! are, which count only where there is nothing else.
+//!
+//! Long texts are cut for the footer. The greatest one is then raised, so that it still bounds all values, and both
+//! say that they are not exact.
+
+use ::parquet::{
+    data_type::ByteArray,
+    file::statistics::{Statistics, ValueStatistics},
+};
+
+use super::column::Word;
+
+/// Bytes of a text in the footer.
+const SHOWN: usize = 64;
+
+/// How values of a column are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// False before true.
+    Boolean,
+    /// Whole numbers of 32 or 64 bits.
+    Signed { wide: bool },
+    /// The same without sign.
+    Unsigned { wide: bool },
+    /// Floating-point numbers of 32 or 64 bits.
+    Float { wide: bool },
+    /// Byte by byte.
+    Bytes { utf8: bool },
+}
+
+/// Least and greatest value of some values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Bounds {
+    /// Keys, how many values are not a number, and whether all are.
+    Keys { least: u64, greatest: u64, nans: u64, only_nans: bool },
+    /// Bytes.
+    Bytes { least: Vec<u8>, greatest: Vec<u8> },
+}
+
+const SIGN: u64 = 1 << 63;
+const SIGN_32: u64 = 1 << 31;
+
+impl Order {
+    /// Whether there is a value that is not a number.
+    pub(super) fn is_float(self) -> bool {
+        matches!(self, Self::Float { .. })
+    }
+
+    fn key(self, bits: u64) -> u64 {
+        match self {
+            Self::Boolean | Self::Bytes { .. } | Self::Unsigned { .. } => bits,
+            Self::Signed { wide: true } => bits ^ SIGN,
+            Self::Signed { wide: false } => bits ^ SIGN_32,
+            Self::Float { wide: true } => bits ^ if bits & SIGN == 0 { SIGN } else { u64::MAX },
+            Self::Float { wide: false } => bits ^ if bits & SIGN_32 == 0 { SIGN_32 } else { 0xffff_ffff },
+        }
+    }
+
+    fn bits(self, key: u64) -> u64 {
+        match self {
+            Self::Float { wide: true } => key ^ if key & SIGN == 0 { u64::MAX } else { SIGN },
+            Self::Float { wide: false } => key ^ if key & SIGN_32 == 0 { 0xffff_ffff } else { SIGN_32 },
+            other => other.key(key),
+        }
+    }
+
+    fn is_nan(self, bits: u64) -> bool {
+        match self {
+            Self::Float { wide: true } => bits << 1 > 0x7ff << 53,
+            Self::Float { wide: false } => bits & 0x7fff_ffff > 0x7f80_0000,
+            _ => false,
+        }
+    }
+
+    /// Bounds of values of fixed width; `None` if there are none.
+    pub(super) fn of_words<W: Word>(self, values: &[W]) -> Option<Bounds> {
+        // One loop for each order, which the compiler makes of vector instructions.
+        match self {
+            Self::Float { .. } => self.of_floats(values),
+            Self::Signed { wide: true } => Self::fold(values, |bits| bits ^ SIGN),
+            Self::Signed { wide: false } => Self::fold(values, |bits| bits ^ SIGN_32),
+            _ => Self::fold(values, |bits| bits),
+        }
+    }
+
+    fn fold<W: Word>(values: &[W], key: impl Fn(u64) -> u64) -> Option<Bounds> {
+        if values.is_empty() {
+            return None;
+        }
+        let (mut least, mut greatest) = (u64::MAX, 0);
+        for value in values {
+            let key = key(value.bits());
+            least = least.min(key);
+            greatest = greatest.max(key);
+        }
+        Some(Bounds::Keys { least, greatest, nans: 0, only_nans: false })
+    }
+
+    fn of_floats<W: Word>(self, values: &[W]) -> Option<Bounds> {
+        let (mut least, mut greatest, mut nans) = (u64::MAX, 0, 0);
+        for value in values {
+            let bits = value.bits();
+            let key = self.key(bits);
+            let nan = self.is_nan(bits);
+            nans += u64::from(nan);
+            least = least.min(if nan { u64::MAX } else { key });
+            greatest = greatest.max(if nan { 0 } else { key });
+        }
+        if values.len() as u64 > nans {
+            return Some(Bounds::Keys { least, greatest, nans, only_nans: false });
+        }
+        let keys = || values.iter().map(|value| self.key(value.bits()));
+        Some(Bounds::Keys { least: keys().min()?, greatest: keys().max()?, nans, only_nans: true })
+    }
+
+    /// Statistics of a chunk whose pages have these bounds.
+    pub(super) fn statistics<'a>(
+        self,
+        pages: impl Iterator<Item = &'a Bounds>,
+        nulls: u64,
+        signed: bool,
+    ) -> Statistics {
+        let whole = pages.fold(None, |all: Option<Bounds>, page| {
+            Some(match all {
+                Some(all) => all.unite(page),
+                None => page.clone(),
+            })
+        });
+        let nans = self.is_float().then(|| whole.as_ref().map_or(0, Bounds::nans));
+        macro_rules! of {
+            ($kind:ident, $read:expr) => {{
+                let read = $read;
+                let (least, greatest) = match &whole {
+                    Some(Bounds::Keys { least, greatest, .. }) => {
+                        (Some(read(self.bits(*least))), Some(read(self.bits(*greatest))))
+                    }
+                    _ => (None, None),
+                };
+                Statistics::$kind(
+                    ValueStatistics::new(least, greatest, None, Some(nulls), false)
+                        .with_nan_count(nans)
+                        .with_backwards_compatible_min_max(signed),
+                )
+            }};
+        }
+        match self {
+            Self::Boolean => of!(Boolean, |bits: u64| bits != 0),
+            Self::Signed { wide: true } | Self::Unsigned { wide: true } => of!(Int64, u64::cast_signed),
+            Self::Signed { wide: false } | Self::Unsigned { wide: false } => {
+                of!(Int32, |bits: u64| low(bits).cast_signed())
+            }
+            Self::Float { wide: true } => of!(Double, f64::from_bits),
+            Self::Float { wide: false } => of!(Float, |bits: u64| f32::from_bits(low(bits))),
+            Self::Bytes { .. } => {
+                let (least, greatest) = whole.map_or((None, None), |w| (Some(self.least(&w)), Some(self.greatest(&w))));
+                let exact = |side: &Option<(Vec<u8>, bool)>| side.as_ref().is_some_and(|(_, exact)| *exact);
+                let (least_is_exact, greatest_is_exact) = (exact(&least), exact(&greatest));
+                let bytes = |side: Option<(Vec<u8>, bool)>| side.map(|(bytes, _)| ByteArray::from(bytes));
+                Statistics::ByteArray(
+                    ValueStatistics::new(bytes(least), bytes(greatest), None, Some(nulls), false)
+                        .with_min_is_exact(least_is_exact)
+                        .with_max_is_exact(greatest_is_exact),
+                )
+            }
+        }
+    }
+
+    /// The least value as the column index has it, and whether it is exact.
+    pub(super) fn least(self, bounds: &Bounds) -> (Vec<u8>, bool) {
+        match bounds {
+            Bounds::Keys { least, .. } => (self.plain(*least), true),
+            Bounds::Bytes { least, .. } if least.len() <= SHOWN => (least.clone(), true),
+            Bounds::Bytes { least, .. } => (least[..self.cut(least)].to_vec(), false),
+        }
+    }
+
+    /// The greatest value as the column index has it, and whether it is exact.
+    pub(super) fn greatest(self, bounds: &Bounds) -> (Vec<u8>, bool) {
+        match bounds {
+            Bounds::Keys { greatest, .. } => (self.plain(*greatest), true),
+            Bounds::Bytes { greatest, .. } if greatest.len() <= SHOWN => (greatest.clone(), true),
+            Bounds::Bytes { greatest, .. } => {
+                let head = &greatest[..self.cut(greatest)];
+                let raised = match self {
+                    Self::Bytes { utf8: true } => std::str::from_utf8(head).ok().and_then(raised_text),
+                    _ => raised_bytes(head),
+                };
+                raised.map_or_else(|| (greatest.clone(), true), |raised| (raised, false))
+            }
+        }
+    }
+
+    /// Where a long value is cut.
+    fn cut(self, value: &[u8]) -> usize {
+        let inside = |at: &usize| value[*at] & 0xc0 == 0x80;
+        match self {
+            Self::Bytes { utf8: true } => (1..=SHOWN).rev().find(|at| !inside(at)).unwrap_or(SHOWN),
+            _ => SHOWN,
+        }
+    }
+
+    fn plain(self, key: u64) -> Vec<u8> {
+        let bytes = self.bits(key).to_le_bytes();
+        match self {
+            Self::Boolean => bytes[..1].to_vec(),
+            Self::Signed { wide: false } | Self::Unsigned { wide: false } | Self::Float { wide: false } => {
+                bytes[..4].to_vec()
+            }
+            _ => bytes.to_vec(),
+        }
+    }
+}
+
+impl Bounds {
+    /// How many values are not a number.
+    pub(super) fn nans(&self) -> u64 {
+        match self {
+            Self::Keys { nans, .. } => *nans,
+            Self::Bytes { .. } => 0,
+        }
+    }
+
+    /// Whether neither end is above the same end of the other.
+    pub(super) fn not_above(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Keys { least, greatest, .. }, Self::Keys { least: l, greatest: g, .. }) => {
+                least <= l && greatest <= g
+            }
+            (Self::Bytes { least, greatest }, Self::Bytes { least: l, greatest: g }) => least <= l && greatest <= g,
+            _ => false,
+        }
+    }
+
+    fn unite(self, other: &Self) -> Self {
+        match (self, other) {
+            (
+                Self::Keys { least, greatest, nans, only_nans },
+                Self::Keys { least: l, greatest: g, nans: n, only_nans: only },
+            ) => {
+                let nans = nans + n;
+                match (only_nans, *only) {
+                    (true, false) => Self::Keys { least: *l, greatest: *g, nans, only_nans: false },
+                    (false, true) => Self::Keys { least, greatest, nans, only_nans: false },
+                    (only_nans, _) => Self::Keys { least: least.min(*l), greatest: greatest.max(*g), nans, only_nans },
+                }
+            }
+            (Self::Bytes { least, greatest }, Self::Bytes { least: l, greatest: g }) => {
+                let least = if *l < least { l.clone() } else { least };
+                let greatest = if *g > greatest { g.clone() } else { greatest };
+                Self::Bytes { least, greatest }
+            }
+            (one, _) => one,
+        }
+    }
+
+    /// Bounds of values of variable length; `None` if there are none.
+    pub(super) fn of_bytes(values: &[&[u8]]) -> Option<Self> {
+        let (mut least, mut greatest) = (*values.first()?, *values.first()?);
+        let (mut least_head, mut greatest_head) = (head(least), head(greatest));
+        for value in values {
+            // Most values are told apart by their first bytes, without a call.
+            let head = head(value);
+            if head < least_head || (head == least_head && *value < least) {
+                (least, least_head) = (value, head);
+            }
+            if head > greatest_head || (head == greatest_head && *value > greatest) {
+                (greatest, greatest_head) = (value, head);
+            }
+        }
+        Some(Self::Bytes { least: least.to_vec(), greatest: greatest.to_vec() })
+    }
+}
+
+/// The first eight bytes as a number of the same order; a shorter value is filled up with zeros.
+#[inline]
+pub(super) fn head(value: &[u8]) -> u64 {
+    match value.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => value.iter().rev().fold(0, |head, byte| head >> 8 | u64::from(*byte) << 56),
+    }
+}
+
+fn low(bits: u64) -> u32 {
+    u32::try_from(bits & 0xffff_ffff).unwrap_or_default()
+}
+
+/// The last character that can be raised within its length, raised, and what comes before it.
+fn raised_text(text: &str) -> Option<Vec<u8>> {
+    text.char_indices().rev().find_map(|(at, c)| {
+        let next = char::from_u32(u32::from(c) + 1).filter(|next| next.len_utf8() == c.len_utf8())?;
+        let mut raised = text[..at].to_owned();
+        raised.push(next);
+        Some(raised.into_bytes())
+    })
+}
+
+fn raised_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
+    let at = bytes.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut raised = bytes[..=at].to_vec();
+    raised[at] += 1;
+    Some(raised)
+}
