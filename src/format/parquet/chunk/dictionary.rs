@@ -4,8 +4,13 @@
 //! that finds them is open, with a power of two of slots of which at most half are taken:
 //!
 //! ```text
-//! slot   0  free        or   tag << 32 | entry + 1        tag: upper half of the hash
+//! slot   0  free        or   tag << 20 | entry + 1        tag: twelve bits of the hash
 //! ```
+//!
+//! Beside each entry stands a key of fixed size, which tells nearly all entries apart: the texts themselves lie wherever
+//! they first occurred, and each look at one of them would be a miss of the cache.
+
+use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -13,6 +18,12 @@ use super::column::Word;
 
 /// Odd, and far from any pattern that data has.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Bits of a slot that hold the entry.
+const ENTRY_BITS: u32 = 20;
+
+/// Entries that a dictionary may have.
+const MOST: usize = (1 << ENTRY_BITS) - 2;
 
 /// Entries and, for each value, its entry.
 #[derive(Debug)]
@@ -23,47 +34,75 @@ pub(super) struct Dictionary<E> {
 
 /// Something that can be an entry.
 pub(super) trait Entry: Copy {
-    /// A number that equal entries share.
-    fn hash(self) -> u64;
+    /// What stands beside the entry; equal entries have equal keys.
+    type Key: Copy + Eq;
 
-    /// Whether it is the same entry.
+    /// The key.
+    fn key(self) -> Self::Key;
+
+    /// A number that equal entries share.
+    fn hash(self, key: Self::Key) -> u64;
+
+    /// Whether entries with equal keys are the same.
     fn same(self, other: Self) -> bool;
 }
 
 impl<W: Word> Entry for W {
+    type Key = W;
+
     #[inline]
-    fn hash(self) -> u64 {
-        self.bits().wrapping_mul(MIX)
+    fn key(self) -> W {
+        self
     }
 
     #[inline]
-    fn same(self, other: Self) -> bool {
-        self == other
+    fn hash(self, _key: W) -> u64 {
+        let mixed = self.bits().wrapping_mul(MIX);
+        // The upper bits choose the slot; without this the tag would depend on the lower bits of the value only.
+        mixed ^ mixed >> 29
+    }
+
+    #[inline]
+    fn same(self, _other: Self) -> bool {
+        true
     }
 }
+
+/// Texts of up to so many bytes are their keys.
+const SHORT: usize = 16;
 
 impl Entry for &[u8] {
+    /// The length, the first and the last bytes.
+    type Key = (usize, u64, u64);
+
     #[inline]
-    fn hash(self) -> u64 {
-        if self.len() > 16 {
+    fn key(self) -> (usize, u64, u64) {
+        let (first, last) = ends(self);
+        (self.len(), first, last)
+    }
+
+    #[inline]
+    fn hash(self, (length, first, last): (usize, u64, u64)) -> u64 {
+        if length > SHORT {
             return xxh3_64(self);
         }
-        let (low, high) = ends(self);
-        let product = u128::from(low ^ MIX) * u128::from(high ^ MIX.rotate_left(17) ^ self.len() as u64);
-        let [low, high] = [product & u128::from(u64::MAX), product >> 64].map(|half| u64::try_from(half).unwrap_or(0));
-        (low ^ high).wrapping_mul(MIX)
+        let product = u128::from(first ^ MIX) * u128::from(last ^ MIX.rotate_left(17) ^ length as u64);
+        (low_half(product) ^ low_half(product >> 64)).wrapping_mul(MIX)
     }
 
     #[inline]
     fn same(self, other: Self) -> bool {
-        if self.len() != other.len() {
-            return false;
-        }
-        if self.len() > 16 { self == other } else { ends(self) == ends(other) }
+        self.len() <= SHORT || self == other
     }
 }
 
-/// The first and the last bytes of up to sixteen, which may overlap.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+fn low_half(product: u128) -> u64 {
+    product as u64
+}
+
+/// The first and the last eight bytes, which overlap in a shorter text.
 #[inline]
 fn ends(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
@@ -78,82 +117,107 @@ fn ends(bytes: &[u8]) -> (u64, u64) {
 impl<E: Entry> Dictionary<E> {
     /// The dictionary of `values`, unless it would have more than `most` entries.
     pub(super) fn of(values: &[E], most: usize) -> Option<Self> {
-        let mut table = Table { slots: vec![0; 1024], entries: Vec::new() };
-        let mut indices = Vec::with_capacity(values.len());
-        for &value in values {
-            let index = table.find(value);
-            if index as usize >= most {
-                return None;
-            }
-            indices.push(index);
+        let most = most.min(MOST);
+        let mut table = Table::new();
+        let mut indices = vec![0; values.len()];
+        for (place, &value) in indices.iter_mut().zip(values) {
+            let key = value.key();
+            let hash = value.hash(key);
+            *place = match table.find(value, key, hash) {
+                Ok(index) => index,
+                Err(free) if table.entries.len() < most => table.add(value, key, hash, free),
+                Err(_) => return None,
+            };
         }
         Some(Self { entries: table.entries, indices })
     }
+
+    /// The entries that occur among some values, each once. `seen` has one place for each entry, all false.
+    pub(super) fn occurring<'a>(&'a self, values: Range<usize>, seen: &'a mut [bool]) -> impl Iterator<Item = E> + 'a {
+        self.indices[values].iter().for_each(|index| seen[*index as usize] = true);
+        self.entries.iter().zip(seen).filter_map(|(entry, seen)| std::mem::take(seen).then_some(*entry))
+    }
 }
 
-struct Table<E> {
-    slots: Vec<u64>,
+struct Table<E: Entry> {
+    slots: Vec<u32>,
+    /// Bits to shift a hash by to get a slot.
+    shift: u32,
+    keys: Vec<E::Key>,
     entries: Vec<E>,
 }
 
 impl<E: Entry> Table<E> {
-    /// The entry of the value, which becomes one if it is new.
+    fn new() -> Self {
+        const SLOTS: usize = 1024;
+        Self { slots: vec![0; SLOTS], shift: u64::BITS - SLOTS.trailing_zeros(), keys: Vec::new(), entries: Vec::new() }
+    }
+
+    /// The entry of the value, or the slot where it would stand.
     #[inline]
-    fn find(&mut self, value: E) -> u32 {
-        let hash = value.hash();
-        let tag = hash >> 32;
-        let mask = self.slots.len() - 1;
-        let mut at = place(hash, self.slots.len());
+    fn find(&self, value: E, key: E::Key, hash: u64) -> Result<u32, usize> {
+        let slots = self.slots.as_slice();
+        let (mask, tag) = (slots.len() - 1, tag(hash));
+        let mut at = place(hash, self.shift);
         loop {
-            let slot = self.slots[at];
+            let slot = slots[at & mask];
             if slot == 0 {
-                return self.add(value, tag, at);
+                return Err(at & mask);
             }
-            if slot >> 32 == tag {
-                let index = low(slot) - 1;
-                if self.entries[index as usize].same(value) {
-                    return index;
+            if slot >> ENTRY_BITS == tag {
+                let index = entry(slot);
+                if self.keys[index] == key && self.entries[index].same(value) {
+                    return Ok(slot & ((1 << ENTRY_BITS) - 1)).map(|entry| entry - 1);
                 }
             }
-            at = (at + 1) & mask;
+            at += 1;
         }
     }
 
     #[cold]
-    fn add(&mut self, value: E, tag: u64, at: usize) -> u32 {
-        let index = low(self.entries.len() as u64);
-        self.slots[at] = tag << 32 | (u64::from(index) + 1);
+    fn add(&mut self, value: E, key: E::Key, hash: u64, free: usize) -> u32 {
+        let index = self.entries.len();
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        self.slots[free] = tag(hash) << ENTRY_BITS | (number + 1);
         self.entries.push(value);
+        self.keys.push(key);
         if self.entries.len() * 2 > self.slots.len() {
             self.grow();
         }
-        index
+        number
     }
 
     fn grow(&mut self) {
         let old = std::mem::take(&mut self.slots);
         self.slots = vec![0; old.len() * 4];
+        self.shift -= 2;
         let mask = self.slots.len() - 1;
         for slot in old.into_iter().filter(|slot| *slot != 0) {
-            let mut at = place(self.entries[low(slot) as usize - 1].hash(), self.slots.len());
-            while self.slots[at] != 0 {
-                at = (at + 1) & mask;
+            let index = entry(slot);
+            let mut at = place(self.entries[index].hash(self.keys[index]), self.shift);
+            while self.slots[at & mask] != 0 {
+                at += 1;
             }
-            self.slots[at] = slot;
+            self.slots[at & mask] = slot;
         }
     }
 }
 
 /// Slot where the search begins: the upper bits of a product are its best mixed ones.
 #[inline]
-fn place(hash: u64, slots: usize) -> usize {
-    usize::try_from(hash >> (64 - slots.trailing_zeros())).unwrap_or_default()
+fn place(hash: u64, shift: u32) -> usize {
+    usize::try_from(hash >> shift).unwrap_or_default()
 }
 
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
-fn low(slot: u64) -> u32 {
-    slot as u32
+#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are meant, which choose no slot")]
+fn tag(hash: u64) -> u32 {
+    hash as u32 & 0xfff
+}
+
+#[inline]
+fn entry(slot: u32) -> usize {
+    (slot & ((1 << ENTRY_BITS) - 1)) as usize - 1
 }
 
 /// How many different values `total` values probably have, when `found` were found among `seen` of them.

@@ -254,7 +254,7 @@ impl Column<'_> {
         pages: Vec<Page>,
         writer: &mut PageWriter,
         nullable: bool,
-        bounds: impl Fn(Range<usize>) -> Option<Bounds>,
+        mut bounds: impl FnMut(Range<usize>) -> Option<Bounds>,
         text_bytes: impl Fn(Range<usize>) -> Option<u64>,
         mut put: impl FnMut(Range<usize>, &mut Vec<u8>),
     ) -> Result<()> {
@@ -349,7 +349,14 @@ fn write_texts(
     };
     let pages =
         if dictionary.is_some() { column.pages() } else { column.pages_of(|first| rows_that_fit(&values[first..])) };
-    let bounds = |range: Range<usize>| if looks { Bounds::of_bytes(&values[range]) } else { None };
+    let mut seen = vec![false; dictionary.as_ref().map_or(0, |dictionary| dictionary.entries.len())];
+    let bounds = |range: Range<usize>| match &dictionary {
+        _ if !looks => None,
+        Some(dictionary) if dictionary.entries.len() <= PAGE_ROWS * 4 => {
+            Bounds::of_bytes(dictionary.occurring(range, &mut seen))
+        }
+        _ => Bounds::of_bytes(values[range].iter().copied()),
+    };
     let text_bytes = |range: Range<usize>| Some(values[range].iter().map(|value| value.len() as u64).sum());
     column.write(pages, &mut writer, descr.max_def_level() > 0, bounds, text_bytes, put)?;
     writer.finish()
@@ -366,3 +373,7 @@ fn rows_that_fit(values: &[&[u8]]) -> usize {
     // Behind the last value there may be nulls.
     if fitting == values.len() { PAGE_ROWS } else { fitting }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests;

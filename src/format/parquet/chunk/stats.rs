@@ -258,16 +258,17 @@ impl Bounds {
     }
 
     /// Bounds of values of variable length; `None` if there are none.
-    pub(super) fn of_bytes(values: &[&[u8]]) -> Option<Self> {
-        let (mut least, mut greatest) = (*values.first()?, *values.first()?);
-        let (mut least_head, mut greatest_head) = (head(least), head(greatest));
+    pub(super) fn of_bytes<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        let first = values.next()?;
+        let (mut least, mut greatest) = (first, first);
+        let (mut least_head, mut greatest_head) = (head(first), head(first));
         for value in values {
             // Most values are told apart by their first bytes, without a call.
             let head = head(value);
-            if head < least_head || (head == least_head && *value < least) {
+            if head < least_head || (head == least_head && value < least) {
                 (least, least_head) = (value, head);
             }
-            if head > greatest_head || (head == greatest_head && *value > greatest) {
+            if head > greatest_head || (head == greatest_head && value > greatest) {
                 (greatest, greatest_head) = (value, head);
             }
         }
