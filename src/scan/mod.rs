@@ -57,13 +57,14 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    fn new(root: &Arc<Root>, facts: &ObjectFacts) -> Self {
+    fn new(root: &Arc<Root>, facts: ObjectFacts) -> Self {
+        let name = if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) };
         Self {
-            name: format!("{}{}", root.prefix, facts.path).into_boxed_str(),
+            name: name.into_boxed_str(),
             root: Arc::clone(root),
             bytes: facts.bytes,
             modified: facts.modified.as_microsecond(),
-            etag: facts.etag.as_deref().map(Into::into),
+            etag: facts.etag.map(Into::into),
         }
     }
 
@@ -99,6 +100,14 @@ impl SourceFile {
     /// Where to read it.
     pub fn object(&self) -> Object {
         Object::new(Arc::clone(&self.root.store), self.path(), self.bytes)
+    }
+
+    /// Appends all of it to `into`, as stored; when that fails, part of it.
+    ///
+    /// # Errors
+    /// When it vanished or has another size by now.
+    pub fn read_whole(&self, into: &mut Vec<u8>) -> Result<()> {
+        self.root.store.read_whole(self.path(), self.bytes, into)
     }
 
     /// Whether reading it takes a request over a network.
@@ -299,7 +308,7 @@ impl Scan {
         if let Some((above, name)) = location.split_name() {
             let store = storage::open(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
-                self.take(&Root::new(store, String::new()), &facts);
+                self.take(&Root::new(store, String::new()), facts);
                 return Ok(());
             }
         }
@@ -335,7 +344,7 @@ impl Scan {
                     self.found.passed_over += 1;
                     self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
                 }
-                Listed::Object(facts) => self.take(&below, &facts),
+                Listed::Object(facts) => self.take(&below, facts),
                 Listed::FolderLink(path) => {
                     self.found.folder_links += u64::from(!is_passed_over(&path));
                     self.found.passed_over += 1;
@@ -384,7 +393,7 @@ impl Scan {
         .hint("or convert a part at a time: folder by folder, or with --include"))
     }
 
-    fn take(&mut self, root: &Arc<Root>, facts: &ObjectFacts) {
+    fn take(&mut self, root: &Arc<Root>, facts: ObjectFacts) {
         let file = SourceFile::new(root, facts);
         let wanted = self.include.as_ref().is_none_or(|g| matches(g, file.name()))
             && !self.exclude.as_ref().is_some_and(|g| matches(g, file.name()));
