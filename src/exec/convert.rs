@@ -29,7 +29,7 @@ use crate::{
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
-    record::{Part, Payload, RecordBlock, Reject, Split},
+    record::{Part, Payload, RecordBlock, Reject, Split, spare::Spare},
     scan::{RecordSource, SourceFile, content_hash},
     storage::Store,
 };
@@ -198,10 +198,12 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                 let on_error = pipeline.on_error;
                 // Streams hash what they frame.
                 let hashed = columns.is_some();
+                let spare = Spare::default();
                 let read = move |(bytes, range): (u64, Range<usize>)| {
                     let rejects = rejects_of(left_out, &range);
                     let wanted: Vec<usize> = range.clone().filter(|i| !left_out.contains_key(i)).collect();
-                    let mut block = read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error, hashed)?;
+                    let mut block =
+                        read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error, hashed, &spare)?;
                     renumber(&mut block, &wanted, range.start);
                     Ok((
                         bytes,
@@ -479,11 +481,12 @@ fn read_samples<'a>(
     samples: impl Iterator<Item = SampleFiles<'a, SourceFile>> + Clone,
     on_error: OnError,
     hashed: bool,
+    spare: &Spare,
 ) -> Result<RecordBlock> {
-    match read_block(samples.clone(), hashed, &read_file) {
+    match read_block(samples.clone(), hashed, spare, &read_file) {
         Err(e) if on_error == OnError::Fail => Err(e),
         // One file cannot be read: find out which sample it is of, and take the others.
-        Err(_) => read_apart(samples, hashed),
+        Err(_) => read_apart(samples, hashed, spare),
         read => read,
     }
 }
@@ -495,11 +498,15 @@ fn read_file(file: &SourceFile, into: &mut Vec<u8>) -> Result<()> {
 }
 
 /// Reads samples one by one; those that cannot be read become rejects.
-fn read_apart<'a>(samples: impl Iterator<Item = SampleFiles<'a, SourceFile>>, hashed: bool) -> Result<RecordBlock> {
+fn read_apart<'a>(
+    samples: impl Iterator<Item = SampleFiles<'a, SourceFile>>,
+    hashed: bool,
+    spare: &Spare,
+) -> Result<RecordBlock> {
     let mut all = RecordBlock::empty();
     let mut taken = Vec::new();
     for (sample, row) in samples.zip(0..) {
-        match read_block(std::iter::once(sample), hashed, &read_file) {
+        match read_block(std::iter::once(sample), hashed, spare, &read_file) {
             Ok(block) => {
                 if let Payload::Samples(samples) = block.payload {
                     all.rows.extend(samples.iter().map(|_| row));

@@ -22,6 +22,7 @@ use crate::{
     record::{
         Part, Payload, RecordBlock, Reject, Sample,
         key::{cut, extension_of},
+        spare::Spare,
     },
 };
 
@@ -102,6 +103,12 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
         self.files().next().map_or("", |file| cut(file.path()).0)
     }
 
+    /// Extensions of its files as they stand in their paths.
+    fn extensions(self) -> impl Iterator<Item = &'a str> + Clone {
+        let key = self.key().len();
+        self.files().map(move |file| file.path()[key..].strip_prefix('.').unwrap_or_default())
+    }
+
     /// Bytes of all files as listed.
     pub fn bytes(self) -> u64 {
         self.files().map(F::bytes).sum()
@@ -120,10 +127,9 @@ pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
     let mut ends = Vec::new();
     let mut end = 0;
     for sample in order.chunk_by_mut(|a, b| key(*a) == key(*b)) {
-        let path = |file: &u32| files[*file as usize].path();
         // Sorted by path is sorted by extension where that stands in the path as it is.
-        if sample.len() > 1 && !sample.iter().all(|file| is_lower(cut(path(file)).1)) {
-            sample.sort_by_cached_key(|file| split_key(path(file)).1);
+        if sample.len() > 1 && !(SampleFiles { numbers: sample, files }).extensions().all(is_lower) {
+            sample.sort_by_cached_key(|file| split_key(files[*file as usize].path()).1);
         }
         end += sample.iter().map(|_| 1).sum::<u32>();
         ends.push(end);
@@ -172,19 +178,20 @@ pub fn column_names<F: TreeFile + Sync>(files: &[F]) -> Vec<String> {
 }
 
 /// Reads samples into a block. Row numbers count from 0 within the block. A sample with two files whose extensions
-/// differ in case only is rejected without being read. `read` appends the content of a file; the content of all of them
-/// shares one allocation. Hashes are left at zero unless `hashed`.
+/// differ in case only is rejected without being read. `read` appends the content of a file; all of them share a buffer
+/// of `spare`. Hashes are left at zero unless `hashed`.
 ///
 /// # Errors
 /// Whatever `read` fails with; an error that names no source is given the path of the file.
 pub fn read_block<'a, F: TreeFile + 'a>(
     samples: impl Iterator<Item = SampleFiles<'a, F>> + Clone,
     hashed: bool,
+    spare: &Spare,
     read: &dyn Fn(&F, &mut Vec<u8>) -> Result<()>,
 ) -> Result<RecordBlock> {
     let listed: u64 = samples.clone().map(SampleFiles::bytes).sum();
     // A file that is read with room for a byte more tells that it has no more.
-    let mut content = Vec::with_capacity(usize::try_from(listed).unwrap_or_default() + 1);
+    let mut content = spare.take(usize::try_from(listed).unwrap_or_default().saturating_add(1));
     let mut ends = Vec::new();
     let mut block = RecordBlock::empty();
     for (row, files) in (0u32..).zip(samples.clone()) {
@@ -200,7 +207,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
         block.rows.push(row);
     }
     block.bytes_in += content.len() as u64;
-    let content = Bytes::from(content);
+    let content = spare.lend(content);
     let mut start = 0;
     let mut ends = ends.into_iter();
     let mut cut = || {
@@ -211,7 +218,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
     let mut rows = block.rows.iter().peekable();
     for (row, files) in (0u32..).zip(samples) {
         if rows.next_if_eq(&&row).is_some() {
-            let parts = files.files().map(|file| Part { extension: split_key(file.path()).1, bytes: cut() }).collect();
+            let parts = files.extensions().map(|name| Part { extension: extension_of(name), bytes: cut() }).collect();
             taken.push(Sample { key: files.key().to_owned(), origin: origin(files), parts });
         }
     }
@@ -227,7 +234,7 @@ fn name_source(error: Error, path: &str) -> Error {
 /// Two neighbours in extension order that have the same one.
 fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject> {
     // Paths differ, so extensions do that stand in them as they are.
-    if sample.files().all(|file| is_lower(cut(file.path()).1)) {
+    if sample.extensions().all(is_lower) {
         return None;
     }
     let extension = |file: &F| split_key(file.path()).1;
@@ -297,7 +304,7 @@ mod tests {
 
     fn read_all(files: &[Entry], read: &dyn Fn(&Entry, &mut Vec<u8>) -> Result<()>) -> Result<RecordBlock> {
         let samples = group(files);
-        read_block(samples.range(0..samples.len(), files), true, read)
+        read_block(samples.range(0..samples.len(), files), true, &Spare::default(), read)
     }
 
     fn entries(paths: &[&str]) -> Vec<Entry> {
