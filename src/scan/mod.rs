@@ -92,7 +92,11 @@ impl SourceFile {
             return uri.clone();
         }
         match self.root.store.location().local_path() {
-            Some(folder) => folder.join(self.path()).display().to_string(),
+            Some(folder) => match folder.to_str() {
+                // There may be millions of them.
+                Some(folder) => [folder, if folder.ends_with('/') { "" } else { "/" }, self.path()].concat(),
+                None => folder.join(self.path()).display().to_string(),
+            },
             None => self.root.store.location().join(self.path()).to_string(),
         }
     }
@@ -277,12 +281,31 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         found.files.par_sort_by_cached_key(|f| xxh3_64(f.uri().as_bytes()));
         found.files.dedup_by(|a, b| a.uri() == b.uri());
     }
-    found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
+    found.files = sorted(found.files);
     if distinguish(&mut found.files) {
         found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
     }
     Ok(found)
 }
+
+/// Sorts by name. Files come folder by folder, each sorted, so often it is enough to put folders in order.
+fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
+    let lengths: Vec<usize> = files.chunk_by(|a, b| a.name <= b.name).map(<[_]>::len).collect();
+    if lengths.len() > 1 && lengths.len() <= files.len() / FOLDER {
+        let mut unsorted = files.into_iter();
+        let run = |length| unsorted.by_ref().take(length).collect();
+        let mut runs: Vec<Vec<SourceFile>> = lengths.into_iter().map(run).collect();
+        runs.sort_by(|a, b| a.first().map(|file| &file.name).cmp(&b.first().map(|file| &file.name)));
+        files = runs.into_iter().flatten().collect();
+    }
+    if !files.is_sorted_by(|a, b| a.name <= b.name) {
+        files.par_sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    files
+}
+
+/// Files of a folder on average, from which on putting folders in order is worth a try.
+const FOLDER: usize = 8;
 
 struct Scan {
     include: Option<GlobSet>,

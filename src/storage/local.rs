@@ -372,8 +372,8 @@ impl Write for LocalSink {
 impl Sink for LocalSink {
     fn finish(self: Box<Self>) -> Result<Staged> {
         let Self { path, file, staged } = *self;
-        let written = file.finish();
-        written.map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
+        let durable = file.finish().and_then(|file| file.sync_data());
+        durable.map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
         Ok(Staged { path, inner: StagedInner::File(staged) })
     }
 }

@@ -64,6 +64,17 @@ pub enum Listed {
     Fault(Error),
 }
 
+impl Listed {
+    /// Path of what can be listed.
+    fn path(&self) -> &str {
+        match self {
+            Self::Object(facts) => &facts.path,
+            Self::FolderLink(path) => path,
+            Self::Fault(_) => "",
+        }
+    }
+}
+
 /// What became of a conditional create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {

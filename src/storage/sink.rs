@@ -7,7 +7,7 @@
 //! ```text
 //! write -> [chunk] -- full --> thread -> disk
 //!             ^----- empty ------'
-//! finish: the rest; what is no whole block goes through the page cache; then one sync
+//! finish: the rest; what is no whole block goes through the page cache
 //! ```
 //!
 //! A file of less than a chunk is written by `finish` alone. File systems that cannot go past the page cache get the same
@@ -66,8 +66,8 @@ impl FileWriter {
         Self { chunk: Chunk::new(), stage: Stage::Gathering(target) }
     }
 
-    /// Writes what is left and makes all of it durable.
-    pub(super) fn finish(self) -> io::Result<()> {
+    /// Writes what is left; the file is whole, but not durable yet.
+    pub(super) fn finish(self) -> io::Result<File> {
         let mut target = match self.stage {
             Stage::Gathering(target) => target,
             Stage::Writing(behind) => behind.join()?,
@@ -78,7 +78,7 @@ impl FileWriter {
         let (blocks, rest) = bytes.split_at(if target.direct.is_some() { whole } else { 0 });
         target.append(blocks)?;
         target.append_cached(rest)?;
-        target.file.sync_data()
+        Ok(target.file)
     }
 
     /// Hands the full chunk on and takes an empty one.

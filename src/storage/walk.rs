@@ -1,7 +1,7 @@
 //! Listing a local folder: many folders at a time, holding few entries, without going round in circles.
 //!
 //! ```text
-//! folders to list -> [threads] -- entries by the hundred --> bounded channel -> visitor, on the thread of the caller
+//! folders to list -> [threads] -- entries by the thousand --> bounded channel -> visitor, on the thread of the caller
 //!        ^-- folders in them --'
 //! ```
 //!
@@ -28,8 +28,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Entries that travel together.
-const BATCH: usize = 512;
+/// Entries of a folder that travel together, sorted.
+const BATCH: usize = 4096;
 
 /// Batches on their way to the visitor.
 const QUEUE: usize = 16;
@@ -142,14 +142,17 @@ struct Unwanted;
 impl Folder {
     /// Lists it; folders in it go to `below`.
     fn list(self, below: &mut dyn FnMut(Self), give: &Sender<Vec<Listed>>) -> std::result::Result<(), Unwanted> {
-        let send = |batch: Vec<Listed>| give.send(batch).map_err(|_| Unwanted);
+        let send = |mut batch: Vec<Listed>| {
+            batch.sort_unstable_by(|a, b| a.path().cmp(b.path()));
+            give.send(batch).map_err(|_| Unwanted)
+        };
         let entries = match fs::read_dir(&self.at) {
             Ok(entries) => entries,
             // It need not exist, and may vanish while its parent is listed.
             Err(e) if absent(&e) => return Ok(()),
             Err(e) => return send(vec![self.fault("listing the folder failed", e)]),
         };
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::new();
         for entry in entries {
             let listed = match entry {
                 Ok(entry) => self.entry(&entry, below),
@@ -157,7 +160,7 @@ impl Folder {
             };
             batch.extend(listed);
             if batch.len() == BATCH {
-                send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))?;
+                send(std::mem::take(&mut batch))?;
             }
         }
         if batch.is_empty() { Ok(()) } else { send(batch) }
