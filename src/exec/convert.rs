@@ -1,14 +1,13 @@
 //! The pipeline of `convert`: sources in, finished but unpublished shards out.
 
 use std::{
-    cell::RefCell,
     collections::BTreeMap,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use arrow::datatypes::{DataType, SchemaRef};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
@@ -30,7 +29,7 @@ use crate::{
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
-    record::{Part, Payload, RecordBlock, Reject, Split},
+    record::{Part, Payload, RecordBlock, Reject, Split, spare::Spare},
     scan::{RecordSource, SourceFile, content_hash},
     storage::Store,
 };
@@ -59,7 +58,13 @@ pub enum Work<'a> {
 }
 
 /// Files of a split at most, where opening one costs little.
-const LOCAL_FILES: usize = 1024;
+const LOCAL_FILES: usize = 256;
+
+/// Bytes of such a split at most: small, so that many of them are read at a time.
+const LOCAL_BYTES: u64 = 1 << 20;
+
+/// Files read at a time from a local disk at least: more than processors, for while one waits for the disk others go on.
+const LOCAL_REQUESTS: usize = 32;
 
 /// The same where each file is a request that others should not have to wait for.
 const REMOTE_FILES: usize = 8;
@@ -105,10 +110,11 @@ impl Reading {
                 budget,
             }
         } else {
+            let requests = LOCAL_REQUESTS.max(jobs * 2);
             Self {
-                splits: plan_splits(samples, files, memory.split_bytes, LOCAL_FILES),
-                requests: jobs * 2,
-                window: memory.parse_window * 2,
+                splits: plan_splits(samples, files, memory.split_bytes.min(LOCAL_BYTES), LOCAL_FILES),
+                requests,
+                window: requests * 2,
                 budget,
             }
         }
@@ -190,17 +196,22 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                 let ranges = reading.splits.iter().cloned().map(move |range| (bytes_of(&range), range));
                 let ranges = ranges.take_while(move |(bytes, _)| room.acquire(*bytes)).map(Ok);
                 let on_error = pipeline.on_error;
+                // Streams hash what they frame.
+                let hashed = columns.is_some();
+                let spare = Spare::default();
                 let read = move |(bytes, range): (u64, Range<usize>)| {
                     let rejects = rejects_of(left_out, &range);
                     let wanted: Vec<usize> = range.clone().filter(|i| !left_out.contains_key(i)).collect();
-                    let mut block = read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error)?;
+                    let mut block =
+                        read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error, hashed, &spare)?;
                     renumber(&mut block, &wanted, range.start);
                     Ok((
                         bytes,
                         Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns), left_out: rejects },
                     ))
                 };
-                let read = ordered(scope, ranges, reading.requests, reading.window, pipeline.cancel, read);
+                let requests = reading.requests.min(reading.splits.len());
+                let read = ordered(scope, ranges, requests, reading.window, pipeline.cancel, read);
                 Box::new(Released::new(read, budget))
             }
         };
@@ -469,39 +480,33 @@ fn renumber(block: &mut RecordBlock, wanted: &[usize], start: usize) {
 fn read_samples<'a>(
     samples: impl Iterator<Item = SampleFiles<'a, SourceFile>> + Clone,
     on_error: OnError,
+    hashed: bool,
+    spare: &Spare,
 ) -> Result<RecordBlock> {
-    // All parts share one allocation: thousands of small ones, freed by other threads, would stay with the allocator.
-    let total: u64 = samples.clone().map(SampleFiles::bytes).sum();
-    let arena = RefCell::new(BytesMut::with_capacity(usize::try_from(total).unwrap_or_default()));
-    let read = |file: &SourceFile| read_file(file, &mut arena.borrow_mut());
-    match read_block(samples.clone(), &read) {
+    match read_block(samples.clone(), hashed, spare, &read_file) {
         Err(e) if on_error == OnError::Fail => Err(e),
         // One file cannot be read: find out which sample it is of, and take the others.
-        Err(_) => read_apart(samples, &read),
+        Err(_) => read_apart(samples, hashed, spare),
         read => read,
     }
 }
 
-fn read_file(file: &SourceFile, arena: &mut BytesMut) -> Result<Bytes> {
+fn read_file(file: &SourceFile, into: &mut Vec<u8>) -> Result<()> {
     let gone = "it vanished since it was listed, or is a link that leads nowhere";
-    match file.object().read_whole(arena) {
-        Ok(()) => Ok(arena.split().freeze()),
-        Err(e) => {
-            arena.clear();
-            Err(if e.kind() == Kind::Storage { e.hint(gone) } else { e })
-        }
-    }
+    let read = file.read_whole(into);
+    read.map_err(|e| if e.kind() == Kind::Storage { e.hint(gone) } else { e })
 }
 
 /// Reads samples one by one; those that cannot be read become rejects.
 fn read_apart<'a>(
     samples: impl Iterator<Item = SampleFiles<'a, SourceFile>>,
-    read: &dyn Fn(&SourceFile) -> Result<Bytes>,
+    hashed: bool,
+    spare: &Spare,
 ) -> Result<RecordBlock> {
-    let mut all = read_block(std::iter::empty(), read)?;
+    let mut all = RecordBlock::empty();
     let mut taken = Vec::new();
     for (sample, row) in samples.zip(0..) {
-        match read_block(std::iter::once(sample), read) {
+        match read_block(std::iter::once(sample), hashed, spare, &read_file) {
             Ok(block) => {
                 if let Payload::Samples(samples) = block.payload {
                     all.rows.extend(samples.iter().map(|_| row));

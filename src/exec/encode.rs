@@ -9,6 +9,7 @@ use arrow::{
     array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder},
     datatypes::{DataType, SchemaRef},
 };
+use bytes::Bytes;
 
 use crate::{
     codec::{Codec, checksum::xxh3_64},
@@ -21,7 +22,7 @@ use crate::{
     },
     id::IdHash,
     plan::names::Renaming,
-    record::{Payload, key::escape_key, parts::samples_of_rows, path::column_at},
+    record::{Payload, key::escape_key, parts::samples_of_rows, path::column_at, spare::Spare},
 };
 
 /// Consecutive records of one source.
@@ -99,7 +100,7 @@ pub enum Body {
     /// Framed records, compressed as a whole.
     Stream {
         /// What goes to the shard.
-        bytes: Vec<u8>,
+        bytes: Bytes,
         /// Length of each record before compression.
         lengths: Vec<u64>,
         /// Bytes before compression.
@@ -118,6 +119,8 @@ pub struct Encoder {
     subject: Option<String>,
     renaming: Renaming,
     rows: RowsAs,
+    /// Memory of units.
+    spare: Spare,
 }
 
 /// What a row becomes in tar.
@@ -167,7 +170,8 @@ impl Encoder {
                 Output::Parquet(ParquetEncoder::new(schema, codec, &metadata)?)
             }
         };
-        Ok(Self { output, codec, id, subject, rows: RowsAs::default(), renaming: Renaming::default() })
+        let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
+        Ok(Self { output, codec, id, subject, renaming, rows, spare })
     }
 
     /// Says what rows become in tar.
@@ -248,8 +252,10 @@ impl Encoder {
 
     /// Frames and compresses the unit; also returns the hash of each framed record, and the keys at both ends.
     fn stream(&self, framing: &dyn Framing, unit: &Unit, names: &Names) -> Result<Streamed> {
-        let mut bytes = Vec::new();
+        let mut bytes = self.spare.take(0);
         let mut lengths = Vec::new();
+        let mut hashes = Vec::new();
+        let mut at = 0;
         let mut first = 0;
         let mut ends: Option<(String, String)> = None;
         for piece in &unit.pieces {
@@ -265,16 +271,17 @@ impl Encoder {
             }
             first += piece.payload.len();
             framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
-        }
-        let mut hashes = Vec::with_capacity(lengths.len());
-        let mut at = 0;
-        for length in &lengths {
-            let end = at + usize::try_from(*length).map_err(|_| Error::internal("a record is larger than memory"))?;
-            hashes.push(xxh3_64(&bytes[at..end]));
-            at = end;
+            // While the piece is in the processor's cache.
+            for length in &lengths[hashes.len()..] {
+                let end =
+                    at + usize::try_from(*length).map_err(|_| Error::internal("a record is larger than memory"))?;
+                hashes.push(xxh3_64(&bytes[at..end]));
+                at = end;
+            }
         }
         let unit = self.codec.compress_unit(bytes)?;
-        let body = Body::Stream { bytes: unit.bytes, lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 };
+        let body =
+            Body::Stream { bytes: self.spare.lend(unit.bytes), lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 };
         Ok((body, hashes, ends.filter(|_| framing.has_keys())))
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
+
 use crate::{
     dataset::Settings,
     error::Result,
@@ -123,7 +125,7 @@ pub fn fitting<F: TreeFile>(
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) with the number of names and examples, or the first incomplete sample.
-pub fn check<F: TreeFile>(
+pub fn check<F: TreeFile + Sync>(
     samples: &Samples,
     files: &[F],
     format: OutputFormat,
@@ -133,10 +135,9 @@ pub fn check<F: TreeFile>(
     let mut checked = Checked::default();
     let strict = matches!(choices.on_name, Some(OnName::Fail | OnName::Skip));
     let rules = NameRules::new(format, kinds, strict);
-    let found: Vec<(usize, &str, &Rule)> = samples
-        .range(0..samples.len(), files)
-        .enumerate()
-        .filter_map(|(i, sample)| broken(sample, &rules).map(|(name, rule)| (i, name, rule)))
+    let found: Vec<(usize, &str, &Rule)> = (0..samples.len())
+        .into_par_iter()
+        .filter_map(|i| broken(samples.get(i, files), &rules).map(|(name, rule)| (i, name, rule)))
         .collect();
     match choices.on_name.unwrap_or(OnName::Fail) {
         OnName::Fail if !found.is_empty() => {
@@ -160,7 +161,7 @@ fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Opt
 }
 
 /// Samples without a part that another sample has.
-fn missing<F: TreeFile>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
+fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
     let all = files::column_names(files);
     for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
         if sample.files().count() >= all.len() || checked.left_out.contains_key(&i) {

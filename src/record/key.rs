@@ -60,7 +60,12 @@ const TEXT: [&str; 32] = [
 /// without a dot, or with nothing behind it, has the extension `bin`.
 pub fn split_key(path: &str) -> (&str, String) {
     let (key, extension) = cut(path);
-    (key, if extension.is_empty() { NO_EXTENSION.to_owned() } else { extension.to_lowercase() })
+    (key, extension_of(extension))
+}
+
+/// The extension of a part, given what follows the key in its path.
+pub fn extension_of(text: &str) -> String {
+    if text.is_empty() { NO_EXTENSION.to_owned() } else { text.to_lowercase() }
 }
 
 /// Key and extension as they stand in the path.

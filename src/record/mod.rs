@@ -10,6 +10,7 @@ pub mod key;
 pub mod parts;
 pub mod path;
 pub mod size;
+pub mod spare;
 pub mod widen;
 
 use arrow::array::RecordBatch;

@@ -121,11 +121,11 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     refuse_delta_tables(&found)?;
     let alone = found.len() == 1;
     // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
-    let mixed = options.from.is_none() && found.iter().any(|file| !names_records(file.name()));
+    let mixed = options.from.is_none() && found.par_iter().any(|file| !names_records(file.name()));
     let may_hold = |file: &SourceFile| {
         options.from.is_some() || alone || (names_records(file.name()) && !(mixed && is_document(file.name())))
     };
-    if !found.iter().any(may_hold) {
+    if !found.par_iter().any(may_hold) {
         return Ok(Input::Files(found));
     }
     let read: Vec<(SourceFile, Option<RecordSource>)> = found
@@ -168,7 +168,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
 pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
     let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
     let shards: HashSet<String> = found
-        .iter()
+        .par_iter()
         .filter(|file| holds_shards(file.name()))
         .map(|file| file.name()[..folder(file.name())].to_owned())
         .collect();
@@ -176,7 +176,9 @@ pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
     let before = found.len();
     found.retain(|file| {
         let (parent, last) = file.name().split_at(folder(file.name()));
-        !(MARKERS.contains(&last) || shards.contains(parent) && is_companion(last) || lists_shards(last))
+        !(MARKERS.contains(&last)
+            || !shards.is_empty() && shards.contains(parent) && is_companion(last)
+            || lists_shards(last))
     });
     (before - found.len()) as u64
 }

@@ -57,13 +57,14 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    fn new(root: &Arc<Root>, facts: &ObjectFacts) -> Self {
+    fn new(root: &Arc<Root>, facts: ObjectFacts) -> Self {
+        let name = if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) };
         Self {
-            name: format!("{}{}", root.prefix, facts.path).into_boxed_str(),
+            name: name.into_boxed_str(),
             root: Arc::clone(root),
             bytes: facts.bytes,
             modified: facts.modified.as_microsecond(),
-            etag: facts.etag.as_deref().map(Into::into),
+            etag: facts.etag.map(Into::into),
         }
     }
 
@@ -91,7 +92,11 @@ impl SourceFile {
             return uri.clone();
         }
         match self.root.store.location().local_path() {
-            Some(folder) => folder.join(self.path()).display().to_string(),
+            Some(folder) => match folder.to_str() {
+                // There may be millions of them.
+                Some(folder) => [folder, if folder.ends_with('/') { "" } else { "/" }, self.path()].concat(),
+                None => folder.join(self.path()).display().to_string(),
+            },
             None => self.root.store.location().join(self.path()).to_string(),
         }
     }
@@ -99,6 +104,14 @@ impl SourceFile {
     /// Where to read it.
     pub fn object(&self) -> Object {
         Object::new(Arc::clone(&self.root.store), self.path(), self.bytes)
+    }
+
+    /// Appends all of it to `into`, as stored; when that fails, part of it.
+    ///
+    /// # Errors
+    /// When it vanished or has another size by now.
+    pub fn read_whole(&self, into: &mut Vec<u8>) -> Result<()> {
+        self.root.store.read_whole(self.path(), self.bytes, into)
     }
 
     /// Whether reading it takes a request over a network.
@@ -268,12 +281,31 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         found.files.par_sort_by_cached_key(|f| xxh3_64(f.uri().as_bytes()));
         found.files.dedup_by(|a, b| a.uri() == b.uri());
     }
-    found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
+    found.files = sorted(found.files);
     if distinguish(&mut found.files) {
         found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
     }
     Ok(found)
 }
+
+/// Sorts by name. Files come folder by folder, each sorted, so often it is enough to put folders in order.
+fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
+    let lengths: Vec<usize> = files.chunk_by(|a, b| a.name <= b.name).map(<[_]>::len).collect();
+    if lengths.len() > 1 && lengths.len() <= files.len() / FOLDER {
+        let mut unsorted = files.into_iter();
+        let run = |length| unsorted.by_ref().take(length).collect();
+        let mut runs: Vec<Vec<SourceFile>> = lengths.into_iter().map(run).collect();
+        runs.sort_by(|a, b| a.first().map(|file| &file.name).cmp(&b.first().map(|file| &file.name)));
+        files = runs.into_iter().flatten().collect();
+    }
+    if !files.is_sorted_by(|a, b| a.name <= b.name) {
+        files.par_sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    files
+}
+
+/// Files of a folder on average, from which on putting folders in order is worth a try.
+const FOLDER: usize = 8;
 
 struct Scan {
     include: Option<GlobSet>,
@@ -299,7 +331,7 @@ impl Scan {
         if let Some((above, name)) = location.split_name() {
             let store = storage::open(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
-                self.take(&Root::new(store, String::new()), &facts);
+                self.take(&Root::new(store, String::new()), facts);
                 return Ok(());
             }
         }
@@ -335,7 +367,7 @@ impl Scan {
                     self.found.passed_over += 1;
                     self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
                 }
-                Listed::Object(facts) => self.take(&below, &facts),
+                Listed::Object(facts) => self.take(&below, facts),
                 Listed::FolderLink(path) => {
                     self.found.folder_links += u64::from(!is_passed_over(&path));
                     self.found.passed_over += 1;
@@ -384,7 +416,7 @@ impl Scan {
         .hint("or convert a part at a time: folder by folder, or with --include"))
     }
 
-    fn take(&mut self, root: &Arc<Root>, facts: &ObjectFacts) {
+    fn take(&mut self, root: &Arc<Root>, facts: ObjectFacts) {
         let file = SourceFile::new(root, facts);
         let wanted = self.include.as_ref().is_none_or(|g| matches(g, file.name()))
             && !self.exclude.as_ref().is_some_and(|g| matches(g, file.name()));

@@ -14,24 +14,30 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     ops::Range,
-    os::unix::fs::FileExt,
+    os::{fd::OwnedFd, unix::fs::FileExt},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use rustix::{
+    buffer::spare_capacity,
+    fs::{Mode, OFlags},
+    io::{read, retry_on_intr},
+};
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, missing, walk,
+    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, changed, missing,
+    sink::FileWriter, walk,
 };
 use crate::{
     error::{Error, Result},
     id::TransactionId,
 };
-
-/// Bytes gathered before they go to the file system; large enough that system calls do not matter.
-const WRITE_BUFFER: usize = 1 << 20;
 
 /// A store rooted at a local folder, which is created when the first object is written.
 #[derive(Debug)]
@@ -41,6 +47,8 @@ pub struct LocalStore {
     /// Distinguishes staged files of this process; the prefix distinguishes processes.
     serial: AtomicU64,
     prefix: String,
+    /// The root, opened when the first of many small files is read: their names need not be looked up from the top.
+    folder: OnceLock<Option<File>>,
 }
 
 impl LocalStore {
@@ -49,11 +57,21 @@ impl LocalStore {
         let location = Location::local(&root).unwrap_or_else(|_| fallback_location());
         let mut prefix = TransactionId::fresh().0;
         prefix.truncate(12);
-        Self { root, location, serial: AtomicU64::new(0), prefix }
+        Self { root, location, serial: AtomicU64::new(0), prefix, folder: OnceLock::new() }
     }
 
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path)
+    }
+
+    /// Opens a file to be read.
+    fn open_below(&self, path: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = match self.folder.get_or_init(|| File::open(&self.root).ok()) {
+            Some(folder) => rustix::fs::openat(folder, path, flags, Mode::empty()),
+            None => rustix::fs::open(self.at(path), flags, Mode::empty()),
+        };
+        Ok(file?)
     }
 
     fn failed(&self, path: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
@@ -212,6 +230,30 @@ impl Store for LocalStore {
         }
     }
 
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
+        let expected = usize::try_from(bytes).map_err(|_| Error::internal("an object is larger than memory"))?;
+        let failed = |e: io::Error| {
+            if absent(&e) { missing(&self.location, path) } else { self.failed(path, "reading")(e) }
+        };
+        let file = self.open_below(path).map_err(failed)?;
+        let start = into.len();
+        // With room for a byte more than there should be, one read tells that there is no more.
+        into.reserve(expected + 1);
+        loop {
+            let taken = retry_on_intr(|| read(&file, spare_capacity(into))).map_err(|e| failed(e.into()))?;
+            let found = into.len() - start;
+            if found > expected {
+                return Err(changed(&self.location, path, bytes, "more"));
+            }
+            if found == expected {
+                return Ok(());
+            }
+            if taken == 0 {
+                return Err(changed(&self.location, path, bytes, &found.to_string()));
+            }
+        }
+    }
+
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         let top = if folder.is_empty() { self.root.clone() } else { self.at(folder) };
         walk::walk(&top, folder, visit)
@@ -246,7 +288,7 @@ impl Store for LocalStore {
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         let staged = self.stage(path)?;
         let file = File::create_new(&staged.from).map_err(self.failed(path, "creating"))?;
-        let file = io::BufWriter::with_capacity(WRITE_BUFFER, file);
+        let file = FileWriter::new(file, &staged.from);
         Ok(Box::new(LocalSink { path: path.to_owned(), file, staged }))
     }
 
@@ -313,7 +355,7 @@ impl Drop for StagedFile {
 
 struct LocalSink {
     path: String,
-    file: io::BufWriter<File>,
+    file: FileWriter,
     staged: StagedFile,
 }
 
@@ -329,13 +371,9 @@ impl Write for LocalSink {
 
 impl Sink for LocalSink {
     fn finish(self: Box<Self>) -> Result<Staged> {
-        let Self { path, mut file, staged } = *self;
-        let sync = || {
-            file.flush()?;
-            file.get_ref().sync_data()
-        };
-        let mut sync = sync;
-        sync().map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
+        let Self { path, file, staged } = *self;
+        let durable = file.finish().and_then(|file| file.sync_data());
+        durable.map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
         Ok(Staged { path, inner: StagedInner::File(staged) })
     }
 }

@@ -16,6 +16,7 @@ mod local;
 mod location;
 mod object;
 mod secrets;
+mod sink;
 mod spool;
 mod walk;
 
@@ -25,7 +26,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use jiff::Timestamp;
 
 pub use local::{LocalStore, Scratch};
@@ -61,6 +62,17 @@ pub enum Listed {
     FolderLink(String),
     /// Something that cannot be listed: a folder that cannot be read, a name that is not UTF-8.
     Fault(Error),
+}
+
+impl Listed {
+    /// Path of what can be listed.
+    fn path(&self) -> &str {
+        match self {
+            Self::Object(facts) => &facts.path,
+            Self::FolderLink(path) => path,
+            Self::Fault(_) => "",
+        }
+    }
 }
 
 /// What became of a conditional create.
@@ -101,26 +113,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
 
-    /// Appends a whole object that had `bytes` bytes when it was listed to `into`, which is empty.
+    /// Appends a whole object that had `bytes` bytes when it was listed to `into`; when it fails, part of it.
     ///
     /// # Errors
-    /// When the object is missing or has another size, no more of which is held in memory than was expected.
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut BytesMut) -> Result<()> {
-        let expected = usize::try_from(bytes).map_err(|_| Error::internal("an object is larger than memory"))?;
-        let mut input = self.read(path)?;
-        into.resize(expected, 0);
-        let mut found = 0;
-        while found < expected {
-            match input.read(&mut into[found..])? {
-                0 => return Err(changed(self.location(), path, bytes, &found.to_string())),
-                n => found += n,
-            }
-        }
-        match input.read(&mut [0; 1])? {
-            0 => Ok(()),
-            _ => Err(changed(self.location(), path, bytes, "more")),
-        }
-    }
+    /// When the object is missing or has another size.
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()>;
 
     /// Shows every object below a folder (`""` is the root) to `visit`, in any order, holding few of them at a time.
     ///
@@ -305,14 +302,6 @@ impl Object {
         let bytes = self.store.get_range(&self.path, start..end)?;
         *window = Window { start, bytes };
         window.get(&range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
-    }
-
-    /// Appends all of it to `into`, which is empty.
-    ///
-    /// # Errors
-    /// When the object is missing or has another size by now.
-    pub fn read_whole(&self, into: &mut BytesMut) -> Result<()> {
-        self.store.read_whole(&self.path, self.bytes, into)
     }
 
     /// Opens it from its first byte.

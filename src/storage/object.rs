@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
@@ -226,8 +226,9 @@ impl Store for RemoteStore {
         }))
     }
 
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut BytesMut) -> Result<()> {
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
         let at = self.at(path)?;
+        let start = into.len();
         let fetch = async {
             let result = self.inner.get(&at).await?;
             let found = result.meta.size;
@@ -240,7 +241,7 @@ impl Store for RemoteStore {
             Ok(found)
         };
         match runtime()?.block_on(fetch) {
-            Ok(found) if found == bytes && into.len() as u64 == bytes => Ok(()),
+            Ok(found) if found == bytes && (into.len() - start) as u64 == bytes => Ok(()),
             Ok(found) => Err(changed(&self.location, path, bytes, &found.to_string())),
             Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
             Err(e) => Err(self.failed(path, "reading", &e)),

@@ -1,9 +1,12 @@
-//! Listing a local folder: several folders at a time, holding few entries, without going round in circles.
+//! Listing a local folder: many folders at a time, holding few entries, without going round in circles.
 //!
 //! ```text
-//! folder -> [task] -- entries by the hundred --> bounded channel -> visitor, on the thread of the caller
-//!              `-> folder -> [task] ...
+//! folders to list -> [threads] -- entries by the thousand --> bounded channel -> visitor, on the thread of the caller
+//!        ^-- folders in them --'
 //! ```
+//!
+//! What takes time is waiting for the disk, so there are more threads than processors; each is started when there is a
+//! folder that nobody lists.
 //!
 //! A link to a file is listed as itself, with the size of what it leads to. A link that leads nowhere is listed too,
 //! as an object of no bytes: whoever reads it is told so, and nothing is missing in silence. A link to a folder is
@@ -13,10 +16,11 @@ use std::{
     fs::{self, DirEntry},
     io,
     path::{Path, PathBuf},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread::Scope,
 };
 
 use crossbeam_channel::{Sender, bounded};
-use rayon::Scope;
 
 use super::{
     Listed, ObjectFacts,
@@ -24,19 +28,22 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Entries that travel together.
-const BATCH: usize = 512;
+/// Entries of a folder that travel together, sorted.
+const BATCH: usize = 4096;
 
 /// Batches on their way to the visitor.
 const QUEUE: usize = 16;
 
+/// Folders listed at a time.
+const THREADS: usize = 16;
+
 /// Shows everything below the folder `top` to `visit`; paths begin with `prefix`, the name of `top` in its store.
 pub(super) fn walk(top: &Path, prefix: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
     let (give, take) = bounded::<Vec<Listed>>(QUEUE);
-    std::thread::scope(|threads| {
-        let start = Folder { at: top.to_owned(), path: prefix.to_owned() };
-        // The pool's threads wait for the visitor, so the visitor must not be one of them.
-        threads.spawn(move || rayon::in_place_scope(|scope| start.list(scope, &give)));
+    let folders = Folders::default();
+    std::thread::scope(|scope| {
+        folders.add(Folder { at: top.to_owned(), path: prefix.to_owned() }, scope, &give);
+        drop(give);
         let mut result = Ok(());
         for batch in &take {
             for listed in batch {
@@ -46,65 +53,140 @@ pub(super) fn walk(top: &Path, prefix: &str, visit: &mut dyn FnMut(Listed) -> Re
                 break;
             }
         }
-        // Without a receiver the tasks end.
+        // Without a receiver the threads end.
         drop(take);
         result
     })
 }
 
+/// Folders that are still to be listed.
+#[derive(Debug, Default)]
+struct Folders {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Folder>,
+    threads: usize,
+    /// Threads that have no folder.
+    idle: usize,
+    /// Nothing will be added any more.
+    over: bool,
+}
+
+impl Folders {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a folder listed, by a new thread where that helps.
+    fn add<'scope>(&'scope self, folder: Folder, scope: &'scope Scope<'scope, '_>, give: &Sender<Vec<Listed>>) {
+        let mut state = self.lock();
+        state.waiting.push(folder);
+        if state.waiting.len() <= state.idle || state.threads == THREADS {
+            self.changed.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let give = give.clone();
+        scope.spawn(move || {
+            while let Some(folder) = self.next() {
+                if folder.list(&mut |folder| self.add(folder, scope, &give), &give).is_err() {
+                    self.end();
+                }
+            }
+        });
+    }
+
+    /// The folder added last, so that few of them wait; `None` when all are listed.
+    fn next(&self) -> Option<Folder> {
+        let mut state = self.lock();
+        state.idle += 1;
+        loop {
+            if state.over {
+                return None;
+            }
+            if let Some(folder) = state.waiting.pop() {
+                state.idle -= 1;
+                return Some(folder);
+            }
+            if state.idle == state.threads {
+                state.over = true;
+                self.changed.notify_all();
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn end(&self) {
+        self.lock().over = true;
+        self.changed.notify_all();
+    }
+}
+
 /// A folder to be listed.
+#[derive(Debug)]
 struct Folder {
     at: PathBuf,
     /// Its path in the store; empty at the root.
     path: String,
 }
 
+/// The visitor has seen enough.
+struct Unwanted;
+
 impl Folder {
-    fn list<'s>(self, scope: &Scope<'s>, give: &Sender<Vec<Listed>>) {
-        let mut batch = Vec::new();
+    /// Lists it; folders in it go to `below`.
+    fn list(self, below: &mut dyn FnMut(Self), give: &Sender<Vec<Listed>>) -> std::result::Result<(), Unwanted> {
+        let send = |mut batch: Vec<Listed>| {
+            batch.sort_unstable_by(|a, b| a.path().cmp(b.path()));
+            give.send(batch).map_err(|_| Unwanted)
+        };
         let entries = match fs::read_dir(&self.at) {
             Ok(entries) => entries,
             // It need not exist, and may vanish while its parent is listed.
-            Err(e) if absent(&e) => return,
-            Err(e) => {
-                let _ = give.send(vec![self.fault("listing the folder failed", e)]);
-                return;
-            }
+            Err(e) if absent(&e) => return Ok(()),
+            Err(e) => return send(vec![self.fault("listing the folder failed", e)]),
         };
+        let mut batch = Vec::new();
         for entry in entries {
             let listed = match entry {
-                Ok(entry) => self.entry(&entry, scope, give),
+                Ok(entry) => self.entry(&entry, below),
                 Err(e) => Some(self.fault("listing the folder failed", e)),
             };
             batch.extend(listed);
-            if batch.len() == BATCH && give.send(std::mem::take(&mut batch)).is_err() {
-                return;
+            if batch.len() == BATCH {
+                send(std::mem::take(&mut batch))?;
             }
         }
-        if !batch.is_empty() {
-            // Nobody listens any more once the visitor has failed.
-            let _ = give.send(batch);
-        }
+        if batch.is_empty() { Ok(()) } else { send(batch) }
     }
 
-    /// What there is to say about an entry; a folder is listed by a task of its own.
-    fn entry<'s>(&self, entry: &DirEntry, scope: &Scope<'s>, give: &Sender<Vec<Listed>>) -> Option<Listed> {
+    /// What there is to say about an entry.
+    fn entry(&self, entry: &DirEntry, below: &mut dyn FnMut(Self)) -> Option<Listed> {
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
             let place = entry.path().display().to_string();
             let fault = Error::input("expected a file name in UTF-8, found other bytes");
             return Some(Listed::Fault(fault.at(place).hint("rename it, or its folder")));
         };
-        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
+        let mut path = String::with_capacity(self.path.len() + 1 + name.len());
+        if !self.path.is_empty() {
+            path.push_str(&self.path);
+            path.push('/');
+        }
+        path.push_str(name);
         let kind = match entry.file_type() {
             Ok(kind) => kind,
             Err(e) if absent(&e) => return None,
             Err(e) => return Some(self.fault("looking up an entry failed", e)),
         };
         if kind.is_dir() {
-            let folder = Self { at: entry.path(), path };
-            let give = give.clone();
-            scope.spawn(move |scope| folder.list(scope, &give));
+            below(Self { at: entry.path(), path });
             return None;
         }
         if kind.is_symlink() {

@@ -11,16 +11,23 @@
 //! Grouping, splitting and reading depend on the list of files alone, never on threads or on the order in which a
 //! directory happened to be listed. This module opens nothing itself: the caller hands in a function that reads a file.
 
-use std::{borrow::Cow, collections::BTreeSet, ops::Range};
+use std::{collections::BTreeSet, ops::Range};
 
 use bytes::Bytes;
-use rayon::slice::ParallelSliceMut;
+use rayon::prelude::*;
 
 pub use crate::record::key::split_key;
 use crate::{
     error::{Error, Result},
-    record::{Part, Payload, RecordBlock, Reject, Sample, key::cut},
+    record::{
+        Part, Payload, RecordBlock, Reject, Sample,
+        key::{cut, extension_of},
+        spare::Spare,
+    },
 };
+
+/// Files that are looked at by one thread at a time.
+const CHUNK: usize = 4096;
 
 /// A file of the tree, whatever else the caller knows about it.
 pub trait TreeFile {
@@ -96,6 +103,12 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
         self.files().next().map_or("", |file| cut(file.path()).0)
     }
 
+    /// Extensions of its files as they stand in their paths.
+    fn extensions(self) -> impl Iterator<Item = &'a str> + Clone {
+        let key = self.key().len();
+        self.files().map(move |file| file.path()[key..].strip_prefix('.').unwrap_or_default())
+    }
+
     /// Bytes of all files as listed.
     pub fn bytes(self) -> u64 {
         self.files().map(F::bytes).sum()
@@ -104,20 +117,29 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
 
 /// Groups files into samples. `files` are sorted by path bytewise; the samples come sorted by key.
 pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
-    let key = |file: u32| cut(files[file as usize].path()).0;
-    // Sorted by path is not sorted by key: `a-b.jpg` stands between `a.jpg` and `a/x.jpg`.
+    let keys: Vec<&str> = files.par_iter().map(|file| cut(file.path()).0).collect();
+    let key = |file: u32| keys[file as usize];
     let mut order: Vec<u32> = (0..).take(files.len()).collect();
-    order.par_sort_by(|a, b| key(*a).cmp(key(*b)));
+    // Sorted by path is seldom not sorted by key: `a-b.jpg` stands between `a.jpg` and `a/x.jpg`.
+    if !keys.is_sorted() {
+        order.par_sort_by(|a, b| key(*a).cmp(key(*b)));
+    }
     let mut ends = Vec::new();
     let mut end = 0;
     for sample in order.chunk_by_mut(|a, b| key(*a) == key(*b)) {
-        if sample.len() > 1 {
-            sample.sort_by_cached_key(|&file| split_key(files[file as usize].path()).1);
+        // Sorted by path is sorted by extension where that stands in the path as it is.
+        if sample.len() > 1 && !(SampleFiles { numbers: sample, files }).extensions().all(is_lower) {
+            sample.sort_by_cached_key(|file| split_key(files[*file as usize].path()).1);
         }
         end += sample.iter().map(|_| 1).sum::<u32>();
         ends.push(end);
     }
     Samples { files: order, ends }
+}
+
+/// Whether an extension is there and what [`split_key`] makes of it is the same.
+fn is_lower(extension: &str) -> bool {
+    !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
 }
 
 /// Cuts samples into consecutive ranges of about `split_bytes` bytes and at most `max_files` files each; a sample that
@@ -146,51 +168,63 @@ pub fn plan_splits<F: TreeFile>(
 }
 
 /// Distinct extensions of all files, sorted: the columns that their samples need in a table.
-pub fn column_names<F: TreeFile>(files: &[F]) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    let mut columns = BTreeSet::new();
-    for file in files {
-        if seen.insert(cut(file.path()).1) {
-            columns.insert(split_key(file.path()).1);
-        }
-    }
+pub fn column_names<F: TreeFile + Sync>(files: &[F]) -> Vec<String> {
+    let seen = files
+        .par_chunks(CHUNK)
+        .map(|files| files.iter().map(|file| cut(file.path()).1).collect::<BTreeSet<&str>>())
+        .reduce(BTreeSet::new, |one, other| if one.len() < other.len() { &other | &one } else { &one | &other });
+    let columns: BTreeSet<String> = seen.into_iter().map(extension_of).collect();
     columns.into_iter().collect()
 }
 
 /// Reads samples into a block. Row numbers count from 0 within the block. A sample with two files whose extensions
-/// differ in case only is rejected without being read.
+/// differ in case only is rejected without being read. `read` appends the content of a file; all of them share a buffer
+/// of `spare`. Hashes are left at zero unless `hashed`.
 ///
 /// # Errors
 /// Whatever `read` fails with; an error that names no source is given the path of the file.
 pub fn read_block<'a, F: TreeFile + 'a>(
-    samples: impl Iterator<Item = SampleFiles<'a, F>>,
-    read: &dyn Fn(&F) -> Result<Bytes>,
+    samples: impl Iterator<Item = SampleFiles<'a, F>> + Clone,
+    hashed: bool,
+    spare: &Spare,
+    read: &dyn Fn(&F, &mut Vec<u8>) -> Result<()>,
 ) -> Result<RecordBlock> {
+    let listed: u64 = samples.clone().map(SampleFiles::bytes).sum();
+    // A file that is read with room for a byte more tells that it has no more.
+    let mut content = spare.take(usize::try_from(listed).unwrap_or_default().saturating_add(1));
+    let mut ends = Vec::new();
     let mut block = RecordBlock::empty();
-    let mut taken = Vec::new();
-    for (row, files) in (0u32..).zip(samples) {
+    for (row, files) in (0u32..).zip(samples.clone()) {
         if let Some(reject) = collision(row, files) {
             block.bytes_in += files.bytes();
             block.rejects.push(reject);
             continue;
         }
-        let sample = read_sample(files, read)?;
-        block.bytes_in += sample.bytes();
+        for file in files.files() {
+            read(file, &mut content).map_err(|e| name_source(e, file.path()))?;
+            ends.push(content.len());
+        }
         block.rows.push(row);
-        block.hashes.push(sample.hash());
-        taken.push(sample);
     }
+    block.bytes_in += content.len() as u64;
+    let content = spare.lend(content);
+    let mut start = 0;
+    let mut ends = ends.into_iter();
+    let mut cut = || {
+        let end = ends.next().unwrap_or(start);
+        content.slice(std::mem::replace(&mut start, end)..end)
+    };
+    let mut taken = Vec::with_capacity(block.rows.len());
+    let mut rows = block.rows.iter().peekable();
+    for (row, files) in (0u32..).zip(samples) {
+        if rows.next_if_eq(&&row).is_some() {
+            let parts = files.extensions().map(|name| Part { extension: extension_of(name), bytes: cut() }).collect();
+            taken.push(Sample { key: files.key().to_owned(), origin: origin(files), parts });
+        }
+    }
+    block.hashes = taken.iter().map(|sample| if hashed { sample.hash() } else { 0 }).collect();
     block.payload = Payload::Samples(taken);
     Ok(block)
-}
-
-fn read_sample<F: TreeFile>(files: SampleFiles<'_, F>, read: &dyn Fn(&F) -> Result<Bytes>) -> Result<Sample> {
-    let mut parts = Vec::with_capacity(files.numbers.len());
-    for file in files.files() {
-        let bytes = read(file).map_err(|e| name_source(e, file.path()))?;
-        parts.push(Part { extension: split_key(file.path()).1, bytes });
-    }
-    Ok(Sample { key: files.key().to_owned(), origin: origin(files).into_owned(), parts })
 }
 
 fn name_source(error: Error, path: &str) -> Error {
@@ -199,6 +233,10 @@ fn name_source(error: Error, path: &str) -> Error {
 
 /// Two neighbours in extension order that have the same one.
 fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject> {
+    // Paths differ, so extensions do that stand in them as they are.
+    if sample.extensions().all(is_lower) {
+        return None;
+    }
     let extension = |file: &F| split_key(file.path()).1;
     let mut pairs = sample.files().zip(sample.files().skip(1));
     let (one, other) = pairs.find(|(one, other)| extension(one) == extension(other))?;
@@ -219,17 +257,25 @@ fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject
 }
 
 /// Where the sample came from: its path, or the key with the endings of all its files in braces, as a shell reads it.
-fn origin<'a, F: TreeFile>(sample: SampleFiles<'a, F>) -> Cow<'a, str> {
+fn origin<F: TreeFile>(sample: SampleFiles<'_, F>) -> String {
     let key = sample.key();
-    let endings: Vec<&str> = sample.files().map(|file| &file.path()[key.len()..]).collect();
-    if let [ending] = endings[..] {
-        return if ending.is_empty() { Cow::Borrowed(key) } else { Cow::Owned(format!("{key}{ending}")) };
+    let endings = || sample.files().map(|file| &file.path()[key.len()..]);
+    let mut origin = String::with_capacity(key.len() + 3 + endings().map(|ending| ending.len() + 1).sum::<usize>());
+    origin.push_str(key);
+    if sample.numbers.len() == 1 {
+        origin.extend(endings());
+        return origin;
     }
-    let dotless: Option<Vec<&str>> = endings.iter().map(|ending| ending.strip_prefix('.')).collect();
-    Cow::Owned(match dotless {
-        Some(endings) => format!("{key}.{{{}}}", endings.join(",")),
-        None => format!("{key}{{{}}}", endings.join(",")),
-    })
+    let dots = endings().all(|ending| ending.starts_with('.'));
+    origin.push_str(if dots { ".{" } else { "{" });
+    for (i, ending) in endings().enumerate() {
+        if i > 0 {
+            origin.push(',');
+        }
+        origin.push_str(&ending[usize::from(dots)..]);
+    }
+    origin.push('}');
+    origin
 }
 
 #[cfg(test)]
@@ -256,9 +302,9 @@ mod tests {
         }
     }
 
-    fn read_all(files: &[Entry], read: &dyn Fn(&Entry) -> Result<Bytes>) -> Result<RecordBlock> {
+    fn read_all(files: &[Entry], read: &dyn Fn(&Entry, &mut Vec<u8>) -> Result<()>) -> Result<RecordBlock> {
         let samples = group(files);
-        read_block(samples.range(0..samples.len(), files), read)
+        read_block(samples.range(0..samples.len(), files), true, &Spare::default(), read)
     }
 
     fn entries(paths: &[&str]) -> Vec<Entry> {
@@ -268,8 +314,9 @@ mod tests {
     }
 
     /// Content of a file is its path.
-    fn read_path(entry: &Entry) -> Result<Bytes> {
-        Ok(Bytes::copy_from_slice(entry.path.as_bytes()))
+    fn read_path(entry: &Entry, into: &mut Vec<u8>) -> Result<()> {
+        into.extend_from_slice(entry.path.as_bytes());
+        Ok(())
     }
 
     fn samples_of(block: &RecordBlock) -> &[Sample] {
@@ -314,7 +361,7 @@ mod tests {
     #[test]
     fn a_failed_read_names_the_file() {
         let entries = entries(&["a.jpg"]);
-        let error = read_all(&entries, &|_| Err(Error::storage("gone"))).unwrap_err();
+        let error = read_all(&entries, &|_, _| Err(Error::storage("gone"))).unwrap_err();
         assert_eq!(error.to_string(), "a.jpg: gone");
     }
 

@@ -9,14 +9,23 @@ use crate::{
     schema,
 };
 
+/// Bytes that are gathered before they are hashed.
+const GATHERED: usize = 64 << 10;
+
 impl Conversion<'_> {
     /// Name of the folder for the new shards: a hash of what goes in and of every option that decides what comes out,
     /// so that the same run writes the same names.
     pub(super) fn tag(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
+        // There may be millions of names, each shorter than what is hashed at once.
+        let mut gathered = Vec::with_capacity(2 * GATHERED);
         let mut add = |text: &str| {
-            hasher.update(&(text.len() as u64).to_le_bytes());
-            hasher.update(text.as_bytes());
+            gathered.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            gathered.extend_from_slice(text.as_bytes());
+            if gathered.len() >= GATHERED {
+                hasher.update(&gathered);
+                gathered.clear();
+            }
         };
         prepared.files().for_each(|file| {
             add(file.name());
@@ -27,6 +36,7 @@ impl Conversion<'_> {
             add(&name);
             add(&value);
         }
+        hasher.update(&gathered);
         let tag = hasher.finalize().to_hex()[..12].to_owned();
         // The same inputs converted once more into the same dataset must not overwrite what is there.
         let used = |tag: &str| -> Result<bool> {
