@@ -440,3 +440,98 @@ fn share_begins(texts: &StringArray) -> bool {
     }
     shared * 4 > all
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::{
+        array::{ArrayRef, RecordBatch},
+        datatypes::{DataType, Field, Schema},
+    };
+    use proptest::prelude::*;
+
+    use super::{
+        super::table::{Group, GroupWriter},
+        *,
+    };
+    use crate::storage::{RemoteStore, Store};
+
+    /// What the parquet crate reads of two equal row groups.
+    fn read_back(data_type: &DataType, nullable: bool, rows: usize, values: &Values<'_>) -> Vec<ArrayRef> {
+        let schema = Schema::new(vec![Field::new("c", data_type.clone(), nullable)]);
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let columns = table::describe(&schema).unwrap();
+        let mut writer = GroupWriter::create(store.as_ref(), "t", &columns).unwrap();
+        for _ in 0..2 {
+            let chunk = encode(&columns.column(0), rows, values).unwrap();
+            writer.append(Group { chunks: vec![chunk], rows: rows as u64 }).unwrap();
+        }
+        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let batches: Vec<RecordBatch> = table::read(store.as_ref(), "t").unwrap();
+        let all = arrow::compute::concat_batches(&Arc::new(schema), &batches).unwrap();
+        (0..2).map(|group| all.column(0).slice(group * rows, rows)).collect()
+    }
+
+    fn check_numbers(numbers: &UInt64Array) {
+        let nullable = numbers.null_count() > 0;
+        for values in [Values::Growing(numbers), Values::Packed(numbers)] {
+            for found in read_back(&DataType::UInt64, true, numbers.len(), &values) {
+                assert_eq!(found.as_ref(), numbers as &dyn Array);
+            }
+        }
+        if !nullable {
+            for found in read_back(&DataType::UInt64, false, numbers.len(), &Values::Noise(numbers.values())) {
+                assert_eq!(found.as_ref(), numbers as &dyn Array);
+            }
+        }
+    }
+
+    fn check_texts(texts: &StringArray) {
+        for found in read_back(&DataType::Utf8, true, texts.len(), &Values::Texts(texts)) {
+            assert_eq!(found.as_ref(), texts as &dyn Array);
+        }
+        let dictionary: Vec<&str> = texts.iter().map(Option::unwrap_or_default).collect();
+        let keys: Vec<u32> = (0..).take(texts.len()).collect();
+        let values = Values::Keyed { keys: &keys, dictionary: &dictionary, valid: texts.nulls() };
+        for found in read_back(&DataType::Utf8, true, texts.len(), &values) {
+            assert_eq!(found.as_ref(), texts as &dyn Array);
+        }
+    }
+
+    #[test]
+    fn chunks_of_several_pages_are_read_back() {
+        let count = 3 * PAGE_ROWS + 77;
+        check_numbers(&(0..count as u64).map(|i| Some(i * 512)).collect());
+        check_numbers(&(0..count as u64).map(|i| (i % 11 != 3).then_some(i.wrapping_mul(i) << 20)).collect());
+        check_numbers(&(0..count as u64).map(|i| (i > 40_000).then_some(u64::MAX - i)).collect());
+        check_texts(&(0..count).map(|i| Some(format!("V{i:09}"))).collect());
+        check_texts(&(0..count).map(|i| (i % 3 == 0).then(|| "x".repeat(i * 7919 % 60))).collect());
+        check_texts(&(0..count).map(|i| (i > 40_000).then(|| i.to_string())).collect());
+        for found in read_back(&DataType::Utf8, true, count, &Values::Nulls) {
+            assert_eq!(found.null_count(), count);
+        }
+        let keys: Vec<u32> = (0..count).map(|i| u32::from(i > 30_000)).collect();
+        let values = Values::Keyed { keys: &keys, dictionary: &["a", "b"], valid: None };
+        for found in read_back(&DataType::Utf8, false, count, &values) {
+            let expected: StringArray = keys.iter().map(|key| Some(["a", "b"][*key as usize])).collect();
+            assert_eq!(found.as_ref(), &expected as &dyn Array);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_of_all_widths_are_read_back(
+            numbers in proptest::collection::vec(proptest::option::weighted(0.8, (any::<u64>(), 0..64_u32)), 1..400),
+        ) {
+            check_numbers(&numbers.iter().map(|n| n.map(|(n, shift)| n >> shift)).collect());
+            check_numbers(&numbers.iter().flatten().map(|(n, shift)| Some(n >> shift)).collect());
+        }
+
+        #[test]
+        fn texts_are_read_back(texts in proptest::collection::vec(proptest::option::weighted(0.8, "[ab\u{e9}]{0,12}"), 1..400)) {
+            check_texts(&texts.into_iter().collect());
+        }
+    }
+}

@@ -191,6 +191,13 @@ impl SegmentWriter {
     }
 }
 
+impl Drop for SegmentWriter {
+    fn drop(&mut self) {
+        // A run that fails leaves no thread that still writes.
+        let _ = self.wait();
+    }
+}
+
 /// Parts that pairs are divided into by the first bits of their hashes; also the most buckets of a segment.
 const PARTS: usize = 256;
 
@@ -421,7 +428,12 @@ mod tests {
         for (count, distinct) in [(1, 1), (300, 7), (70_000, 70_000), (3 << 20, 50_000)] {
             let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
             let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
-            let hash = |i: u64| (i * 7 % distinct).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0x2545_f491_4f6c_dd1d);
+            let hash = |i: u64| {
+                (i * 7 % distinct)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .rotate_left(29)
+                    .wrapping_mul(0x2545_f491_4f6c_dd1d)
+            };
             let mut expected: Vec<(IdHash, u64)> = (0..count).map(|i| (IdHash(hash(i)), 5 + i)).collect();
             expected.iter().for_each(|(hash, record)| writer.push(*hash, *record).unwrap());
             let Segments { refs, staged } = Segments::finish([writer]).unwrap();

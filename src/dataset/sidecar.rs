@@ -229,7 +229,8 @@ impl SidecarColumns {
                 return None;
             }
             let nulls = |part: &Self| UInt64Array::new_null(part.hashes.len());
-            let all: Vec<UInt64Array> = parts.iter().map(|part| of(part).cloned().unwrap_or_else(|| nulls(part))).collect();
+            let all: Vec<UInt64Array> =
+                parts.iter().map(|part| of(part).cloned().unwrap_or_else(|| nulls(part))).collect();
             Some(all.iter().flat_map(UInt64Array::iter).collect::<UInt64Array>())
         };
         let mut sources = SourceRuns::default();
@@ -482,8 +483,7 @@ pub fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Resul
     let rows = table::guarded(|| {
         // Tables that list their pages let single pages be read.
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
-        let builder =
-            ParquetRecordBatchReaderBuilder::try_new_with_options(object, options).map_err(table::failed)?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(object, options).map_err(table::failed)?;
         let mut selectors = Vec::new();
         let mut at = 0;
         for ordinal in ordinals {
@@ -567,9 +567,7 @@ mod tests {
         let rows: Vec<u64> = range.collect();
         SidecarColumns {
             record_ids: None,
-            subject_ids: Some(
-                rows.iter().map(|r| Some(format!("PAT-{}", r % 7))).collect::<StringArray>().into(),
-            ),
+            subject_ids: Some(rows.iter().map(|r| Some(format!("PAT-{}", r % 7))).collect::<StringArray>().into()),
             extents: Some((rows.iter().map(|r| r * 512).collect(), vec![512; rows.len()].into())),
             sources: SourceRuns::one(&"a.csv".into(), rows.len()),
             hashes: rows.iter().map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect(),

@@ -92,12 +92,10 @@ impl<'a> TableWriter<'a> {
         self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
     }
 
-    /// Makes the table durable and returns its rows.
-    pub(super) fn finish(self) -> Result<u64> {
-        if let Some(writer) = self.writer {
-            self.store.publish(vec![writer.into_inner().map_err(failed)?.finish()?])?;
-        }
-        Ok(self.rows)
+    /// Ends the table; it has no name yet. `None` when it has no rows.
+    pub(super) fn finish(self) -> Result<Option<(Staged, u64)>> {
+        let Some(writer) = self.writer else { return Ok(None) };
+        Ok(Some((writer.into_inner().map_err(failed)?.finish()?, self.rows)))
     }
 }
 

@@ -16,14 +16,19 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, missing, walk,
+    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store,
+    durable::{Syncer, Syncs},
+    missing, walk,
 };
 use crate::{
     error::{Error, Result},
@@ -41,6 +46,7 @@ pub struct LocalStore {
     /// Distinguishes staged files of this process; the prefix distinguishes processes.
     serial: AtomicU64,
     prefix: String,
+    syncer: Arc<Syncer>,
 }
 
 impl LocalStore {
@@ -49,7 +55,7 @@ impl LocalStore {
         let location = Location::local(&root).unwrap_or_else(|_| fallback_location());
         let mut prefix = TransactionId::fresh().0;
         prefix.truncate(12);
-        Self { root, location, serial: AtomicU64::new(0), prefix }
+        Self { root, location, serial: AtomicU64::new(0), prefix, syncer: Arc::default() }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -77,7 +83,7 @@ impl LocalStore {
         let folder = self.root.join(SYSTEM_FOLDER).join("staging");
         fs::create_dir_all(&folder).map_err(self.failed(path, "creating the staging folder"))?;
         let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
-        Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false })
+        Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false, syncs: Syncs::default() })
     }
 
     /// Writes `bytes` to a staged file and syncs it.
@@ -99,7 +105,8 @@ impl LocalStore {
         }
     }
 
-    /// Syncs the folder of each file and every folder above it down to the root, each once.
+    /// Syncs the folder of each file and every folder above it down to the root, each once, side by side: nothing
+    /// refers to these files before all of them are durable.
     fn sync_folders<'a>(&self, files: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let mut folders = BTreeSet::new();
         for file in files {
@@ -114,11 +121,7 @@ impl LocalStore {
         if let Some(above) = self.root.parent() {
             folders.insert(above.to_owned());
         }
-        // Deepest first: a folder must be durable before the entry that names it.
-        for folder in folders.iter().rev() {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(())
+        self.syncer.all(folders.iter().map(File::open))
     }
 }
 
@@ -246,7 +249,8 @@ impl Store for LocalStore {
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         let staged = self.stage(path)?;
         let file = File::create_new(&staged.from).map_err(self.failed(path, "creating"))?;
-        let file = io::BufWriter::with_capacity(WRITE_BUFFER, file);
+        let growing = Growing { file, syncs: Syncs::default(), syncer: Arc::clone(&self.syncer) };
+        let file = io::BufWriter::with_capacity(WRITE_BUFFER, growing);
         Ok(Box::new(LocalSink { path: path.to_owned(), file, staged }))
     }
 
@@ -264,13 +268,18 @@ impl Store for LocalStore {
     }
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        let mut named = Vec::with_capacity(staged.len());
+        let mut files = Vec::with_capacity(staged.len());
         for object in staged {
             let StagedInner::File(mut file) = object.inner else {
                 return Err(Error::internal("an upload was given to a local store"));
             };
-            self.folder_for(&file.to).map_err(self.failed(&object.path, "creating the folder"))?;
-            fs::rename(&file.from, &file.to).map_err(self.failed(&object.path, "naming"))?;
+            file.syncs.wait().map_err(self.failed(&object.path, "writing"))?;
+            files.push((object.path, file));
+        }
+        let mut named = Vec::with_capacity(files.len());
+        for (path, mut file) in files {
+            self.folder_for(&file.to).map_err(self.failed(&path, "creating the folder"))?;
+            fs::rename(&file.from, &file.to).map_err(self.failed(&path, "naming"))?;
             file.named = true;
             named.push(file.to.clone());
         }
@@ -294,12 +303,13 @@ impl Store for LocalStore {
     }
 }
 
-/// A synced file in the staging folder; removed when dropped without a name.
+/// A file in the staging folder, synced or on its way; removed when dropped without a name.
 #[derive(Debug)]
 pub(super) struct StagedFile {
     from: PathBuf,
     to: PathBuf,
     named: bool,
+    syncs: Syncs,
 }
 
 impl Drop for StagedFile {
@@ -313,8 +323,27 @@ impl Drop for StagedFile {
 
 struct LocalSink {
     path: String,
-    file: io::BufWriter<File>,
+    file: io::BufWriter<Growing>,
     staged: StagedFile,
+}
+
+/// A file that is synced while it grows.
+struct Growing {
+    file: File,
+    syncs: Syncs,
+    syncer: Arc<Syncer>,
+}
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.syncs.grown(&self.syncer, &self.file, written)?;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl Write for LocalSink {
@@ -329,13 +358,14 @@ impl Write for LocalSink {
 
 impl Sink for LocalSink {
     fn finish(self: Box<Self>) -> Result<Staged> {
-        let Self { path, mut file, staged } = *self;
-        let sync = || {
-            file.flush()?;
-            file.get_ref().sync_data()
+        let Self { path, file, mut staged } = *self;
+        let finish = || {
+            let Growing { file, mut syncs, syncer } = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+            syncs.last(&syncer, file)?;
+            Ok(syncs)
         };
-        let mut sync = sync;
-        sync().map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
+        staged.syncs = finish()
+            .map_err(|e: io::Error| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
         Ok(Staged { path, inner: StagedInner::File(staged) })
     }
 }
