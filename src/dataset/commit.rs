@@ -13,6 +13,7 @@
 //! run recognises its own success. Objects are never deleted here, least of all when the outcome is unknown.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, HashSet},
     sync::Arc,
 };
@@ -34,7 +35,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     id::{TransactionId, Version},
-    storage::{PutOutcome, Store},
+    storage::{PutOutcome, Staged, Store},
 };
 
 /// Lists of one level are merged when there are this many.
@@ -98,7 +99,9 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
         if let Some(parent) = &parent {
             check_conflicts(parent, transaction, planned_on)?;
         }
-        let entry = Draft { dataset, transaction, attempt }.entry(parent.as_ref())?;
+        let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
+        let entry = draft.entry(parent.as_ref())?;
+        draft.publish()?;
         if create(dataset.store().as_ref(), &entry)? {
             return dataset.at(entry.version);
         }
@@ -161,9 +164,16 @@ struct Draft<'a> {
     dataset: &'a Dataset,
     transaction: &'a Transaction<'a>,
     attempt: usize,
+    /// Lists that have no names yet: all are published at once.
+    staged: RefCell<Vec<Staged>>,
 }
 
 impl Draft<'_> {
+    fn publish(&self) -> Result<()> {
+        let staged = self.staged.take();
+        if staged.is_empty() { Ok(()) } else { self.dataset.store().publish(staged) }
+    }
+
     fn entry(&self, parent: Option<&Snapshot>) -> Result<Entry> {
         let old = parent.map(Snapshot::entry);
         let version = old.map_or(Version(0), |e| e.version).next();
@@ -345,8 +355,8 @@ impl<'a> ListWriter<'a> {
         let path = system_path(&name);
         let mut table = TableWriter::new(self.store().as_ref(), &path);
         fill(&mut table)?;
-        let rows = table.finish()?;
-        if rows > 0 {
+        if let Some((staged, rows)) = table.finish()? {
+            self.draft.staged.borrow_mut().push(staged);
             self.written += 1;
             self.lists.push(ListRef { path, rows, level });
         }
@@ -360,6 +370,8 @@ impl<'a> ListWriter<'a> {
             let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);
             if crowd.len() >= FAN_OUT {
                 self.lists = others;
+                // One of them may be new.
+                self.draft.publish()?;
                 let store = self.store();
                 self.write(level + 1, &mut |table| {
                     crowd.iter().try_for_each(|list| table::read_batches(store, list, &mut |rows| table.add(rows)))

@@ -15,9 +15,11 @@
 //! a missing object. Record numbers are dense, given at commit, and never change: compaction rewrites the run table,
 //! never the id index. `docs/FORMAT.md` has every column.
 
+mod chunks;
 mod commit;
 mod find;
 mod frames;
+mod ids;
 mod index;
 mod log;
 mod parts;
@@ -37,14 +39,15 @@ use rayon::prelude::*;
 pub use commit::{NewShard, Numbers, Transaction, commit};
 pub use find::{Hit, IdKind, Place, State, find};
 pub use frames::{Frame, FrameTable};
-pub use index::{SegmentRef, SegmentWriter, read_segment};
+pub use ids::{IdColumn, IdHashes};
+pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
 pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use runs::{Run, RunTable};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    SidecarColumns, SidecarRow, SidecarWriter, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows,
-    sidecar_path, stream as stream_sidecar,
+    SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, read_all as read_sidecar, read_frames,
+    read_rows as read_sidecar_rows, sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};

@@ -9,31 +9,28 @@
 //! | `row` | u64, null | number of the record in its source, from 1; null when the source is a file per record |
 //! | `hash` | u64 | XXH3-64 of the record's bytes in the shard; in Parquet of its bytes in the source |
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array},
+    array::{Array, RecordBatch, StringArray, UInt64Array},
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
 use parquet::{
-    arrow::{
-        ArrowWriter,
-        arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
-    },
-    file::{
-        metadata::{KeyValue, ParquetMetaDataReader},
-        properties::WriterProperties,
-    },
+    arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+    file::metadata::{PageIndexPolicy, ParquetMetaDataReader},
+    schema::types::{ColumnDescPtr, SchemaDescriptor},
 };
 
 use super::{
+    chunks::{self, Chunk, Values},
     frames::{FrameTable, METADATA_KEY},
+    ids::{IdColumn, Texts},
     is_shard_name, system_path,
-    table::{self, column},
+    table::{self, Group, GroupWriter, column},
 };
 use crate::{
     error::{Error, Result},
-    storage::{Object, Sink, Staged, Store},
+    storage::{Object, Staged, Store},
 };
 
 /// Path of the sidecar of a shard. Shards that shardify named lose their ending; those that were adopted may differ in
@@ -77,33 +74,260 @@ impl SidecarRow {
     }
 }
 
-/// Writes a sidecar as its shard grows.
-pub struct SidecarWriter {
-    writer: ArrowWriter<Box<dyn Sink>>,
-    rows: u64,
-}
+/// Rows that are gathered before they become a row group.
+const GROUP_ROWS: usize = 1 << 16;
 
-impl std::fmt::Debug for SidecarWriter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SidecarWriter").field("rows", &self.rows).finish_non_exhaustive()
-    }
-}
+/// Most rows of a row group: what a lookup may have to read of each column where it cannot read single pages.
+const MOST_GROUP_ROWS: usize = 1 << 18;
 
 /// Columns of some rows, equally long.
 #[derive(Debug, Clone)]
 pub struct SidecarColumns {
     /// Record ids, unless they are the origins.
-    pub record_ids: Option<StringArray>,
+    pub record_ids: Option<IdColumn>,
     /// Subject ids, if the dataset has them.
-    pub subject_ids: Option<StringArray>,
+    pub subject_ids: Option<IdColumn>,
     /// Offsets and lengths, unless the shard is Parquet.
-    pub extents: Option<(Vec<u64>, Vec<u64>)>,
+    pub extents: Option<(UInt64Array, UInt64Array)>,
     /// Names of sources.
-    pub sources: StringArray,
+    pub sources: SourceRuns,
     /// Rows, unless each source is one record.
-    pub rows: Option<Vec<u64>>,
+    pub rows: Option<UInt64Array>,
     /// Content hashes.
     pub hashes: Vec<u64>,
+}
+
+/// Names of the sources of consecutive records.
+#[derive(Debug, Clone, Default)]
+pub struct SourceRuns {
+    names: Vec<Arc<str>>,
+    /// Row after the last one of each.
+    ends: Vec<usize>,
+}
+
+impl SourceRuns {
+    /// Adds records of a source.
+    pub fn push(&mut self, name: &Arc<str>, records: usize) {
+        if records == 0 {
+            return;
+        }
+        let end = self.len() + records;
+        match (self.names.last(), self.ends.last_mut()) {
+            (Some(last), Some(last_end)) if last == name => *last_end = end,
+            _ => {
+                self.names.push(Arc::clone(name));
+                self.ends.push(end);
+            }
+        }
+    }
+
+    /// Records of one source.
+    pub fn one(name: &Arc<str>, records: usize) -> Self {
+        let mut runs = Self::default();
+        runs.push(name, records);
+        runs
+    }
+
+    fn len(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Some of the records.
+    #[must_use]
+    pub fn slice(&self, first: usize, records: usize) -> Self {
+        let mut out = Self::default();
+        let mut at = first;
+        let mut run = self.ends.partition_point(|end| *end <= first);
+        while at < first + records && run < self.ends.len() {
+            let end = self.ends[run].min(first + records);
+            out.push(&self.names[run], end - at);
+            (at, run) = (end, run + 1);
+        }
+        out
+    }
+
+    fn extend(&mut self, other: &Self) {
+        let mut start = 0;
+        for (name, end) in other.names.iter().zip(&other.ends) {
+            self.push(name, end - start);
+            start = *end;
+        }
+    }
+
+    fn chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
+        let rows = self.len();
+        if self.names.len() == rows {
+            let names = StringArray::from_iter_values(self.names.iter().map(AsRef::as_ref));
+            return chunks::encode(column, rows, &Values::Texts(&names));
+        }
+        let dictionary: Vec<&str> = self.names.iter().map(AsRef::as_ref).collect();
+        let mut keys = Vec::with_capacity(rows);
+        for (key, end) in (0_u32..).zip(&self.ends) {
+            keys.resize(*end, key);
+        }
+        chunks::encode(column, rows, &Values::Keyed { keys: &keys, dictionary: &dictionary, valid: None })
+    }
+}
+
+impl SidecarColumns {
+    /// Columns of a batch of another sidecar.
+    fn of_batch(batch: &RecordBatch) -> Result<Self> {
+        let ids = |name| -> Result<Option<IdColumn>> {
+            let texts: &StringArray = column(batch, name)?;
+            Ok((texts.null_count() < texts.len()).then(|| texts.clone().into()))
+        };
+        let numbers = |name| -> Result<Option<UInt64Array>> {
+            let numbers: &UInt64Array = column(batch, name)?;
+            Ok((numbers.null_count() < numbers.len()).then(|| numbers.clone()))
+        };
+        let names: &StringArray = column(batch, "source")?;
+        let mut sources = SourceRuns::default();
+        let mut last: Arc<str> = "".into();
+        for name in names.iter().flatten() {
+            if *last != *name {
+                last = name.into();
+            }
+            sources.push(&last, 1);
+        }
+        let hashes: &UInt64Array = column(batch, "hash")?;
+        Ok(Self {
+            record_ids: ids("record_id")?,
+            subject_ids: ids("subject_id")?,
+            extents: numbers("offset")?.zip(numbers("length")?),
+            sources,
+            rows: numbers("row")?,
+            hashes: hashes.values().to_vec(),
+        })
+    }
+
+    /// Some of the rows.
+    #[must_use]
+    pub fn slice(&self, first: usize, rows: usize) -> Self {
+        Self {
+            record_ids: self.record_ids.as_ref().map(|ids| ids.slice(first, rows)),
+            subject_ids: self.subject_ids.as_ref().map(|ids| ids.slice(first, rows)),
+            extents: self.extents.as_ref().map(|(o, l)| (o.slice(first, rows), l.slice(first, rows))),
+            sources: self.sources.slice(first, rows),
+            rows: self.rows.as_ref().map(|numbers| numbers.slice(first, rows)),
+            hashes: self.hashes[first..first + rows].to_vec(),
+        }
+    }
+
+    /// Joins columns of consecutive rows.
+    fn join(parts: Vec<Self>) -> Result<Self> {
+        let ids = |of: fn(&Self) -> Option<&IdColumn>| -> Result<Option<IdColumn>> {
+            if parts.iter().all(|part| of(part).is_none()) {
+                return Ok(None);
+            }
+            let texts = |part: &Self| {
+                of(part).map_or_else(|| StringArray::new_null(part.hashes.len()), |ids| ids.texts().clone())
+            };
+            Ok(Some(IdColumn::join(&parts.iter().map(texts).collect::<Vec<_>>())?))
+        };
+        let numbers = |of: fn(&Self) -> Option<&UInt64Array>| {
+            if parts.iter().all(|part| of(part).is_none()) {
+                return None;
+            }
+            let nulls = |part: &Self| UInt64Array::new_null(part.hashes.len());
+            let all: Vec<UInt64Array> =
+                parts.iter().map(|part| of(part).cloned().unwrap_or_else(|| nulls(part))).collect();
+            Some(all.iter().flat_map(UInt64Array::iter).collect::<UInt64Array>())
+        };
+        let mut sources = SourceRuns::default();
+        parts.iter().for_each(|part| sources.extend(&part.sources));
+        Ok(Self {
+            record_ids: ids(|part| part.record_ids.as_ref())?,
+            subject_ids: ids(|part| part.subject_ids.as_ref())?,
+            extents: numbers(|part| part.extents.as_ref().map(|(offsets, _)| offsets))
+                .zip(numbers(|part| part.extents.as_ref().map(|(_, lengths)| lengths))),
+            rows: numbers(|part| part.rows.as_ref()),
+            sources,
+            hashes: parts.iter().flat_map(|part| part.hashes.iter().copied()).collect(),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let rows = self.hashes.len();
+        let lengths = [
+            self.record_ids.as_ref().map(|ids| ids.texts().len()),
+            self.subject_ids.as_ref().map(|ids| ids.texts().len()),
+            self.extents.as_ref().map(|(offsets, _)| offsets.len()),
+            self.extents.as_ref().map(|(_, lengths)| lengths.len()),
+            Some(self.sources.len()),
+            self.rows.as_ref().map(UInt64Array::len),
+        ];
+        if lengths.iter().flatten().all(|length| *length == rows) {
+            return Ok(());
+        }
+        Err(Error::internal(format!("expected columns of {rows} rows for a sidecar, found {lengths:?}")))
+    }
+}
+
+/// Rows of a sidecar, encoded.
+pub struct SidecarGroups(Vec<Group>);
+
+impl std::fmt::Debug for SidecarGroups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SidecarGroups").field(&self.0.len()).finish()
+    }
+}
+
+impl SidecarGroups {
+    /// Encodes rows, on any thread; there should be many of them.
+    ///
+    /// # Errors
+    /// When the columns differ in length.
+    pub fn encode(columns: &SidecarColumns) -> Result<Self> {
+        columns.check()?;
+        let described = table::describe(&schema())?;
+        let rows = columns.hashes.len();
+        let parts = rows.div_ceil(MOST_GROUP_ROWS).max(1);
+        let bounds = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
+        bounds.map(|range| columns.group(&described, range)).collect::<Result<_>>().map(Self)
+    }
+}
+
+impl SidecarColumns {
+    fn group(&self, columns: &SchemaDescriptor, range: Range<usize>) -> Result<Group> {
+        let rows = range.len();
+        let column = |i| columns.column(i);
+        let ids = |i, ids: Option<&IdColumn>| match ids.map(|ids| ids.part(range.start, rows)) {
+            None => chunks::encode(&column(i), rows, &Values::Nulls),
+            Some(Texts::Plain(texts)) => chunks::encode(&column(i), rows, &Values::Texts(&texts)),
+            Some(Texts::Keyed { keys, dictionary, valid }) => {
+                let values = Values::Keyed { keys: &keys, dictionary: &dictionary, valid: valid.as_ref() };
+                chunks::encode(&column(i), rows, &values)
+            }
+        };
+        let numbers = |i, numbers: Option<&UInt64Array>| match numbers {
+            None => chunks::encode(&column(i), rows, &Values::Nulls),
+            Some(numbers) => chunks::encode(&column(i), rows, &Values::Growing(&numbers.slice(range.start, rows))),
+        };
+        let chunks = vec![
+            ids(0, self.record_ids.as_ref())?,
+            ids(1, self.subject_ids.as_ref())?,
+            numbers(2, self.extents.as_ref().map(|(offsets, _)| offsets))?,
+            numbers(3, self.extents.as_ref().map(|(_, lengths)| lengths))?,
+            self.sources.slice(range.start, rows).chunk(&column(4))?,
+            numbers(5, self.rows.as_ref())?,
+            chunks::encode(&column(6), rows, &Values::Noise(&self.hashes[range.clone()]))?,
+        ];
+        Ok(Group { chunks, rows: rows as u64 })
+    }
+}
+
+/// Writes a sidecar as its shard grows.
+pub struct SidecarWriter {
+    writer: GroupWriter,
+    /// Rows that are too few for a row group.
+    pending: Vec<SidecarColumns>,
+    pending_rows: usize,
+}
+
+impl std::fmt::Debug for SidecarWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SidecarWriter").field("rows", &self.rows()).finish_non_exhaustive()
+    }
 }
 
 impl SidecarWriter {
@@ -112,37 +336,37 @@ impl SidecarWriter {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
-        let sink = store.create(&sidecar_path(shard))?;
-        let writer = ArrowWriter::try_new(sink, schema(), Some(properties())).map_err(table::failed)?;
-        Ok(Self { writer, rows: 0 })
+        let writer = GroupWriter::create(store, &sidecar_path(shard), &table::describe(&schema())?)?;
+        Ok(Self { writer, pending: Vec::new(), pending_rows: 0 })
     }
 
     /// Adds rows.
     ///
     /// # Errors
-    /// When the columns differ in length.
+    /// When the columns differ in length, or the store fails.
     pub fn append(&mut self, columns: SidecarColumns) -> Result<()> {
-        let rows = columns.hashes.len();
-        let nulls = || Arc::new(UInt64Array::new_null(rows)) as ArrayRef;
-        let text =
-            |array: Option<StringArray>| Arc::new(array.unwrap_or_else(|| StringArray::new_null(rows))) as ArrayRef;
-        let numbers = |values: Vec<u64>| Arc::new(UInt64Array::from(values)) as ArrayRef;
-        let (offsets, lengths) = match columns.extents {
-            Some((offsets, lengths)) => (numbers(offsets), numbers(lengths)),
-            None => (nulls(), nulls()),
-        };
-        self.append_batch(&RecordBatch::try_new(
-            schema(),
-            vec![
-                text(columns.record_ids),
-                text(columns.subject_ids),
-                offsets,
-                lengths,
-                Arc::new(columns.sources),
-                columns.rows.map_or_else(nulls, numbers),
-                numbers(columns.hashes),
-            ],
-        )?)
+        columns.check()?;
+        self.pending_rows += columns.hashes.len();
+        self.pending.push(columns);
+        if self.pending_rows < GROUP_ROWS { Ok(()) } else { self.flush() }
+    }
+
+    /// Adds rows that are encoded already.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn append_groups(&mut self, groups: SidecarGroups) -> Result<()> {
+        self.flush()?;
+        groups.0.into_iter().try_for_each(|group| self.writer.append(group))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.pending_rows = 0;
+        let columns = SidecarColumns::join(std::mem::take(&mut self.pending))?;
+        self.append_groups(SidecarGroups::encode(&columns)?)
     }
 
     /// Adds rows of another sidecar whose records were moved by `shift` bytes.
@@ -163,24 +387,23 @@ impl SidecarWriter {
         shift: i128,
         visit: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<()> {
-        let offsets: &UInt64Array = column(batch, "offset")?;
-        let moved: UInt64Array = offsets
-            .iter()
-            .map(|offset| offset.map(|o| u64::try_from(i128::from(o) + shift)).transpose())
-            .collect::<std::result::Result<_, _>>()
-            .map_err(|_| Error::integrity("an offset in a sidecar is out of range"))?;
-        let lengths: &UInt64Array = column(batch, "length")?;
-        for (offset, length) in moved.iter().zip(lengths).filter_map(|(offset, length)| offset.zip(length)) {
-            visit(offset, length)?;
+        let mut columns = SidecarColumns::of_batch(batch)?;
+        if let Some((offsets, lengths)) = &mut columns.extents {
+            *offsets = offsets
+                .iter()
+                .map(|offset| offset.map(|o| u64::try_from(i128::from(o) + shift)).transpose())
+                .collect::<std::result::Result<_, _>>()
+                .map_err(|_| Error::integrity("an offset in a sidecar is out of range"))?;
+            for (offset, length) in offsets.iter().zip(&*lengths).filter_map(|(offset, length)| offset.zip(length)) {
+                visit(offset, length)?;
+            }
         }
-        let mut columns = batch.columns().to_vec();
-        columns[2] = Arc::new(moved);
-        self.append_batch(&RecordBatch::try_new(schema(), columns)?)
+        self.append(columns)
     }
 
     /// Rows so far.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.writer.rows() + self.pending_rows as u64
     }
 
     /// Says where the units of the shard begin.
@@ -188,7 +411,7 @@ impl SidecarWriter {
     /// # Errors
     /// When the table cannot be encoded.
     pub fn set_frames(&mut self, table: &FrameTable) -> Result<()> {
-        self.writer.append_key_value_metadata(KeyValue::new(METADATA_KEY.to_owned(), table.encode()?));
+        self.writer.describe(METADATA_KEY, table.encode()?);
         Ok(())
     }
 
@@ -196,13 +419,9 @@ impl SidecarWriter {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn finish(self) -> Result<Staged> {
-        self.writer.into_inner().map_err(table::failed)?.finish()
-    }
-
-    fn append_batch(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.rows += batch.num_rows() as u64;
-        self.writer.write(batch).map_err(table::failed)
+    pub fn finish(mut self) -> Result<Staged> {
+        self.flush()?;
+        self.writer.finish()
     }
 }
 
@@ -262,7 +481,9 @@ pub fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Resul
     let facts = store.head(&path)?.ok_or_else(|| Error::integrity("expected a sidecar, found none").at(place()))?;
     let object = Object::new(Arc::clone(store), path.clone(), facts.bytes);
     let rows = table::guarded(|| {
-        let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
+        // Tables that list their pages let single pages be read.
+        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
+        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(object, options).map_err(table::failed)?;
         let mut selectors = Vec::new();
         let mut at = 0;
         for ordinal in ordinals {
@@ -336,11 +557,6 @@ fn schema() -> SchemaRef {
     ]))
 }
 
-fn properties() -> WriterProperties {
-    let builder = ["offset", "length", "row"].into_iter().fold(table::properties(), table::delta);
-    builder.set_column_dictionary_enabled("hash".into(), false).build()
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -351,11 +567,11 @@ mod tests {
         let rows: Vec<u64> = range.collect();
         SidecarColumns {
             record_ids: None,
-            subject_ids: Some(rows.iter().map(|r| Some(format!("PAT-{}", r % 7))).collect()),
-            extents: Some((rows.iter().map(|r| r * 512).collect(), vec![512; rows.len()])),
-            sources: rows.iter().map(|_| Some("a.csv")).collect(),
+            subject_ids: Some(rows.iter().map(|r| Some(format!("PAT-{}", r % 7))).collect::<StringArray>().into()),
+            extents: Some((rows.iter().map(|r| r * 512).collect(), vec![512; rows.len()].into())),
+            sources: SourceRuns::one(&"a.csv".into(), rows.len()),
             hashes: rows.iter().map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect(),
-            rows: Some(rows),
+            rows: Some(rows.into()),
         }
     }
 

@@ -4,21 +4,30 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::{
+    array::{Array, RecordBatch},
+    datatypes::Schema,
+};
 use bytes::Bytes;
 use parquet::{
-    arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
+    arrow::{ArrowSchemaConverter, ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
     basic::{Compression, Encoding, ZstdLevel},
-    file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder},
+    errors::ParquetError,
+    file::{
+        metadata::KeyValue,
+        properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder},
+        writer::SerializedFileWriter,
+    },
+    schema::types::SchemaDescriptor,
 };
 
-use super::log::ListRef;
+use super::{chunks::Chunk, log::ListRef};
 use crate::{
     error::{Error, Result},
-    storage::{Object, Sink, Store},
+    storage::{Object, Sink, Staged, Store},
 };
 
-/// Rows of a row group in lists and sidecars: small enough that one lookup reads little.
+/// Rows of a row group in lists: small enough that one lookup reads little.
 pub(super) const ROW_GROUP_ROWS: usize = 32_768;
 
 /// Rows of a long list that are held at a time.
@@ -83,12 +92,66 @@ impl<'a> TableWriter<'a> {
         self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
     }
 
-    /// Makes the table durable and returns its rows.
-    pub(super) fn finish(self) -> Result<u64> {
-        if let Some(writer) = self.writer {
-            self.store.publish(vec![writer.into_inner().map_err(failed)?.finish()?])?;
+    /// Ends the table; it has no name yet. `None` when it has no rows.
+    pub(super) fn finish(self) -> Result<Option<(Staged, u64)>> {
+        let Some(writer) = self.writer else { return Ok(None) };
+        Ok(Some((writer.into_inner().map_err(failed)?.finish()?, self.rows)))
+    }
+}
+
+/// A row group in memory, encoded.
+pub(super) struct Group {
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) rows: u64,
+}
+
+/// Columns of a table in Parquet.
+pub(super) fn describe(schema: &Schema) -> Result<SchemaDescriptor> {
+    ArrowSchemaConverter::new().convert(schema).map_err(failed)
+}
+
+/// Writes a table whose row groups are encoded elsewhere.
+pub(super) struct GroupWriter {
+    writer: SerializedFileWriter<Box<dyn Sink>>,
+    rows: u64,
+}
+
+impl GroupWriter {
+    /// Starts a table.
+    pub(super) fn create(store: &dyn Store, path: &str, columns: &SchemaDescriptor) -> Result<Self> {
+        // A list of pages, by which a reader of one row finds its page.
+        let properties = properties().set_offset_index_disabled(false).build();
+        let writer = SerializedFileWriter::new(store.create(path)?, columns.root_schema_ptr(), Arc::new(properties));
+        Ok(Self { writer: writer.map_err(failed)?, rows: 0 })
+    }
+
+    /// Rows so far.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Adds a row group; one without rows leaves no trace.
+    pub(super) fn append(&mut self, group: Group) -> Result<()> {
+        if group.rows == 0 {
+            return Ok(());
         }
-        Ok(self.rows)
+        let mut writer = self.writer.next_row_group().map_err(failed)?;
+        for chunk in group.chunks {
+            writer.append_column(&chunk.bytes, chunk.close).map_err(failed)?;
+        }
+        writer.close().map_err(failed)?;
+        self.rows += group.rows;
+        Ok(())
+    }
+
+    /// Says something about the table in its footer.
+    pub(super) fn describe(&mut self, key: &str, value: String) {
+        self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+    }
+
+    /// Ends the table; it has no name yet.
+    pub(super) fn finish(self) -> Result<Staged> {
+        self.writer.into_inner().map_err(failed)?.finish()
     }
 }
 
@@ -154,6 +217,14 @@ pub(super) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str)
         .ok_or_else(|| Error::integrity(format!("expected a column `{name}` of another type")))
 }
 
-pub(super) fn failed(error: parquet::errors::ParquetError) -> Error {
-    Error::internal("encoding a table failed").cause(error)
+/// Errors of the store keep their kind.
+pub(super) fn failed(error: ParquetError) -> Error {
+    let internal = Error::internal("encoding a table failed");
+    match error {
+        ParquetError::External(error) => match error.downcast::<std::io::Error>() {
+            Ok(error) => Error::from(*error),
+            Err(error) => internal.cause(ParquetError::External(error)),
+        },
+        error => internal.cause(error),
+    }
 }

@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
-    dataset::{NewShard, ShardMeta, SidecarColumns, SidecarWriter},
+    dataset::{IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -157,7 +157,7 @@ impl Adopter<'_> {
         })
     }
 
-    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
         let mut input = candidate.file.object().read()?;
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -203,7 +203,7 @@ impl Adopter<'_> {
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
     }
 
-    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
         let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
         let mut input = open(candidate, stored)?;
         let extent = framing.scan_foreign(&mut input, &mut |found, key| {
@@ -213,7 +213,7 @@ impl Adopter<'_> {
         Ok(Found::new(candidate.codec, extent))
     }
 
-    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
         let features = IdFeatures::new(self.id, self.subject);
         let mut absent: Vec<Option<&String>> = features.named().map(Some).collect();
         let mut columns = Vec::new();
@@ -237,7 +237,7 @@ impl Adopter<'_> {
     }
 
     /// Looks now and then whether somebody wants to stop.
-    fn pause(&self, rows: &Rows<'_>) -> Result<()> {
+    fn pause(&self, rows: &Rows) -> Result<()> {
         if rows.pending.hashes.is_empty() { self.cancel.check() } else { Ok(()) }
     }
 
@@ -316,9 +316,9 @@ impl Stored {
 }
 
 /// Rows of the sidecar on their way.
-struct Rows<'a> {
+struct Rows {
     sidecar: SidecarWriter,
-    source: &'a str,
+    source: Arc<str>,
     ordinal: u64,
     pending: Pending,
     record_ids: Vec<(IdHash, u64)>,
@@ -334,11 +334,11 @@ struct Pending {
     hashes: Vec<u64>,
 }
 
-impl<'a> Rows<'a> {
-    fn new(store: &dyn Store, candidate: &'a Candidate) -> Result<Self> {
+impl Rows {
+    fn new(store: &dyn Store, candidate: &Candidate) -> Result<Self> {
         Ok(Self {
             sidecar: SidecarWriter::create(store, &candidate.path)?,
-            source: candidate.file.name(),
+            source: candidate.file.name().into(),
             ordinal: 0,
             pending: Pending::default(),
             record_ids: Vec::new(),
@@ -384,18 +384,20 @@ impl<'a> Rows<'a> {
         if rows == 0 {
             return Ok(());
         }
+        let column = |ids: Option<StringArray>| ids.map(|ids| IdColumn::join(&[ids])).transpose();
+        let (record_ids, subject_ids) = (column(record_ids)?, column(subject_ids)?);
         for (ids, known) in [(&record_ids, &mut self.record_ids), (&subject_ids, &mut self.subject_ids)] {
             let Some(ids) = ids else { continue };
-            known.extend(ids.iter().zip(self.ordinal..).filter_map(|(id, at)| Some((IdHash::of(id?), at))));
+            known.extend(ids.hashes().iter().map(|(row, hash)| (hash, self.ordinal + row as u64)));
         }
         let first = self.ordinal + 1;
         self.ordinal += rows as u64;
         self.sidecar.append(SidecarColumns {
             record_ids,
             subject_ids,
-            extents,
-            sources: StringArray::from_iter_values(std::iter::repeat_n(self.source, rows)),
-            rows: Some((first..=self.ordinal).collect()),
+            extents: extents.map(|(offsets, lengths)| (offsets.into(), lengths.into())),
+            sources: SourceRuns::one(&self.source, rows),
+            rows: Some((first..=self.ordinal).collect::<Vec<u64>>().into()),
             hashes,
         })
     }

@@ -19,7 +19,7 @@ use super::{
     shard::{Appender, FinishedShard, ShardNaming},
 };
 use crate::{
-    dataset::SegmentRef,
+    dataset::Segments,
     error::{Error, Kind, Result},
     events::{Cancel, Event, Observer},
     exec::encode::{Body, Output},
@@ -161,7 +161,7 @@ pub struct Converted {
     /// Records written.
     pub records: u64,
     /// Segments of the id index.
-    pub segments: Vec<SegmentRef>,
+    pub segments: Segments,
 }
 
 /// Runs the pipeline. Counts are in `tally` even when it fails; a misfit is a failure noted there.
@@ -251,7 +251,7 @@ fn encode(encoder: &Encoder, feedback: &Feedback, unit: Unit) -> Result<Encoded>
     let number = unit.number;
     let encoded = encoder.encode(unit);
     match &encoded {
-        Ok(Encoded { body: Body::RowGroup(group), .. }) => {
+        Ok(Encoded { body: Body::RowGroup(group, _), .. }) => {
             let footer = match encoder.output() {
                 Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
                 Output::Stream(_) => 0,

@@ -3,7 +3,7 @@
 //! Units are independent, so this runs on many threads. Who each record is, its ids with their hashes, is worked out
 //! here too, because it costs about as much as encoding.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder},
@@ -12,7 +12,8 @@ use arrow::{
 use bytes::Bytes;
 
 use crate::{
-    codec::{Codec, checksum::xxh3_64},
+    codec::{self, Codec, checksum::xxh3_64},
+    dataset::{IdColumn, IdHashes, SidecarColumns, SidecarGroups, SourceRuns},
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
@@ -20,7 +21,6 @@ use crate::{
         tar::TarFraming,
         tfrecord::TfRecordFraming,
     },
-    id::IdHash,
     plan::names::Renaming,
     record::{Payload, key::escape_key, parts::samples_of_rows, path::column_at, spare::Spare},
 };
@@ -74,20 +74,10 @@ pub struct Encoded {
     pub starts_shard: bool,
     /// Bytes of input that it stands for.
     pub bytes_in: u64,
-    /// Record ids, unless they are the origins.
-    pub record_ids: Option<StringArray>,
-    /// Subject ids, if the dataset has them.
-    pub subject_ids: Option<StringArray>,
     /// Hashes of record ids that are stored.
-    pub record_hashes: Vec<Option<IdHash>>,
+    pub record_hashes: IdHashes,
     /// Hashes of subject ids.
-    pub subject_hashes: Vec<Option<IdHash>>,
-    /// Names of sources.
-    pub sources: StringArray,
-    /// Rows in the sources; `None` when each source is one record.
-    pub rows: Option<Vec<u64>>,
-    /// Content hashes.
-    pub hashes: Vec<u64>,
+    pub subject_hashes: IdHashes,
     /// Keys of the first and the last record, where the format has keys that must differ between neighbours.
     pub end_keys: Option<(String, String)>,
 }
@@ -95,10 +85,12 @@ pub struct Encoded {
 /// Bytes of a unit.
 #[derive(Debug)]
 pub enum Body {
-    /// A row group.
-    RowGroup(RowGroup),
+    /// A row group, and the same rows for the sidecar.
+    RowGroup(RowGroup, SidecarGroups),
     /// Framed records, compressed as a whole.
     Stream {
+        /// Rows for the sidecar, without offsets. Too few for a row group, and a shard may end between any two.
+        rows: SidecarColumns,
         /// What goes to the shard.
         bytes: Bytes,
         /// Length of each record before compression.
@@ -203,34 +195,31 @@ impl Encoder {
     /// When a record cannot be expressed in the format.
     pub fn encode(&self, unit: Unit) -> Result<Encoded> {
         let names = self.names(&unit)?;
+        let (starts_shard, bytes_in) = (unit.starts_shard, unit.bytes_in);
+        let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
+        let (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
         let mut end_keys = None;
-        let mut hashes: Vec<u64> = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
-        let body = match &self.output {
-            Output::Parquet(encoder) => self.row_group(encoder, &unit)?,
+        let (body, records) = match &self.output {
+            Output::Parquet(encoder) => {
+                let group = self.row_group(encoder, &unit)?;
+                let hashes = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
+                let rows = sidecar_rows(unit, names, hashes);
+                (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
+            }
             Output::Stream(framing) => {
-                let body;
-                (body, hashes, end_keys) = self.stream(framing.as_ref(), &unit, &names)?;
-                body
+                let streamed = self.stream(framing.as_ref(), &unit, &names)?;
+                end_keys = streamed.end_keys;
+                let rows = sidecar_rows(unit, names, streamed.hashes);
+                let records = rows.hashes.len();
+                let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = streamed.unit;
+                let bytes = self.spare.lend(bytes);
+                (Body::Stream { rows, bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
             }
         };
-        let files = unit.pieces.iter().all(|p| p.source.name.is_empty());
-        Ok(Encoded {
-            body,
-            records: hashes.len(),
-            starts_shard: unit.starts_shard,
-            bytes_in: unit.bytes_in,
-            record_hashes: names.record_ids.as_ref().map_or_else(Vec::new, hash_ids),
-            subject_hashes: names.subject_ids.as_ref().map_or_else(Vec::new, hash_ids),
-            record_ids: names.record_ids,
-            subject_ids: names.subject_ids,
-            sources: sources(&unit),
-            rows: (!files).then(|| unit.pieces.iter().flat_map(|p| p.rows.iter().copied()).collect()),
-            hashes,
-            end_keys,
-        })
+        Ok(Encoded { body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
     }
 
-    fn row_group(&self, encoder: &ParquetEncoder, unit: &Unit) -> Result<Body> {
+    fn row_group(&self, encoder: &ParquetEncoder, unit: &Unit) -> Result<RowGroup> {
         if encoder.schema().fields().is_empty() {
             let place = unit.pieces.first().map_or_else(String::new, |piece| piece.source.name.clone());
             return Err(Error::input(
@@ -247,10 +236,10 @@ impl Encoder {
                 Payload::Samples(samples) => batch_of_samples(samples, encoder.schema()),
             })
             .collect::<Result<_>>()?;
-        Ok(Body::RowGroup(encoder.encode(&batches)?))
+        encoder.encode(&batches)
     }
 
-    /// Frames and compresses the unit; also returns the hash of each framed record, and the keys at both ends.
+    /// Frames and compresses the unit.
     fn stream(&self, framing: &dyn Framing, unit: &Unit, names: &Names) -> Result<Streamed> {
         let mut bytes = self.spare.take(0);
         let mut lengths = Vec::new();
@@ -259,7 +248,7 @@ impl Encoder {
         let mut first = 0;
         let mut ends: Option<(String, String)> = None;
         for piece in &unit.pieces {
-            let mut keys = keys(piece, names.record_ids.as_ref(), first);
+            let mut keys = keys(piece, names.record_ids.as_ref().map(IdColumn::texts), first);
             let own = self.own_payload(piece, &keys)?;
             let renamed = self.rename(own.as_ref().unwrap_or(&piece.payload), &mut keys);
             let payload = renamed.as_ref().or(own.as_ref()).unwrap_or(&piece.payload);
@@ -280,9 +269,7 @@ impl Encoder {
             }
         }
         let unit = self.codec.compress_unit(bytes)?;
-        let body =
-            Body::Stream { bytes: self.spare.lend(unit.bytes), lengths, raw_bytes: unit.raw_bytes, crc32: unit.crc32 };
-        Ok((body, hashes, ends.filter(|_| framing.has_keys())))
+        Ok(Streamed { unit, lengths, hashes, end_keys: ends.filter(|_| framing.has_keys()) })
     }
 
     /// What is framed instead of the records of the piece as they are; `None` when they are.
@@ -342,21 +329,28 @@ impl Encoder {
                 }
             }
         }
-        let join = |parts: Vec<StringArray>| -> Result<Option<StringArray>> {
+        let join = |parts: Vec<StringArray>| -> Result<Option<IdColumn>> {
             if parts.is_empty() {
                 return Ok(None);
             }
-            let refs: Vec<&dyn Array> = parts.iter().map(|a| a as &dyn Array).collect();
-            let joined = arrow::compute::concat(&refs)?;
-            debug_assert_eq!(joined.len(), records);
-            Ok(joined.as_any().downcast_ref::<StringArray>().cloned())
+            let joined = IdColumn::join(&parts)?;
+            debug_assert_eq!(joined.texts().len(), records);
+            Ok(Some(joined))
         };
         Ok(Names { record_ids: join(ids)?, subject_ids: join(subjects)? })
     }
 }
 
-/// Body, content hashes, and the keys at both ends.
-type Streamed = (Body, Vec<u64>, Option<(String, String)>);
+/// A unit, framed and compressed.
+struct Streamed {
+    unit: codec::stream::Unit,
+    /// Length of each record before compression.
+    lengths: Vec<u64>,
+    /// Hash of each framed record.
+    hashes: Vec<u64>,
+    /// Keys at both ends.
+    end_keys: Option<(String, String)>,
+}
 
 /// Refuses two records that readers would take for one.
 ///
@@ -371,8 +365,8 @@ pub fn check_neighbours(last: &str, next: &str) -> Result<()> {
 }
 
 struct Names {
-    record_ids: Option<StringArray>,
-    subject_ids: Option<StringArray>,
+    record_ids: Option<IdColumn>,
+    subject_ids: Option<IdColumn>,
 }
 
 /// Text of an id column; several columns are joined with `,`, and one null part makes the id null. Also used to read
@@ -435,35 +429,27 @@ fn keys(piece: &Piece, ids: Option<&StringArray>, first: usize) -> Vec<String> {
         .collect()
 }
 
-fn sources(unit: &Unit) -> StringArray {
-    let mut names = StringBuilder::new();
+/// What the sidecar says of the records, but for their places in the shard.
+fn sidecar_rows(unit: Unit, names: Names, hashes: Vec<u64>) -> SidecarColumns {
+    let files = unit.pieces.iter().all(|p| p.source.name.is_empty());
+    let mut sources = SourceRuns::default();
     for piece in &unit.pieces {
+        let name: Arc<str> = piece.source.name.as_str().into();
         match &piece.payload {
-            Payload::Rows(batch) => (0..batch.num_rows()).for_each(|_| names.append_value(&piece.source.name)),
-            Payload::Samples(samples) => samples.iter().for_each(|s| {
-                names.append_value(if s.origin.is_empty() { &piece.source.name } else { &s.origin });
+            Payload::Rows(batch) => sources.push(&name, batch.num_rows()),
+            Payload::Samples(samples) => samples.iter().for_each(|sample| match sample.origin.as_str() {
+                "" => sources.push(&name, 1),
+                origin => sources.push(&origin.into(), 1),
             }),
         }
     }
-    names.finish()
-}
-
-fn hash_ids(ids: &StringArray) -> Vec<Option<IdHash>> {
-    // A subject has many records, and SHA-256 is slow where the processor has no instruction for it. Ids that are all
-    // different would only fill the map, so it is given up when it does not help.
-    let mut known: HashMap<&str, IdHash> = HashMap::new();
-    let mut misses = 0_usize;
-    ids.iter()
-        .enumerate()
-        .map(|(row, id)| {
-            let id = id?;
-            if misses > 32_768 && misses * 10 > row * 9 {
-                return Some(IdHash::of(id));
-            }
-            Some(*known.entry(id).or_insert_with(|| {
-                misses += 1;
-                IdHash::of(id)
-            }))
-        })
-        .collect()
+    let rows = (!files).then(|| unit.pieces.iter().flat_map(|p| p.rows.iter().copied()).collect::<Vec<u64>>());
+    SidecarColumns {
+        record_ids: names.record_ids,
+        subject_ids: names.subject_ids,
+        extents: None,
+        sources,
+        rows: rows.map(Into::into),
+        hashes,
+    }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use arrow::array::{RecordBatch, StringArray};
+use arrow::array::RecordBatch;
 use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 
@@ -21,7 +21,9 @@ use crate::{
         Codec,
         stream::{Frames, Tail},
     },
-    dataset::{FrameTable, IdKind, NewShard, SegmentRef, SegmentWriter, ShardMeta, SidecarColumns, SidecarWriter},
+    dataset::{
+        FrameTable, IdKind, NewShard, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups, SidecarWriter,
+    },
     error::{Error, Result},
     events::{Event, Observer},
     format::{
@@ -29,7 +31,7 @@ use crate::{
         index::IndexKind,
         parquet::{ParquetShard, RowGroup},
     },
-    id::{IdHash, TransactionId, Version},
+    id::{TransactionId, Version},
     plan::roll::rolls_before,
     storage::{Sink, Staged, Store},
 };
@@ -120,33 +122,26 @@ impl<'a> Appender<'a> {
             }
             self.last_key = Some(last);
         }
-        let rows = Rows {
-            record_ids: unit.record_ids,
-            subject_ids: unit.subject_ids,
-            sources: unit.sources,
-            rows: unit.rows,
-            hashes: unit.hashes,
-        };
         match unit.body {
-            Body::RowGroup(group) => {
+            Body::RowGroup(group, rows) => {
                 if unit.starts_shard {
                     self.roll()?;
                 }
-                self.shard()?.append_row_group(group, rows.slice(0, unit.records, None))
+                self.shard()?.append_row_group(group, rows)
             }
-            Body::Stream { bytes, lengths, raw_bytes, crc32 } if self.naming.codec != Codec::None => {
+            Body::Stream { rows, bytes, lengths, raw_bytes, crc32 } if self.naming.codec != Codec::None => {
                 let next = bytes.len() as u64;
                 if self.open.as_ref().is_some_and(|open| rolls_before(open.bytes(), next, self.target)) {
                     self.roll()?;
                 }
-                self.shard()?.append_stream(&bytes, raw_bytes, crc32, rows.slice(0, unit.records, Some(&lengths)))
+                self.shard()?.append_stream(&bytes, raw_bytes, crc32, rows, &lengths)
             }
-            Body::Stream { bytes, lengths, .. } => self.append_plain(&bytes, &lengths, &rows),
+            Body::Stream { rows, bytes, lengths, .. } => self.append_plain(&bytes, &lengths, &rows),
         }
     }
 
     /// Appends uncompressed records, rolling between any two of them.
-    fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &Rows) -> Result<()> {
+    fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &SidecarColumns) -> Result<()> {
         let (mut first, mut at) = (0, 0_usize);
         while first < lengths.len() {
             let mut size = self.open.as_ref().map_or(0, OpenShard::bytes);
@@ -159,8 +154,8 @@ impl<'a> Appender<'a> {
             }
             if end > first {
                 let next = at + usize::try_from(taken).map_err(|_| Error::internal("a unit is larger than memory"))?;
-                let slice = rows.slice(first, end - first, Some(&lengths[first..end]));
-                self.shard()?.append_stream(&bytes[at..next], taken, 0, slice)?;
+                let (slice, lengths) = (rows.slice(first, end - first), &lengths[first..end]);
+                self.shard()?.append_stream(&bytes[at..next], taken, 0, slice, lengths)?;
                 at = next;
                 first = end;
             }
@@ -175,24 +170,19 @@ impl<'a> Appender<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn finish(mut self) -> Result<(Vec<FinishedShard>, u64, Vec<SegmentRef>)> {
+    pub fn finish(mut self) -> Result<(Vec<FinishedShard>, u64, Segments)> {
         self.roll()?;
-        let mut segments = self.record_ids.finish()?;
-        segments.extend(self.subject_ids.finish()?);
+        let segments = Segments::finish([self.record_ids, self.subject_ids])?;
         Ok((self.finished, self.records, segments))
     }
 
     fn index(&mut self, unit: &Encoded) -> Result<()> {
-        let push = |writer: &mut SegmentWriter, hashes: &[Option<IdHash>], base: u64| -> Result<()> {
-            for (i, hash) in hashes.iter().enumerate() {
-                if let Some(hash) = hash {
-                    writer.push(*hash, base + i as u64)?;
-                }
-            }
-            Ok(())
-        };
-        push(&mut self.record_ids, &unit.record_hashes, self.records)?;
-        push(&mut self.subject_ids, &unit.subject_hashes, self.records)?;
+        let base = self.records;
+        for (writer, hashes) in
+            [(&mut self.record_ids, &unit.record_hashes), (&mut self.subject_ids, &unit.subject_hashes)]
+        {
+            hashes.iter().try_for_each(|(row, hash)| writer.push(hash, base + row as u64))?;
+        }
         self.records += unit.records as u64;
         Ok(())
     }
@@ -212,37 +202,6 @@ impl<'a> Appender<'a> {
         self.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
         self.finished.push(finished);
         Ok(())
-    }
-}
-
-/// Sidecar columns of a whole unit, to be cut where shards roll.
-struct Rows {
-    record_ids: Option<StringArray>,
-    subject_ids: Option<StringArray>,
-    sources: StringArray,
-    rows: Option<Vec<u64>>,
-    hashes: Vec<u64>,
-}
-
-impl Rows {
-    /// Columns of some records; offsets are relative to the first of them.
-    fn slice(&self, first: usize, records: usize, lengths: Option<&[u64]>) -> SidecarColumns {
-        let text = |array: &StringArray| array.slice(first, records);
-        SidecarColumns {
-            record_ids: self.record_ids.as_ref().map(text),
-            subject_ids: self.subject_ids.as_ref().map(text),
-            extents: lengths.map(|lengths| {
-                let offsets = lengths.iter().scan(0, |at, length| {
-                    let offset = *at;
-                    *at += length;
-                    Some(offset)
-                });
-                (offsets.collect(), lengths.to_vec())
-            }),
-            sources: text(&self.sources),
-            rows: self.rows.as_ref().map(|rows| rows[first..first + records].to_vec()),
-            hashes: self.hashes[first..first + records].to_vec(),
-        }
     }
 }
 
@@ -308,13 +267,13 @@ impl<'a> OpenShard<'a> {
     ///
     /// # Errors
     /// When the shard is not Parquet or the store fails.
-    pub fn append_row_group(&mut self, group: RowGroup, columns: SidecarColumns) -> Result<()> {
+    pub fn append_row_group(&mut self, group: RowGroup, rows: SidecarGroups) -> Result<()> {
         let OpenBody::Parquet { shard, raw_bytes } = &mut self.body else {
             return Err(Error::internal("a row group was given to a shard of another format"));
         };
         *raw_bytes += group.raw_bytes;
         shard.append(group)?;
-        self.sidecar.append(columns)
+        self.sidecar.append_groups(rows)
     }
 
     /// Appends a row group whose sidecar rows exist already.
@@ -329,24 +288,32 @@ impl<'a> OpenShard<'a> {
         shard.append(group)
     }
 
-    /// Appends framed records, compressed as the shard is; offsets of `columns` count from the first of them.
+    /// Appends framed records, compressed as the shard is, given the length of each before compression.
     ///
     /// # Errors
     /// When the shard is Parquet or the store fails.
-    pub fn append_stream(&mut self, bytes: &[u8], raw_bytes: u64, crc32: u32, columns: SidecarColumns) -> Result<()> {
-        let base = self.append_bytes(bytes)?;
+    pub fn append_stream(
+        &mut self,
+        bytes: &[u8],
+        raw_bytes: u64,
+        crc32: u32,
+        rows: SidecarColumns,
+        lengths: &[u64],
+    ) -> Result<()> {
+        let mut at = self.append_bytes(bytes)?;
         let OpenBody::Stream { tail, .. } = &mut self.body else {
             return Err(Error::internal("framed records were given to a Parquet shard"));
         };
         tail.add(bytes.len() as u64, raw_bytes, crc32);
-        let extents = columns.extents.map(|(mut offsets, lengths)| {
-            offsets.iter_mut().for_each(|offset| *offset += base);
-            (offsets, lengths)
-        });
-        if let (Some(indexes), Some((offsets, lengths))) = (&mut self.indexes, &extents) {
-            offsets.iter().zip(lengths).try_for_each(|(offset, length)| indexes.record(*offset, *length))?;
+        let mut offsets = Vec::with_capacity(lengths.len());
+        for length in lengths {
+            offsets.push(at);
+            if let Some(indexes) = &mut self.indexes {
+                indexes.record(at, *length)?;
+            }
+            at += length;
         }
-        self.sidecar.append(SidecarColumns { extents, ..columns })
+        self.sidecar.append(SidecarColumns { extents: Some((offsets.into(), lengths.to_vec().into())), ..rows })
     }
 
     /// Appends stored bytes of records and returns where they begin in the uncompressed shard. To be followed by more

@@ -25,7 +25,7 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, IdKind, NewShard, Numbers, SegmentRef, SegmentWriter, Settings, Snapshot, SourceRow,
+        Counts, Dataset, IdKind, NewShard, Numbers, SegmentWriter, Segments, Settings, Snapshot, SourceRow,
         Transaction, commit, is_shard_name, sidecar_path,
     },
     error::{Error, Kind, Result},
@@ -473,7 +473,8 @@ impl Adoption<'_> {
             shards_added: adds.len() as u64,
             ..Counts::default()
         };
-        let segments: Vec<Vec<SegmentRef>> = segments.into_iter().map(SegmentWriter::finish).collect::<Result<_>>()?;
+        let segments = Segments::finish(segments)?;
+        staged.extend(segments.staged);
         self.context.cancel.check()?;
         self.dataset.store().publish(staged)?;
         let transaction = Transaction {
@@ -484,7 +485,7 @@ impl Adoption<'_> {
             settings,
             adds,
             removes: Vec::new(),
-            segments: segments.into_iter().flatten().collect(),
+            segments: segments.refs,
             sources: &sources,
             numbers: Numbers::Fresh(records),
         };

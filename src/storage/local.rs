@@ -17,7 +17,7 @@ use std::{
     os::{fd::OwnedFd, unix::fs::FileExt},
     path::{Path, PathBuf},
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -31,8 +31,11 @@ use rustix::{
 };
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, changed, missing,
-    sink::FileWriter, walk,
+    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, changed,
+    durable::{Syncer, Syncs},
+    missing,
+    sink::FileWriter,
+    walk,
 };
 use crate::{
     error::{Error, Result},
@@ -49,6 +52,7 @@ pub struct LocalStore {
     prefix: String,
     /// The root, opened when the first of many small files is read: their names need not be looked up from the top.
     folder: OnceLock<Option<File>>,
+    syncer: Arc<Syncer>,
 }
 
 impl LocalStore {
@@ -57,7 +61,8 @@ impl LocalStore {
         let location = Location::local(&root).unwrap_or_else(|_| fallback_location());
         let mut prefix = TransactionId::fresh().0;
         prefix.truncate(12);
-        Self { root, location, serial: AtomicU64::new(0), prefix, folder: OnceLock::new() }
+        let (folder, syncer) = (OnceLock::new(), Arc::default());
+        Self { root, location, serial: AtomicU64::new(0), prefix, folder, syncer }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -95,7 +100,7 @@ impl LocalStore {
         let folder = self.root.join(SYSTEM_FOLDER).join("staging");
         fs::create_dir_all(&folder).map_err(self.failed(path, "creating the staging folder"))?;
         let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
-        Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false })
+        Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false, syncs: Syncs::default() })
     }
 
     /// Writes `bytes` to a staged file and syncs it.
@@ -117,7 +122,8 @@ impl LocalStore {
         }
     }
 
-    /// Syncs the folder of each file and every folder above it down to the root, each once.
+    /// Syncs the folder of each file and every folder above it down to the root, each once, side by side: nothing
+    /// refers to these files before all of them are durable.
     fn sync_folders<'a>(&self, files: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let mut folders = BTreeSet::new();
         for file in files {
@@ -132,11 +138,7 @@ impl LocalStore {
         if let Some(above) = self.root.parent() {
             folders.insert(above.to_owned());
         }
-        // Deepest first: a folder must be durable before the entry that names it.
-        for folder in folders.iter().rev() {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(())
+        self.syncer.all(folders.iter().map(File::open))
     }
 }
 
@@ -288,8 +290,8 @@ impl Store for LocalStore {
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         let staged = self.stage(path)?;
         let file = File::create_new(&staged.from).map_err(self.failed(path, "creating"))?;
-        let file = FileWriter::new(file, &staged.from);
-        Ok(Box::new(LocalSink { path: path.to_owned(), file, staged }))
+        let (file, syncer) = (FileWriter::new(file, &staged.from), Arc::clone(&self.syncer));
+        Ok(Box::new(LocalSink { path: path.to_owned(), file, syncer, staged }))
     }
 
     fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
@@ -306,13 +308,18 @@ impl Store for LocalStore {
     }
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        let mut named = Vec::with_capacity(staged.len());
+        let mut files = Vec::with_capacity(staged.len());
         for object in staged {
             let StagedInner::File(mut file) = object.inner else {
                 return Err(Error::internal("an upload was given to a local store"));
             };
-            self.folder_for(&file.to).map_err(self.failed(&object.path, "creating the folder"))?;
-            fs::rename(&file.from, &file.to).map_err(self.failed(&object.path, "naming"))?;
+            file.syncs.wait().map_err(self.failed(&object.path, "writing"))?;
+            files.push((object.path, file));
+        }
+        let mut named = Vec::with_capacity(files.len());
+        for (path, mut file) in files {
+            self.folder_for(&file.to).map_err(self.failed(&path, "creating the folder"))?;
+            fs::rename(&file.from, &file.to).map_err(self.failed(&path, "naming"))?;
             file.named = true;
             named.push(file.to.clone());
         }
@@ -336,12 +343,13 @@ impl Store for LocalStore {
     }
 }
 
-/// A synced file in the staging folder; removed when dropped without a name.
+/// A file in the staging folder, synced or on its way; removed when dropped without a name.
 #[derive(Debug)]
 pub(super) struct StagedFile {
     from: PathBuf,
     to: PathBuf,
     named: bool,
+    syncs: Syncs,
 }
 
 impl Drop for StagedFile {
@@ -356,6 +364,7 @@ impl Drop for StagedFile {
 struct LocalSink {
     path: String,
     file: FileWriter,
+    syncer: Arc<Syncer>,
     staged: StagedFile,
 }
 
@@ -371,8 +380,8 @@ impl Write for LocalSink {
 
 impl Sink for LocalSink {
     fn finish(self: Box<Self>) -> Result<Staged> {
-        let Self { path, file, staged } = *self;
-        let durable = file.finish().and_then(|file| file.sync_data());
+        let Self { path, file, syncer, mut staged } = *self;
+        let durable = file.finish().and_then(|file| staged.syncs.last(&syncer, file));
         durable.map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
         Ok(Staged { path, inner: StagedInner::File(staged) })
     }

@@ -12,6 +12,7 @@
 //! Local folders have their own implementation because a general object store neither syncs by default nor writes a
 //! large file without copying it through small buffers; everything else goes through the `object_store` crate.
 
+mod durable;
 mod local;
 mod location;
 mod object;
@@ -185,7 +186,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(None)
     }
 
-    /// Gives staged objects their names, in order.
+    /// Waits until the bytes of all staged objects are durable, then gives them their names, in order, and durably so.
     ///
     /// # Errors
     /// When the store fails; some of them may have got their names.
@@ -200,7 +201,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
 /// An object being written.
 pub trait Sink: Write + Send {
-    /// Ends the object and makes its bytes durable; it has no name yet.
+    /// Ends the object; it has no name yet. Its bytes are on their way to the disk: [`Store::publish`] waits for them.
     ///
     /// # Errors
     /// When the store fails.

@@ -45,7 +45,7 @@ impl Conversion<'_> {
             let unit = Unit { number: 0, pieces: vec![piece], starts_shard: false, bytes_in: 0 };
             bytes += scale
                 * match encoder.encode(unit)?.body {
-                    Body::RowGroup(group) => group.encoded_bytes as f64,
+                    Body::RowGroup(group, _) => group.encoded_bytes as f64,
                     Body::Stream { bytes, .. } => bytes.len() as f64,
                 };
         }

@@ -594,6 +594,7 @@ impl<'a> Conversion<'a> {
         }
         report.rejects = rejects.as_ref().map(|r| r.path.clone());
         staged.extend(rejects);
+        staged.extend(converted.segments.staged);
         report.counts = Counts {
             records_in: tally.records_in,
             records_out: converted.records,
@@ -621,7 +622,7 @@ impl<'a> Conversion<'a> {
             settings: self.settings.clone(),
             adds,
             removes: Vec::new(),
-            segments: converted.segments,
+            segments: converted.segments.refs,
             sources: &Fresh { prepared, tally: &tally },
             numbers: Numbers::Fresh(converted.records),
         };

@@ -1,0 +1,239 @@
+//! A column of ids: which of them are equal, and their hashes.
+//!
+//! A subject has many records. Each text that comes again is found once, so that it is hashed once (SHA-256 is slow
+//! where the processor has no instruction for it) and stored once, in the dictionary of the sidecar. Columns in which
+//! almost nothing repeats are noticed after some rows and cost no more.
+
+use arrow::{
+    array::{Array, StringArray},
+    buffer::NullBuffer,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{error::Result, id::IdHash};
+
+/// Rows after which a column in which nothing repeats is given up.
+const TRIED: usize = 32_768;
+
+/// Most slots of the table of texts seen, 8 bytes each: what fits the cache of a core.
+const MOST_SLOTS: usize = 1 << 17;
+
+/// Slots that are looked at for a text.
+const PROBES: usize = 4;
+
+/// Ids of consecutive records; those without one are null.
+#[derive(Debug, Clone)]
+pub struct IdColumn {
+    texts: StringArray,
+    repeats: Repeats,
+}
+
+#[derive(Debug, Clone)]
+enum Repeats {
+    /// Nobody has looked.
+    Unknown,
+    /// Not worth a dictionary.
+    Few,
+    /// For each row its text, as a number in `firsts`, which are the rows where it was first seen. A text may have more
+    /// than one number. Keys of nulls mean nothing.
+    Known { keys: Vec<u32>, firsts: Vec<u32> },
+}
+
+/// Texts of some rows.
+pub(super) enum Texts<'a> {
+    /// One by one.
+    Plain(StringArray),
+    /// By their numbers in a dictionary.
+    Keyed { keys: Vec<u32>, dictionary: Vec<&'a str>, valid: Option<NullBuffer> },
+}
+
+impl From<StringArray> for IdColumn {
+    fn from(texts: StringArray) -> Self {
+        Self { texts, repeats: Repeats::Unknown }
+    }
+}
+
+impl IdColumn {
+    /// Joins columns to one and looks for texts that repeat.
+    ///
+    /// # Errors
+    /// When they are larger than an array can be.
+    pub fn join(parts: &[StringArray]) -> Result<Self> {
+        if let [one] = parts {
+            return Ok(Self::from(one.clone()).grouped());
+        }
+        let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
+        let joined = arrow::compute::concat(&parts)?;
+        Ok(Self::from(StringArray::from(joined.to_data())).grouped())
+    }
+
+    /// The texts.
+    pub fn texts(&self) -> &StringArray {
+        &self.texts
+    }
+
+    /// Some of the rows; nothing is known about their repeats.
+    pub fn slice(&self, first: usize, rows: usize) -> Self {
+        Self::from(self.texts.slice(first, rows))
+    }
+
+    /// Hash of each row that has an id; of the others, anything.
+    pub fn hashes(&self) -> IdHashes {
+        let valid = self.texts.nulls().cloned();
+        let hashes = match &self.repeats {
+            Repeats::Known { keys, firsts } => {
+                let known: Vec<IdHash> = firsts.iter().map(|row| IdHash::of(self.texts.value(*row as usize))).collect();
+                keys.iter().map(|key| known.get(*key as usize).copied().unwrap_or(IdHash(0))).collect()
+            }
+            _ => self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of)).collect(),
+        };
+        IdHashes { hashes, valid }
+    }
+
+    /// Looks for texts that repeat.
+    #[must_use]
+    pub(super) fn grouped(self) -> Self {
+        let repeats = match self.repeats {
+            Repeats::Unknown => group(&self.texts),
+            known => known,
+        };
+        Self { repeats, ..self }
+    }
+
+    /// Texts of some rows in the form in which they are smallest.
+    pub(super) fn part(&self, first: usize, rows: usize) -> Texts<'_> {
+        let texts = self.texts.slice(first, rows);
+        let Repeats::Known { keys, firsts } = &self.repeats else { return Texts::Plain(texts) };
+        let mut numbers = vec![u32::MAX; firsts.len()];
+        let mut dictionary = Vec::new();
+        let mut own = Vec::with_capacity(rows);
+        for (row, key) in keys[first..first + rows].iter().enumerate() {
+            if texts.is_null(row) {
+                own.push(0);
+                continue;
+            }
+            let number = &mut numbers[*key as usize];
+            if *number == u32::MAX {
+                *number = u32::try_from(dictionary.len()).unwrap_or(u32::MAX);
+                dictionary.push(self.texts.value(firsts[*key as usize] as usize));
+            }
+            own.push(*number);
+        }
+        if dictionary.len() * 2 > rows {
+            return Texts::Plain(texts);
+        }
+        Texts::Keyed { keys: own, dictionary, valid: texts.nulls().cloned() }
+    }
+}
+
+/// Hashes of consecutive records.
+#[derive(Debug, Clone, Default)]
+pub struct IdHashes {
+    hashes: Vec<IdHash>,
+    valid: Option<NullBuffer>,
+}
+
+impl IdHashes {
+    /// The hashes that there are, each with its row.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, IdHash)> + '_ {
+        let valid = self.valid.as_ref();
+        self.hashes.iter().copied().enumerate().filter(move |(row, _)| valid.is_none_or(|valid| valid.is_valid(*row)))
+    }
+}
+
+/// Numbers the texts in the order in which they are first seen.
+fn group(texts: &StringArray) -> Repeats {
+    let slots = (texts.len() * 2).next_power_of_two().clamp(1 << 8, MOST_SLOTS);
+    // Upper half: of the hash of a text. Lower half: its number + 1, or 0.
+    let mut table = vec![0_u64; slots];
+    let mut keys = Vec::with_capacity(texts.len());
+    let mut firsts: Vec<u32> = Vec::new();
+    for row in 0..texts.len() {
+        if texts.is_null(row) {
+            keys.push(u32::MAX);
+            continue;
+        }
+        if row >= TRIED && firsts.len() * 10 > row * 9 {
+            return Repeats::Few;
+        }
+        let text = texts.value(row);
+        let hash = xxh3_64(text.as_bytes());
+        let (tag, mask) = (hash & !u64::from(u32::MAX), slots - 1);
+        #[expect(clippy::cast_possible_truncation, reason = "only the lowest bits are taken")]
+        let home = hash as usize & mask;
+        let mut found = None;
+        let mut free = home;
+        for probe in 0..PROBES {
+            let slot = (home + probe) & mask;
+            let entry = table[slot];
+            if entry == 0 {
+                free = slot;
+                break;
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+            let number = entry as u32 - 1;
+            if entry & !u64::from(u32::MAX) == tag && texts.value(firsts[number as usize] as usize) == text {
+                found = Some(number);
+                break;
+            }
+        }
+        let number = match found {
+            Some(number) => number,
+            None => {
+                let (Ok(number), Ok(first)) = (u32::try_from(firsts.len()), u32::try_from(row)) else {
+                    return Repeats::Few;
+                };
+                firsts.push(first);
+                // Where all probes are taken the text at its home makes way.
+                table[free] = tag | u64::from(number + 1);
+                number
+            }
+        };
+        keys.push(number);
+    }
+    if firsts.len() * 10 > texts.len() * 9 { Repeats::Few } else { Repeats::Known { keys, firsts } }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn check(texts: &StringArray) -> IdColumn {
+        let column = IdColumn::join(std::slice::from_ref(texts)).unwrap();
+        let hashes = column.hashes();
+        let found: Vec<(usize, IdHash)> = hashes.iter().collect();
+        let expected: Vec<(usize, IdHash)> =
+            texts.iter().enumerate().filter_map(|(row, id)| Some((row, IdHash::of(id?)))).collect();
+        assert_eq!(found, expected);
+        let middle = texts.len() / 3;
+        if let Texts::Keyed { keys, dictionary, valid } = column.part(middle, texts.len() - middle) {
+            for (i, key) in keys.iter().enumerate() {
+                let valid = valid.as_ref().is_none_or(|valid| valid.is_valid(i));
+                let text = texts.is_valid(middle + i).then(|| texts.value(middle + i));
+                assert_eq!(valid.then(|| dictionary[*key as usize]), text);
+            }
+        }
+        column
+    }
+
+    #[test]
+    fn repeats_are_found_and_hashes_are_right() {
+        let few = check(&(0..100_000).map(|i| (i % 7 != 0).then(|| format!("PAT-{}", i % 1_000))).collect());
+        assert!(matches!(few.part(0, 100_000), Texts::Keyed { dictionary, .. } if dictionary.len() == 1_000));
+        let many = check(&(0..300_000_u64).map(|i| Some(format!("P{}", xxh3_64(&i.to_le_bytes()) % 60_000))).collect());
+        assert!(matches!(many.repeats, Repeats::Known { .. }));
+        let unique = check(&(0..50_000).map(|i| Some(format!("V{i}"))).collect());
+        assert!(matches!(unique.repeats, Repeats::Few));
+        check(&StringArray::new_null(10));
+        check(&StringArray::from(Vec::<Option<&str>>::new()));
+    }
+
+    #[test]
+    fn parts_are_joined() {
+        let parts = [StringArray::from(vec!["a", "b"]), StringArray::from(vec![Some("a"), None])];
+        let column = IdColumn::join(&parts).unwrap();
+        assert_eq!(column.texts().iter().collect::<Vec<_>>(), [Some("a"), Some("b"), Some("a"), None]);
+        assert_eq!(column.hashes().iter().count(), 3);
+    }
+}
