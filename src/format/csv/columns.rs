@@ -12,7 +12,7 @@
 //! validity  one bit per value in a register, 64 of them written at once
 //! ```
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use arrow::{
     array::{ArrayRef, ArrowPrimitiveType, BooleanArray, NullArray, PrimitiveArray, StringArray},
@@ -25,12 +25,12 @@ use arrow::{
 };
 
 use super::{
+    numbers::{GROUP, Group},
+    simd,
     tokenize::{QUOTE, Row, Tokenizer, unquote},
     value,
 };
 
-/// Rows whose validity is one word.
-const WORD: usize = 64;
 /// Bytes that are copied at once.
 const WIDE: usize = 32;
 
@@ -119,7 +119,6 @@ pub(super) trait Column {
 
 /// The builder of a type, if delimited text can be read as that type. `pinned` tells that the user set the type.
 pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Column>> {
-    use value::{float64_within, int64_within};
     Some(match data_type {
         DataType::Null => Box::new(Nulls(0)),
         DataType::Utf8 => Box::new(Text::default()),
@@ -127,43 +126,38 @@ pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Colum
         DataType::Int8 => integer::<Int8Type>(pinned),
         DataType::Int16 => integer::<Int16Type>(pinned),
         DataType::Int32 => integer::<Int32Type>(pinned),
-        DataType::Int64 if pinned => quick::<Int64Type>(int64_within, loose(value::int64)),
-        DataType::Int64 => quick::<Int64Type>(int64_within, value::int64),
+        DataType::Int64 if pinned => quick::<Int64Type>(simd::integers, loose(value::int64)),
+        DataType::Int64 => quick::<Int64Type>(simd::integers, value::int64),
         DataType::UInt8 => integer::<UInt8Type>(pinned),
         DataType::UInt16 => integer::<UInt16Type>(pinned),
         DataType::UInt32 => integer::<UInt32Type>(pinned),
         DataType::UInt64 if pinned => plain::<UInt64Type>(loose(value::uint64)),
         DataType::UInt64 => plain::<UInt64Type>(value::uint64),
         DataType::Float32 => plain::<Float32Type>(loose(value::any_float32)),
-        DataType::Float64 if pinned => quick::<Float64Type>(float64_within, loose(value::any_float64)),
-        DataType::Float64 => quick::<Float64Type>(float64_within, value::float64),
+        DataType::Float64 if pinned => quick::<Float64Type>(simd::floats, loose(value::any_float64)),
+        DataType::Float64 => quick::<Float64Type>(simd::floats, value::float64),
         DataType::Date32 => plain::<Date32Type>(value::date32),
         DataType::Timestamp(TimeUnit::Microsecond, None) => plain::<TimestampMicrosecondType>(value::timestamp),
         DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => {
-            plain_as::<TimestampMicrosecondType>(value::instant, data_type.clone())
+            Box::new(Primitives::<TimestampMicrosecondType, _>::new(None, value::instant, data_type.clone()))
         }
         _ => return None,
     })
 }
 
-/// A column of numbers; `quick` takes some texts that `parse` takes, and gives the same.
+/// Parses short numbers of a group; those it does not take are zero, and their bits are not set.
+type Quick<N> = fn(&Group, &mut [N; GROUP]) -> u64;
+
+/// A column of numbers most of which `quick` takes; it gives the same as `parse`, which takes all.
 fn quick<T: ArrowPrimitiveType>(
-    quick: impl Fn(&[u8], usize, usize) -> (T::Native, bool) + 'static,
+    quick: Quick<T::Native>,
     parse: impl Fn(&[u8]) -> Option<T::Native> + 'static,
 ) -> Box<dyn Column> {
-    Box::new(Primitives::<T, _, _>::new(quick, parse, T::DATA_TYPE))
+    Box::new(Primitives::<T, _>::new(Some(quick), parse, T::DATA_TYPE))
 }
 
-fn plain<T: ArrowPrimitiveType>(parse: impl Fn(&[u8]) -> Option<T::Native> + Copy + 'static) -> Box<dyn Column> {
-    plain_as::<T>(parse, T::DATA_TYPE)
-}
-
-fn plain_as<T: ArrowPrimitiveType>(
-    parse: impl Fn(&[u8]) -> Option<T::Native> + Copy + 'static,
-    data_type: DataType,
-) -> Box<dyn Column> {
-    let quick = move |bytes: &[u8], start: usize, end: usize| value::or_zero(parse(&bytes[start..end]));
-    Box::new(Primitives::<T, _, _>::new(quick, parse, data_type))
+fn plain<T: ArrowPrimitiveType>(parse: impl Fn(&[u8]) -> Option<T::Native> + 'static) -> Box<dyn Column> {
+    Box::new(Primitives::<T, _>::new(None, parse, T::DATA_TYPE))
 }
 
 fn integer<T>(pinned: bool) -> Box<dyn Column>
@@ -171,16 +165,12 @@ where
     T: ArrowPrimitiveType,
     T::Native: TryFrom<i64>,
 {
-    let within = |bytes: &[u8], start: usize, end: usize| {
-        let (number, good) = value::int64_within(bytes, start, end);
-        value::or_zero(T::Native::try_from(number).ok().filter(|_| good))
-    };
     let parse = |text: &[u8]| T::Native::try_from(value::int64(text)?).ok();
-    if pinned { quick::<T>(within, loose(parse)) } else { quick::<T>(within, parse) }
+    if pinned { plain::<T>(loose(parse)) } else { plain::<T>(parse) }
 }
 
 /// Also takes numbers in unusual forms.
-fn loose<N>(parse: impl Fn(&[u8]) -> Option<N> + Copy) -> impl Fn(&[u8]) -> Option<N> + Copy {
+fn loose<N>(parse: impl Fn(&[u8]) -> Option<N>) -> impl Fn(&[u8]) -> Option<N> {
     move |text| parse(text).or_else(|| parse(value::plain_number(text, &mut [0; 64])?))
 }
 
@@ -196,12 +186,12 @@ impl Bits {
     /// Appends the lowest `count` bits, of which there are at most 64; those above must be zero.
     #[inline]
     fn push(&mut self, bits: u64, count: usize) {
-        let used = self.length % WORD;
+        let used = self.length % GROUP;
         match self.words.last_mut() {
             Some(last) if used > 0 => {
                 *last |= bits << used;
-                if used + count > WORD {
-                    self.words.push(bits >> (WORD - used));
+                if used + count > GROUP {
+                    self.words.push(bits >> (GROUP - used));
                 }
             }
             _ if count > 0 => self.words.push(bits),
@@ -227,8 +217,8 @@ impl Bits {
 }
 
 /// Values of fixed width.
-struct Primitives<T: ArrowPrimitiveType, Q, P> {
-    quick: Q,
+struct Primitives<T: ArrowPrimitiveType, P> {
+    quick: Option<Quick<T::Native>>,
     parse: P,
     data_type: DataType,
     values: Vec<T::Native>,
@@ -236,39 +226,67 @@ struct Primitives<T: ArrowPrimitiveType, Q, P> {
     scratch: Vec<u8>,
 }
 
-impl<T, Q, P> Primitives<T, Q, P>
+impl<T, P> Primitives<T, P>
 where
     T: ArrowPrimitiveType,
-    Q: Fn(&[u8], usize, usize) -> (T::Native, bool),
     P: Fn(&[u8]) -> Option<T::Native>,
 {
-    fn new(quick: Q, parse: P, data_type: DataType) -> Self {
+    fn new(quick: Option<Quick<T::Native>>, parse: P, data_type: DataType) -> Self {
         Self { quick, parse, data_type, values: Vec::new(), valid: Bits::default(), scratch: Vec::new() }
     }
 
-    /// A field that is not empty, and that the parser does not take as it stands.
-    fn look_closer(&mut self, cells: Cells<'_>, fault: Fault, faults: &mut Vec<Fault>) -> (T::Native, bool) {
-        let (start, end) = cells.span(fault.row, fault.column);
-        let raw = &cells.bytes[start..end];
-        if cells.is_plainly_quoted(raw) {
-            let (value, good) = (self.quick)(cells.bytes, start + 1, end - 1);
-            if good {
-                return (value, true);
+    /// Values of some rows by `quick`, which are at most a group.
+    fn append_quickly(&mut self, quick: Quick<T::Native>, cells: Cells<'_>, rows: Range<usize>, faults: &mut Faults<'_>) {
+        let mut group = Group::new();
+        let mut there = 0;
+        for (i, row) in rows.clone().enumerate() {
+            let (start, end) = cells.span(row, faults.column);
+            there |= u64::from(start != end) << i;
+            if let Some(word) = cells.bytes[..end].last_chunk() {
+                group.words[i] = u64::from_le_bytes(*word);
+                group.lengths[i] = if end - start > 8 { 0 } else { (end - start) as u64 };
             }
         }
-        let value = cells.value(raw, &mut self.scratch);
-        let parsed = value.and_then(|value| (self.parse)(value));
-        if value.is_some() && parsed.is_none() {
-            faults.push(fault);
+        let mut numbers = [T::Native::default(); GROUP];
+        let mut valid = quick(&group, &mut numbers);
+        let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
+        while others != 0 {
+            let i = others.trailing_zeros() as usize;
+            others &= others - 1;
+            let value = self.look_at(cells, rows.start + i, faults);
+            numbers[i] = value.unwrap_or_default();
+            valid = (valid & !(1 << i)) | u64::from(value.is_some()) << i;
         }
-        value::or_zero(parsed)
+        self.values.extend_from_slice(&numbers[..rows.len()]);
+        self.valid.push(valid, rows.len());
+    }
+
+    /// Any value: nothing if it is null or does not fit.
+    fn look_at(&mut self, cells: Cells<'_>, row: usize, faults: &mut Faults<'_>) -> Option<T::Native> {
+        let raw = cells.raw(row, faults.column);
+        if let Some(value) = (self.parse)(raw)
+            && cells.null.is_none_or(|null| null != raw)
+        {
+            return Some(value);
+        }
+        let value = cells.value(raw, &mut self.scratch)?;
+        let parsed = (self.parse)(value);
+        if parsed.is_none() {
+            faults.found.push(Fault { row, column: faults.column });
+        }
+        parsed
     }
 }
 
-impl<T, Q, P> Column for Primitives<T, Q, P>
+/// Where values that do not fit are told.
+struct Faults<'a> {
+    column: usize,
+    found: &'a mut Vec<Fault>,
+}
+
+impl<T, P> Column for Primitives<T, P>
 where
     T: ArrowPrimitiveType,
-    Q: Fn(&[u8], usize, usize) -> (T::Native, bool),
     P: Fn(&[u8]) -> Option<T::Native>,
 {
     fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
@@ -276,19 +294,20 @@ where
             self.values.reserve(cells.expected);
         }
         let rows = cells.rows.len();
-        for first in (0..rows).step_by(WORD) {
-            let count = WORD.min(rows - first);
-            let mut valid = 0;
-            for row in 0..count {
-                let (start, end) = cells.span(first + row, column);
-                let (mut value, mut good) = (self.quick)(cells.bytes, start, end);
-                if !good & (start != end) || cells.null.is_some_and(|null| null == &cells.bytes[start..end]) {
-                    (value, good) = self.look_closer(cells, Fault { row: first + row, column }, faults);
-                }
-                self.values.push(value);
-                valid |= u64::from(good) << row;
+        let faults = &mut Faults { column, found: faults };
+        for first in (0..rows).step_by(GROUP) {
+            let group = first..rows.min(first + GROUP);
+            if let Some(quick) = self.quick {
+                self.append_quickly(quick, cells, group, faults);
+                continue;
             }
-            self.valid.push(valid, count);
+            let mut valid = 0;
+            for row in group.clone() {
+                let value = self.look_at(cells, row, faults);
+                self.values.push(value.unwrap_or_default());
+                valid |= u64::from(value.is_some()) << (row - first);
+            }
+            self.valid.push(valid, group.len());
         }
     }
 
@@ -332,43 +351,32 @@ struct Text {
     /// Ends of the values, with a zero before them.
     offsets: Vec<i32>,
     valid: Bits,
-    /// Where the values of a chunk begin: in the chunk, or behind it in `scratch`.
-    starts: Vec<u32>,
-    /// Values whose quotes had to be taken out.
+    /// Values of a group whose quotes had to be taken out.
     scratch: Vec<u8>,
+}
+
+/// Where the values of a group are: in the split, or behind it in the scratch.
+struct Places {
+    starts: [usize; GROUP],
+    lengths: [usize; GROUP],
 }
 
 impl Column for Text {
     fn append(&mut self, cells: Cells<'_>, column: usize, _faults: &mut Vec<Fault>) {
+        let rows = cells.rows.len();
         if self.offsets.is_empty() {
             self.offsets.reserve(cells.expected + 1);
             self.offsets.push(0);
         }
-        let (old, first) = (self.values.len(), self.offsets.len());
-        self.measure(cells, column);
-        let length = self.offsets.last().map_or(0, |&end| place(end));
-        if old == 0 {
+        let unused = self.values.is_empty();
+        for first in (0..rows).step_by(GROUP) {
+            self.append_group(cells, first..rows.min(first + GROUP), column);
+        }
+        if unused {
             // A little more than what follows if it is like this chunk.
-            let whole = length as u64 * cells.expected as u64 / cells.rows.len().max(1) as u64;
-            self.values.reserve(usize::try_from(whole + whole / 32).unwrap_or(length) + WIDE);
+            let whole = self.values.len() as u64 * cells.expected as u64 / rows.max(1) as u64;
+            self.values.reserve(usize::try_from(whole + whole / 32).unwrap_or(0) + GROUP * WIDE);
         }
-        self.values.resize(length + WIDE, 0);
-        let mut at = old;
-        for (&start, &end) in self.starts.iter().zip(&self.offsets[first..]) {
-            let (start, end) = (start as usize, place(end));
-            match (cells.bytes[start.min(cells.bytes.len())..].first_chunk::<WIDE>(), self.values[at..].first_chunk_mut::<WIDE>()) {
-                (Some(from), Some(to)) if end - at <= WIDE => *to = *from,
-                _ if start < cells.bytes.len() => {
-                    self.values[at..end].copy_from_slice(&cells.bytes[start..start + end - at]);
-                }
-                _ => {
-                    let start = start - cells.bytes.len();
-                    self.values[at..end].copy_from_slice(&self.scratch[start..start + end - at]);
-                }
-            }
-            at = end;
-        }
-        self.values.truncate(length);
     }
 
     fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
@@ -382,30 +390,42 @@ impl Column for Text {
 }
 
 impl Text {
-    /// Finds where the values of a chunk begin, how long they are, and which are null.
-    fn measure(&mut self, cells: Cells<'_>, column: usize) {
-        self.starts.clear();
+    fn append_group(&mut self, cells: Cells<'_>, rows: Range<usize>, column: usize) {
+        let mut places = Places { starts: [0; GROUP], lengths: [0; GROUP] };
+        let mut valid = 0;
         self.scratch.clear();
-        let rows = cells.rows.len();
-        let mut total = self.offsets.last().copied().unwrap_or_default();
-        for first in (0..rows).step_by(WORD) {
-            let count = WORD.min(rows - first);
-            let mut valid = 0;
-            for row in 0..count {
-                let (start, end) = cells.span(first + row, column);
-                let quoted = (cells.bytes.get(start) == Some(&QUOTE)) & (start < end);
-                let there = (start != end) & cells.null.is_none_or(|null| null != &cells.bytes[start..end]);
-                let (mut start, mut length) = (start + usize::from(quoted), end - start - 2 * usize::from(quoted));
-                if quoted && !cells.plainly_quoted {
-                    (start, length) = self.unquoted(cells, start - 1, end);
-                }
-                self.starts.push(start as u32);
-                total += if there { length as i32 } else { 0 };
-                self.offsets.push(total);
-                valid |= u64::from(there) << row;
+        for (i, row) in rows.clone().enumerate() {
+            let (start, end) = cells.span(row, column);
+            let there = (start != end) & cells.null.is_none_or(|null| null != &cells.bytes[start..end]);
+            let quoted = there & (cells.bytes.get(start) == Some(&QUOTE));
+            valid |= u64::from(there) << i;
+            places.starts[i] = start + usize::from(quoted);
+            places.lengths[i] = (end - start).wrapping_sub(2 * usize::from(quoted)) & 0_usize.wrapping_sub(there.into());
+            if quoted & !cells.plainly_quoted {
+                (places.starts[i], places.lengths[i]) = self.unquoted(cells, start, end);
             }
-            self.valid.push(valid, count);
         }
+        self.valid.push(valid, rows.len());
+        let old = self.values.len();
+        let end = old + places.lengths.iter().sum::<usize>();
+        self.values.resize(end + WIDE, 0);
+        let mut ends = [0; GROUP];
+        let mut at = old;
+        for i in 0..rows.len() {
+            let (start, length) = (places.starts[i], places.lengths[i]);
+            match (cells.bytes.get(start..start + WIDE), self.values.get_mut(at..at + WIDE)) {
+                (Some(from), Some(to)) if length <= WIDE => to.copy_from_slice(from),
+                _ => {
+                    let scratch = || &self.scratch[start - cells.bytes.len()..][..length];
+                    let from = cells.bytes.get(start..start + length).unwrap_or_else(scratch);
+                    self.values[at..at + length].copy_from_slice(from);
+                }
+            }
+            at += length;
+            ends[i] = offset(at);
+        }
+        self.offsets.extend_from_slice(&ends[..rows.len()]);
+        self.values.truncate(end);
     }
 
     /// Start and length of a value in quotes, which may have some within.
@@ -441,7 +461,8 @@ impl Column for Nulls {
     }
 }
 
-#[expect(clippy::cast_sign_loss, reason = "offsets are never negative")]
-fn place(offset: i32) -> usize {
-    offset as usize
+/// Texts of a split are shorter than 2 GiB, as the split is.
+#[inline(always)]
+fn offset(place: usize) -> i32 {
+    i32::try_from(place).unwrap_or(i32::MAX)
 }

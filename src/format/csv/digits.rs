@@ -10,9 +10,6 @@
 //! aligned   30 30 30 30 30 31 32 35   then added up: pairs, fours, eight
 //! ```
 
-//!
-//! Where text stands amid other text, even these two loads are one: the eight bytes that end where it ends, of which
-//! those before it are masked out.
 
 /// Longest text that is taken.
 const LONGEST: usize = 16;
@@ -69,60 +66,6 @@ fn long_with_point(text: &[u8]) -> Option<(u64, usize)> {
     Some((part(first)? * POWERS[last.len()] + part(last)?, last.len()))
 }
 
-/// The eight bytes that end before `end`, the last one topmost; nothing close to the start of `bytes`.
-#[inline(always)]
-pub(super) fn ending(bytes: &[u8], end: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(..end)?.last_chunk()?))
-}
-
-/// The byte `length` before the end of a word of [`ending`]; `length` is 1 to 8.
-#[inline(always)]
-pub(super) fn from_end(word: u64, length: usize) -> u8 {
-    word.to_le_bytes()[(8 - length) & 7]
-}
-
-/// The number that the topmost `length` bytes of a word stand for, and whether they are all digits; `length` is 0 to 8.
-#[inline(always)]
-pub(super) fn whole_ending(word: u64, length: usize) -> (u64, bool) {
-    let (digits, digits_only) = masked(word ^ ZEROS, length);
-    (add_up(digits), digits_only)
-}
-
-/// As [`whole_ending`], with a point that may stand anywhere, and how many digits follow it.
-#[inline(always)]
-pub(super) fn point_ending(word: u64, length: usize) -> (u64, usize, bool) {
-    let word = (word & top(length)) | (ZEROS & !top(length));
-    let before = point(word);
-    let below = (1_u64 << (8 * before & 63)).wrapping_sub(1);
-    let moved = (word & !below << 8) | ((word & below) << 8) | u64::from(b'0');
-    let has_point = before < 8;
-    let (digits, after) = if has_point { (moved, 7 - before) } else { (word, 0) };
-    let (value, digits_only) = whole_ending(digits, 8);
-    (value, after, digits_only & (length > usize::from(has_point)))
-}
-
-/// A mask of the topmost bytes.
-#[inline(always)]
-fn top(length: usize) -> u64 {
-    let half = 4 * (8 - length);
-    u64::MAX << half << half
-}
-
-#[inline(always)]
-fn masked(digits: u64, length: usize) -> (u64, bool) {
-    let digits = digits & top(length);
-    let strange = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS;
-    (digits, strange == 0)
-}
-
-/// Pairs, fours, and all eight.
-#[inline(always)]
-fn add_up(digits: u64) -> u64 {
-    let pairs = digits.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
-    let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_ffff_0000_ffff;
-    fours.wrapping_mul(10_000 << 32 | 1) >> 32
-}
-
 /// Powers of ten.
 const POWERS: [u64; LONGEST] = {
     let mut powers = [1; LONGEST];
@@ -160,7 +103,9 @@ fn value(word: u64, length: usize) -> Option<u64> {
     let free = 8 * (8 - length);
     let digits = (word << free | ZEROS & ((1 << free) - 1)) ^ ZEROS;
     let strange = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS;
-    (strange == 0).then(|| add_up(digits))
+    let pairs = digits.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_ffff_0000_ffff;
+    (strange == 0).then(|| fours.wrapping_mul(10_000 << 32 | 1) >> 32)
 }
 
 #[cfg(test)]

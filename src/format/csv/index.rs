@@ -23,6 +23,9 @@ use super::tokenize::{CR, LF, QUOTE};
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 64;
 
+/// Blocks between which it is made sure that there is room for what they hold.
+const BATCH: usize = 16;
+
 /// Which bytes of a block have a meaning; the lowest bit is the first byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Marks {
@@ -166,13 +169,19 @@ impl State {
         let closing = quotes & !inside;
         let ended = marks.returns & cuts;
         let fields = cuts & !((ended << 1 | self.ended) & marks.feeds);
-        let pairs = (marks.returns << 1 | self.returned) & marks.feeds;
+        // Few files have any, or then in all blocks.
+        let lone = if marks.returns | self.returned == 0 {
+            0
+        } else {
+            let pairs = (marks.returns << 1 | self.returned) & marks.feeds;
+            marks.returns.count_ones().wrapping_sub(pairs.count_ones())
+        };
         let found = Cuts {
             fields,
             records: fields & terminators,
             terminators: cuts & terminators,
             intricate: (closing << 1 | self.closed) & !breaks,
-            lines: terminators.count_ones() - pairs.count_ones(),
+            lines: marks.feeds.count_ones().wrapping_add(lone),
         };
         *self = Self {
             inside: if inside >> 63 == 0 { 0 } else { u64::MAX },
@@ -203,14 +212,33 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Makes room for what a block can hold.
-    #[cold]
+    /// Makes room for what a batch can hold.
+    #[inline]
     fn make_room(&mut self) {
         for (places, used) in [(&mut self.ends, self.fields), (&mut self.marks, self.records)] {
-            if places.len() < used + BLOCK {
-                places.resize(2 * used + 8 * BLOCK, 0);
+            if places.len() < used + BATCH * BLOCK {
+                places.resize(2 * used + 2 * BATCH * BLOCK, 0);
             }
         }
+    }
+
+    fn batch(&mut self) -> Batch<'_> {
+        self.make_room();
+        Batch {
+            ends: &mut self.ends[self.fields..],
+            marks: &mut self.marks[self.records..],
+            before: narrow(self.fields),
+            found: Found::default(),
+        }
+    }
+
+    /// Takes over what a batch found.
+    fn go_on(&mut self, found: Found) {
+        self.fields += found.fields;
+        self.records += found.records;
+        self.lines += u64::from(found.lines);
+        self.intricate |= found.intricate;
+        self.high |= found.high;
     }
 
     /// Adds the end of a field, and of a record if `record`.
@@ -248,18 +276,36 @@ impl Index {
         self.ends[at + found..at + width].fill(last);
         at + width
     }
+}
 
+/// What a few blocks add to an [`Index`], out of the way of memory.
+struct Batch<'a> {
+    ends: &'a mut [u32],
+    marks: &'a mut [u32],
+    /// Fields before the batch.
+    before: u32,
+    found: Found,
+}
+
+/// What a batch found.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    fields: usize,
+    records: usize,
+    lines: u32,
+    intricate: u64,
+    high: u64,
+}
+
+impl Batch<'_> {
     #[inline(always)]
-    fn add<K: Kernel>(&mut self, kernel: K, cuts: Cuts, base: u32) {
-        if self.ends.len() < self.fields + BLOCK || self.marks.len() < self.records + BLOCK {
-            self.make_room();
-        }
-        if let Some(out) = self.ends.get_mut(self.fields..).and_then(|rest| rest.first_chunk_mut()) {
+    fn add<K: Kernel>(&mut self, kernel: K, marks: Marks, cuts: Cuts, base: u32) {
+        if let Some(out) = self.ends.get_mut(self.found.fields..).and_then(|rest| rest.first_chunk_mut()) {
             kernel.positions(cuts.fields, base, out);
         }
         let mut records = cuts.records;
-        if let Some(out) = self.marks.get_mut(self.records..).and_then(|rest| rest.first_chunk_mut::<BLOCK>()) {
-            let before = narrow(self.fields);
+        if let Some(out) = self.marks.get_mut(self.found.records..).and_then(|rest| rest.first_chunk_mut::<BLOCK>()) {
+            let before = self.before + narrow(self.found.fields);
             for two in out.as_chunks_mut::<2>().0 {
                 for place in two {
                     // All bits up to the lowest one.
@@ -272,10 +318,11 @@ impl Index {
                 }
             }
         }
-        self.fields += cuts.fields.count_ones() as usize;
-        self.records += cuts.records.count_ones() as usize;
-        self.lines += u64::from(cuts.lines);
-        self.intricate |= cuts.intricate;
+        self.found.fields += cuts.fields.count_ones() as usize;
+        self.found.records += cuts.records.count_ones() as usize;
+        self.found.lines = self.found.lines.wrapping_add(cuts.lines);
+        self.found.intricate |= cuts.intricate;
+        self.found.high |= marks.high;
     }
 }
 
@@ -292,16 +339,24 @@ pub(super) fn index_with<K: Kernel>(
     let (blocks, tail) = bytes[from..to].as_chunks::<BLOCK>();
     let mut at = *state;
     let mut base = narrow(from);
-    for block in blocks {
-        let marks = kernel.marks(block, delimiter);
-        index.high |= marks.high;
-        index.add(kernel, at.step(kernel, marks), base);
-        base += narrow(BLOCK);
+    for blocks in blocks.chunks(BATCH) {
+        let mut batch = index.batch();
+        for block in blocks {
+            let marks = kernel.marks(block, delimiter);
+            let cuts = at.step(kernel, marks);
+            batch.add(kernel, marks, cuts, base);
+            base = base.wrapping_add(narrow(BLOCK));
+        }
+        let found = batch.found;
+        index.go_on(found);
     }
     if !tail.is_empty() {
         let marks = last_marks(kernel, tail, delimiter);
-        index.high |= marks.high;
-        index.add(kernel, at.step(kernel, marks), base);
+        let cuts = at.step(kernel, marks);
+        let mut batch = index.batch();
+        batch.add(kernel, marks, cuts, base);
+        let found = batch.found;
+        index.go_on(found);
     }
     *state = at;
 }

@@ -27,7 +27,11 @@ mod columns;
 mod corpus;
 mod dialect;
 mod digits;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod fuzz;
 mod index;
+mod numbers;
 mod simd;
 mod split;
 mod tokenize;

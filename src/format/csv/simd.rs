@@ -10,7 +10,10 @@
 //! what the soundness of all `unsafe` here rests on. Every kernel gives what [`Portable`] gives, as tests show.
 #![expect(unsafe_code, reason = "vector instructions, behind detection at run time")]
 
-use super::index::{Index, Portable, Search, State, index_with, terminator_with};
+use super::{
+    index::{Index, Portable, Search, State, index_with, terminator_with},
+    numbers::{GROUP, Group, floats_with, integers_with},
+};
 
 /// See [`index_with`]; by the fastest kernel there is.
 pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &mut State, index: &mut Index) {
@@ -43,12 +46,66 @@ pub(super) fn terminator(
     terminator_with(Portable, bytes, target, delimiter, search)
 }
 
+/// See [`integers_with`]; in the widest vectors there are.
+pub(super) fn integers(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if x86::Avx512::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::integers_avx512(group, numbers) };
+    } else if x86::Avx2::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::integers_avx2(group, numbers) };
+    }
+    integers_with(group, numbers)
+}
+
+/// See [`floats_with`]; in the widest vectors there are.
+pub(super) fn floats(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if x86::Avx512::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::floats_avx512(group, numbers) };
+    } else if x86::Avx2::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::floats_avx2(group, numbers) };
+    }
+    floats_with(group, numbers)
+}
+
+/// The kernel for AVX2, which a processor with AVX-512 would not choose.
+#[cfg(test)]
+#[expect(clippy::type_complexity, reason = "only the tests see it")]
+pub(super) fn avx2() -> Option<(
+    &'static str,
+    fn(&[u8], (usize, usize), u8, &mut State, &mut Index),
+    fn(&[u8], (usize, bool), u8, &mut Search) -> Option<usize>,
+)> {
+    #[cfg(target_arch = "x86_64")]
+    if x86::Avx2::detect().is_some() {
+        return Some((
+            "avx2",
+            |bytes, range, delimiter, state, index| {
+                if let Some(kernel) = x86::Avx2::detect() {
+                    // SAFETY: the processor has the instructions, as the value proves.
+                    unsafe { x86::index_avx2(kernel, bytes, range, delimiter, state, index) }
+                }
+            },
+            |bytes, target, delimiter, search| {
+                // SAFETY: the processor has the instructions, as the value proves.
+                x86::Avx2::detect().and_then(|k| unsafe { x86::terminator_avx2(k, bytes, target, delimiter, search) })
+            },
+        ));
+    }
+    None
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
     use super::super::{
         index::{BLOCK, Index, Kernel, Marks, Search, State, bit_by_bit, index_with, terminator_with},
+        numbers::{GROUP, Group, floats_with, integers_with},
         tokenize::{CR, LF, QUOTE},
     };
 
@@ -72,9 +129,14 @@ mod x86 {
         pub(super) fn detect() -> Option<Self> {
             let there = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vbmi2")
+                && is_x86_feature_detected!("avx512vpopcntdq")
                 && is_x86_feature_detected!("pclmulqdq")
                 && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
                 && is_x86_feature_detected!("popcnt");
             there.then_some(Self(()))
         }
@@ -90,6 +152,8 @@ mod x86 {
             let there = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("pclmulqdq")
                 && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
                 && is_x86_feature_detected!("popcnt");
             there.then_some(Self(()))
         }
@@ -191,7 +255,7 @@ mod x86 {
         }
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,pclmulqdq,bmi1,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn index_avx512(
         kernel: Avx512,
         bytes: &[u8],
@@ -203,7 +267,7 @@ mod x86 {
         index_with(kernel, bytes, range, delimiter, state, index);
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,pclmulqdq,bmi1,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn terminator_avx512(
         kernel: Avx512,
         bytes: &[u8],
@@ -214,7 +278,7 @@ mod x86 {
         terminator_with(kernel, bytes, target, delimiter, search)
     }
 
-    #[target_feature(enable = "avx2,pclmulqdq,bmi1,popcnt")]
+    #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn index_avx2(
         kernel: Avx2,
         bytes: &[u8],
@@ -226,7 +290,7 @@ mod x86 {
         index_with(kernel, bytes, range, delimiter, state, index);
     }
 
-    #[target_feature(enable = "avx2,pclmulqdq,bmi1,popcnt")]
+    #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn terminator_avx2(
         kernel: Avx2,
         bytes: &[u8],
@@ -235,5 +299,25 @@ mod x86 {
         search: &mut Search,
     ) -> Option<usize> {
         terminator_with(kernel, bytes, target, delimiter, search)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn integers_avx512(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+        integers_with(group, numbers)
+    }
+
+    #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn integers_avx2(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+        integers_with(group, numbers)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn floats_avx512(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+        floats_with(group, numbers)
+    }
+
+    #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn floats_avx2(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+        floats_with(group, numbers)
     }
 }

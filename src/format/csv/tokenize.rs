@@ -321,6 +321,8 @@ pub(super) mod oracle {
         pub(in super::super) end: usize,
         pub(in super::super) next: usize,
         pub(in super::super) fields: Vec<Vec<u8>>,
+        /// Where they end.
+        pub(in super::super) ends: Vec<usize>,
         pub(in super::super) closed: bool,
     }
 
@@ -336,6 +338,7 @@ pub(super) mod oracle {
     pub(in super::super) fn records(bytes: &[u8], delimiter: u8) -> Vec<Record> {
         let mut out = Vec::new();
         let (mut start, mut at, mut fields, mut field) = (0, At::FieldStart, Vec::new(), Vec::new());
+        let mut ends = Vec::new();
         let mut i = 0;
         while i < bytes.len() {
             let byte = bytes[i];
@@ -350,6 +353,7 @@ pub(super) mod oracle {
                 At::FieldStart if byte == QUOTE => at = At::Quoted,
                 _ if byte == delimiter => {
                     fields.push(std::mem::take(&mut field));
+                    ends.push(i - 1);
                     at = At::FieldStart;
                 }
                 _ if byte == LF || byte == CR => {
@@ -358,7 +362,9 @@ pub(super) mod oracle {
                         i += 1;
                     }
                     fields.push(std::mem::take(&mut field));
-                    out.push(Record { start, end, next: i, fields: std::mem::take(&mut fields), closed: true });
+                    ends.push(end);
+                    let (fields, ends) = (std::mem::take(&mut fields), std::mem::take(&mut ends));
+                    out.push(Record { start, end, next: i, fields, ends, closed: true });
                     start = i;
                     at = At::FieldStart;
                 }
@@ -370,7 +376,8 @@ pub(super) mod oracle {
         }
         if start < bytes.len() {
             fields.push(field);
-            out.push(Record { start, end: i, next: i, fields, closed: at != At::Quoted });
+            ends.push(i);
+            out.push(Record { start, end: i, next: i, fields, ends, closed: at != At::Quoted });
         }
         out
     }

@@ -233,49 +233,6 @@ fn any_length(text: &[u8]) -> Option<f64> {
     (value.is_finite() && (!plain || point || exact(value, rest))).then_some(value)
 }
 
-/// As [`int64`], of the text from `start` to `end`: the number, or zero, and whether there is one. Meant for a column
-/// whose values differ in length from row to row: no branch depends on that, as long as they are short.
-#[inline(always)]
-pub(super) fn int64_within(bytes: &[u8], start: usize, end: usize) -> (i64, bool) {
-    let length = end - start;
-    let Some(word) = digits::ending(bytes, end).filter(|_| length <= 8) else {
-        return or_zero(int64(&bytes[start..end]));
-    };
-    let negative = (length > 0) & (digits::from_end(word, length) == b'-');
-    let count = length - usize::from(negative);
-    let (magnitude, digits_only) = digits::whole_ending(word, count);
-    let leading_zero = (count > 1) & (digits::from_end(word, count) == b'0');
-    let good = digits_only & (count > 0) & !leading_zero & !(negative & (magnitude == 0));
-    let magnitude = if good { magnitude.cast_signed() } else { 0 };
-    (if negative { -magnitude } else { magnitude }, good)
-}
-
-/// As [`float64`], in the way of [`int64_within`].
-#[inline(always)]
-pub(super) fn float64_within(bytes: &[u8], start: usize, end: usize) -> (f64, bool) {
-    let length = end - start;
-    let Some(word) = digits::ending(bytes, end).filter(|_| length <= 8) else {
-        return or_zero(float64(&bytes[start..end]));
-    };
-    let negative = (length > 0) & (digits::from_end(word, length) == b'-');
-    let count = length - usize::from(negative);
-    let (mantissa, fraction, digits_only) = digits::point_ending(word, count);
-    let second = digits::from_end(word, count.saturating_sub(1));
-    let leading_zero = (count > 1) & (digits::from_end(word, count) == b'0') & (second != b'.');
-    let good = digits_only & !leading_zero;
-    let mantissa = if good { mantissa.cast_signed() } else { 0 };
-    // Both operands are exact, so one operation gives the nearest number (W. D. Clinger).
-    let value = mantissa as f64 / POWERS[fraction];
-    (if negative & good { -value } else { value }, good)
-}
-
-/// What a parser gives in the way of [`int64_within`].
-#[inline(always)]
-pub(super) fn or_zero<N: Default>(parsed: Option<N>) -> (N, bool) {
-    let good = parsed.is_some();
-    (parsed.unwrap_or_default(), good)
-}
-
 /// Parses any number, even a whole number too long to be exact: for columns whose type the user set.
 pub(super) fn any_float64(text: &[u8]) -> Option<f64> {
     float64(text).or_else(|| text.last()?.is_ascii_digit().then(|| fast_float2::parse(text).ok())?)
