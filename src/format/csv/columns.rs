@@ -1,40 +1,50 @@
 //! Builds Arrow columns from the fields of a chunk, one column after the other.
 //!
 //! A whole column of a chunk is handed to its builder in one call, so that the type is looked at once per chunk and the
-//! loop over the values is made for that type. The parser is tried on the field as it stands first; only what it does
-//! not take is looked at more closely: empty (null), quoted, or a value that does not fit.
+//! loop over the values is made for that type. The parser is tried on the field as it stands first; what it does not
+//! take is null if it is empty, and otherwise looked at more closely: quoted, or a value that does not fit.
+//!
+//! Values and validity are written straight to where Arrow wants them. No branch of the usual way depends on how long a
+//! value is, whether it is there, or whether it is quoted, as these change from row to row and cannot be foreseen:
+//!
+//! ```text
+//! text      start --copy 32 bytes--> values   only longer ones take another way; the next value overwrites the excess
+//! validity  one bit per value in a register, 64 of them written at once
+//! ```
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{
-        ArrayRef, ArrowPrimitiveType, BooleanArray, BooleanBufferBuilder, NullArray, NullBufferBuilder, PrimitiveArray,
-        StringBuilder,
-    },
+    array::{ArrayRef, ArrowPrimitiveType, BooleanArray, NullArray, PrimitiveArray, StringArray},
+    buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
     datatypes::{
         DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
         TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     },
+    error::ArrowError,
 };
 
 use super::{
-    tokenize::{QUOTE, Row, unquote},
+    numbers::{GROUP, Group},
+    simd,
+    tokenize::{QUOTE, Row, Tokenizer, unquote},
     value,
 };
+
+/// Bytes that are copied at once.
+const WIDE: usize = 32;
 
 /// The fields of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cells<'a> {
     /// The split.
     pub(super) bytes: &'a [u8],
-    /// The split as text, if all of it is; otherwise each row for itself is known to be.
-    pub(super) text: Option<&'a str>,
-    /// The rows.
+    /// The rows, all of them UTF-8.
     pub(super) rows: &'a [Row],
-    /// Ends of the fields, `width` per row.
+    /// Ends of the fields, those of a row one after the other.
     pub(super) ends: &'a [u32],
-    /// Fields per row.
-    pub(super) width: usize,
+    /// Whether what begins with a quote also ends with one, and has no others.
+    pub(super) plainly_quoted: bool,
     /// Rows that the whole split will have, roughly: what builders make room for.
     pub(super) expected: usize,
     /// Unquoted text that means null, besides nothing.
@@ -42,13 +52,26 @@ pub(super) struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
+    /// The current chunk.
+    pub(super) fn of(tokens: &'a Tokenizer<'a>, null: Option<&'a [u8]>) -> Self {
+        Self {
+            bytes: tokens.bytes,
+            rows: &tokens.rows,
+            ends: tokens.ends(),
+            plainly_quoted: tokens.is_plainly_quoted(),
+            expected: tokens.expected_rows(),
+            null,
+        }
+    }
+
     /// Where the field begins and ends; both ends are the same for one that the row lacks.
     #[inline]
     pub(super) fn span(&self, row: usize, column: usize) -> (usize, usize) {
-        let at = row * self.width + column;
-        let end = self.ends[at] as usize;
-        let start = if column == 0 { self.rows[row].start } else { self.ends[at - 1] + 1 } as usize;
-        (start.min(end), end)
+        let row = &self.rows[row];
+        let at = row.first as usize + column;
+        let end = self.ends[at];
+        let start = if column == 0 { row.start } else { self.ends[at - 1] + 1 };
+        (start.min(end) as usize, end as usize)
     }
 
     /// The field as it stands in the source.
@@ -68,13 +91,11 @@ impl<'a> Cells<'a> {
         (!raw.is_empty() && self.null != Some(raw)).then_some(raw)
     }
 
+    /// Whether a field, which must not be empty, is text in quotes without any within.
     #[inline]
-    fn str(&self, start: usize, end: usize) -> &'a str {
-        match self.text {
-            Some(text) => text.get(start..end),
-            None => std::str::from_utf8(&self.bytes[start..end]).ok(),
-        }
-        .unwrap_or_default()
+    fn is_plainly_quoted(&self, raw: &[u8]) -> bool {
+        let inner = || raw.get(1..raw.len() - 1).filter(|_| raw[0] == QUOTE && raw.ends_with(&[QUOTE]));
+        raw[0] == QUOTE && (self.plainly_quoted || inner().is_some_and(|inner| memchr::memchr(QUOTE, inner).is_none()))
     }
 }
 
@@ -93,7 +114,7 @@ pub(super) trait Column {
     fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>);
 
     /// The column; the builder is empty afterwards.
-    fn finish(&mut self) -> ArrayRef;
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError>;
 }
 
 /// The builder of a type, if delimited text can be read as that type. `pinned` tells that the user set the type.
@@ -101,33 +122,42 @@ pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Colum
     Some(match data_type {
         DataType::Null => Box::new(Nulls(0)),
         DataType::Utf8 => Box::new(Text::default()),
-        DataType::Boolean => {
-            Box::new(Booleans { values: BooleanBufferBuilder::new(0), nulls: NullBufferBuilder::new(0) })
-        }
+        DataType::Boolean => Box::new(Booleans::default()),
         DataType::Int8 => integer::<Int8Type>(pinned),
         DataType::Int16 => integer::<Int16Type>(pinned),
         DataType::Int32 => integer::<Int32Type>(pinned),
-        DataType::Int64 if pinned => plain::<Int64Type>(loose(value::int64)),
-        DataType::Int64 => plain::<Int64Type>(value::int64),
+        DataType::Int64 if pinned => quick::<Int64Type>(simd::integers, loose(value::int64)),
+        DataType::Int64 => quick::<Int64Type>(simd::integers, value::int64),
         DataType::UInt8 => integer::<UInt8Type>(pinned),
         DataType::UInt16 => integer::<UInt16Type>(pinned),
         DataType::UInt32 => integer::<UInt32Type>(pinned),
         DataType::UInt64 if pinned => plain::<UInt64Type>(loose(value::uint64)),
         DataType::UInt64 => plain::<UInt64Type>(value::uint64),
         DataType::Float32 => plain::<Float32Type>(loose(value::any_float32)),
-        DataType::Float64 if pinned => plain::<Float64Type>(loose(value::any_float64)),
-        DataType::Float64 => plain::<Float64Type>(value::float64),
+        DataType::Float64 if pinned => quick::<Float64Type>(simd::floats, loose(value::any_float64)),
+        DataType::Float64 => quick::<Float64Type>(simd::floats, value::float64),
         DataType::Date32 => plain::<Date32Type>(value::date32),
         DataType::Timestamp(TimeUnit::Microsecond, None) => plain::<TimestampMicrosecondType>(value::timestamp),
         DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => {
-            Box::new(Primitives::<TimestampMicrosecondType, _>::new(value::instant, data_type.clone()))
+            Box::new(Primitives::<TimestampMicrosecondType, _>::new(None, value::instant, data_type.clone()))
         }
         _ => return None,
     })
 }
 
+/// Parses short numbers of a group; those it does not take are zero, and their bits are not set.
+type Quick<N> = fn(&Group, &mut [N; GROUP]) -> u64;
+
+/// A column of numbers most of which `quick` takes; it gives the same as `parse`, which takes all.
+fn quick<T: ArrowPrimitiveType>(
+    quick: Quick<T::Native>,
+    parse: impl Fn(&[u8]) -> Option<T::Native> + 'static,
+) -> Box<dyn Column> {
+    Box::new(Primitives::<T, _>::new(Some(quick), parse, T::DATA_TYPE))
+}
+
 fn plain<T: ArrowPrimitiveType>(parse: impl Fn(&[u8]) -> Option<T::Native> + 'static) -> Box<dyn Column> {
-    Box::new(Primitives::<T, _>::new(parse, T::DATA_TYPE))
+    Box::new(Primitives::<T, _>::new(None, parse, T::DATA_TYPE))
 }
 
 fn integer<T>(pinned: bool) -> Box<dyn Column>
@@ -144,63 +174,155 @@ fn loose<N>(parse: impl Fn(&[u8]) -> Option<N>) -> impl Fn(&[u8]) -> Option<N> {
     move |text| parse(text).or_else(|| parse(value::plain_number(text, &mut [0; 64])?))
 }
 
+/// Bits of a column, 64 at a time.
+#[derive(Debug, Default)]
+struct Bits {
+    words: Vec<u64>,
+    length: usize,
+    ones: usize,
+}
+
+impl Bits {
+    /// Appends the lowest `count` bits, of which there are at most 64; those above must be zero.
+    #[inline]
+    fn push(&mut self, bits: u64, count: usize) {
+        let used = self.length % GROUP;
+        match self.words.last_mut() {
+            Some(last) if used > 0 => {
+                *last |= bits << used;
+                if used + count > GROUP {
+                    self.words.push(bits >> (GROUP - used));
+                }
+            }
+            _ if count > 0 => self.words.push(bits),
+            _ => {}
+        }
+        self.length += count;
+        self.ones += bits.count_ones() as usize;
+    }
+
+    fn take(&mut self) -> BooleanBuffer {
+        let Self { words, length, .. } = std::mem::take(self);
+        BooleanBuffer::new(Buffer::from_vec(words), 0, length)
+    }
+
+    /// The bits as validity; nothing if all values are valid.
+    fn take_nulls(&mut self) -> Option<NullBuffer> {
+        if self.ones == self.length {
+            *self = Self::default();
+            return None;
+        }
+        Some(NullBuffer::new(self.take()))
+    }
+}
+
 /// Values of fixed width.
 struct Primitives<T: ArrowPrimitiveType, P> {
+    quick: Option<Quick<T::Native>>,
     parse: P,
     data_type: DataType,
     values: Vec<T::Native>,
-    nulls: NullBufferBuilder,
+    valid: Bits,
     scratch: Vec<u8>,
 }
 
-impl<T: ArrowPrimitiveType, P> Primitives<T, P> {
-    fn new(parse: P, data_type: DataType) -> Self {
-        Self { parse, data_type, values: Vec::new(), nulls: NullBufferBuilder::new(0), scratch: Vec::new() }
+impl<T, P> Primitives<T, P>
+where
+    T: ArrowPrimitiveType,
+    P: Fn(&[u8]) -> Option<T::Native>,
+{
+    fn new(quick: Option<Quick<T::Native>>, parse: P, data_type: DataType) -> Self {
+        Self { quick, parse, data_type, values: Vec::new(), valid: Bits::default(), scratch: Vec::new() }
     }
-}
 
-impl<T: ArrowPrimitiveType, P: Fn(&[u8]) -> Option<T::Native>> Primitives<T, P> {
-    /// A field that the parser does not take as it stands.
-    #[cold]
-    fn look_closer(&mut self, cells: Cells<'_>, raw: &[u8], fault: Fault, faults: &mut Vec<Fault>) {
-        let value = cells.value(raw, &mut self.scratch);
-        let parsed = value.and_then(|value| (self.parse)(value));
-        if value.is_some() && parsed.is_none() {
-            faults.push(fault);
+    /// Values of some rows by `quick`, which are at most a group.
+    fn append_quickly(&mut self, quick: Quick<T::Native>, cells: Cells<'_>, rows: Range<usize>, faults: &mut Faults<'_>) {
+        let mut group = Group::new();
+        let mut there = 0;
+        for (i, row) in rows.clone().enumerate() {
+            let (start, end) = cells.span(row, faults.column);
+            there |= u64::from(start != end) << i;
+            if let Some(word) = cells.bytes[..end].last_chunk() {
+                group.words[i] = u64::from_le_bytes(*word);
+                group.lengths[i] = if end - start > 8 { 0 } else { (end - start) as u64 };
+            }
         }
-        self.nulls.append(parsed.is_some());
-        self.values.push(parsed.unwrap_or_default());
+        let mut numbers = [T::Native::default(); GROUP];
+        let mut valid = quick(&group, &mut numbers);
+        let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
+        while others != 0 {
+            let i = others.trailing_zeros() as usize;
+            others &= others - 1;
+            let value = self.look_at(cells, rows.start + i, faults);
+            numbers[i] = value.unwrap_or_default();
+            valid = (valid & !(1 << i)) | u64::from(value.is_some()) << i;
+        }
+        self.values.extend_from_slice(&numbers[..rows.len()]);
+        self.valid.push(valid, rows.len());
+    }
+
+    /// Any value: nothing if it is null or does not fit.
+    fn look_at(&mut self, cells: Cells<'_>, row: usize, faults: &mut Faults<'_>) -> Option<T::Native> {
+        let raw = cells.raw(row, faults.column);
+        if let Some(value) = (self.parse)(raw)
+            && cells.null.is_none_or(|null| null != raw)
+        {
+            return Some(value);
+        }
+        let value = cells.value(raw, &mut self.scratch)?;
+        let parsed = (self.parse)(value);
+        if parsed.is_none() {
+            faults.found.push(Fault { row, column: faults.column });
+        }
+        parsed
     }
 }
 
-impl<T: ArrowPrimitiveType, P: Fn(&[u8]) -> Option<T::Native>> Column for Primitives<T, P> {
+/// Where values that do not fit are told.
+struct Faults<'a> {
+    column: usize,
+    found: &'a mut Vec<Fault>,
+}
+
+impl<T, P> Column for Primitives<T, P>
+where
+    T: ArrowPrimitiveType,
+    P: Fn(&[u8]) -> Option<T::Native>,
+{
     fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
         if self.values.is_empty() {
             self.values.reserve(cells.expected);
         }
-        for row in 0..cells.rows.len() {
-            let raw = cells.raw(row, column);
-            match (self.parse)(raw) {
-                Some(value) if cells.null.is_none_or(|null| null != raw) => {
-                    self.values.push(value);
-                    self.nulls.append_non_null();
-                }
-                _ => self.look_closer(cells, raw, Fault { row, column }, faults),
+        let rows = cells.rows.len();
+        let faults = &mut Faults { column, found: faults };
+        for first in (0..rows).step_by(GROUP) {
+            let group = first..rows.min(first + GROUP);
+            if let Some(quick) = self.quick {
+                self.append_quickly(quick, cells, group, faults);
+                continue;
             }
+            let mut valid = 0;
+            for row in group.clone() {
+                let value = self.look_at(cells, row, faults);
+                self.values.push(value.unwrap_or_default());
+                valid |= u64::from(value.is_some()) << (row - first);
+            }
+            self.valid.push(valid, group.len());
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let values = std::mem::take(&mut self.values);
-        let array = PrimitiveArray::<T>::new(values.into(), self.nulls.finish());
-        Arc::new(array.with_data_type(self.data_type.clone()))
+        let array = PrimitiveArray::<T>::try_new(values.into(), self.valid.take_nulls())?;
+        Ok(Arc::new(array.with_data_type(self.data_type.clone())))
     }
 }
 
 /// Truth values.
+#[derive(Default)]
 struct Booleans {
-    values: BooleanBufferBuilder,
-    nulls: NullBufferBuilder,
+    values: Bits,
+    valid: Bits,
 }
 
 impl Column for Booleans {
@@ -212,45 +334,111 @@ impl Column for Booleans {
             if value.is_some() && parsed.is_none() {
                 faults.push(Fault { row, column });
             }
-            self.nulls.append(parsed.is_some());
-            self.values.append(parsed.unwrap_or_default());
+            self.valid.push(u64::from(parsed.is_some()), 1);
+            self.values.push(u64::from(parsed.unwrap_or_default()), 1);
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(BooleanArray::new(self.values.finish(), self.nulls.finish()))
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        Ok(Arc::new(BooleanArray::new(self.values.take(), self.valid.take_nulls())))
     }
 }
 
 /// Text, which takes every value.
 #[derive(Default)]
 struct Text {
-    values: StringBuilder,
+    values: Vec<u8>,
+    /// Ends of the values, with a zero before them.
+    offsets: Vec<i32>,
+    valid: Bits,
+    /// Values of a group whose quotes had to be taken out.
     scratch: Vec<u8>,
+}
+
+/// Where the values of a group are: in the split, or behind it in the scratch.
+struct Places {
+    starts: [usize; GROUP],
+    lengths: [usize; GROUP],
 }
 
 impl Column for Text {
     fn append(&mut self, cells: Cells<'_>, column: usize, _faults: &mut Vec<Fault>) {
-        for row in 0..cells.rows.len() {
-            let (start, end) = cells.span(row, column);
-            let raw = &cells.bytes[start..end];
-            if raw.is_empty() || cells.null == Some(raw) {
-                self.values.append_null();
-            } else if raw[0] != QUOTE {
-                self.values.append_value(cells.str(start, end));
-            } else if raw.len() > 1 && memchr::memchr(QUOTE, &raw[1..raw.len() - 1]).is_none() && raw.ends_with(b"\"") {
-                self.values.append_value(cells.str(start + 1, end - 1));
-            } else {
-                self.scratch.clear();
-                // Quotes are ASCII, so taking some of them away leaves UTF-8.
-                let value = unquote(raw, &mut self.scratch);
-                self.values.append_value(std::str::from_utf8(value).unwrap_or_default());
-            }
+        let rows = cells.rows.len();
+        if self.offsets.is_empty() {
+            self.offsets.reserve(cells.expected + 1);
+            self.offsets.push(0);
+        }
+        let unused = self.values.is_empty();
+        for first in (0..rows).step_by(GROUP) {
+            self.append_group(cells, first..rows.min(first + GROUP), column);
+        }
+        if unused {
+            // A little more than what follows if it is like this chunk.
+            let whole = self.values.len() as u64 * cells.expected as u64 / rows.max(1) as u64;
+            self.values.reserve(usize::try_from(whole + whole / 32).unwrap_or(0) + GROUP * WIDE);
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(self.values.finish())
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        let Self { values, mut offsets, mut valid, .. } = std::mem::take(self);
+        if offsets.is_empty() {
+            offsets.push(0);
+        }
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_vec(values), valid.take_nulls())?))
+    }
+}
+
+impl Text {
+    fn append_group(&mut self, cells: Cells<'_>, rows: Range<usize>, column: usize) {
+        let mut places = Places { starts: [0; GROUP], lengths: [0; GROUP] };
+        let mut valid = 0;
+        self.scratch.clear();
+        for (i, row) in rows.clone().enumerate() {
+            let (start, end) = cells.span(row, column);
+            let there = (start != end) & cells.null.is_none_or(|null| null != &cells.bytes[start..end]);
+            let quoted = there & (cells.bytes.get(start) == Some(&QUOTE));
+            valid |= u64::from(there) << i;
+            places.starts[i] = start + usize::from(quoted);
+            places.lengths[i] = (end - start).wrapping_sub(2 * usize::from(quoted)) & 0_usize.wrapping_sub(there.into());
+            if quoted & !cells.plainly_quoted {
+                (places.starts[i], places.lengths[i]) = self.unquoted(cells, start, end);
+            }
+        }
+        self.valid.push(valid, rows.len());
+        let old = self.values.len();
+        let end = old + places.lengths.iter().sum::<usize>();
+        self.values.resize(end + WIDE, 0);
+        let mut ends = [0; GROUP];
+        let mut at = old;
+        for i in 0..rows.len() {
+            let (start, length) = (places.starts[i], places.lengths[i]);
+            match (cells.bytes.get(start..start + WIDE), self.values.get_mut(at..at + WIDE)) {
+                (Some(from), Some(to)) if length <= WIDE => to.copy_from_slice(from),
+                _ => {
+                    let scratch = || &self.scratch[start - cells.bytes.len()..][..length];
+                    let from = cells.bytes.get(start..start + length).unwrap_or_else(scratch);
+                    self.values[at..at + length].copy_from_slice(from);
+                }
+            }
+            at += length;
+            ends[i] = offset(at);
+        }
+        self.offsets.extend_from_slice(&ends[..rows.len()]);
+        self.values.truncate(end);
+    }
+
+    /// Start and length of a value in quotes, which may have some within.
+    fn unquoted(&mut self, cells: Cells<'_>, start: usize, end: usize) -> (usize, usize) {
+        let raw = &cells.bytes[start..end];
+        if cells.is_plainly_quoted(raw) {
+            return (start + 1, raw.len() - 2);
+        }
+        let old = self.scratch.len();
+        let mut value = Vec::new();
+        // Quotes are ASCII, so taking some of them away leaves UTF-8.
+        self.scratch.extend_from_slice(unquote(raw, &mut value));
+        (cells.bytes.len() + old, self.scratch.len() - old)
     }
 }
 
@@ -268,7 +456,13 @@ impl Column for Nulls {
         self.0 += cells.rows.len();
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        Arc::new(NullArray::new(std::mem::take(&mut self.0)))
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        Ok(Arc::new(NullArray::new(std::mem::take(&mut self.0))))
     }
+}
+
+/// Texts of a split are shorter than 2 GiB, as the split is.
+#[inline(always)]
+fn offset(place: usize) -> i32 {
+    i32::try_from(place).unwrap_or(i32::MAX)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! head ---- dialect::sniff ----> CsvSource (delimiter, names, where the data starts)
 //! stream -- split::Splits -----> Split     (whole records, found by their quotes and terminators)
-//! Split --- tokenize::scan ----> chunks of field ends, each as dense as a matrix, and the records that are bad
+//! Split --- tokenize ----------> chunks of field ends, found by index and simd, and the records that are bad
 //! chunk --- columns / value ---> Arrow columns, one after the other, while the bytes are in the cache
 //! ```
 //!
@@ -27,6 +27,12 @@ mod columns;
 mod corpus;
 mod dialect;
 mod digits;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod fuzz;
+mod index;
+mod numbers;
+mod simd;
 mod split;
 mod tokenize;
 mod value;
@@ -138,9 +144,7 @@ impl RecordReader for CsvSource {
 
     fn infer(&self, split: &Split) -> Fields {
         let bytes = split.bytes();
-        let width = self.columns.len();
-        let utf8 = simdutf8::basic::from_utf8(bytes).is_ok();
-        let mut tokens = Tokenizer::new(bytes, self.delimiter, width, utf8);
+        let mut tokens = Tokenizer::new(bytes, self.delimiter, self.columns.len());
         let mut found: Vec<Guess> = self
             .columns
             .iter()
@@ -150,8 +154,7 @@ impl RecordReader for CsvSource {
             })
             .collect();
         while tokens.advance() {
-            let (rows, ends) = (&tokens.rows[..], &tokens.ends[..]);
-            let cells = Cells { bytes, text: None, rows, ends, width, expected: 0, null: self.null() };
+            let cells = Cells::of(&tokens, self.null());
             for (column, guess) in found.iter_mut().enumerate() {
                 guess.look_at(cells, column);
             }
@@ -211,8 +214,6 @@ impl Guess {
 struct Parse<'a> {
     source: &'a CsvSource,
     split: &'a Split,
-    /// The whole split, if it is UTF-8.
-    text: Option<&'a str>,
     /// For each column of the source, its place in the schema.
     builders: Vec<(usize, Box<dyn Column>)>,
     rows: Vec<u32>,
@@ -228,20 +229,16 @@ type Builders = Vec<(usize, Box<dyn Column>)>;
 
 impl<'a> Parse<'a> {
     fn new(source: &'a CsvSource, split: &'a Split, builders: Vec<(usize, Box<dyn Column>)>) -> Self {
-        let text = simdutf8::basic::from_utf8(split.bytes()).ok();
         let (rows, hashes, stays, unfit) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { source, split, text, builders, rows, hashes, stays, unfit }
+        Self { source, split, builders, rows, hashes, stays, unfit }
     }
 
     fn run(mut self, schema: &SchemaRef) -> Result<Parsed> {
         let bytes = self.split.bytes();
-        let width = self.source.columns.len();
-        let mut tokens = Tokenizer::new(bytes, self.source.delimiter, width, self.text.is_some());
+        let mut tokens = Tokenizer::new(bytes, self.source.delimiter, self.source.columns.len());
         let mut faults = Vec::new();
         while tokens.advance() {
-            let (rows, ends) = (&tokens.rows[..], &tokens.ends[..]);
-            let expected = tokens.expected_rows();
-            let cells = Cells { bytes, text: self.text, rows, ends, width, expected, null: self.source.null() };
+            let cells = Cells::of(&tokens, self.source.null());
             for (column, (_, builder)) in self.builders.iter_mut().enumerate() {
                 builder.append(cells, column, &mut faults);
             }
@@ -250,8 +247,8 @@ impl<'a> Parse<'a> {
             {
                 return Ok(Parsed::Misfit(misfit));
             }
-            self.rows.extend(rows.iter().map(|row| row.number));
-            self.hashes.extend(rows.iter().map(|row| xxh3_64(&bytes[row.start as usize..row.end as usize])));
+            self.rows.extend(tokens.rows.iter().map(|row| row.number));
+            self.hashes.extend(tokens.rows.iter().map(|row| xxh3_64(&bytes[row.start as usize..row.end as usize])));
         }
         self.finish(&tokens, schema).map(Parsed::Block)
     }
@@ -284,7 +281,7 @@ impl<'a> Parse<'a> {
     fn finish(mut self, tokens: &Tokenizer<'_>, schema: &SchemaRef) -> Result<RecordBlock> {
         let mut columns: Vec<Option<ArrayRef>> = vec![None; schema.fields().len()];
         for (at, builder) in &mut self.builders {
-            columns[*at] = Some(builder.finish());
+            columns[*at] = Some(builder.finish()?);
         }
         let missing = |field: &Arc<Field>| new_null_array(field.data_type(), self.rows.len());
         let columns =
@@ -308,7 +305,7 @@ impl<'a> Parse<'a> {
             rejects: self.rejects(&tokens.bad),
             rows: self.rows,
             hashes: self.hashes,
-            lines: count_lines(bytes),
+            lines: tokens.lines(),
             blank_lines: tokens.blank,
             padded,
             passed_over: 0,
@@ -319,7 +316,7 @@ impl<'a> Parse<'a> {
     /// Whether a good row has fewer fields than the header.
     fn is_short(&self, row: Row) -> bool {
         let record = &self.split.bytes()[row.start as usize..row.end as usize];
-        let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.columns.len(), true);
+        let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.columns.len());
         alone.advance();
         alone.padded > 0
     }

@@ -6,23 +6,27 @@
 //! ```
 //!
 //! A split ends with the first record that reaches `split_bytes`, so cuts depend on the bytes alone and not on how they
-//! arrive. Whether a quote opens a field is told by the byte before it (a delimiter, a terminator, or nothing), so the
-//! search jumps from quote to quote and text without quotes is passed at the speed of `memchr`.
+//! arrive. What was just read is searched while it is in the cache. Terminators inside quotes are told from others as
+//! everywhere: by [`index`](super::index).
 //!
 //! Records with far fewer fields than there are columns would make a table much larger than the text, so a split also
 //! ends when its table would have more than a few values per byte; complete records never get there.
 //!
-//! Memory: a split and one record. A split holds at least one record, unless nothing but blank lines is left for it.
+//! Memory: a split and one record. The buffer of a split that was dropped is filled again. A split holds at least one record, unless nothing but blank lines is left for it.
 
 use std::{
     io::{self, Read},
     ops::Range,
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use bytes::Bytes;
-use memchr::{memchr, memchr3};
 
-use super::tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan};
+use super::{
+    index::{BLOCK, Search},
+    simd,
+    tokenize::{CR, Ended, LF, Sink, scan},
+};
 use crate::{
     error::{Error, Result},
     record::Split,
@@ -34,6 +38,9 @@ const LIMIT: usize = (1 << 30) - 1;
 
 /// Values in the table of a split for each of its bytes, at most; a value that is there takes at least one byte.
 const VALUES_PER_BYTE: usize = 4;
+
+/// Bytes that are read before they are searched.
+const READ: usize = 256 << 10;
 
 /// Iterator over the splits of a source.
 pub(super) struct Splits<R> {
@@ -47,15 +54,16 @@ pub(super) struct Splits<R> {
     skip: u64,
     /// Place of `buffer` in the stream.
     offset: u64,
-    /// Bytes from the start of the current split on.
+    /// Bytes from the start of the current split on, `length` of them, and room for more.
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were searched.
-    searched: usize,
-    /// Quote that is open at `searched`.
-    open: Option<usize>,
-    /// Start of a record that is known not to be too long up to here, at or before the one at `searched`.
+    length: usize,
+    /// The search for the end of the current split.
+    search: Search,
+    /// Start of a record that is known not to be too long up to here, at or before the one at the end of the search.
     record: usize,
     exhausted: bool,
+    /// Buffers of splits that were dropped.
+    free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl<R: Read> Splits<R> {
@@ -70,10 +78,11 @@ impl<R: Read> Splits<R> {
             skip,
             offset: skip,
             buffer: Vec::new(),
-            searched: 0,
-            open: None,
+            length: 0,
+            search: Search::new(),
             record: 0,
             exhausted: false,
+            free: Arc::default(),
         }
     }
 
@@ -91,9 +100,9 @@ impl<R: Read> Splits<R> {
                 let end = self.limit_records(end);
                 return Ok(Some(self.cut(end)));
             }
-            self.check_length(self.searched)?;
+            self.check_length(if self.exhausted { self.length } else { self.search.passed })?;
             if self.exhausted {
-                let end = self.limit_records(self.buffer.len());
+                let end = self.limit_records(self.length);
                 return Ok((end > 0).then(|| self.cut(end)));
             }
             self.read_more()?;
@@ -115,110 +124,79 @@ impl<R: Read> Splits<R> {
         Ok(())
     }
 
-    /// Reads enough to complete the split, or a bit more of it if that was done and the record goes on.
+    /// Reads the next piece of the split, or a bit more of it if its record goes on.
     fn read_more(&mut self) -> Result<()> {
-        let step = self.split_bytes.clamp(256, 64 << 10);
+        let step = self.split_bytes.clamp(256, READ / 4);
         // One byte beyond the split usually tells whether a CR at its end is followed by LF.
-        let wanted = (self.split_bytes + step).saturating_sub(self.buffer.len()).max(step);
-        // Large splits of a short source must not reserve what is never filled.
-        let wanted = wanted.min((16 << 20).max(self.buffer.len()));
-        self.buffer.reserve(wanted);
-        let read = (&mut self.input).take(wanted as u64).read_to_end(&mut self.buffer)?;
-        self.exhausted = read < wanted;
+        let missing = (self.split_bytes + step).saturating_sub(self.length);
+        let wanted = self.length + if missing == 0 { step } else { missing.min(READ) };
+        if self.buffer.len() < wanted {
+            // Large splits of a short source must not take what is never filled.
+            let room = (2 * self.length).clamp(step, self.split_bytes + step);
+            self.buffer.resize(room.max(wanted), 0);
+        }
+        while self.length < wanted && !self.exhausted {
+            match self.input.read(&mut self.buffer[self.length..wanted]) {
+                Ok(0) => self.exhausted = true,
+                Ok(read) => self.length += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 
     /// End of the first record that reaches `split_bytes`, if it is in the buffer.
     fn find_end(&mut self) -> Option<usize> {
-        let target = self.split_bytes - 1;
-        let length = self.buffer.len();
-        while self.searched < length {
-            if self.open.is_some() {
-                if !self.find_closing_quote() {
-                    return None;
-                }
-            } else if self.searched < target {
-                let stop = target.min(length);
-                match memchr(QUOTE, &self.buffer[self.searched..stop]) {
-                    Some(i) => self.pass_quote(self.searched + i),
-                    None => self.searched = stop,
-                }
-            } else {
-                let Some(i) = memchr3(QUOTE, LF, CR, &self.buffer[self.searched..]) else {
-                    self.searched = length;
-                    return None;
-                };
-                let at = self.searched + i;
-                match (self.buffer[at], self.buffer.get(at + 1)) {
-                    (QUOTE, _) => self.pass_quote(at),
-                    (CR, Some(&LF)) => return Some(at + 2),
-                    (CR, None) if !self.exhausted => {
-                        self.searched = at;
-                        return None;
-                    }
-                    _ => return Some(at + 1),
-                }
-            }
+        let bytes = &self.buffer[..self.length];
+        let target = (self.split_bytes - 1, self.exhausted);
+        let at = simd::terminator(bytes, target, self.delimiter, &mut self.search)?;
+        match (bytes[at], bytes.get(at + 1)) {
+            (CR, Some(&LF)) => Some(at + 2),
+            (CR, None) if !self.exhausted => None,
+            _ => Some(at + 1),
         }
-        None
-    }
-
-    /// Goes past a quote that is not inside a quoted field.
-    fn pass_quote(&mut self, at: usize) {
-        let before = at.checked_sub(1).map(|i| self.buffer[i]);
-        if before.is_none_or(|byte| byte == self.delimiter || byte == LF || byte == CR) {
-            self.open = Some(at);
-        }
-        self.searched = at + 1;
-    }
-
-    /// Goes past the quote that closes the field; false if more bytes are needed to tell.
-    fn find_closing_quote(&mut self) -> bool {
-        while let Some(i) = memchr(QUOTE, &self.buffer[self.searched..]) {
-            let at = self.searched + i;
-            match self.buffer.get(at + 1) {
-                Some(&QUOTE) => self.searched = at + 2,
-                None if !self.exhausted => {
-                    self.searched = at;
-                    return false;
-                }
-                _ => {
-                    self.searched = at + 1;
-                    self.open = None;
-                    return true;
-                }
-            }
-        }
-        self.searched = self.buffer.len();
-        false
     }
 
     /// An earlier end if there are too many records up to this one.
     fn limit_records(&self, end: usize) -> usize {
-        let bytes = &self.buffer[..end];
-        // A record has two bytes at least, but for the last; only few sources make it necessary to count them.
-        if end / 2 < self.max_records || count_lines(bytes) <= self.max_records as u64 {
+        // What the search did not pass is a block or less.
+        if self.search.records + BLOCK < self.max_records {
             return end;
         }
-        match scan(bytes, self.delimiter, 0, &mut Few(self.max_records)) {
+        match scan(&self.buffer[..end], self.delimiter, 0, &mut Few(self.max_records)) {
             Ended::Stopped(next) => next,
             Ended::Exhausted { .. } => end,
         }
     }
 
     fn cut(&mut self, end: usize) -> Split {
-        let rest = self.buffer[end..].to_vec();
-        let mut bytes = std::mem::replace(&mut self.buffer, rest);
-        bytes.truncate(end);
-        if bytes.capacity() / 2 > end {
-            bytes.shrink_to_fit();
-        }
-        let split = Split::of_bytes(self.offset, Bytes::from(bytes));
+        let rest = self.length - end;
+        let bytes = if end < self.buffer.len() / 2 {
+            // A small split must not hold a large buffer.
+            let split = Bytes::copy_from_slice(&self.buffer[..end]);
+            self.buffer.copy_within(end..self.length, 0);
+            split
+        } else {
+            let mut next = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+            if next.len() < rest || next.is_empty() && !self.exhausted {
+                next = vec![0; if self.exhausted { rest } else { self.buffer.len() }];
+            }
+            next[..rest].copy_from_slice(&self.buffer[end..self.length]);
+            let bytes = std::mem::replace(&mut self.buffer, next);
+            Bytes::from_owner(Lent { bytes, length: end, free: Arc::downgrade(&self.free) })
+        };
+        let split = Split::of_bytes(self.offset, bytes);
         self.offset += end as u64;
-        self.searched = 0;
-        self.open = None;
-        self.record = 0;
+        self.start_over(rest);
         split
+    }
+
+    /// Begins the search of a split of which so many bytes are in the buffer.
+    fn start_over(&mut self, length: usize) {
+        self.length = length;
+        self.search = Search::new();
+        self.record = 0;
     }
 
     /// Fails if a record of the buffer up to `end` is too long. Looks only when that is possible, which is rare, so
@@ -261,12 +239,30 @@ impl<R: Read> Iterator for Splits<R> {
         if next.is_err() {
             self.exhausted = true;
             self.skip = 0;
-            self.buffer.clear();
-            self.searched = 0;
-            self.record = 0;
-            self.open = None;
+            self.start_over(0);
         }
         next.transpose()
+    }
+}
+
+/// The bytes of a split, whose buffer goes back when they are dropped.
+struct Lent {
+    bytes: Vec<u8>,
+    length: usize,
+    free: Weak<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(free) = self.free.upgrade() {
+            free.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.bytes));
+        }
     }
 }
 

@@ -1,15 +1,11 @@
 //! Finds where fields and records end. Everything else about delimited text builds on this one scanner.
 //!
-//! Sixty-four bytes at a time are compared with the bytes that can mean something, which gives a bit mask; only bytes
-//! whose bit is set are looked at:
+//! The places are found by [`index`](super::index), a region at a time; here they become records:
 //!
 //! ```text
-//! bytes   4 2 , " a , " " b " \r \n 7 , \n
-//! mask    . . 1 1 . 1 1 1 . 1 1  1  . 1 1
-//!             |  `-----------'  `--'   | `- end of field and record
-//!             |   inside quotes: only   `- end of field
-//!             |   quotes matter; ""    CR LF: one terminator
-//!             `- end of field
+//! bytes     4 2 , " a , " " b " \r \n 7 , \n
+//! ends          2               10     13 14     positions
+//! marks                          2         4     how many of them up to the end of each record
 //! ```
 //!
 //! Rules, which are those of Python's `csv` with its default dialect: a quote opens a quoted field only as the first
@@ -17,19 +13,24 @@
 //! delimiter or terminator, and so does a field that has a quote further on. LF, CR LF and a lone CR end a record.
 //! Delimiter, quote and terminators are ASCII, so no cut ever falls inside a UTF-8 character.
 //!
-//! The [`Tokenizer`] turns this into chunks that stay in the cache while the columns are built from them. A chunk is a
-//! dense matrix: every row has exactly as many fields as the header, since longer rows are set aside as bad and
-//! shorter ones are filled up with empty fields.
+//! The [`Tokenizer`] turns this into chunks that stay in the cache while the columns are built from them. Every row of a
+//! chunk has exactly as many fields as the header, since longer rows are set aside as bad and shorter ones are filled up
+//! with empty fields.
 
 use std::ops::Range;
+
+use super::{
+    index::{BLOCK, Index, State, narrow},
+    simd,
+};
 
 /// The quote character.
 pub(super) const QUOTE: u8 = b'"';
 pub(super) const LF: u8 = b'\n';
 pub(super) const CR: u8 = b'\r';
 
-/// A chunk ends with the first record that reaches this many bytes.
-const CHUNK_BYTES: usize = 128 << 10;
+/// Bytes that are looked at before rows are made of them: they and what becomes of them stay in the cache.
+const REGION: usize = 64 << 10;
 /// A chunk ends with the first record that reaches this many fields, filled up ones included.
 const CHUNK_FIELDS: usize = 256 << 10;
 
@@ -55,118 +56,41 @@ pub(super) enum Ended {
 
 /// Scans whole records from `from` on, where a record starts.
 pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut S) -> Ended {
-    if has_quotes(&bytes[from..]) {
-        scan_blocks::<true, S>(bytes, delimiter, from, sink)
-    } else {
-        scan_blocks::<false, S>(bytes, delimiter, from, sink)
-    }
-}
-
-fn has_quotes(bytes: &[u8]) -> bool {
-    memchr::memchr(QUOTE, bytes).is_some()
-}
-
-/// What the scanner carries from one marked byte to the next.
-struct State {
-    /// Where the current record starts.
-    record: usize,
-    /// Where the current field starts.
-    field: usize,
-    /// The quote that opened the current field, until it is closed.
-    open: Option<usize>,
-    /// A byte that belongs to the one before it: the second of two quotes, the LF of a CR LF.
-    skip: usize,
-}
-
-fn scan_blocks<const QUOTES: bool, S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut S) -> Ended {
-    let mut state = State { record: from, field: from, open: None, skip: usize::MAX };
-    let (blocks, tail) = bytes[from..].as_chunks::<64>();
-    let mut base = from;
-    for block in blocks {
-        let marks = marks::<QUOTES>(block, delimiter);
-        if let Some(next) = walk::<QUOTES, S>(bytes, delimiter, base, marks, &mut state, sink) {
-            return Ended::Stopped(next);
-        }
-        base += block.len();
-    }
-    let mut last = [0; 64];
-    last[..tail.len()].copy_from_slice(tail);
-    let marks = marks::<QUOTES>(&last, delimiter) & ((1 << tail.len()) - 1);
-    if let Some(next) = walk::<QUOTES, S>(bytes, delimiter, base, marks, &mut state, sink) {
-        return Ended::Stopped(next);
-    }
-    Ended::Exhausted { start: state.record, open: state.open }
-}
-
-/// Bit `i` tells whether byte `i` can mean something. Written so that the compiler uses vector compares.
-#[inline]
-fn marks<const QUOTES: bool>(block: &[u8; 64], delimiter: u8) -> u64 {
-    let mut hits = [0u8; 64];
-    for (hit, &byte) in hits.iter_mut().zip(block) {
-        let plain = (byte == delimiter) | (byte == LF) | (byte == CR);
-        *hit = u8::from(if QUOTES { plain | (byte == QUOTE) } else { plain });
-    }
-    // Gathers the lowest bit of each of eight bytes in the topmost byte of the product.
-    const GATHER: u64 = 0x0102_0408_1020_4080;
-    let mut marks = 0;
-    for (i, eight) in hits.as_chunks::<8>().0.iter().enumerate() {
-        marks |= (u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56) << (8 * i);
-    }
-    marks
-}
-
-/// Goes through the marked bytes of one block; gives where to go on when the sink wants no more.
-#[inline]
-fn walk<const QUOTES: bool, S: Sink>(
-    bytes: &[u8],
-    delimiter: u8,
-    base: usize,
-    mut marks: u64,
-    state: &mut State,
-    sink: &mut S,
-) -> Option<usize> {
-    while marks != 0 {
-        let at = base + marks.trailing_zeros() as usize;
-        marks &= marks - 1;
-        let byte = bytes[at];
-        if QUOTES && (byte == QUOTE || state.open.is_some()) {
-            quoted(bytes, at, state);
-        } else if byte == delimiter {
-            sink.field(at);
-            state.field = at + 1;
-        } else if at != state.skip {
-            let mut next = at + 1;
-            if byte == CR && bytes.get(next) == Some(&LF) {
-                state.skip = next;
-                next += 1;
-            }
-            sink.field(at);
-            let more = sink.record(state.record..at, next);
-            state.record = next;
-            state.field = next;
+    let (mut index, mut state) = (Index::default(), State::at_record());
+    let (mut start, mut told, mut at) = (from, 0, from);
+    // Most scans are for the first few records.
+    let mut region = 8 * BLOCK;
+    while at < bytes.len() {
+        let to = (at + region).min(bytes.len());
+        simd::index(bytes, (at, to), delimiter, &mut state, &mut index);
+        (at, region) = (to, REGION);
+        let mut first = 0;
+        for &mark in &index.marks[..index.records] {
+            let ends = &index.ends[first.max(told)..mark as usize];
+            ends.iter().for_each(|&end| sink.field(end as usize));
+            (first, told) = (mark as usize, 0);
+            let end = index.ends[first - 1] as usize;
+            let next = after(bytes, end);
+            let more = sink.record(start..end, next);
+            start = next;
             if !more {
-                return Some(next);
+                return Ended::Stopped(next);
             }
         }
+        let rest = first.max(told)..index.fields;
+        index.ends[rest].iter().for_each(|&end| sink.field(end as usize));
+        told = index.fields - first;
+        index.forget(first);
     }
-    None
+    let open = state.is_inside().then(|| index.ends[..index.fields].last().map_or(start, |&end| end as usize + 1));
+    Ended::Exhausted { start, open }
 }
 
-/// A quote anywhere, or another marked byte inside quotes.
+/// Where the record starts that follows a terminator.
 #[inline]
-fn quoted(bytes: &[u8], at: usize, state: &mut State) {
-    if bytes[at] != QUOTE || at == state.skip {
-        return;
-    }
-    if state.open.is_none() {
-        if at == state.field {
-            state.open = Some(at);
-        }
-    } else if bytes.get(at + 1) == Some(&QUOTE) {
-        state.skip = at + 1;
-    } else {
-        state.open = None;
-    }
+pub(super) fn after(bytes: &[u8], terminator: usize) -> usize {
+    let pair = bytes[terminator] == CR && bytes.get(terminator + 1) == Some(&LF);
+    terminator + 1 + usize::from(pair)
 }
 
 /// A record of a chunk.
@@ -178,6 +102,8 @@ pub(super) struct Row {
     pub(super) end: u32,
     /// Number among the records of the split, bad ones included.
     pub(super) number: u32,
+    /// Where its fields are among the `ends` of the chunk.
+    pub(super) first: u32,
 }
 
 /// Why a record is bad, whatever the types of the columns.
@@ -191,21 +117,29 @@ pub(super) enum Flaw {
     Unclosed(usize),
 }
 
-/// Cuts a split into chunks of fields. `rows` and `ends` are the current chunk.
+/// Cuts a split into chunks of fields. `rows` and [`ends`](Self::ends) are the current chunk.
 #[derive(Debug)]
 pub(super) struct Tokenizer<'a> {
-    bytes: &'a [u8],
+    /// The split.
+    pub(super) bytes: &'a [u8],
     delimiter: u8,
     width: usize,
-    utf8: bool,
-    quotes: bool,
+    /// State at `indexed`.
+    state: State,
+    /// Up to here `index` was filled.
+    indexed: usize,
+    index: Index,
+    /// Records of `index` that were looked at, and where the fields of the next one are.
+    record: usize,
+    first: usize,
+    /// Where that one starts.
     position: usize,
-    chunk_end: usize,
+    /// Whether the records of `index` are UTF-8 as a whole.
+    utf8: bool,
+    plainly_quoted: bool,
     records: u32,
     /// The good rows of this chunk.
     pub(super) rows: Vec<Row>,
-    /// Ends of the fields of `rows`, row by row, `width` for each.
-    pub(super) ends: Vec<u32>,
     /// Bad records of all chunks so far.
     pub(super) bad: Vec<(Row, Flaw)>,
     /// Blank lines so far.
@@ -215,20 +149,22 @@ pub(super) struct Tokenizer<'a> {
 }
 
 impl<'a> Tokenizer<'a> {
-    /// Starts on `bytes`, which must be shorter than 4 GiB; `width` is the number of columns and `utf8` tells whether
-    /// the bytes are known to be UTF-8 as a whole.
-    pub(super) fn new(bytes: &'a [u8], delimiter: u8, width: usize, utf8: bool) -> Self {
+    /// Starts on `bytes`, which must be shorter than 4 GiB; `width` is the number of columns.
+    pub(super) fn new(bytes: &'a [u8], delimiter: u8, width: usize) -> Self {
         Self {
             bytes,
             delimiter,
             width,
-            utf8,
-            quotes: has_quotes(bytes),
+            state: State::at_record(),
+            indexed: 0,
+            index: Index::default(),
+            record: 0,
+            first: 0,
             position: 0,
-            chunk_end: 0,
+            utf8: true,
+            plainly_quoted: true,
             records: 0,
             rows: Vec::new(),
-            ends: Vec::new(),
             bad: Vec::new(),
             blank: 0,
             padded: 0,
@@ -238,31 +174,29 @@ impl<'a> Tokenizer<'a> {
     /// Goes on to the next chunk, which may turn out to have no good rows; false at the end.
     pub(super) fn advance(&mut self) -> bool {
         self.rows.clear();
-        self.ends.clear();
         if self.position >= self.bytes.len() {
             return false;
         }
-        self.chunk_end = self.position.saturating_add(CHUNK_BYTES);
-        // Looked for once per split rather than once per chunk, which would take quadratic time.
-        let ended = if self.quotes {
-            scan_blocks::<true, Self>(self.bytes, self.delimiter, self.position, self)
-        } else {
-            scan_blocks::<false, Self>(self.bytes, self.delimiter, self.position, self)
-        };
-        self.position = match ended {
-            Ended::Stopped(next) => next,
-            Ended::Exhausted { start, open } => {
-                let end = self.bytes.len();
-                if let Some(open) = open {
-                    self.set_aside(start..end, Flaw::Unclosed(open));
-                } else if start < end {
-                    self.field(end);
-                    self.record(start..end, end);
-                }
-                end
-            }
-        };
+        if self.record == self.index.records {
+            self.index_more();
+        }
+        self.assemble();
         true
+    }
+
+    /// Ends of the fields of this chunk.
+    pub(super) fn ends(&self) -> &[u32] {
+        &self.index.ends
+    }
+
+    /// Whether values of this chunk that begin with a quote also end with one, and have no others.
+    pub(super) fn is_plainly_quoted(&self) -> bool {
+        self.plainly_quoted
+    }
+
+    /// Line terminators in what was looked at so far, where CR LF is one: all of them after the last chunk.
+    pub(super) fn lines(&self) -> u64 {
+        self.index.lines
     }
 
     /// Rows that the whole split will have if the rest is like the chunks so far.
@@ -271,53 +205,78 @@ impl<'a> Tokenizer<'a> {
         usize::try_from(whole).unwrap_or(self.rows.len()).max(self.rows.len())
     }
 
-    fn set_aside(&mut self, record: Range<usize>, flaw: Flaw) {
-        self.ends.truncate(self.rows.len() * self.width);
-        let row = self.row(record);
-        self.bad.push((row, flaw));
-    }
-
-    fn row(&mut self, record: Range<usize>) -> Row {
-        let row = Row { start: narrow(record.start), end: narrow(record.end), number: self.records };
-        self.records += 1;
-        row
-    }
-}
-
-impl Sink for Tokenizer<'_> {
-    #[inline]
-    fn field(&mut self, end: usize) {
-        self.ends.push(narrow(end));
-    }
-
-    #[inline]
-    fn record(&mut self, record: Range<usize>, next: usize) -> bool {
-        let base = self.rows.len() * self.width;
-        let found = self.ends.len() - base;
-        if record.is_empty() {
-            self.blank += 1;
-            self.ends.truncate(base);
-        } else if !self.utf8
-            && let Err(error) = std::str::from_utf8(&self.bytes[record.clone()])
-        {
-            self.set_aside(record.clone(), Flaw::Utf8(record.start + error.valid_up_to()));
-        } else if found > self.width {
-            self.set_aside(record, Flaw::Fields(found));
-        } else {
-            if found < self.width {
-                self.padded += 1;
-                self.ends.resize(base + self.width, narrow(record.end));
-            }
-            let row = self.row(record);
-            self.rows.push(row);
+    /// Finds at least one more record, unless what is left is one whose quote is never closed.
+    fn index_more(&mut self) {
+        self.index.forget(self.first);
+        (self.first, self.record) = (0, 0);
+        // What begins in the last region and ends in the next is judged by both.
+        let carried = if self.position < self.indexed { u64::MAX } else { 0 };
+        let (mut high, mut intricate) = (self.index.high & carried, self.index.intricate & carried);
+        while self.index.records == 0 && self.indexed < self.bytes.len() {
+            (self.index.high, self.index.intricate) = (0, 0);
+            let to = (self.indexed + REGION).min(self.bytes.len());
+            simd::index(self.bytes, (self.indexed, to), self.delimiter, &mut self.state, &mut self.index);
+            self.indexed = to;
+            (high, intricate) = (high | self.index.high, intricate | self.index.intricate);
         }
-        next < self.chunk_end && self.ends.len() < CHUNK_FIELDS
+        self.plainly_quoted = intricate == 0;
+        let known = match self.index.last_record() {
+            Some(end) => after(self.bytes, end as usize),
+            None => self.position,
+        };
+        if self.indexed == self.bytes.len() && known < self.indexed && !self.state.is_inside() {
+            self.index.push(narrow(self.indexed), true);
+        }
+        // The last byte of a terminator is ASCII, and so a character never lies across the end.
+        let end = self.index.last_record().map_or(self.position, |end| end as usize);
+        self.utf8 = high == 0 || simdutf8::basic::from_utf8(&self.bytes[self.position..end]).is_ok();
     }
-}
 
-#[expect(clippy::cast_possible_truncation, reason = "splits are shorter than 4 GiB")]
-fn narrow(position: usize) -> u32 {
-    position as u32
+    /// Makes rows of the records that are known.
+    fn assemble(&mut self) {
+        let (bytes, width) = (self.bytes, self.width);
+        // Rows that are filled up lie behind everything that was found.
+        let mut filled = self.index.fields;
+        let mut fields = 0;
+        while self.record < self.index.records && fields < CHUNK_FIELDS {
+            let first = self.first;
+            self.first = self.index.marks[self.record] as usize;
+            self.record += 1;
+            let found = self.first - first;
+            let end = self.index.ends[self.first - 1];
+            let record = self.position..end as usize;
+            self.position = if record.end < bytes.len() { after(bytes, record.end) } else { record.end };
+            let row = Row { start: narrow(record.start), end, number: self.records, first: narrow(first) };
+            if record.is_empty() {
+                self.blank += 1;
+                continue;
+            }
+            self.records += 1;
+            if !self.utf8
+                && let Err(error) = std::str::from_utf8(&bytes[record.clone()])
+            {
+                self.bad.push((row, Flaw::Utf8(record.start + error.valid_up_to())));
+            } else if found == width {
+                fields += width;
+                self.rows.push(row);
+            } else if found > width {
+                self.bad.push((row, Flaw::Fields(found)));
+            } else {
+                self.padded += 1;
+                fields += width;
+                self.rows.push(Row { first: narrow(filled), ..row });
+                filled = self.index.fill_up(first..self.first, filled, width);
+            }
+        }
+        if self.record == self.index.records && self.indexed == self.bytes.len() && self.position < self.indexed {
+            let (start, end) = (self.position, self.indexed);
+            let row = Row { start: narrow(start), end: narrow(end), number: self.records, first: 0 };
+            self.records += 1;
+            self.position = end;
+            let open = self.index.ends[self.first..self.index.fields].last().map_or(start, |&end| end as usize + 1);
+            self.bad.push((row, Flaw::Unclosed(open)));
+        }
+    }
 }
 
 /// Line terminators in `bytes`, where CR LF is one.
@@ -362,6 +321,8 @@ pub(super) mod oracle {
         pub(in super::super) end: usize,
         pub(in super::super) next: usize,
         pub(in super::super) fields: Vec<Vec<u8>>,
+        /// Where they end.
+        pub(in super::super) ends: Vec<usize>,
         pub(in super::super) closed: bool,
     }
 
@@ -377,6 +338,7 @@ pub(super) mod oracle {
     pub(in super::super) fn records(bytes: &[u8], delimiter: u8) -> Vec<Record> {
         let mut out = Vec::new();
         let (mut start, mut at, mut fields, mut field) = (0, At::FieldStart, Vec::new(), Vec::new());
+        let mut ends = Vec::new();
         let mut i = 0;
         while i < bytes.len() {
             let byte = bytes[i];
@@ -391,6 +353,7 @@ pub(super) mod oracle {
                 At::FieldStart if byte == QUOTE => at = At::Quoted,
                 _ if byte == delimiter => {
                     fields.push(std::mem::take(&mut field));
+                    ends.push(i - 1);
                     at = At::FieldStart;
                 }
                 _ if byte == LF || byte == CR => {
@@ -399,7 +362,9 @@ pub(super) mod oracle {
                         i += 1;
                     }
                     fields.push(std::mem::take(&mut field));
-                    out.push(Record { start, end, next: i, fields: std::mem::take(&mut fields), closed: true });
+                    ends.push(end);
+                    let (fields, ends) = (std::mem::take(&mut fields), std::mem::take(&mut ends));
+                    out.push(Record { start, end, next: i, fields, ends, closed: true });
                     start = i;
                     at = At::FieldStart;
                 }
@@ -411,7 +376,8 @@ pub(super) mod oracle {
         }
         if start < bytes.len() {
             fields.push(field);
-            out.push(Record { start, end: i, next: i, fields, closed: at != At::Quoted });
+            ends.push(i);
+            out.push(Record { start, end: i, next: i, fields, ends, closed: at != At::Quoted });
         }
         out
     }
@@ -514,15 +480,16 @@ pub(super) mod tests {
 
     #[test]
     fn rows_become_a_dense_matrix_and_bad_ones_stand_aside() {
-        let mut tokens = Tokenizer::new(b"1,2\n\n3\n4,5,6\n7,\"8", b',', 2, true);
+        let mut tokens = Tokenizer::new(b"1,2\n\n3\n4,5,6\n7,\"8", b',', 2);
         assert!(tokens.advance());
-        assert_eq!(tokens.ends, [1, 3, 6, 6]);
+        let ends = tokens.rows.iter().map(|row| &tokens.ends()[row.first as usize..][..2]).collect::<Vec<_>>();
+        assert_eq!(ends, [[1, 3], [6, 6]]);
         assert_eq!(tokens.rows.iter().map(|r| r.number).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(
             tokens.bad.iter().map(|(r, f)| (r.number, *f)).collect::<Vec<_>>(),
             [(2, Flaw::Fields(3)), (3, Flaw::Unclosed(15))]
         );
-        assert_eq!((tokens.blank, tokens.padded), (1, 1));
+        assert_eq!((tokens.blank, tokens.padded, tokens.lines()), (1, 1, 4));
         assert!(!tokens.advance());
     }
 }

@@ -275,7 +275,7 @@ fn exact(value: f64, digits: &[u8]) -> bool {
 /// Parses a date to days since 1970-01-01.
 #[inline]
 pub(super) fn date32(text: &[u8]) -> Option<i32> {
-    if text.len() == 10 { days(text) } else { None }
+    days(text.try_into().ok()?)
 }
 
 /// Parses a timestamp without zone to microseconds since 1970-01-01.
@@ -292,7 +292,7 @@ pub(super) fn instant(text: &[u8]) -> Option<i64> {
     let (east, hours, minutes) = match rest {
         b"Z" => return Some(micros),
         &[sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] | &[sign @ (b'+' | b'-'), h1, h2, m1, m2] => {
-            (sign == b'+', i64::from(pair(h1, h2)?), i64::from(pair(m1, m2)?))
+            (sign == b'+', number(&[h1, h2])?, number(&[m1, m2])?)
         }
         _ => return None,
     };
@@ -307,12 +307,14 @@ pub(super) fn instant(text: &[u8]) -> Option<i64> {
 #[inline]
 fn date_and_time(text: &[u8]) -> Option<(i64, &[u8])> {
     let (head, rest) = text.split_first_chunk::<19>()?;
-    let &[b' ' | b'T', h1, h2, b':', m1, m2, b':', s1, s2] = &head[10..] else { return None };
-    let (hours, minutes, seconds) = (pair(h1, h2)?, pair(m1, m2)?, pair(s1, s2)?);
-    if hours > 23 || minutes > 59 || seconds > 59 {
+    let days = days(head.first_chunk()?)?;
+    let time = u64::from_le_bytes(*head.last_chunk()?) ^ word(b"00:00:00");
+    let (hours, minutes, seconds) = (pair(time, 0), pair(time, 3), pair(time, 6));
+    let apart = matches!(head[10], b' ' | b'T');
+    if !apart | is_strange(time, b"99:99:99") | (hours > 23) | (minutes > 59) | (seconds > 59) {
         return None;
     }
-    let seconds = i64::from(days(&head[..10])?) * 86_400 + i64::from(hours * 3600 + minutes * 60 + seconds);
+    let seconds = i64::from(days) * 86_400 + i64::from(hours * 3600 + minutes * 60 + seconds);
     let (fraction, rest) = match rest {
         [b'.', rest @ ..] => {
             let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -329,30 +331,46 @@ fn date_and_time(text: &[u8]) -> Option<(i64, &[u8])> {
 
 /// Days since 1970-01-01 of ten bytes.
 #[inline]
-fn days(text: &[u8]) -> Option<i32> {
-    let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text else { return None };
-    let (year, month, day) = (pair(y1, y2)? * 100 + pair(y3, y4)?, pair(m1, m2)?, pair(d1, d2)?);
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let longest = match month {
-        2 => 28 + i32::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        _ => return None,
-    };
-    if year == 0 || day == 0 || day > longest {
+fn days(text: &[u8; 10]) -> Option<i32> {
+    /// Days of months 0 to 15 in a year that is no leap year.
+    const LONGEST: [i32; 16] = [0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0, 0, 0];
+    let date = u64::from_le_bytes(*text.first_chunk()?) ^ word(b"0000-00-");
+    let last = u64::from_le_bytes(*text.last_chunk()?) ^ word(b"00-00-00");
+    if is_strange(date, b"9999-99-") | is_strange(last, b"99-99-99") {
+        return None;
+    }
+    let (year, month, day) = (pair(date, 0) * 100 + pair(date, 2), pair(date, 5), pair(last, 6));
+    let leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0));
+    let longest = LONGEST[month.min(15) as usize] + i32::from(leap & (month == 2));
+    if (year == 0) | (day == 0) | (day > longest) {
         return None;
     }
     // Years that start in March have their leap day last; 719468 days lie between 0000-03-01 and 1970-01-01.
-    let year = if month <= 2 { year - 1 } else { year };
-    let month = (month + 9) % 12;
+    let early = month <= 2;
+    let year = year - i32::from(early);
+    let month = if early { month + 9 } else { month - 3 };
     Some(365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468)
 }
 
-/// Two digits.
-#[inline]
-fn pair(tens: u8, ones: u8) -> Option<i32> {
-    let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
-    (tens <= 9 && ones <= 9).then(|| i32::from(tens) * 10 + i32::from(ones))
+/// Eight bytes as a word, the first lowest.
+const fn word(text: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*text)
+}
+
+/// Whether a byte of the word is too large: above 9 where the form has a `9`, and otherwise above 0.
+#[inline(always)]
+fn is_strange(digits: u64, form: &[u8; 8]) -> bool {
+    const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
+    // What takes the largest byte that is allowed to one below the highest bit.
+    let room = u64::from_le_bytes(form.map(|byte| if byte == b'9' { 0x76 } else { 0x7f }));
+    (digits.wrapping_add(room) | digits) & HIGHEST_BITS != 0
+}
+
+/// The number that two bytes of a word of digits stand for.
+#[inline(always)]
+fn pair(digits: u64, at: usize) -> i32 {
+    let digits = digits.to_le_bytes();
+    i32::from(digits[at]) * 10 + i32::from(digits[at + 1])
 }
 
 /// A few digits.

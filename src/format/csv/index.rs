@@ -1,0 +1,440 @@
+//! The structure of delimited text as bit masks: sixty-four bytes at a time, and nearly without branches.
+//!
+//! ```text
+//! bytes     4 2 , " a , " " b " \r \n 7 , \n
+//! quotes    . . . 1 . . 1 1 . 1 .  .  . . .
+//! inside    . . . 1 1 1 . 1 1 . .  .  . . .    xor of all quotes up to here
+//! breaks    . . 1 . . 1 . . . . 1  1  . 1 1    delimiters and terminators
+//! cuts      . . 1 . . . . . . . 1  .  . 1 1    not inside, and no LF that belongs to a CR
+//! records   . . . . . . . . . . 1  .  . . 1    cuts that are terminators
+//! ```
+//!
+//! That each quote turns inside into outside and back is right as long as quotes open only where they may: after a cut,
+//! or right after the quote before (two quotes inside are one, which the mask sees as closed and opened again). The
+//! first quote of a block that opens anywhere else is a literal one. It is taken out, and the block is looked at anew;
+//! everything before it was right, so one such step per literal quote gives the exact answer.
+//!
+//! [`Kernel`] is what processors do differently. [`Portable`] runs everywhere, and is what the others are tested with.
+
+use std::ops::Range;
+
+use super::tokenize::{CR, LF, QUOTE};
+
+/// Bytes of a block.
+pub(super) const BLOCK: usize = 64;
+
+/// Blocks between which it is made sure that there is room for what they hold.
+const BATCH: usize = 16;
+
+/// Which bytes of a block have a meaning; the lowest bit is the first byte.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Marks {
+    pub(super) delimiters: u64,
+    pub(super) feeds: u64,
+    pub(super) returns: u64,
+    pub(super) quotes: u64,
+    /// Bytes that are not ASCII.
+    pub(super) high: u64,
+}
+
+/// What a processor has its own way of doing.
+pub(super) trait Kernel: Copy {
+    /// Compares the bytes of a block.
+    fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks;
+
+    /// Each bit of the result is the xor of all bits up to it.
+    fn prefix_xor(self, bits: u64) -> u64;
+
+    /// Writes `base` plus the number of each bit that is set, in order; what follows in `out` may be overwritten too.
+    fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]);
+}
+
+/// Works on every processor.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Portable;
+
+impl Kernel for Portable {
+    #[inline(always)]
+    fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks {
+        Marks {
+            delimiters: gather(block, |byte| byte == delimiter),
+            feeds: gather(block, |byte| byte == LF),
+            returns: gather(block, |byte| byte == CR),
+            quotes: gather(block, |byte| byte == QUOTE),
+            high: gather(block, |byte| byte >= 0x80),
+        }
+    }
+
+    #[inline(always)]
+    fn prefix_xor(self, mut bits: u64) -> u64 {
+        for shift in [1, 2, 4, 8, 16, 32] {
+            bits ^= bits << shift;
+        }
+        bits
+    }
+
+    #[inline(always)]
+    fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
+        bit_by_bit(bits, base, out);
+    }
+}
+
+/// One bit per byte. Written so that the compiler uses vector compares.
+#[inline(always)]
+fn gather(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> u64 {
+    // Gathers the lowest bit of each of eight bytes in the topmost byte of the product.
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    let mut hits = [0_u8; BLOCK];
+    for (hit, &byte) in hits.iter_mut().zip(block) {
+        *hit = u8::from(is(byte));
+    }
+    let mut bits = 0;
+    for (i, eight) in hits.as_chunks::<8>().0.iter().enumerate() {
+        bits |= (u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56) << (8 * i);
+    }
+    bits
+}
+
+/// Positions of bits, eight at a time, so that few of the branches depend on how many there are.
+#[inline(always)]
+pub(super) fn bit_by_bit(mut bits: u64, base: u32, out: &mut [u32; BLOCK]) {
+    for eight in out.as_chunks_mut::<8>().0 {
+        for place in eight {
+            *place = base.wrapping_add(bits.trailing_zeros());
+            bits &= bits.wrapping_sub(1);
+        }
+        if bits == 0 {
+            return;
+        }
+    }
+}
+
+/// What has to be known of the bytes before a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct State {
+    /// All bits set inside quotes.
+    inside: u64,
+    /// Whether a quote opens as the first byte: 0 or 1, as are the following.
+    ready: u64,
+    /// Whether the last byte is a CR that ends a record.
+    ended: u64,
+    /// Whether the last byte is a CR.
+    returned: u64,
+    /// Whether the last byte is a quote that closes.
+    closed: u64,
+}
+
+/// What a block was found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cuts {
+    /// Ends of fields; the LF of a CR LF is none.
+    pub(super) fields: u64,
+    /// Those of them that end a record, too.
+    pub(super) records: u64,
+    /// Terminators that are not inside quotes, the LF of a CR LF included.
+    pub(super) terminators: u64,
+    /// Not zero if a closing quote is followed by something else than the end of its field.
+    pub(super) intricate: u64,
+    /// Line terminators, wherever they are.
+    pub(super) lines: u32,
+}
+
+impl State {
+    /// Where a record starts.
+    pub(super) fn at_record() -> Self {
+        Self { inside: 0, ready: 1, ended: 0, returned: 0, closed: 0 }
+    }
+
+    /// Whether a quoted field is not closed yet.
+    pub(super) fn is_inside(self) -> bool {
+        self.inside != 0
+    }
+
+    /// Goes on by one block.
+    #[inline(always)]
+    pub(super) fn step<K: Kernel>(&mut self, kernel: K, marks: Marks) -> Cuts {
+        let terminators = marks.feeds | marks.returns;
+        let breaks = marks.delimiters | terminators;
+        let mut quotes = marks.quotes;
+        let (inside, cuts) = loop {
+            let inside = kernel.prefix_xor(quotes) ^ self.inside;
+            let cuts = breaks & !inside;
+            let ready = (cuts | quotes) << 1 | self.ready;
+            let literal = quotes & inside & !ready;
+            if literal == 0 {
+                break (inside, cuts);
+            }
+            quotes &= !(literal & literal.wrapping_neg());
+        };
+        let closing = quotes & !inside;
+        let ended = marks.returns & cuts;
+        let fields = cuts & !((ended << 1 | self.ended) & marks.feeds);
+        // Few files have any, or then in all blocks.
+        let lone = if marks.returns | self.returned == 0 {
+            0
+        } else {
+            let pairs = (marks.returns << 1 | self.returned) & marks.feeds;
+            marks.returns.count_ones().wrapping_sub(pairs.count_ones())
+        };
+        let found = Cuts {
+            fields,
+            records: fields & terminators,
+            terminators: cuts & terminators,
+            intricate: (closing << 1 | self.closed) & !breaks,
+            lines: marks.feeds.count_ones().wrapping_add(lone),
+        };
+        *self = Self {
+            inside: if inside >> 63 == 0 { 0 } else { u64::MAX },
+            ready: (cuts | quotes) >> 63,
+            ended: ended >> 63,
+            returned: marks.returns >> 63,
+            closed: closing >> 63,
+        };
+        found
+    }
+}
+
+/// Where fields and records end.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// Positions of the bytes that end fields; only the first `fields` count.
+    pub(super) ends: Vec<u32>,
+    pub(super) fields: usize,
+    /// For each record how many of `ends` there are up to its terminator; only the first `records` count.
+    pub(super) marks: Vec<u32>,
+    pub(super) records: usize,
+    /// Line terminators so far.
+    pub(super) lines: u64,
+    /// Not zero if a closing quote is followed by something else than the end of its field.
+    pub(super) intricate: u64,
+    /// Not zero if there is a byte that is not ASCII.
+    pub(super) high: u64,
+}
+
+impl Index {
+    /// Makes room for what a batch can hold.
+    #[inline]
+    fn make_room(&mut self) {
+        for (places, used) in [(&mut self.ends, self.fields), (&mut self.marks, self.records)] {
+            if places.len() < used + BATCH * BLOCK {
+                places.resize(2 * used + 2 * BATCH * BLOCK, 0);
+            }
+        }
+    }
+
+    fn batch(&mut self) -> Batch<'_> {
+        self.make_room();
+        Batch {
+            ends: &mut self.ends[self.fields..],
+            marks: &mut self.marks[self.records..],
+            before: narrow(self.fields),
+            found: Found::default(),
+        }
+    }
+
+    /// Takes over what a batch found.
+    fn go_on(&mut self, found: Found) {
+        self.fields += found.fields;
+        self.records += found.records;
+        self.lines += u64::from(found.lines);
+        self.intricate |= found.intricate;
+        self.high |= found.high;
+    }
+
+    /// Adds the end of a field, and of a record if `record`.
+    pub(super) fn push(&mut self, end: u32, record: bool) {
+        self.make_room();
+        self.ends[self.fields] = end;
+        self.fields += 1;
+        if record {
+            self.marks[self.records] = narrow(self.fields);
+            self.records += 1;
+        }
+    }
+
+    /// Position of the last terminator.
+    pub(super) fn last_record(&self) -> Option<u32> {
+        let mark = self.marks[..self.records].last()?;
+        Some(self.ends[*mark as usize - 1])
+    }
+
+    /// Forgets all records, and the first fields; those after them are of a record whose end is not known yet.
+    pub(super) fn forget(&mut self, fields: usize) {
+        self.ends.copy_within(fields..self.fields, 0);
+        self.fields -= fields;
+        self.records = 0;
+    }
+
+    /// Writes ends to `at` and after, and then the last of them again until there are `width`. Gives where they end.
+    pub(super) fn fill_up(&mut self, ends: Range<usize>, at: usize, width: usize) -> usize {
+        let found = ends.len();
+        if self.ends.len() < at + width {
+            self.ends.resize(at + width, 0);
+        }
+        let last = self.ends[ends.end - 1];
+        self.ends.copy_within(ends, at);
+        self.ends[at + found..at + width].fill(last);
+        at + width
+    }
+}
+
+/// What a few blocks add to an [`Index`], out of the way of memory.
+struct Batch<'a> {
+    ends: &'a mut [u32],
+    marks: &'a mut [u32],
+    /// Fields before the batch.
+    before: u32,
+    found: Found,
+}
+
+/// What a batch found.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    fields: usize,
+    records: usize,
+    lines: u32,
+    intricate: u64,
+    high: u64,
+}
+
+impl Batch<'_> {
+    #[inline(always)]
+    fn add<K: Kernel>(&mut self, kernel: K, marks: Marks, cuts: Cuts, base: u32) {
+        if let Some(out) = self.ends.get_mut(self.found.fields..).and_then(|rest| rest.first_chunk_mut()) {
+            kernel.positions(cuts.fields, base, out);
+        }
+        let mut records = cuts.records;
+        if let Some(out) = self.marks.get_mut(self.found.records..).and_then(|rest| rest.first_chunk_mut::<BLOCK>()) {
+            let before = self.before + narrow(self.found.fields);
+            for two in out.as_chunks_mut::<2>().0 {
+                for place in two {
+                    // All bits up to the lowest one.
+                    let up_to = records ^ records.wrapping_sub(1);
+                    *place = before + (cuts.fields & up_to).count_ones();
+                    records &= records.wrapping_sub(1);
+                }
+                if records == 0 {
+                    break;
+                }
+            }
+        }
+        self.found.fields += cuts.fields.count_ones() as usize;
+        self.found.records += cuts.records.count_ones() as usize;
+        self.found.lines = self.found.lines.wrapping_add(cuts.lines);
+        self.found.intricate |= cuts.intricate;
+        self.found.high |= marks.high;
+    }
+}
+
+/// Adds to `index` what is found from `from` up to `to`, which is either the end of `bytes` or a number of blocks later.
+#[inline(always)]
+pub(super) fn index_with<K: Kernel>(
+    kernel: K,
+    bytes: &[u8],
+    (from, to): (usize, usize),
+    delimiter: u8,
+    state: &mut State,
+    index: &mut Index,
+) {
+    let (blocks, tail) = bytes[from..to].as_chunks::<BLOCK>();
+    let mut at = *state;
+    let mut base = narrow(from);
+    for blocks in blocks.chunks(BATCH) {
+        let mut batch = index.batch();
+        for block in blocks {
+            let marks = kernel.marks(block, delimiter);
+            let cuts = at.step(kernel, marks);
+            batch.add(kernel, marks, cuts, base);
+            base = base.wrapping_add(narrow(BLOCK));
+        }
+        let found = batch.found;
+        index.go_on(found);
+    }
+    if !tail.is_empty() {
+        let marks = last_marks(kernel, tail, delimiter);
+        let cuts = at.step(kernel, marks);
+        let mut batch = index.batch();
+        batch.add(kernel, marks, cuts, base);
+        let found = batch.found;
+        index.go_on(found);
+    }
+    *state = at;
+}
+
+/// Marks of less than a block.
+#[inline(always)]
+fn last_marks<K: Kernel>(kernel: K, tail: &[u8], delimiter: u8) -> Marks {
+    let mut block = [0; BLOCK];
+    block[..tail.len()].copy_from_slice(tail);
+    let Marks { delimiters, feeds, returns, quotes, high } = kernel.marks(&block, delimiter);
+    let there = (1 << tail.len()) - 1;
+    Marks { delimiters: delimiters & there, feeds, returns, quotes, high }
+}
+
+/// A search for the end of a split.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Search {
+    /// Bytes that were passed: whole blocks.
+    pub(super) passed: usize,
+    /// Records that end there, blank lines included.
+    pub(super) records: usize,
+    state: State,
+}
+
+impl Search {
+    /// Nothing was passed yet.
+    pub(super) fn new() -> Self {
+        Self { passed: 0, records: 0, state: State::at_record() }
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, cuts: Cuts, state: State) {
+        self.passed += BLOCK;
+        self.records += cuts.records.count_ones() as usize;
+        self.state = state;
+    }
+}
+
+/// The first terminator at `target` or later that is not inside quotes. The search never passes the block that has it.
+/// What is less than a block is looked at only if `complete`, when no more bytes will come.
+#[inline(always)]
+pub(super) fn terminator_with<K: Kernel>(
+    kernel: K,
+    bytes: &[u8],
+    (target, complete): (usize, bool),
+    delimiter: u8,
+    search: &mut Search,
+) -> Option<usize> {
+    let (blocks, tail) = bytes[search.passed..].as_chunks::<BLOCK>();
+    let before = blocks.len().min(target.saturating_sub(search.passed) / BLOCK);
+    let mut at = *search;
+    for block in &blocks[..before] {
+        let mut state = at.state;
+        let cuts = state.step(kernel, kernel.marks(block, delimiter));
+        at.pass(cuts, state);
+    }
+    let wanted = |passed: usize, cuts: Cuts| {
+        let found = cuts.terminators & (u64::MAX << target.saturating_sub(passed).min(BLOCK - 1));
+        (found != 0).then(|| passed + found.trailing_zeros() as usize)
+    };
+    let mut found = None;
+    for block in &blocks[before..] {
+        let mut state = at.state;
+        let cuts = state.step(kernel, kernel.marks(block, delimiter));
+        found = wanted(at.passed, cuts);
+        if found.is_some() {
+            break;
+        }
+        at.pass(cuts, state);
+    }
+    *search = at;
+    if found.is_none() && complete && target < bytes.len() {
+        found = wanted(at.passed, at.state.step(kernel, last_marks(kernel, tail, delimiter)));
+    }
+    found
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "splits are shorter than 4 GiB")]
+pub(super) fn narrow(position: usize) -> u32 {
+    position as u32
+}

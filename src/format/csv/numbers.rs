@@ -1,0 +1,138 @@
+//! Short numbers, many at a time: the values of a column, each at the end of a word, with no branch between them.
+//!
+//! ```text
+//! text      ... , 3 6 . 9 9 , ...
+//! word      x x , 3 6 . 9 9        eight bytes, the last one topmost; length 5
+//! digits    0 0 0 0 3 6 9 9        others masked out, point taken out
+//! number    3699, then divided by the power of ten that belongs to the place of the point
+//! ```
+//!
+//! All of it is arithmetic on words, so that the compiler makes vector instructions of it: eight numbers at a time where
+//! [`simd`](super::simd) finds AVX-512. What is longer, or in quotes, or no such number, is told to be not good, and left
+//! to [`value`](super::value), with which everything here agrees.
+
+/// Numbers of a group.
+pub(super) const GROUP: usize = 64;
+
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+const POINTS: u64 = 0x2e2e_2e2e_2e2e_2e2e;
+const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// Texts of up to eight bytes.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The eight bytes that end with the text, the last one topmost.
+    pub(super) words: [u64; GROUP],
+    /// Lengths of the texts; 0 to 8.
+    pub(super) lengths: [u64; GROUP],
+}
+
+impl Group {
+    pub(super) fn new() -> Self {
+        Self { words: [0; GROUP], lengths: [0; GROUP] }
+    }
+}
+
+/// Parses whole numbers as [`value::int64`](super::value::int64) does. Each bit of the result tells whether a text is
+/// one; where it is not, the number is zero.
+#[inline(always)]
+pub(super) fn integers_with(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+    let mut good = [0; GROUP];
+    for i in 0..GROUP {
+        let (word, length) = (group.words[i], group.lengths[i]);
+        let negative = u64::from(byte(word, length) == u64::from(b'-')) & u64::from(length > 0);
+        let count = length.wrapping_sub(negative);
+        let mask = top(count);
+        let digits = (word ^ ZEROS) & mask;
+        let magnitude = add_up(digits);
+        let leading_zero = u64::from(count > 1) & u64::from(byte(word, count) == u64::from(b'0'));
+        let no_zero = negative & u64::from(magnitude == 0);
+        let fine = u64::from(strange(digits) == 0) & u64::from(count > 0) & !leading_zero & !no_zero;
+        let sign = 0_u64.wrapping_sub(negative);
+        numbers[i] = (((magnitude ^ sign).wrapping_sub(sign)) & 0_u64.wrapping_sub(fine)).cast_signed();
+        good[i] = fine;
+    }
+    bits(&good)
+}
+
+/// Parses numbers as [`value::float64`](super::value::float64) does. The result is that of [`integers_with`].
+#[inline(always)]
+pub(super) fn floats_with(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+    let mut good = [0; GROUP];
+    let mut mantissas = [0_i64; GROUP];
+    let mut powers = [0_u8; GROUP];
+    let mut signs = [0_u64; GROUP];
+    for i in 0..GROUP {
+        let (word, length) = (group.words[i], group.lengths[i]);
+        let negative = u64::from(byte(word, length) == u64::from(b'-')) & u64::from(length > 0);
+        let count = length.wrapping_sub(negative);
+        let mask = top(count);
+        let text = (word & mask) | (ZEROS & !mask);
+        // The lowest byte that becomes zero is marked exactly; false marks appear only above it.
+        let other = text ^ POINTS;
+        let marks = other.wrapping_sub(LOWEST_BITS) & !other & HIGHEST_BITS;
+        let point = marks & marks.wrapping_neg();
+        let below = (point >> 7).wrapping_sub(1);
+        // Without point all bytes are below it, and stay.
+        let has_point = u64::from(point != 0);
+        let shift = 8 * has_point;
+        let above = !below << shift;
+        let digits = ((text & above) | ((text & below) << shift) | (u64::from(b'0') * has_point)) ^ ZEROS;
+        let second = byte(word, count.wrapping_sub(1));
+        let zero = u64::from(byte(word, count) == u64::from(b'0')) & u64::from(second != u64::from(b'.'));
+        let leading_zero = u64::from(count > 1) & zero;
+        let fine = u64::from(strange(digits) == 0) & u64::from(count > has_point) & !leading_zero;
+        mantissas[i] = (add_up(digits) & 0_u64.wrapping_sub(fine)).cast_signed();
+        #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
+        let place = below.count_ones() as u8;
+        powers[i] = place;
+        signs[i] = (negative & fine) << 63;
+        good[i] = fine;
+    }
+    for i in 0..GROUP {
+        // Both operands are exact, so one operation gives the nearest number (W. D. Clinger).
+        let value = mantissas[i] as f64 / POWERS[usize::from(powers[i] / 8) & 15];
+        numbers[i] = f64::from_bits(value.to_bits() ^ signs[i]);
+    }
+    bits(&good)
+}
+
+/// By the place of the point from the left among eight bytes; 8 if there is none.
+const POWERS: [f64; 16] = [1e7, 1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1e0, 1e0, 0., 0., 0., 0., 0., 0., 0.];
+
+/// The byte `length` before the end of a word; any other for a length of zero.
+#[inline(always)]
+fn byte(word: u64, length: u64) -> u64 {
+    word >> (64_u64.wrapping_sub(8 * length) & 63) & 0xff
+}
+
+/// A mask of the topmost bytes; `length` is 0 to 8.
+#[inline(always)]
+fn top(length: u64) -> u64 {
+    let half = 32_u64.wrapping_sub(4 * length) & 63;
+    u64::MAX << half << half
+}
+
+/// Not zero if there is anything else than digits, from which the code of zero was taken.
+#[inline(always)]
+fn strange(digits: u64) -> u64 {
+    (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS
+}
+
+/// The number that eight digits stand for: pairs, fours, and all.
+#[inline(always)]
+fn add_up(digits: u64) -> u64 {
+    let pairs = digits.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_ffff_0000_ffff;
+    fours.wrapping_mul(10_000 << 32 | 1) >> 32
+}
+
+#[inline(always)]
+fn bits(good: &[u64; GROUP]) -> u64 {
+    let mut bits = 0;
+    for (i, good) in good.iter().enumerate() {
+        bits |= (good & 1) << i;
+    }
+    bits
+}
