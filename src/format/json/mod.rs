@@ -11,9 +11,13 @@
 //! record, since a table can hold one of the two only.
 
 mod columns;
+mod exact;
+mod fast;
 mod fault;
 mod names;
+mod number;
 mod records;
+mod simd;
 mod splits;
 mod token;
 mod types;
@@ -150,25 +154,17 @@ impl RecordReader for JsonSource {
         if split.bytes().len() > splits::MAX_SPLIT {
             return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
         }
-        let mut table = Table::new(schema, &self.options.text);
-        let (mut rows, mut hashes, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
-        let end = records::each(self.mode, split, |found| {
-            match found {
-                Found::Broken(place, at, reason) => rejects.push(reject(split, place, at, None, reason)),
-                Found::Record(place, text) => match table.push(text) {
-                    Ok(()) => {
-                        rows.push(place.row);
-                        hashes.push(xxh3_64(place.bytes));
-                    }
-                    Err(fault) => rejects.push(self.judge(fault, split, place, text)?),
-                },
-            }
-            ControlFlow::Continue(())
-        });
+        let table = Table::new(schema, &self.options.text);
+        let mut taken = Taken { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+        let end = match self.mode {
+            Mode::Lines => taken.lines(),
+            Mode::Document => records::each(self.mode, split, |found| taken.take(found)),
+        };
         let blank_lines = match end {
             ControlFlow::Break(misfit) => return Ok(Parsed::Misfit(misfit)),
             ControlFlow::Continue(blank_lines) => blank_lines,
         };
+        let Taken { table, rows, hashes, rejects, .. } = taken;
         Ok(Parsed::Block(RecordBlock {
             payload: Payload::Rows(table.finish()?),
             rows,
@@ -180,6 +176,47 @@ impl RecordReader for JsonSource {
             passed_over: 0,
             bytes_in: split.bytes_in(),
         }))
+    }
+}
+
+/// What was taken of a split so far.
+struct Taken<'a> {
+    source: &'a JsonSource,
+    split: &'a Split,
+    table: Table,
+    rows: Vec<u32>,
+    hashes: Vec<u64>,
+    rejects: Vec<Reject>,
+}
+
+impl<'a> Taken<'a> {
+    /// Takes all lines, the usual ones without looking for their ends first; returns the number of blank ones.
+    fn lines(&mut self) -> ControlFlow<Misfit, u64> {
+        let bytes = self.split.bytes();
+        let mut lines = records::Lines::new(self.split);
+        while let Some(start) = lines.start() {
+            if let Some(end) = self.table.push_line(bytes, start) {
+                self.rows.push(lines.pass(end));
+                self.hashes.push(xxh3_64(&bytes[start..end]));
+            } else if let Some(found) = lines.next() {
+                self.take(found)?;
+            }
+        }
+        ControlFlow::Continue(lines.blank())
+    }
+
+    fn take(&mut self, found: Found<'a>) -> ControlFlow<Misfit> {
+        match found {
+            Found::Broken(place, at, reason) => self.rejects.push(reject(self.split, place, at, None, reason)),
+            Found::Record(place, text) => match self.table.push(text) {
+                Ok(()) => {
+                    self.rows.push(place.row);
+                    self.hashes.push(xxh3_64(place.bytes));
+                }
+                Err(fault) => self.rejects.push(self.source.judge(fault, self.split, place, text)?),
+            },
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -1,0 +1,208 @@
+//! Numbers read from where they stand, eight digits at a time and without a loop whose end no branch predictor could
+//! foresee.
+//!
+//! Eight bytes are one little-endian word. What stands behind the digits is shifted out at the top, and zeros come in at
+//! the bottom, so that every length looks the same:
+//!
+//! ```text
+//! source    '8' '0' '.' '5' ',' '"' 's' 'b'
+//! no point  38 30 35 2c 22 73 62 00          (lowest byte first)
+//! aligned   00 00 00 00 00 08 00 05          then added up: pairs, fours, eight
+//! ```
+//!
+//! Nothing is rounded twice: a float is made of an integer below 2^53 and a power of ten below 10^23, both exact, in one
+//! division. Any other number goes to the parser that [`token`] uses. Where a number ends is for the caller to check,
+//! who knows what may follow: `12` is found in `12.5` and in `12e3`.
+
+use super::token::{self, Number};
+
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// Powers of ten that a float holds exactly.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+const WHOLE_POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// Eight bytes of digits in front of something else.
+#[derive(Debug, Clone, Copy)]
+struct Word {
+    /// The bytes with the value of each digit instead of its character.
+    digits: u64,
+    /// How many of them are digits, from the first on.
+    count: usize,
+}
+
+impl Word {
+    #[inline(always)]
+    fn load(text: &[u8]) -> Option<Self> {
+        Some(Self::new(u64::from_le_bytes(*text.first_chunk()?)))
+    }
+
+    #[inline(always)]
+    fn new(bytes: u64) -> Self {
+        let digits = bytes ^ ZEROS;
+        // The lowest byte that is no digit is marked exactly; false marks appear only above it.
+        let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS;
+        Self { digits, count: others.trailing_zeros() as usize / 8 }
+    }
+
+    /// The number that the digits stand for; zero if there are none.
+    #[inline(always)]
+    fn value(self) -> u64 {
+        // In two steps, since nothing can be shifted by all of its 64 bits.
+        let aligned = self.digits << (32 - 4 * self.count) << (32 - 4 * self.count);
+        let pairs = aligned.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
+        let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_ffff_0000_ffff;
+        fours.wrapping_mul(10_000 << 32 | 1) >> 32
+    }
+
+    /// Whether these are the digits of a whole number: some, and no zero in front of others.
+    #[inline(always)]
+    fn is_whole(self) -> bool {
+        self.count == 1 || self.count > 1 && self.digits & 0xff != 0
+    }
+}
+
+/// The integer at the start of `text` and its length.
+#[inline(always)]
+pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let word = Word::load(&text[sign..])?;
+    if !word.is_whole() {
+        return None;
+    }
+    let value = word.value();
+    if word.count == 8 {
+        return long_integer(text, sign, value);
+    }
+    let value = value.cast_signed();
+    match sign {
+        0 => Some((value, word.count)),
+        _ if value == 0 => None,
+        _ => Some((-value, word.count + 1)),
+    }
+}
+
+/// An integer that begins with eight digits, whose value is `first`.
+#[inline(never)]
+fn long_integer(text: &[u8], sign: usize, first: u64) -> Option<(i64, usize)> {
+    let rest = Word::load(text.get(sign + 8..)?)?;
+    let length = sign + 8 + rest.count;
+    if rest.count == 8 {
+        return match any(text)? {
+            (Number::Int(value), length) => Some((value, length)),
+            _ => None,
+        };
+    }
+    let value = (first * WHOLE_POWERS[rest.count] + rest.value()).cast_signed();
+    Some((if sign == 0 { value } else { -value }, length))
+}
+
+/// The number at the start of `text` as a float, if one holds it, and its length.
+#[inline(always)]
+pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let bytes = u64::from_le_bytes(*text[sign..].first_chunk()?);
+    let whole = Word::new(bytes);
+    if !whole.is_whole() {
+        return None;
+    }
+    if whole.count == 8 {
+        return long_float(text);
+    }
+    let (number, next, decimals) = if byte(bytes, whole.count) == b'.' {
+        let before = (1 << (8 * whole.count)) - 1;
+        let bytes = (bytes & before) | ((bytes >> 8) & !before);
+        let all = Word::new(bytes);
+        // Without its point the word has seven bytes and a zero, so there always is a next byte.
+        (all, byte(bytes, all.count), all.count - whole.count)
+    } else {
+        (whole, byte(bytes, whole.count), 0)
+    };
+    let length = sign + number.count + usize::from(decimals > 0);
+    let plain = number.count < 7 && next | 0x20 != b'e' && next != b'.';
+    if plain { Some((signed(number.value(), decimals, sign), length)) } else { long_float(text) }
+}
+
+/// One of eight bytes.
+#[inline(always)]
+fn byte(word: u64, at: usize) -> u8 {
+    word.to_le_bytes()[at & 7]
+}
+
+/// Any number as a float.
+#[inline(never)]
+fn long_float(text: &[u8]) -> Option<(f64, usize)> {
+    decimal(text).or_else(|| match any(text)? {
+        (Number::Float(value), length) => Some((value, length)),
+        (Number::Int(value), length) => Some((token::exact_float(value)?, length)),
+        (Number::Exact, _) => None,
+    })
+}
+
+/// A number of up to seven digits before the point and some after it, if it is below 2^53 without its point.
+fn decimal(text: &[u8]) -> Option<(f64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let whole = Word::load(&text[sign..])?;
+    let mut at = sign + whole.count;
+    if whole.count == 8 || text.get(at) != Some(&b'.') {
+        return None;
+    }
+    let (mut value, mut decimals) = (whole.value(), 0);
+    at += 1;
+    loop {
+        let word = Word::load(text.get(at..)?)?;
+        if whole.count + decimals + word.count > 18 {
+            return None;
+        }
+        value = value * WHOLE_POWERS[word.count] + word.value();
+        at += word.count;
+        decimals += word.count;
+        if word.count < 8 {
+            break;
+        }
+    }
+    let plain = decimals > 0 && value < 1 << 53 && !matches!(text.get(at), Some(b'e' | b'E'));
+    plain.then(|| (signed(value, decimals, sign), at))
+}
+
+#[inline(always)]
+fn signed(value: u64, decimals: usize, sign: usize) -> f64 {
+    let value = value as f64 / POWERS[decimals];
+    if sign == 0 { value } else { -value }
+}
+
+/// Whatever number stands at the start of `text`.
+#[inline(never)]
+pub(super) fn any(text: &[u8]) -> Option<(Number, usize)> {
+    let length = length(text)?;
+    Some((token::number(std::str::from_utf8(&text[..length]).ok()?), length))
+}
+
+/// Length of the number at the start of `text`: `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
+pub(super) fn length(text: &[u8]) -> Option<usize> {
+    let digits = |at: usize| text.get(at..).map_or(0, |rest| rest.iter().take_while(|b| b.is_ascii_digit()).count());
+    let mut at = usize::from(*text.first()? == b'-');
+    match digits(at) {
+        0 => return None,
+        count if count > 1 && text[at] == b'0' => return None,
+        count => at += count,
+    }
+    if text.get(at) == Some(&b'.') {
+        match digits(at + 1) {
+            0 => return None,
+            count => at += 1 + count,
+        }
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        at += 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
+        match digits(at) {
+            0 => return None,
+            count => at += count,
+        }
+    }
+    Some(at)
+}
