@@ -16,7 +16,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::builder::{BooleanBufferBuilder, NullBufferBuilder};
 use arrow::{
     array::{
         ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
@@ -28,6 +27,7 @@ use arrow::{
 use serde::de::Deserializer;
 
 use super::{
+    bits::{Bits, Validity},
     exact::MembersVisitor,
     fast::{self, Order},
     fault::{self, Fault},
@@ -88,6 +88,13 @@ impl Table {
         end
     }
 
+    /// Makes room for a split of which the first `done` of `all` bytes have been appended.
+    pub(super) fn expect(&mut self, done: usize, all: usize) {
+        // Values seldom are the same length all over; growing by a copy costs more than some room that is never touched.
+        let times = 1.05 * all as f64 / done.max(1) as f64;
+        self.members.columns.iter_mut().for_each(|column| column.reserve(times));
+    }
+
     /// The columns as arrays.
     ///
     /// # Errors
@@ -130,7 +137,7 @@ impl Members {
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) data_type: DataType,
-    pub(super) nulls: NullBufferBuilder,
+    pub(super) nulls: Validity,
     pub(super) values: Values,
 }
 
@@ -139,7 +146,7 @@ pub(super) struct Column {
 pub(super) enum Values {
     Integers(Vec<i64>),
     Floats(Vec<f64>),
-    Booleans(BooleanBufferBuilder),
+    Booleans(Bits),
     Text {
         offsets: Vec<i32>,
         bytes: Vec<u8>,
@@ -175,7 +182,7 @@ impl Column {
         let values = match field.data_type() {
             DataType::Int64 => Values::Integers(Vec::new()),
             DataType::Float64 => Values::Floats(Vec::new()),
-            DataType::Boolean => Values::Booleans(BooleanBufferBuilder::new(0)),
+            DataType::Boolean => Values::Booleans(Bits::default()),
             DataType::Utf8 => text(if schema::is_json(field) { Style::Json } else { Style::Scalars }),
             DataType::List(item) => {
                 Values::List { offsets: vec![0], item: Box::new(Self::new(item)), field: Arc::clone(item) }
@@ -185,23 +192,42 @@ impl Column {
             }
             _ => Values::Nulls,
         };
-        Self { data_type: field.data_type().clone(), nulls: NullBufferBuilder::new(0), values }
+        Self { data_type: field.data_type().clone(), nulls: Validity::default(), values }
     }
 
+    #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.nulls.len()
     }
 
     pub(super) fn push_null(&mut self) {
-        self.nulls.append_null();
+        self.nulls.push_null();
         match &mut self.values {
             Values::Integers(values) => values.push(0),
             Values::Floats(values) => values.push(0.0),
-            Values::Booleans(values) => values.append(false),
+            Values::Booleans(values) => values.push(false),
             Values::Text { offsets, bytes, .. } => offsets.push(offset(bytes.len())),
             Values::List { offsets, item, .. } => offsets.push(offset(item.len())),
             Values::Struct { members, .. } => members.columns.iter_mut().for_each(Self::push_null),
             Values::Nulls => {}
+        }
+    }
+
+    /// Makes room for as many values as the column will have if it goes on like this up to `times` its length.
+    fn reserve(&mut self, times: f64) {
+        match &mut self.values {
+            Values::Integers(values) => reserve(values, times),
+            Values::Floats(values) => reserve(values, times),
+            Values::Text { offsets, bytes, .. } => {
+                reserve(offsets, times);
+                reserve(bytes, times);
+            }
+            Values::List { offsets, item, .. } => {
+                reserve(offsets, times);
+                item.reserve(times);
+            }
+            Values::Struct { members, .. } => members.columns.iter_mut().for_each(|column| column.reserve(times)),
+            Values::Booleans(_) | Values::Nulls => {}
         }
     }
 
@@ -224,13 +250,13 @@ impl Column {
         }
     }
 
-    fn finish(mut self) -> Result<ArrayRef> {
+    fn finish(self) -> Result<ArrayRef> {
         let len = self.len();
         let nulls = self.nulls.finish();
         Ok(match self.values {
             Values::Integers(values) => Arc::new(Int64Array::try_new(values.into(), nulls)?),
             Values::Floats(values) => Arc::new(Float64Array::try_new(values.into(), nulls)?),
-            Values::Booleans(mut values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            Values::Booleans(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
             Values::Text { offsets, bytes, .. } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 Arc::new(StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls)?)
@@ -243,6 +269,12 @@ impl Column {
             Values::Nulls => new_null_array(&self.data_type, len),
         })
     }
+}
+
+fn reserve<T>(values: &mut Vec<T>, times: f64) {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^63, and not below zero")]
+    let expected = (values.len() as f64 * times) as usize;
+    values.reserve_exact(expected.saturating_sub(values.len()));
 }
 
 /// Offsets fit, because a column never holds more bytes or items than its split, which is shorter than 2 GiB.

@@ -41,7 +41,7 @@ impl Column {
                     None => return Err(self.misfit(raw, trail)),
                 }
             }
-            Values::Booleans(values) if matches!(first, b't' | b'f') => values.append(first == b't'),
+            Values::Booleans(values) if matches!(first, b't' | b'f') => values.push(first == b't'),
             Values::Text { offsets, bytes, style } => {
                 if matches!(first, b'[' | b'{') {
                     if *style == Style::Scalars {
@@ -61,7 +61,7 @@ impl Column {
             }
             _ => return Err(self.misfit(raw, trail)),
         }
-        self.nulls.append_non_null();
+        self.nulls.push_valid();
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
         };
         while next()? {}
         offsets.push(offset(item.len()));
-        column.nulls.append_non_null();
+        column.nulls.push_valid();
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
             return Err(column.misfit("{…}", trail));
         };
         MembersVisitor { members, len, trail, depth: depth + 1 }.visit_map(map)?;
-        column.nulls.append_non_null();
+        column.nulls.push_valid();
         Ok(())
     }
 }

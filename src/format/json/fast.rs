@@ -226,7 +226,7 @@ impl Reader<'_> {
         if end.is_none() {
             return self.null(column, at);
         }
-        column.nulls.append_non_null();
+        column.nulls.push_valid();
         end
     }
 
@@ -251,7 +251,7 @@ impl Reader<'_> {
         let end = match &mut column.values {
             Values::Booleans(values) => {
                 let length = boolean(rest)?;
-                values.append(first == b't');
+                values.push(first == b't');
                 at + length
             }
             Values::Text { offsets, bytes, style } => {
@@ -275,7 +275,7 @@ impl Reader<'_> {
             }
             _ => return None,
         };
-        column.nulls.append_non_null();
+        column.nulls.push_valid();
         Some(end)
     }
 

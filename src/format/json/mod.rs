@@ -10,6 +10,7 @@
 //! and what has no common type is kept as JSON text as it stands. A key that appears twice in a record rejects the
 //! record, since a table can hold one of the two only.
 
+mod bits;
 mod columns;
 mod exact;
 mod fast;
@@ -42,6 +43,9 @@ use crate::{
     format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream},
     record::{Payload, RecordBlock, Reject, Split},
 };
+
+/// Bytes of a split from which it is told how many values the rest holds.
+const TELLING: usize = 64 << 10;
 
 /// How records lie in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,11 +162,12 @@ impl RecordReader for JsonSource {
         let mut taken = Taken { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
             Mode::Lines => taken.lines(),
-            Mode::Document => records::each(self.mode, split, |found| taken.take(found)),
+            Mode::Document => records::each(self.mode, split, |found| taken.take(found))
+                .map_continue(|blank| (memchr::memchr_iter(b'\n', split.bytes()).count() as u64, blank)),
         };
-        let blank_lines = match end {
+        let (lines, blank_lines) = match end {
             ControlFlow::Break(misfit) => return Ok(Parsed::Misfit(misfit)),
-            ControlFlow::Continue(blank_lines) => blank_lines,
+            ControlFlow::Continue(found) => found,
         };
         let Taken { table, rows, hashes, rejects, .. } = taken;
         Ok(Parsed::Block(RecordBlock {
@@ -170,7 +175,7 @@ impl RecordReader for JsonSource {
             rows,
             hashes,
             rejects,
-            lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
+            lines,
             blank_lines,
             padded: 0,
             passed_over: 0,
@@ -190,11 +195,17 @@ struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// Takes all lines, the usual ones without looking for their ends first; returns the number of blank ones.
-    fn lines(&mut self) -> ControlFlow<Misfit, u64> {
+    /// Takes all lines, the usual ones without looking for their ends first; returns the number of
+    /// line ends and of blank lines.
+    fn lines(&mut self) -> ControlFlow<Misfit, (u64, u64)> {
         let bytes = self.split.bytes();
         let mut lines = records::Lines::new(self.split);
+        let mut known = false;
         while let Some(start) = lines.start() {
+            if start >= TELLING && !known {
+                self.expect(start, bytes.len());
+                known = true;
+            }
             if let Some(end) = self.table.push_line(bytes, start) {
                 self.rows.push(lines.pass(end));
                 self.hashes.push(xxh3_64(&bytes[start..end]));
@@ -202,7 +213,15 @@ impl<'a> Taken<'a> {
                 self.take(found)?;
             }
         }
-        ControlFlow::Continue(lines.blank())
+        ControlFlow::Continue((lines.ends(), lines.blank()))
+    }
+
+    /// Makes room for the rest of the split as the part up to `done` tells.
+    fn expect(&mut self, done: usize, all: usize) {
+        self.table.expect(done, all);
+        let rows = self.rows.len() * (all / done);
+        self.rows.reserve(rows);
+        self.hashes.reserve(rows);
     }
 
     fn take(&mut self, found: Found<'a>) -> ControlFlow<Misfit> {

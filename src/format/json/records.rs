@@ -119,6 +119,12 @@ impl<'a> Lines<'a> {
         })
     }
 
+    /// How many line ends were passed.
+    pub(super) fn ends(&self) -> u64 {
+        // The last line may lack its end.
+        self.line - u64::from(self.start > self.bytes.len())
+    }
+
     /// How many of the lines so far were blank.
     pub(super) fn blank(&self) -> u64 {
         self.blank
