@@ -21,7 +21,9 @@ use serde_json::{Deserializer, value::RawValue};
 use super::{
     columns::{Column, Members, Style, Values, offset},
     names::Names,
-    number, simd, token,
+    number,
+    simd::{self, LANE, Lane},
+    token,
 };
 
 /// What comes after each value, as far as that was seen.
@@ -38,15 +40,14 @@ impl Order {
     }
 }
 
-/// Bytes compared at once.
-const LANE: usize = 16;
-
 /// The text between two values and where it leads.
 #[derive(Debug, Clone)]
 struct Gap {
-    /// The first bytes, zeros behind them, and ones for each bit that counts.
-    lanes: [(u128, u128); 2],
     text: Vec<u8>,
+    /// Its first bytes, and zeros behind them.
+    first: Lane,
+    /// Ones for each bit of these bytes.
+    mask: Lane,
     next: Next,
 }
 
@@ -60,40 +61,24 @@ enum Next {
 impl Default for Gap {
     /// A gap that nothing equals.
     fn default() -> Self {
-        Self { lanes: [(1, 0); 2], text: Vec::new(), next: Next::End }
+        Self { text: Vec::new(), first: [1; LANE], mask: [0; LANE], next: Next::End }
     }
 }
 
 impl Gap {
     fn new(text: &[u8], next: Next) -> Self {
-        let lane = |at: usize| {
-            let part = text.get(at..).unwrap_or_default();
-            let part = &part[..part.len().min(LANE)];
-            let (mut bytes, mut mask) = ([0; LANE], [0; LANE]);
-            bytes[..part.len()].copy_from_slice(part);
-            mask[..part.len()].fill(0xff);
-            (u128::from_le_bytes(bytes), u128::from_le_bytes(mask))
-        };
-        Self { lanes: [lane(0), lane(LANE)], text: text.to_vec(), next }
+        let (mut first, mut mask) = ([0; LANE], [0; LANE]);
+        let count = text.len().min(LANE);
+        first[..count].copy_from_slice(&text[..count]);
+        mask[..count].fill(0xff);
+        Self { text: text.to_vec(), first, mask, next }
     }
 
     /// Whether `rest` begins with this gap; it has to be longer by some bytes for that to be seen.
     #[inline(always)]
     fn begins(&self, rest: &[u8]) -> bool {
-        let Some((first, rest)) = rest.split_first_chunk::<LANE>() else { return false };
-        let (bytes, mask) = self.lanes[0];
-        if u128::from_le_bytes(*first) & mask != bytes {
-            return false;
-        }
-        self.text.len() <= LANE || self.goes_on(rest)
-    }
-
-    #[inline(always)]
-    fn goes_on(&self, rest: &[u8]) -> bool {
-        let Some(second) = rest.first_chunk::<LANE>() else { return false };
-        let (bytes, mask) = self.lanes[1];
-        u128::from_le_bytes(*second) & mask == bytes
-            && (self.text.len() <= 2 * LANE || rest.starts_with(&self.text[LANE..]))
+        let Some(lane) = rest.first_chunk::<LANE>() else { return false };
+        simd::agree(lane, &self.mask, &self.first) && (self.text.len() <= LANE || rest.starts_with(&self.text))
     }
 }
 
@@ -207,31 +192,33 @@ impl Reader<'_> {
     #[inline(always)]
     fn value(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
-        let end = match &mut column.values {
-            Values::Integers(values) => number::integer(rest).map(|(value, length)| {
-                values.push(value);
-                at + length
-            }),
-            Values::Floats(values) => number::float(rest).map(|(value, length)| {
-                values.push(value);
-                at + length
-            }),
+        match &mut column.values {
+            Values::Integers(values) => {
+                if let Some((value, length)) = number::short_integer(rest) {
+                    values.push(value);
+                    column.nulls.push_valid();
+                    return Some(at + length);
+                }
+            }
+            Values::Floats(values) => {
+                if let Some((value, length)) = number::short_float(rest) {
+                    values.push(value);
+                    column.nulls.push_valid();
+                    return Some(at + length);
+                }
+            }
             Values::Text { offsets, bytes, style } if *style != Style::Json && rest.first() == Some(&b'"') => {
                 let end = self.string(bytes, at + 1)?;
                 offsets.push(offset(bytes.len()));
-                Some(end)
+                column.nulls.push_valid();
+                return Some(end);
             }
-            _ => return self.other(column, at, depth),
-        };
-        if end.is_none() {
-            return self.null(column, at);
+            _ => {}
         }
-        column.nulls.push_valid();
-        end
+        self.other(column, at, depth)
     }
 
     /// Appends the null at `at`.
-    #[inline]
     fn null(&self, column: &mut Column, at: usize) -> Option<usize> {
         if !self.text.get(at..)?.starts_with(b"null") {
             return None;
@@ -240,7 +227,7 @@ impl Reader<'_> {
         Some(at + 4)
     }
 
-    /// Appends a value that is not a number in a column of numbers, nor a string in a column of text.
+    /// Appends a value that is not a short number in a column of numbers, nor a string in a column of text.
     #[inline(never)]
     fn other(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
@@ -249,6 +236,16 @@ impl Reader<'_> {
             return self.null(column, at);
         }
         let end = match &mut column.values {
+            Values::Integers(values) => {
+                let (value, length) = number::integer(rest)?;
+                values.push(value);
+                at + length
+            }
+            Values::Floats(values) => {
+                let (value, length) = number::float(rest)?;
+                values.push(value);
+                at + length
+            }
             Values::Booleans(values) => {
                 let length = boolean(rest)?;
                 values.push(first == b't');

@@ -62,56 +62,46 @@ impl Word {
     /// Whether these are the digits of a whole number: some, and no zero in front of others.
     #[inline(always)]
     fn is_whole(self) -> bool {
-        self.count == 1 || self.count > 1 && self.digits & 0xff != 0
+        // Without branches, which would be as hard to foresee as the number of digits.
+        (self.count > 0) & ((self.count == 1) | (self.digits & 0xff != 0))
     }
+}
+
+/// The integer of up to seven digits at the start of `text` and its length.
+#[inline(always)]
+pub(super) fn short_integer(text: &[u8]) -> Option<(i64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let word = Word::load(&text[sign..])?;
+    let value = word.value().cast_signed();
+    let minus_zero = value == 0 && sign > 0;
+    if !word.is_whole() || word.count == 8 || minus_zero {
+        return None;
+    }
+    Some((if sign == 0 { value } else { -value }, sign + word.count))
 }
 
 /// The integer at the start of `text` and its length.
-#[inline(always)]
 pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
-    let word = Word::load(&text[sign..])?;
-    if !word.is_whole() {
-        return None;
+    let (first, rest) = (Word::load(&text[sign..])?, Word::load(text.get(sign + 8..)?)?);
+    if first.is_whole() && first.count == 8 && rest.count < 8 {
+        let value = (first.value() * WHOLE_POWERS[rest.count] + rest.value()).cast_signed();
+        return Some((if sign == 0 { value } else { -value }, sign + 8 + rest.count));
     }
-    let value = word.value();
-    if word.count == 8 {
-        return long_integer(text, sign, value);
-    }
-    let value = value.cast_signed();
-    match sign {
-        0 => Some((value, word.count)),
-        _ if value == 0 => None,
-        _ => Some((-value, word.count + 1)),
+    match any(text)? {
+        (Number::Int(value), length) => Some((value, length)),
+        _ => None,
     }
 }
 
-/// An integer that begins with eight digits, whose value is `first`.
-#[inline(never)]
-fn long_integer(text: &[u8], sign: usize, first: u64) -> Option<(i64, usize)> {
-    let rest = Word::load(text.get(sign + 8..)?)?;
-    let length = sign + 8 + rest.count;
-    if rest.count == 8 {
-        return match any(text)? {
-            (Number::Int(value), length) => Some((value, length)),
-            _ => None,
-        };
-    }
-    let value = (first * WHOLE_POWERS[rest.count] + rest.value()).cast_signed();
-    Some((if sign == 0 { value } else { -value }, length))
-}
-
-/// The number at the start of `text` as a float, if one holds it, and its length.
+/// The number at the start of `text` and its length, if it has up to six digits and no exponent.
 #[inline(always)]
-pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
+pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
     let bytes = u64::from_le_bytes(*text[sign..].first_chunk()?);
     let whole = Word::new(bytes);
-    if !whole.is_whole() {
+    if !whole.is_whole() || whole.count == 8 {
         return None;
-    }
-    if whole.count == 8 {
-        return long_float(text);
     }
     let (number, next, decimals) = if byte(bytes, whole.count) == b'.' {
         let before = (1 << (8 * whole.count)) - 1;
@@ -122,9 +112,8 @@ pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
     } else {
         (whole, byte(bytes, whole.count), 0)
     };
-    let length = sign + number.count + usize::from(decimals > 0);
-    let plain = number.count < 7 && next | 0x20 != b'e' && next != b'.';
-    if plain { Some((signed(number.value(), decimals, sign), length)) } else { long_float(text) }
+    let plain = (number.count < 7) & (next | 0x20 != b'e') & (next != b'.');
+    plain.then(|| (signed(number.value(), decimals, sign), sign + number.count + usize::from(decimals > 0)))
 }
 
 /// One of eight bytes.
@@ -133,9 +122,8 @@ fn byte(word: u64, at: usize) -> u8 {
     word.to_le_bytes()[at & 7]
 }
 
-/// Any number as a float.
-#[inline(never)]
-fn long_float(text: &[u8]) -> Option<(f64, usize)> {
+/// The number at the start of `text` as a float, if one holds it, and its length.
+pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
     decimal(text).or_else(|| match any(text)? {
         (Number::Float(value), length) => Some((value, length)),
         (Number::Int(value), length) => Some((token::exact_float(value)?, length)),
@@ -176,8 +164,7 @@ fn signed(value: u64, decimals: usize, sign: usize) -> f64 {
 }
 
 /// Whatever number stands at the start of `text`.
-#[inline(never)]
-pub(super) fn any(text: &[u8]) -> Option<(Number, usize)> {
+fn any(text: &[u8]) -> Option<(Number, usize)> {
     let length = length(text)?;
     Some((token::number(std::str::from_utf8(&text[..length]).ok()?), length))
 }

@@ -11,6 +11,12 @@
 /// Bytes that are looked at together.
 pub(super) const WIDTH: usize = 32;
 
+/// Bytes that are compared together.
+pub(super) const LANE: usize = 16;
+
+/// Bytes that are compared together.
+pub(super) type Lane = [u8; LANE];
+
 /// What is among some bytes, a bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Marks {
@@ -50,6 +56,33 @@ fn scalar(chunk: &[u8; WIDTH]) -> Marks {
     marks
 }
 
+/// Whether bytes are the wanted ones where the mask has ones; the wanted ones have zeros elsewhere.
+#[inline(always)]
+pub(super) fn agree(bytes: &Lane, mask: &Lane, wanted: &Lane) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return agree_sse2(bytes, mask, wanted);
+    #[cfg(not(target_arch = "x86_64"))]
+    agree_scalar(bytes, mask, wanted)
+}
+
+#[cfg(any(test, not(target_arch = "x86_64")))]
+#[inline(always)]
+fn agree_scalar(bytes: &Lane, mask: &Lane, wanted: &Lane) -> bool {
+    u128::from_ne_bytes(*bytes) & u128::from_ne_bytes(*mask) == u128::from_ne_bytes(*wanted)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn agree_sse2(bytes: &Lane, mask: &Lane, wanted: &Lane) -> bool {
+    use std::arch::x86_64::{__m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8};
+    // SAFETY: every x86-64 processor has SSE2, and each of the three is read as the 16 bytes that it is.
+    unsafe {
+        let load = |lane: &Lane| _mm_loadu_si128(lane.as_ptr().cast::<__m128i>());
+        let equal = _mm_cmpeq_epi8(_mm_and_si128(load(bytes), load(mask)), load(wanted));
+        _mm_movemask_epi8(equal) == 0xffff
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn sse2(chunk: &[u8; WIDTH]) -> Marks {
@@ -78,6 +111,25 @@ mod tests {
     fn plain(chunk: &[u8; WIDTH]) -> Marks {
         let bits = |test: fn(u8) -> bool| chunk.iter().rev().fold(0, |bits, &b| bits << 1 | u32::from(test(b)));
         Marks { stops: bits(|b| b < 0x20 || b == b'"' || b == b'\\'), beyond: bits(|b| b >= 0x80) }
+    }
+
+    #[test]
+    fn lanes_agree_where_the_mask_says_so() {
+        for length in 0..=LANE {
+            let mut mask = [0; LANE];
+            mask[..length].fill(0xff);
+            for at in 0..LANE {
+                for byte in [0, b'a', b'b', 0x80 | b'a', 0xff] {
+                    let (mut bytes, mut wanted) = ([b'a'; LANE], [b'a'; LANE]);
+                    bytes[at] = byte;
+                    wanted[length..].fill(0);
+                    let expected = bytes[..length] == wanted[..length];
+                    assert_eq!(agree_scalar(&bytes, &mask, &wanted), expected);
+                    assert_eq!(agree(&bytes, &mask, &wanted), expected);
+                }
+            }
+        }
+        assert!(!agree(&[0; LANE], &[0; LANE], &[1; LANE]));
     }
 
     #[test]
