@@ -24,6 +24,8 @@ mod token;
 mod types;
 
 #[cfg(test)]
+mod agreement;
+#[cfg(test)]
 mod corpus;
 
 use std::ops::ControlFlow;
