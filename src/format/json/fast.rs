@@ -145,7 +145,8 @@ impl Reader<'_> {
     /// the value in front of field `from`. Returns where it ends and where it leads.
     #[inline(never)]
     fn gap(&self, names: &Names, from: usize, at: usize) -> Option<(usize, Next)> {
-        let mut at = self.blank(at);
+        // A record starts with its brace; white space in front of it is none of it.
+        let mut at = if from == 0 { at } else { self.blank(at) };
         match (from, self.text.get(at)?) {
             (0, b'{') if self.text.get(self.blank(at + 1)) == Some(&b'}') => {
                 return Some((self.blank(at + 1) + 1, Next::End));
