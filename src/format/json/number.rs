@@ -136,7 +136,7 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
     let whole = Word::load(&text[sign..])?;
     let mut at = sign + whole.count;
-    if whole.count == 8 || text.get(at) != Some(&b'.') {
+    if !whole.is_whole() || whole.count == 8 || text.get(at) != Some(&b'.') {
         return None;
     }
     let (mut value, mut decimals) = (whole.value(), 0);
@@ -192,4 +192,84 @@ pub(super) fn length(text: &[u8]) -> Option<usize> {
         }
     }
     Some(at)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The number that a text is as a whole, if it is one in JSON.
+    fn expected(text: &str) -> Option<Number> {
+        serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+        Some(token::number(text))
+    }
+
+    fn check(text: &str) -> Result<(), TestCaseError> {
+        let behind = format!("{text},\"more than a word of eight\"");
+        let bytes = behind.as_bytes();
+        let whole = |found: Option<usize>| found == Some(text.len());
+        let number = expected(text);
+        prop_assert_eq!(whole(length(bytes)), number.is_some(), "{}", text);
+        let float = match number {
+            Some(Number::Float(value)) => Some(value),
+            Some(Number::Int(value)) => token::exact_float(value),
+            _ => None,
+        };
+        for found in [short_float(bytes), super::float(bytes)].into_iter().flatten() {
+            if whole(Some(found.1)) {
+                prop_assert_eq!(Some(found.0.to_bits()), float.map(f64::to_bits), "{}", text);
+            }
+        }
+        prop_assert_eq!(whole(super::float(bytes).map(|f| f.1)), float.is_some(), "{}", text);
+        let int = if let Some(Number::Int(value)) = number { Some(value) } else { None };
+        for found in [short_integer(bytes), integer(bytes)].into_iter().flatten() {
+            if whole(Some(found.1)) {
+                prop_assert_eq!(Some(found.0), int, "{}", text);
+            }
+        }
+        prop_assert_eq!(whole(integer(bytes).map(|f| f.1)), int.is_some(), "{}", text);
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_at_the_edges_are_exact() {
+        for text in [
+            "0", "-0", "00", "-00.5", "01", "0.", ".5", "-", "1.e5", "1e", "1e+", "9999999", "99999999", "999999.9",
+            "9007199254740992", "9007199254740993", "900719925474099.3", "9007199.254740993", "0.000000000000001",
+            "9223372036854775807", "-9223372036854775808", "9223372036854775808", "1e22", "1e23", "123456.7e3", "1.2.3",
+            "9999999.999999999999999", "0.9999999999999999999", "123456789012345", "12345678901234567",
+        ] {
+            check(text).unwrap();
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 5_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn numbers_are_those_of_the_general_parser(text in "-?[0-9]{1,20}(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?") {
+            check(&text)?;
+        }
+
+        #[test]
+        fn what_is_almost_a_number_is_none(text in "[-+.eE0-9]{1,20}") {
+            check(&text)?;
+        }
+
+        #[test]
+        fn floats_are_what_their_shortest_text_says(value in any::<f64>().prop_filter("finite", |v| v.is_finite())) {
+            check(&format!("{value:?}"))?;
+            check(&format!("{value:e}"))?;
+        }
+
+        #[test]
+        fn decimals_are_rounded_once(value in 0..10_000_000_000_000_000u64, places in 0..17usize) {
+            let digits = format!("{value:0width$}", width = places + 1);
+            let (whole, decimals) = digits.split_at(digits.len() - places);
+            check(&if places == 0 { whole.to_owned() } else { format!("{whole}.{decimals}") })?;
+        }
+    }
 }
