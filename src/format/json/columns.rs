@@ -1,5 +1,8 @@
 //! Columns that grow record by record, straight from the text of the source.
 //!
+//! There are two ways to append a record: [`fast`](super::fast) takes the ones that look like the record before and
+//! gives up on any other, and [`exact`](super::exact) takes what can be taken and says what is wrong with the rest.
+//!
 //! Every column knows its length, and the length of all columns between two records is the number of records. From that
 //! follow the two things that make a record all or nothing: a key that appears twice finds its column already longer
 //! than it should be, and a record that fails midway is undone by cutting every column back to the old length.
@@ -11,9 +14,8 @@
 //!                       a: 1      b: null   c: [2,3]      cut back
 //! ```
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
-use arrow::array::builder::{BooleanBufferBuilder, NullBufferBuilder};
 use arrow::{
     array::{
         ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
@@ -22,13 +24,14 @@ use arrow::{
     buffer::{Buffer, OffsetBuffer, ScalarBuffer},
     datatypes::{DataType, Field, FieldRef, Fields, SchemaRef},
 };
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::de::Deserializer;
 
 use super::{
-    fault::{self, Fault, Trail},
-    names::{Key, KeySeed, Names},
-    token::{self, Number},
+    bits::{Bits, Validity},
+    exact::MembersVisitor,
+    fast::{self, Order},
+    fault::{self, Fault},
+    names::Names,
 };
 use crate::{error::Result, schema};
 
@@ -60,7 +63,9 @@ impl Table {
     /// When the record is malformed or a value does not fit its column.
     pub(super) fn push(&mut self, record: &str) -> Result<(), Fault> {
         let result = fault::walk(record, |deserializer, trail| {
-            self.members.truncate(self.rows);
+            if trail.careful() {
+                self.members.truncate(self.rows);
+            }
             let visitor = MembersVisitor { members: &mut self.members, len: self.rows, trail, depth: 1 };
             deserializer.deserialize_map(visitor)
         });
@@ -69,6 +74,25 @@ impl Table {
             Err(_) => self.members.truncate(self.rows),
         }
         result
+    }
+
+    /// Appends the record that begins at `start` of a split of lines, if it has the looks of the one before, and returns
+    /// where it ends; a line end follows. Otherwise the columns are as they were, which says nothing about the record.
+    #[inline]
+    pub(super) fn push_line(&mut self, split: &[u8], start: usize) -> Option<usize> {
+        let end = fast::line(&mut self.members, self.rows, split, start);
+        match end {
+            Some(_) => self.rows += 1,
+            None => self.members.truncate(self.rows),
+        }
+        end
+    }
+
+    /// Makes room for a split of which the first `done` of `all` bytes have been appended.
+    pub(super) fn expect(&mut self, done: usize, all: usize) {
+        // Values seldom are the same length all over; growing by a copy costs more than some room that is never touched.
+        let times = 1.05 * all as f64 / done.max(1) as f64;
+        self.members.columns.iter_mut().for_each(|column| column.reserve(times));
     }
 
     /// The columns as arrays.
@@ -84,9 +108,10 @@ impl Table {
 
 /// Columns with names: those of the table, or those of a struct.
 #[derive(Debug)]
-struct Members {
-    names: Names,
-    columns: Vec<Column>,
+pub(super) struct Members {
+    pub(super) names: Names,
+    pub(super) columns: Vec<Column>,
+    pub(super) order: Order,
 }
 
 impl Members {
@@ -95,7 +120,8 @@ impl Members {
         for field in fields {
             names.push(field.name().clone());
         }
-        Self { names, columns: fields.iter().map(|f| Column::new(f)).collect() }
+        let columns: Vec<Column> = fields.iter().map(|f| Column::new(f)).collect();
+        Self { names, order: Order::new(columns.len()), columns }
     }
 
     fn truncate(&mut self, len: usize) {
@@ -109,17 +135,18 @@ impl Members {
 
 /// One column.
 #[derive(Debug)]
-struct Column {
-    data_type: DataType,
-    nulls: NullBufferBuilder,
-    values: Values,
+pub(super) struct Column {
+    pub(super) data_type: DataType,
+    pub(super) nulls: Validity,
+    pub(super) values: Values,
 }
 
+/// The values of a column; what stands in the place of a null does not matter.
 #[derive(Debug)]
-enum Values {
+pub(super) enum Values {
     Integers(Vec<i64>),
     Floats(Vec<f64>),
-    Booleans(BooleanBufferBuilder),
+    Booleans(Bits),
     Text {
         offsets: Vec<i32>,
         bytes: Vec<u8>,
@@ -140,7 +167,7 @@ enum Values {
 
 /// What a text column takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
+pub(super) enum Style {
     /// Content of strings, and other scalars as they stand.
     Scalars,
     /// As `Scalars`, and lists and objects as they stand.
@@ -155,7 +182,7 @@ impl Column {
         let values = match field.data_type() {
             DataType::Int64 => Values::Integers(Vec::new()),
             DataType::Float64 => Values::Floats(Vec::new()),
-            DataType::Boolean => Values::Booleans(BooleanBufferBuilder::new(0)),
+            DataType::Boolean => Values::Booleans(Bits::default()),
             DataType::Utf8 => text(if schema::is_json(field) { Style::Json } else { Style::Scalars }),
             DataType::List(item) => {
                 Values::List { offsets: vec![0], item: Box::new(Self::new(item)), field: Arc::clone(item) }
@@ -165,23 +192,42 @@ impl Column {
             }
             _ => Values::Nulls,
         };
-        Self { data_type: field.data_type().clone(), nulls: NullBufferBuilder::new(0), values }
+        Self { data_type: field.data_type().clone(), nulls: Validity::default(), values }
     }
 
-    fn len(&self) -> usize {
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
         self.nulls.len()
     }
 
-    fn push_null(&mut self) {
-        self.nulls.append_null();
+    pub(super) fn push_null(&mut self) {
+        self.nulls.push_null();
         match &mut self.values {
             Values::Integers(values) => values.push(0),
             Values::Floats(values) => values.push(0.0),
-            Values::Booleans(values) => values.append(false),
+            Values::Booleans(values) => values.push(false),
             Values::Text { offsets, bytes, .. } => offsets.push(offset(bytes.len())),
             Values::List { offsets, item, .. } => offsets.push(offset(item.len())),
             Values::Struct { members, .. } => members.columns.iter_mut().for_each(Self::push_null),
             Values::Nulls => {}
+        }
+    }
+
+    /// Makes room for as many values as the column will have if it goes on like this up to `times` its length.
+    fn reserve(&mut self, times: f64) {
+        match &mut self.values {
+            Values::Integers(values) => reserve(values, times),
+            Values::Floats(values) => reserve(values, times),
+            Values::Text { offsets, bytes, .. } => {
+                reserve(offsets, times);
+                reserve(bytes, times);
+            }
+            Values::List { offsets, item, .. } => {
+                reserve(offsets, times);
+                item.reserve(times);
+            }
+            Values::Struct { members, .. } => members.columns.iter_mut().for_each(|column| column.reserve(times)),
+            Values::Booleans(_) | Values::Nulls => {}
         }
     }
 
@@ -204,69 +250,13 @@ impl Column {
         }
     }
 
-    /// Appends a value that is not a list or struct, given as its text.
-    fn push_raw<E: serde::de::Error>(&mut self, raw: &str, trail: &mut Trail<'_>, depth: usize) -> Result<(), E> {
-        let first = raw.as_bytes().first().copied().unwrap_or(b'n');
-        if first == b'n' {
-            self.push_null();
-            return Ok(());
-        }
-        let numeric = first == b'-' || first.is_ascii_digit();
-        match &mut self.values {
-            Values::Integers(values) if numeric => match token::number(raw) {
-                Number::Int(value) => values.push(value),
-                _ => return Err(self.misfit(raw, trail)),
-            },
-            Values::Floats(values) if numeric => {
-                let float = match token::number(raw) {
-                    Number::Float(value) => Some(value),
-                    Number::Int(value) => token::exact_float(value),
-                    Number::Exact => None,
-                };
-                match float {
-                    Some(value) => values.push(value),
-                    None => return Err(self.misfit(raw, trail)),
-                }
-            }
-            Values::Booleans(values) if matches!(first, b't' | b'f') => values.append(first == b't'),
-            Values::Text { offsets, bytes, style } => {
-                if matches!(first, b'[' | b'{') {
-                    if *style == Style::Scalars {
-                        return Err(self.misfit(raw, trail));
-                    }
-                    if depth + token::nesting(raw) > token::MAX_DEPTH {
-                        return Err(trail.too_deep(raw));
-                    }
-                }
-                if first == b'"' && *style != Style::Json {
-                    let content = token::unquote(raw).map_err(|e| trail.malformed(raw, &e))?;
-                    bytes.extend_from_slice(content.as_bytes());
-                } else {
-                    bytes.extend_from_slice(raw.as_bytes());
-                }
-                offsets.push(offset(bytes.len()));
-            }
-            _ => return Err(self.misfit(raw, trail)),
-        }
-        self.nulls.append_non_null();
-        Ok(())
-    }
-
-    fn misfit<E: serde::de::Error>(&self, value: &str, trail: &mut Trail<'_>) -> E {
-        match &self.data_type {
-            DataType::List(_) => trail.misfit(value, "List"),
-            DataType::Struct(_) => trail.misfit(value, "Struct"),
-            other => trail.misfit(value, other),
-        }
-    }
-
-    fn finish(mut self) -> Result<ArrayRef> {
+    fn finish(self) -> Result<ArrayRef> {
         let len = self.len();
         let nulls = self.nulls.finish();
         Ok(match self.values {
             Values::Integers(values) => Arc::new(Int64Array::try_new(values.into(), nulls)?),
             Values::Floats(values) => Arc::new(Float64Array::try_new(values.into(), nulls)?),
-            Values::Booleans(mut values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            Values::Booleans(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
             Values::Text { offsets, bytes, .. } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 Arc::new(StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls)?)
@@ -281,145 +271,19 @@ impl Column {
     }
 }
 
+fn reserve<T>(values: &mut Vec<T>, times: f64) {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^63, and not below zero")]
+    let expected = (values.len() as f64 * times) as usize;
+    values.reserve_exact(expected.saturating_sub(values.len()));
+}
+
 /// Offsets fit, because a column never holds more bytes or items than its split, which is shorter than 2 GiB.
-fn offset(len: usize) -> i32 {
+pub(super) fn offset(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
 fn position(offsets: &[i32]) -> usize {
     offsets.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(0)
-}
-
-/// Appends one object to columns that all have length `len`.
-struct MembersVisitor<'a, 't> {
-    members: &'a mut Members,
-    len: usize,
-    trail: &'a mut Trail<'t>,
-    /// Containers open, this object included.
-    depth: usize,
-}
-
-impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { members, len, trail, depth } = self;
-        let Members { names, columns } = members;
-        let (mut guess, mut filled) = (0, 0);
-        while let Some(key) = map.next_key_seed(KeySeed { names, guess })? {
-            let at = match key {
-                Key::Known(at) => at,
-                Key::New(name) => {
-                    let error = trail.misfit(map.next_value::<&RawValue>()?.get(), "no field of this name");
-                    return Err(trail.within(&name, error));
-                }
-            };
-            let column = &mut columns[at];
-            if column.len() > len {
-                return Err(trail.twice(map.next_value::<&RawValue>()?.get(), names.get(at)));
-            }
-            if let Err(error) = map.next_value_seed(ColumnSeed { column, trail: &mut *trail, depth }) {
-                return Err(trail.within(names.get(at), error));
-            }
-            filled += 1;
-            guess = at + 1;
-        }
-        if filled < columns.len() {
-            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::push_null);
-        }
-        Ok(())
-    }
-}
-
-/// Appends one value to a column.
-struct ColumnSeed<'a, 't> {
-    column: &'a mut Column,
-    trail: &'a mut Trail<'t>,
-    /// Containers open around the value.
-    depth: usize,
-}
-
-impl<'de> DeserializeSeed<'de> for ColumnSeed<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let nested = matches!(self.column.values, Values::List { .. } | Values::Struct { .. });
-        if nested && !self.trail.careful() {
-            return deserializer.deserialize_any(self);
-        }
-        let raw = <&RawValue>::deserialize(deserializer)?.get();
-        let Self { column, trail, depth } = self;
-        if nested && raw.starts_with(['[', '{']) {
-            let seed = ColumnSeed { column, trail: &mut *trail, depth };
-            let result = serde_json::Deserializer::from_str(raw).deserialize_any(seed);
-            return result.map_err(|error| trail.malformed(raw, &error));
-        }
-        column.push_raw(raw, trail, depth)
-    }
-}
-
-/// Values of lists and structs.
-impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list or an object")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        self.column.push_null();
-        Ok(())
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        Err(self.column.misfit(value, self.trail))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Self { column, trail, depth } = self;
-        let Values::List { offsets, item, .. } = &mut column.values else {
-            return Err(column.misfit("[…]", trail));
-        };
-        let mut next = || {
-            let seed = ColumnSeed { column: &mut *item, trail: &mut *trail, depth: depth + 1 };
-            seq.next_element_seed(seed).map(|found| found.is_some())
-        };
-        while next()? {}
-        offsets.push(offset(item.len()));
-        column.nulls.append_non_null();
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        let Self { column, trail, depth } = self;
-        let len = column.len();
-        let Values::Struct { members, .. } = &mut column.values else {
-            return Err(column.misfit("{…}", trail));
-        };
-        MembersVisitor { members, len, trail, depth: depth + 1 }.visit_map(map)?;
-        column.nulls.append_non_null();
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -10,14 +10,21 @@
 //! and what has no common type is kept as JSON text as it stands. A key that appears twice in a record rejects the
 //! record, since a table can hold one of the two only.
 
+mod bits;
 mod columns;
+mod exact;
+mod fast;
 mod fault;
 mod names;
+mod number;
 mod records;
+mod simd;
 mod splits;
 mod token;
 mod types;
 
+#[cfg(test)]
+mod agreement;
 #[cfg(test)]
 mod corpus;
 
@@ -38,6 +45,9 @@ use crate::{
     format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream},
     record::{Payload, RecordBlock, Reject, Split},
 };
+
+/// Bytes of a split from which it is told how many values the rest holds.
+const TELLING: usize = 64 << 10;
 
 /// How records lie in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,36 +160,84 @@ impl RecordReader for JsonSource {
         if split.bytes().len() > splits::MAX_SPLIT {
             return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
         }
-        let mut table = Table::new(schema, &self.options.text);
-        let (mut rows, mut hashes, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
-        let end = records::each(self.mode, split, |found| {
-            match found {
-                Found::Broken(place, at, reason) => rejects.push(reject(split, place, at, None, reason)),
-                Found::Record(place, text) => match table.push(text) {
-                    Ok(()) => {
-                        rows.push(place.row);
-                        hashes.push(xxh3_64(place.bytes));
-                    }
-                    Err(fault) => rejects.push(self.judge(fault, split, place, text)?),
-                },
-            }
-            ControlFlow::Continue(())
-        });
-        let blank_lines = match end {
-            ControlFlow::Break(misfit) => return Ok(Parsed::Misfit(misfit)),
-            ControlFlow::Continue(blank_lines) => blank_lines,
+        let table = Table::new(schema, &self.options.text);
+        let mut taken = Taken { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+        let end = match self.mode {
+            Mode::Lines => taken.lines(),
+            Mode::Document => records::each(self.mode, split, |found| taken.take(found))
+                .map_continue(|blank| (memchr::memchr_iter(b'\n', split.bytes()).count() as u64, blank)),
         };
+        let (lines, blank_lines) = match end {
+            ControlFlow::Break(misfit) => return Ok(Parsed::Misfit(misfit)),
+            ControlFlow::Continue(found) => found,
+        };
+        let Taken { table, rows, hashes, rejects, .. } = taken;
         Ok(Parsed::Block(RecordBlock {
             payload: Payload::Rows(table.finish()?),
             rows,
             hashes,
             rejects,
-            lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
+            lines,
             blank_lines,
             padded: 0,
             passed_over: 0,
             bytes_in: split.bytes_in(),
         }))
+    }
+}
+
+/// What was taken of a split so far.
+struct Taken<'a> {
+    source: &'a JsonSource,
+    split: &'a Split,
+    table: Table,
+    rows: Vec<u32>,
+    hashes: Vec<u64>,
+    rejects: Vec<Reject>,
+}
+
+impl<'a> Taken<'a> {
+    /// Takes all lines, the usual ones without looking for their ends first; returns the number of
+    /// line ends and of blank lines.
+    fn lines(&mut self) -> ControlFlow<Misfit, (u64, u64)> {
+        let bytes = self.split.bytes();
+        let mut lines = records::Lines::new(self.split);
+        let mut known = false;
+        while let Some(start) = lines.start() {
+            if start >= TELLING && !known {
+                self.expect(start, bytes.len());
+                known = true;
+            }
+            if let Some(end) = self.table.push_line(bytes, start) {
+                self.rows.push(lines.pass(end));
+                self.hashes.push(xxh3_64(&bytes[start..end]));
+            } else if let Some(found) = lines.next() {
+                self.take(found)?;
+            }
+        }
+        ControlFlow::Continue((lines.ends(), lines.blank()))
+    }
+
+    /// Makes room for the rest of the split as the part up to `done` tells.
+    fn expect(&mut self, done: usize, all: usize) {
+        self.table.expect(done, all);
+        let rows = self.rows.len() * (all / done);
+        self.rows.reserve(rows);
+        self.hashes.reserve(rows);
+    }
+
+    fn take(&mut self, found: Found<'a>) -> ControlFlow<Misfit> {
+        match found {
+            Found::Broken(place, at, reason) => self.rejects.push(reject(self.split, place, at, None, reason)),
+            Found::Record(place, text) => match self.table.push(text) {
+                Ok(()) => {
+                    self.rows.push(place.row);
+                    self.hashes.push(xxh3_64(place.bytes));
+                }
+                Err(fault) => self.rejects.push(self.source.judge(fault, self.split, place, text)?),
+            },
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -46,39 +46,89 @@ pub(super) fn each<'a, B>(
     split: &'a Split,
     mut visit: impl FnMut(Found<'a>) -> ControlFlow<B>,
 ) -> ControlFlow<B, u64> {
-    let start = if split.offset == 0 && split.bytes().starts_with(BOM) { BOM.len() } else { 0 };
     match mode {
-        Mode::Lines => each_line(split.bytes(), start, visit),
-        Mode::Document => match document(split.bytes(), start, &mut visit) {
+        Mode::Lines => {
+            let mut lines = Lines::new(split);
+            while lines.start().is_some() {
+                if let Some(found) = lines.next() {
+                    visit(found)?;
+                }
+            }
+            ControlFlow::Continue(lines.blank)
+        }
+        Mode::Document => match document(split.bytes(), start(split), &mut visit) {
             Some(broken) => ControlFlow::Break(broken),
             None => ControlFlow::Continue(0),
         },
     }
 }
 
-fn each_line<'a, B>(
+/// Where the text of a split begins.
+fn start(split: &Split) -> usize {
+    if split.offset == 0 && split.bytes().starts_with(BOM) { BOM.len() } else { 0 }
+}
+
+/// Goes through a split line by line.
+#[derive(Debug)]
+pub(super) struct Lines<'a> {
     bytes: &'a [u8],
-    mut start: usize,
-    mut visit: impl FnMut(Found<'a>) -> ControlFlow<B>,
-) -> ControlFlow<B, u64> {
-    let (mut row, mut line, mut blank) = (0, 0, 0);
-    while start < bytes.len() {
-        let end = memchr::memchr(b'\n', &bytes[start..]).map_or(bytes.len(), |at| start + at);
-        let (from, record) = trimmed(bytes, start, end);
-        if record.is_empty() {
-            blank += 1;
-        } else {
-            let place = Place { row, line, start: from, bytes: record };
-            visit(match as_text(record) {
-                Ok(text) => Found::Record(place, text),
-                Err((at, reason)) => Found::Broken(place, at, reason),
-            })?;
-            row += 1;
-        }
-        line += 1;
-        start = end + 1;
+    start: usize,
+    row: u32,
+    line: u64,
+    blank: u64,
+}
+
+impl<'a> Lines<'a> {
+    /// In front of the first line.
+    pub(super) fn new(split: &'a Split) -> Self {
+        Self { bytes: split.bytes(), start: start(split), row: 0, line: 0, blank: 0 }
     }
-    ControlFlow::Continue(blank)
+
+    /// Where the next line begins, unless there is none.
+    #[inline]
+    pub(super) fn start(&self) -> Option<usize> {
+        (self.start < self.bytes.len()).then_some(self.start)
+    }
+
+    /// Passes over the next line, a record that ends at `end`, and returns its number. Its line end must follow.
+    #[inline]
+    pub(super) fn pass(&mut self, end: usize) -> u32 {
+        let row = self.row;
+        self.row += 1;
+        self.line += 1;
+        self.start = end + if self.bytes.get(end) == Some(&b'\r') { 2 } else { 1 };
+        row
+    }
+
+    /// Passes over the next line and returns what it holds, unless it is blank.
+    pub(super) fn next(&mut self) -> Option<Found<'a>> {
+        let (start, line) = (self.start, self.line);
+        let end = memchr::memchr(b'\n', &self.bytes[start..]).map_or(self.bytes.len(), |at| start + at);
+        self.start = end + 1;
+        self.line += 1;
+        let (from, record) = trimmed(self.bytes, start, end);
+        if record.is_empty() {
+            self.blank += 1;
+            return None;
+        }
+        let place = Place { row: self.row, line, start: from, bytes: record };
+        self.row += 1;
+        Some(match as_text(record) {
+            Ok(text) => Found::Record(place, text),
+            Err((at, reason)) => Found::Broken(place, at, reason),
+        })
+    }
+
+    /// How many line ends were passed.
+    pub(super) fn ends(&self) -> u64 {
+        // The last line may lack its end.
+        self.line - u64::from(self.start > self.bytes.len())
+    }
+
+    /// How many of the lines so far were blank.
+    pub(super) fn blank(&self) -> u64 {
+        self.blank
+    }
 }
 
 /// The bytes between two offsets without ASCII white space around them, and where they start.

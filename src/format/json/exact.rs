@@ -1,0 +1,207 @@
+//! Appends a record to its columns whatever it looks like, and says exactly what is wrong with one that does not fit.
+//!
+//! `serde_json` walks through the record, and every value arrives as its text. This is the path for records that
+//! [`fast`](super::fast) leaves alone, and what that path is tested against.
+
+use std::fmt;
+
+use arrow::datatypes::DataType;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{
+    columns::{Column, Members, Style, Values, offset},
+    fault::Trail,
+    names::{Key, KeySeed},
+    token::{self, Number},
+};
+
+impl Column {
+    /// Appends a value that is not a list or struct, given as its text.
+    fn push_raw<E: serde::de::Error>(&mut self, raw: &str, trail: &mut Trail<'_>, depth: usize) -> Result<(), E> {
+        let first = raw.as_bytes().first().copied().unwrap_or(b'n');
+        if first == b'n' {
+            self.push_null();
+            return Ok(());
+        }
+        let numeric = first == b'-' || first.is_ascii_digit();
+        match &mut self.values {
+            Values::Integers(values) if numeric => match token::number(raw) {
+                Number::Int(value) => values.push(value),
+                _ => return Err(self.misfit(raw, trail)),
+            },
+            Values::Floats(values) if numeric => {
+                let float = match token::number(raw) {
+                    Number::Float(value) => Some(value),
+                    Number::Int(value) => token::exact_float(value),
+                    Number::Exact => None,
+                };
+                match float {
+                    Some(value) => values.push(value),
+                    None => return Err(self.misfit(raw, trail)),
+                }
+            }
+            Values::Booleans(values) if matches!(first, b't' | b'f') => values.push(first == b't'),
+            Values::Text { offsets, bytes, style } => {
+                if matches!(first, b'[' | b'{') {
+                    if *style == Style::Scalars {
+                        return Err(self.misfit(raw, trail));
+                    }
+                    if depth + token::nesting(raw) > token::MAX_DEPTH {
+                        return Err(trail.too_deep(raw));
+                    }
+                }
+                if first == b'"' && *style != Style::Json {
+                    let content = token::unquote(raw).map_err(|e| trail.malformed(raw, &e))?;
+                    bytes.extend_from_slice(content.as_bytes());
+                } else {
+                    bytes.extend_from_slice(raw.as_bytes());
+                }
+                offsets.push(offset(bytes.len()));
+            }
+            _ => return Err(self.misfit(raw, trail)),
+        }
+        self.nulls.push_valid();
+        Ok(())
+    }
+
+    fn misfit<E: serde::de::Error>(&self, value: &str, trail: &mut Trail<'_>) -> E {
+        match &self.data_type {
+            DataType::List(_) => trail.misfit(value, "List"),
+            DataType::Struct(_) => trail.misfit(value, "Struct"),
+            other => trail.misfit(value, other),
+        }
+    }
+}
+
+/// Appends one object to columns that all have length `len`.
+pub(super) struct MembersVisitor<'a, 't> {
+    pub(super) members: &'a mut Members,
+    pub(super) len: usize,
+    pub(super) trail: &'a mut Trail<'t>,
+    /// Containers open, this object included.
+    pub(super) depth: usize,
+}
+
+impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { members, len, trail, depth } = self;
+        let Members { names, columns, .. } = members;
+        let (mut guess, mut filled) = (0, 0);
+        while let Some(key) = map.next_key_seed(KeySeed { names, guess })? {
+            let at = match key {
+                Key::Known(at) => at,
+                Key::New(name) => {
+                    let error = trail.misfit(map.next_value::<&RawValue>()?.get(), "no field of this name");
+                    return Err(trail.within(&name, error));
+                }
+            };
+            let column = &mut columns[at];
+            if column.len() > len {
+                return Err(trail.twice(map.next_value::<&RawValue>()?.get(), names.get(at)));
+            }
+            if let Err(error) = map.next_value_seed(ColumnSeed { column, trail: &mut *trail, depth }) {
+                return Err(trail.within(names.get(at), error));
+            }
+            filled += 1;
+            guess = at + 1;
+        }
+        if filled < columns.len() {
+            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::push_null);
+        }
+        Ok(())
+    }
+}
+
+/// Appends one value to a column.
+struct ColumnSeed<'a, 't> {
+    column: &'a mut Column,
+    trail: &'a mut Trail<'t>,
+    /// Containers open around the value.
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for ColumnSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let nested = matches!(self.column.values, Values::List { .. } | Values::Struct { .. });
+        if nested && !self.trail.careful() {
+            return deserializer.deserialize_any(self);
+        }
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let Self { column, trail, depth } = self;
+        if nested && raw.starts_with(['[', '{']) {
+            let seed = ColumnSeed { column, trail: &mut *trail, depth };
+            let result = serde_json::Deserializer::from_str(raw).deserialize_any(seed);
+            return result.map_err(|error| trail.malformed(raw, &error));
+        }
+        column.push_raw(raw, trail, depth)
+    }
+}
+
+/// Values of lists and structs.
+impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list or an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.column.push_null();
+        Ok(())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        Err(self.column.misfit(&value.to_string(), self.trail))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        Err(self.column.misfit(value, self.trail))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { column, trail, depth } = self;
+        let Values::List { offsets, item, .. } = &mut column.values else {
+            return Err(column.misfit("[…]", trail));
+        };
+        let mut next = || {
+            let seed = ColumnSeed { column: &mut *item, trail: &mut *trail, depth: depth + 1 };
+            seq.next_element_seed(seed).map(|found| found.is_some())
+        };
+        while next()? {}
+        offsets.push(offset(item.len()));
+        column.nulls.push_valid();
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        let Self { column, trail, depth } = self;
+        let len = column.len();
+        let Values::Struct { members, .. } = &mut column.values else {
+            return Err(column.misfit("{…}", trail));
+        };
+        MembersVisitor { members, len, trail, depth: depth + 1 }.visit_map(map)?;
+        column.nulls.push_valid();
+        Ok(())
+    }
+}

@@ -1,0 +1,368 @@
+//! Records that look like the record before them: the same keys in the same order, with the same white space.
+//!
+//! What stands between two values is compared with what stood there last time, as one or two words, and tells the column
+//! of the next value. The value is read by the parser of its column from where it stands, without looking for its end
+//! first, and copied or converted into the column at once.
+//!
+//! ```text
+//! {"id":"V01","age":70}\n          order   start    {"id":     -> column 0
+//! {"id":"V02","age":71}\n                  after 0  ,"age":    -> column 1
+//!       ~~~~~      ~~  values              after 1  }          -> end
+//! ```
+//!
+//! Where something else stands, it is parsed, and becomes what is expected there from then on.
+//!
+//! This path takes nothing that the exact one would not take, and with the same result; that is all it promises. When in
+//! doubt it gives up without a reason, and the caller cuts the columns back and goes the exact way. So it never meets a
+//! line end within a record: strings and gaps that hold one make it give up.
+
+use serde_json::{Deserializer, value::RawValue};
+
+use super::{
+    columns::{Column, Members, Style, Values, offset},
+    names::Names,
+    number,
+    simd::{self, LANE, Lane},
+    token,
+};
+
+/// What comes after each value, as far as that was seen.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// For the start of the object, and then for each column.
+    gaps: Vec<Gap>,
+}
+
+impl Order {
+    /// Nothing seen yet of an object with so many fields.
+    pub(super) fn new(columns: usize) -> Self {
+        Self { gaps: vec![Gap::default(); columns + 1] }
+    }
+}
+
+/// The text between two values and where it leads.
+#[derive(Debug, Clone)]
+struct Gap {
+    text: Vec<u8>,
+    /// Its first bytes, and zeros behind them.
+    first: Lane,
+    /// Ones for each bit of these bytes.
+    mask: Lane,
+    next: Next,
+}
+
+/// What a gap leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Column(usize),
+    End,
+}
+
+impl Default for Gap {
+    /// A gap that nothing equals.
+    fn default() -> Self {
+        Self { text: Vec::new(), first: [1; LANE], mask: [0; LANE], next: Next::End }
+    }
+}
+
+impl Gap {
+    fn new(text: &[u8], next: Next) -> Self {
+        let (mut first, mut mask) = ([0; LANE], [0; LANE]);
+        let count = text.len().min(LANE);
+        first[..count].copy_from_slice(&text[..count]);
+        mask[..count].fill(0xff);
+        Self { text: text.to_vec(), first, mask, next }
+    }
+
+    /// Whether `rest` begins with this gap; it has to be longer by some bytes for that to be seen.
+    #[inline(always)]
+    fn begins(&self, rest: &[u8]) -> bool {
+        let Some(lane) = rest.first_chunk::<LANE>() else { return false };
+        simd::agree(lane, &self.mask, &self.first) && (self.text.len() <= LANE || rest.starts_with(&self.text))
+    }
+}
+
+/// Appends the record that begins at `start`, ends with its line, and starts and ends without white space. Returns where
+/// it ends; otherwise the columns may have got a part of it.
+#[inline]
+pub(super) fn line(members: &mut Members, rows: usize, text: &[u8], start: usize) -> Option<usize> {
+    let mut reader = Reader { text, beyond: 0 };
+    let end = reader.object(members, rows, start, 1)?;
+    let ends = match text.get(end)? {
+        b'\n' => true,
+        b'\r' => text.get(end + 1) == Some(&b'\n'),
+        _ => false,
+    };
+    let known = reader.beyond == 0 || simdutf8::basic::from_utf8(&text[start..end]).is_ok();
+    (ends && known).then_some(end)
+}
+
+/// Reads one record.
+struct Reader<'t> {
+    text: &'t [u8],
+    /// Bits of bytes beyond ASCII in and around strings.
+    beyond: u32,
+}
+
+impl Reader<'_> {
+    /// Appends the object at `at` to columns that all have length `len`; returns where it ends.
+    #[inline(always)]
+    fn object(&mut self, members: &mut Members, len: usize, start: usize, depth: usize) -> Option<usize> {
+        let Members { names, columns, order } = members;
+        let (mut at, mut from, mut filled) = (start, 0, 0);
+        loop {
+            let gap = order.gaps.get_mut(from)?;
+            if gap.begins(self.text.get(at..)?) {
+                at += gap.text.len();
+            } else {
+                let (end, next) = self.gap(names, from, at)?;
+                *gap = Gap::new(&self.text[at..end], next);
+                at = end;
+            }
+            let Next::Column(next) = gap.next else { break };
+            let column = columns.get_mut(next)?;
+            if column.len() != len {
+                return None;
+            }
+            let Some(end) = self.value(column, at, depth) else {
+                // A gap that lacks the white space at its end fits, but does not lead to the value.
+                if self.blank(at) > at {
+                    *gap = Gap::default();
+                }
+                return None;
+            };
+            at = end;
+            filled += 1;
+            from = next + 1;
+        }
+        if filled < columns.len() {
+            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::push_null);
+        }
+        Some(at)
+    }
+
+    /// Parses what stands between values, from the brace that opens the object if `from` is 0, or from the end of
+    /// the value in front of field `from`. Returns where it ends and where it leads.
+    #[inline(never)]
+    fn gap(&self, names: &Names, from: usize, at: usize) -> Option<(usize, Next)> {
+        // A record starts with its brace; white space in front of it is none of it.
+        let mut at = if from == 0 { at } else { self.blank(at) };
+        match (from, self.text.get(at)?) {
+            (0, b'{') if self.text.get(self.blank(at + 1)) == Some(&b'}') => {
+                return Some((self.blank(at + 1) + 1, Next::End));
+            }
+            (0, b'{') | (1.., b',') => at = self.blank(at + 1),
+            (1.., b'}') => return Some((at + 1, Next::End)),
+            _ => return None,
+        }
+        let end = self.string_end(at)?;
+        let key = token::unquote(std::str::from_utf8(&self.text[at..end]).ok()?).ok()?;
+        let colon = self.blank(end);
+        if self.text.get(colon) != Some(&b':') {
+            return None;
+        }
+        Some((self.blank(colon + 1), Next::Column(names.find(&key, from)?)))
+    }
+
+    /// The end of the string that starts at `at`, without a check of its escapes.
+    fn string_end(&self, mut at: usize) -> Option<usize> {
+        if self.text.get(at) != Some(&b'"') {
+            return None;
+        }
+        at += 1;
+        loop {
+            match self.text.get(at)? {
+                b'"' => return Some(at + 1),
+                b'\\' => at += 2,
+                ..b' ' => return None,
+                _ => at += 1,
+            }
+        }
+    }
+
+    /// The first byte from `at` on that is no white space within a line.
+    #[inline(always)]
+    fn blank(&self, mut at: usize) -> usize {
+        while let Some(b' ' | b'\t' | b'\r') = self.text.get(at) {
+            at += 1;
+        }
+        at
+    }
+
+    /// Appends the value at `at`; returns where it ends, or where it may end if it is a number: what follows has to tell.
+    #[inline(always)]
+    fn value(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
+        let rest = self.text.get(at..)?;
+        match &mut column.values {
+            Values::Integers(values) => {
+                if let Some((value, length)) = number::short_integer(rest) {
+                    values.push(value);
+                    column.nulls.push_valid();
+                    return Some(at + length);
+                }
+            }
+            Values::Floats(values) => {
+                if let Some((value, length)) = number::short_float(rest) {
+                    values.push(value);
+                    column.nulls.push_valid();
+                    return Some(at + length);
+                }
+            }
+            Values::Text { offsets, bytes, style } if *style != Style::Json && rest.first() == Some(&b'"') => {
+                let end = self.string(bytes, at + 1)?;
+                offsets.push(offset(bytes.len()));
+                column.nulls.push_valid();
+                return Some(end);
+            }
+            _ => {}
+        }
+        self.other(column, at, depth)
+    }
+
+    /// Appends the null at `at`.
+    fn null(&self, column: &mut Column, at: usize) -> Option<usize> {
+        if !self.text.get(at..)?.starts_with(b"null") {
+            return None;
+        }
+        column.push_null();
+        Some(at + 4)
+    }
+
+    /// Appends a value that is not a short number in a column of numbers, nor a string in a column of text.
+    #[inline(never)]
+    fn other(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
+        let rest = self.text.get(at..)?;
+        let first = *rest.first()?;
+        if first == b'n' {
+            return self.null(column, at);
+        }
+        let end = match &mut column.values {
+            Values::Integers(values) => {
+                let (value, length) = number::integer(rest)?;
+                values.push(value);
+                at + length
+            }
+            Values::Floats(values) => {
+                let (value, length) = number::float(rest)?;
+                values.push(value);
+                at + length
+            }
+            Values::Booleans(values) => {
+                let length = boolean(rest)?;
+                values.push(first == b't');
+                at + length
+            }
+            Values::Text { offsets, bytes, style } => {
+                let length = match first {
+                    b'[' | b'{' if *style != Style::Scalars => nested(rest, depth)?,
+                    b'"' if *style == Style::Json => nested(rest, depth)?,
+                    b't' | b'f' => boolean(rest)?,
+                    _ => number::length(rest)?,
+                };
+                bytes.extend_from_slice(&rest[..length]);
+                offsets.push(offset(bytes.len()));
+                at + length
+            }
+            Values::List { offsets, item, .. } if first == b'[' && depth < token::MAX_DEPTH => {
+                let end = self.list(item, at + 1, depth + 1)?;
+                offsets.push(offset(item.len()));
+                end
+            }
+            Values::Struct { members, .. } if first == b'{' && depth < token::MAX_DEPTH => {
+                self.object(members, column.nulls.len(), at, depth + 1)?
+            }
+            _ => return None,
+        };
+        column.nulls.push_valid();
+        Some(end)
+    }
+
+    /// Appends the items from `at` on to the last of which a bracket follows; returns where that ends.
+    fn list(&mut self, item: &mut Column, at: usize, depth: usize) -> Option<usize> {
+        let mut at = self.blank(at);
+        if self.text.get(at) == Some(&b']') {
+            return Some(at + 1);
+        }
+        loop {
+            let end = self.value(item, at, depth)?;
+            at = self.blank(end);
+            match self.text.get(at)? {
+                b',' => at = self.blank(at + 1),
+                b']' => return Some(at + 1),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Appends the content of the string whose first byte is at `at`; returns what is behind its quote.
+    #[inline(always)]
+    fn string(&mut self, out: &mut Vec<u8>, mut at: usize) -> Option<usize> {
+        loop {
+            let chunk = self.text.get(at..)?.first_chunk::<{ simd::WIDTH }>()?;
+            let marks = simd::marks(chunk);
+            self.beyond |= marks.beyond;
+            let length = out.len();
+            out.extend_from_slice(chunk);
+            if marks.stops == 0 {
+                at += simd::WIDTH;
+                continue;
+            }
+            let count = marks.stops.trailing_zeros() as usize;
+            out.truncate(length + count);
+            at += count;
+            if self.text[at] == b'"' {
+                return Some(at + 1);
+            }
+            at = self.escape(out, at)?;
+        }
+    }
+
+    /// Appends the character that the escape at `at` stands for; returns where it ends.
+    #[inline(never)]
+    fn escape(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
+        if self.text.get(at) != Some(&b'\\') {
+            return None;
+        }
+        out.push(match self.text.get(at + 1)? {
+            plain @ (b'"' | b'\\' | b'/') => *plain,
+            b'b' => 0x08,
+            b'f' => 0x0c,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => return self.code(out, at),
+            _ => return None,
+        });
+        Some(at + 2)
+    }
+
+    /// Appends the character that `\u` at `at` stands for, of which there are two if it is half of a pair.
+    fn code(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
+        let unit = |at: usize| {
+            let digits = self.text.get(at..at + 6)?.strip_prefix(b"\\u")?;
+            digits.iter().try_fold(0, |unit, &digit| Some(unit << 4 | char::from(digit).to_digit(16)?))
+        };
+        let (first, mut end) = (unit(at)?, at + 6);
+        let code = if (0xd800..0xdc00).contains(&first) {
+            let second = unit(end).filter(|unit| (0xdc00..0xe000).contains(unit))?;
+            end += 6;
+            0x10000 + ((first - 0xd800) << 10 | (second - 0xdc00))
+        } else {
+            first
+        };
+        out.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes());
+        Some(end)
+    }
+}
+
+/// Length of the truth value that `rest` begins with.
+fn boolean(rest: &[u8]) -> Option<usize> {
+    [&b"true"[..], b"false"].iter().find(|word| rest.starts_with(word)).map(|word| word.len())
+}
+
+/// Length of the string, list or object that `rest` begins with, if it may be nested so deep.
+fn nested(rest: &[u8], depth: usize) -> Option<usize> {
+    let line = &rest[..memchr::memchr(b'\n', rest)?];
+    let raw = Deserializer::from_slice(line).into_iter::<&RawValue>().next()?.ok()?.get();
+    (depth + token::nesting(raw) <= token::MAX_DEPTH).then_some(raw.len())
+}

@@ -1,0 +1,275 @@
+//! Numbers read from where they stand, eight digits at a time and without a loop whose end no branch predictor could
+//! foresee.
+//!
+//! Eight bytes are one little-endian word. What stands behind the digits is shifted out at the top, and zeros come in at
+//! the bottom, so that every length looks the same:
+//!
+//! ```text
+//! source    '8' '0' '.' '5' ',' '"' 's' 'b'
+//! no point  38 30 35 2c 22 73 62 00          (lowest byte first)
+//! aligned   00 00 00 00 00 08 00 05          then added up: pairs, fours, eight
+//! ```
+//!
+//! Nothing is rounded twice: a float is made of an integer below 2^53 and a power of ten below 10^23, both exact, in one
+//! division. Any other number goes to the parser that [`token`] uses. Where a number ends is for the caller to check,
+//! who knows what may follow: `12` is found in `12.5` and in `12e3`.
+
+use super::token::{self, Number};
+
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// Powers of ten that a float holds exactly.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+const WHOLE_POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// Eight bytes of digits in front of something else.
+#[derive(Debug, Clone, Copy)]
+struct Word {
+    /// The bytes with the value of each digit instead of its character.
+    digits: u64,
+    /// How many of them are digits, from the first on.
+    count: usize,
+}
+
+impl Word {
+    #[inline(always)]
+    fn load(text: &[u8]) -> Option<Self> {
+        Some(Self::new(u64::from_le_bytes(*text.first_chunk()?)))
+    }
+
+    #[inline(always)]
+    fn new(bytes: u64) -> Self {
+        let digits = bytes ^ ZEROS;
+        // The lowest byte that is no digit is marked exactly; false marks appear only above it.
+        let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS;
+        Self { digits, count: others.trailing_zeros() as usize / 8 }
+    }
+
+    /// The number that the digits stand for; zero if there are none.
+    #[inline(always)]
+    fn value(self) -> u64 {
+        // In two steps, since nothing can be shifted by all of its 64 bits.
+        let aligned = self.digits << (32 - 4 * self.count) << (32 - 4 * self.count);
+        let pairs = aligned.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
+        let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_ffff_0000_ffff;
+        fours.wrapping_mul(10_000 << 32 | 1) >> 32
+    }
+
+    /// Whether these are the digits of a whole number: some, and no zero in front of others.
+    #[inline(always)]
+    fn is_whole(self) -> bool {
+        // Without branches, which would be as hard to foresee as the number of digits.
+        (self.count > 0) & ((self.count == 1) | (self.digits & 0xff != 0))
+    }
+}
+
+/// The integer of up to seven digits at the start of `text` and its length.
+#[inline(always)]
+pub(super) fn short_integer(text: &[u8]) -> Option<(i64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let word = Word::load(&text[sign..])?;
+    let value = word.value().cast_signed();
+    let minus_zero = value == 0 && sign > 0;
+    if !word.is_whole() || word.count == 8 || minus_zero {
+        return None;
+    }
+    Some((if sign == 0 { value } else { -value }, sign + word.count))
+}
+
+/// The integer at the start of `text` and its length.
+pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let (first, rest) = (Word::load(&text[sign..])?, Word::load(text.get(sign + 8..)?)?);
+    if first.is_whole() && first.count == 8 && rest.count < 8 {
+        let value = (first.value() * WHOLE_POWERS[rest.count] + rest.value()).cast_signed();
+        return Some((if sign == 0 { value } else { -value }, sign + 8 + rest.count));
+    }
+    match any(text)? {
+        (Number::Int(value), length) => Some((value, length)),
+        _ => None,
+    }
+}
+
+/// The number at the start of `text` and its length, if it has up to six digits and no exponent.
+#[inline(always)]
+pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let bytes = u64::from_le_bytes(*text[sign..].first_chunk()?);
+    let whole = Word::new(bytes);
+    if !whole.is_whole() || whole.count == 8 {
+        return None;
+    }
+    let (number, next, decimals) = if byte(bytes, whole.count) == b'.' {
+        let before = (1 << (8 * whole.count)) - 1;
+        let bytes = (bytes & before) | ((bytes >> 8) & !before);
+        let all = Word::new(bytes);
+        // Without its point the word has seven bytes and a zero, so there always is a next byte.
+        (all, byte(bytes, all.count), all.count - whole.count)
+    } else {
+        (whole, byte(bytes, whole.count), 0)
+    };
+    let plain = (number.count < 7) & (next | 0x20 != b'e') & (next != b'.');
+    plain.then(|| (signed(number.value(), decimals, sign), sign + number.count + usize::from(decimals > 0)))
+}
+
+/// One of eight bytes.
+#[inline(always)]
+fn byte(word: u64, at: usize) -> u8 {
+    word.to_le_bytes()[at & 7]
+}
+
+/// The number at the start of `text` as a float, if one holds it, and its length.
+pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
+    decimal(text).or_else(|| match any(text)? {
+        (Number::Float(value), length) => Some((value, length)),
+        (Number::Int(value), length) => Some((token::exact_float(value)?, length)),
+        (Number::Exact, _) => None,
+    })
+}
+
+/// A number of up to seven digits before the point and some after it, if it is below 2^53 without its point.
+fn decimal(text: &[u8]) -> Option<(f64, usize)> {
+    let sign = usize::from(*text.first()? == b'-');
+    let whole = Word::load(&text[sign..])?;
+    let mut at = sign + whole.count;
+    if !whole.is_whole() || whole.count == 8 || text.get(at) != Some(&b'.') {
+        return None;
+    }
+    let (mut value, mut decimals) = (whole.value(), 0);
+    at += 1;
+    loop {
+        let word = Word::load(text.get(at..)?)?;
+        if whole.count + decimals + word.count > 18 {
+            return None;
+        }
+        value = value * WHOLE_POWERS[word.count] + word.value();
+        at += word.count;
+        decimals += word.count;
+        if word.count < 8 {
+            break;
+        }
+    }
+    let plain = decimals > 0 && value < 1 << 53 && !matches!(text.get(at), Some(b'e' | b'E'));
+    plain.then(|| (signed(value, decimals, sign), at))
+}
+
+#[inline(always)]
+fn signed(value: u64, decimals: usize, sign: usize) -> f64 {
+    let value = value as f64 / POWERS[decimals];
+    if sign == 0 { value } else { -value }
+}
+
+/// Whatever number stands at the start of `text`.
+fn any(text: &[u8]) -> Option<(Number, usize)> {
+    let length = length(text)?;
+    Some((token::number(std::str::from_utf8(&text[..length]).ok()?), length))
+}
+
+/// Length of the number at the start of `text`: `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
+pub(super) fn length(text: &[u8]) -> Option<usize> {
+    let digits = |at: usize| text.get(at..).map_or(0, |rest| rest.iter().take_while(|b| b.is_ascii_digit()).count());
+    let mut at = usize::from(*text.first()? == b'-');
+    match digits(at) {
+        0 => return None,
+        count if count > 1 && text[at] == b'0' => return None,
+        count => at += count,
+    }
+    if text.get(at) == Some(&b'.') {
+        match digits(at + 1) {
+            0 => return None,
+            count => at += 1 + count,
+        }
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        at += 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
+        match digits(at) {
+            0 => return None,
+            count => at += count,
+        }
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The number that a text is as a whole, if it is one in JSON.
+    fn expected(text: &str) -> Option<Number> {
+        serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+        Some(token::number(text))
+    }
+
+    fn check(text: &str) -> Result<(), TestCaseError> {
+        let behind = format!("{text},\"more than a word of eight\"");
+        let bytes = behind.as_bytes();
+        let whole = |found: Option<usize>| found == Some(text.len());
+        let number = expected(text);
+        prop_assert_eq!(whole(length(bytes)), number.is_some(), "{}", text);
+        let float = match number {
+            Some(Number::Float(value)) => Some(value),
+            Some(Number::Int(value)) => token::exact_float(value),
+            _ => None,
+        };
+        for found in [short_float(bytes), super::float(bytes)].into_iter().flatten() {
+            if whole(Some(found.1)) {
+                prop_assert_eq!(Some(found.0.to_bits()), float.map(f64::to_bits), "{}", text);
+            }
+        }
+        prop_assert_eq!(whole(super::float(bytes).map(|f| f.1)), float.is_some(), "{}", text);
+        let int = if let Some(Number::Int(value)) = number { Some(value) } else { None };
+        for found in [short_integer(bytes), integer(bytes)].into_iter().flatten() {
+            if whole(Some(found.1)) {
+                prop_assert_eq!(Some(found.0), int, "{}", text);
+            }
+        }
+        prop_assert_eq!(whole(integer(bytes).map(|f| f.1)), int.is_some(), "{}", text);
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_at_the_edges_are_exact() {
+        for text in [
+            "0", "-0", "00", "-00.5", "01", "0.", ".5", "-", "1.e5", "1e", "1e+", "9999999", "99999999", "999999.9",
+            "9007199254740992", "9007199254740993", "900719925474099.3", "9007199.254740993", "0.000000000000001",
+            "9223372036854775807", "-9223372036854775808", "9223372036854775808", "1e22", "1e23", "123456.7e3", "1.2.3",
+            "9999999.999999999999999", "0.9999999999999999999", "123456789012345", "12345678901234567",
+        ] {
+            check(text).unwrap();
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 5_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn numbers_are_those_of_the_general_parser(text in "-?[0-9]{1,20}(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?") {
+            check(&text)?;
+        }
+
+        #[test]
+        fn what_is_almost_a_number_is_none(text in "[-+.eE0-9]{1,20}") {
+            check(&text)?;
+        }
+
+        #[test]
+        fn floats_are_what_their_shortest_text_says(value in any::<f64>().prop_filter("finite", |v| v.is_finite())) {
+            check(&format!("{value:?}"))?;
+            check(&format!("{value:e}"))?;
+        }
+
+        #[test]
+        fn decimals_are_rounded_once(value in 0..10_000_000_000_000_000u64, places in 0..17usize) {
+            let digits = format!("{value:0width$}", width = places + 1);
+            let (whole, decimals) = digits.split_at(digits.len() - places);
+            check(&if places == 0 { whole.to_owned() } else { format!("{whole}.{decimals}") })?;
+        }
+    }
+}
