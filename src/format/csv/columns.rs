@@ -236,7 +236,13 @@ where
     }
 
     /// Values of some rows by `quick`, which are at most a group.
-    fn append_quickly(&mut self, quick: Quick<T::Native>, cells: Cells<'_>, rows: Range<usize>, faults: &mut Faults<'_>) {
+    fn append_quickly(
+        &mut self,
+        quick: Quick<T::Native>,
+        cells: Cells<'_>,
+        rows: Range<usize>,
+        faults: &mut Faults<'_>,
+    ) {
         let mut group = Group::new();
         let mut there = 0;
         for (i, row) in rows.clone().enumerate() {
@@ -400,7 +406,8 @@ impl Text {
             let quoted = there & (cells.bytes.get(start) == Some(&QUOTE));
             valid |= u64::from(there) << i;
             places.starts[i] = start + usize::from(quoted);
-            places.lengths[i] = (end - start).wrapping_sub(2 * usize::from(quoted)) & 0_usize.wrapping_sub(there.into());
+            places.lengths[i] =
+                (end - start).wrapping_sub(2 * usize::from(quoted)) & 0_usize.wrapping_sub(there.into());
             if quoted & !cells.plainly_quoted {
                 (places.starts[i], places.lengths[i]) = self.unquoted(cells, start, end);
             }

@@ -2,7 +2,10 @@
 //!
 //! `SHARDIFY_FUZZ_CASES` says how many cases; the few that run by default only show that the test itself works.
 
-use arrow::{array::{Array, AsArray}, datatypes::DataType};
+use arrow::{
+    array::{Array, AsArray},
+    datatypes::DataType,
+};
 
 use super::{
     columns::{Cells, column},
@@ -64,7 +67,8 @@ impl Random {
         const LONG: &str = "a value that is longer than what is copied at once, and than a block, which has sixty-four";
         const PLAIN: &[&str] =
             &["", "1", "-7", "36.99", "text", "longer text of some words", "a \"quote\" within", "\u{e9}\u{20ac}"];
-        const QUOTED: &[&str] = &["", "a,b", "two\nlines", "two\r\nlines", "an \"\"escaped\"\" one", "\"\"", "\r", LONG];
+        const QUOTED: &[&str] =
+            &["", "a,b", "two\nlines", "two\r\nlines", "an \"\"escaped\"\" one", "\"\"", "\r", LONG];
         if self.below(2) == 0 {
             out.extend_from_slice(self.pick(PLAIN).as_bytes());
         } else {
@@ -197,7 +201,12 @@ fn check_columns(bytes: &[u8], records: &[oracle::Record], width: usize) {
             let got = array.is_valid(row).then(|| array.value(row).as_bytes());
             let start = if i == 0 { record.start } else { record.ends.get(i - 1).map_or(record.end, |end| end + 1) };
             let there = record.ends.get(i).is_some_and(|&end| start < end);
-            assert_eq!(got, record.fields.get(i).filter(|_| there).map(Vec::as_slice), "{:?}", String::from_utf8_lossy(bytes));
+            assert_eq!(
+                got,
+                record.fields.get(i).filter(|_| there).map(Vec::as_slice),
+                "{:?}",
+                String::from_utf8_lossy(bytes)
+            );
         }
         row += 1;
     }

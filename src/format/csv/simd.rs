@@ -29,12 +29,7 @@ pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &
 }
 
 /// See [`terminator_with`]; by the fastest kernel there is.
-pub(super) fn terminator(
-    bytes: &[u8],
-    target: (usize, bool),
-    delimiter: u8,
-    search: &mut Search,
-) -> Option<usize> {
+pub(super) fn terminator(bytes: &[u8], target: (usize, bool), delimiter: u8, search: &mut Search) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = x86::Avx512::detect() {
         // SAFETY: the processor has the instructions, as the value proves.
@@ -255,7 +250,9 @@ mod x86 {
         }
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn index_avx512(
         kernel: Avx512,
         bytes: &[u8],
@@ -267,7 +264,9 @@ mod x86 {
         index_with(kernel, bytes, range, delimiter, state, index);
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn terminator_avx512(
         kernel: Avx512,
         bytes: &[u8],
@@ -301,7 +300,9 @@ mod x86 {
         terminator_with(kernel, bytes, target, delimiter, search)
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn integers_avx512(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
         integers_with(group, numbers)
     }
@@ -311,7 +312,9 @@ mod x86 {
         integers_with(group, numbers)
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn floats_avx512(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
         floats_with(group, numbers)
     }

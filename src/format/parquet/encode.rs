@@ -5,7 +5,10 @@
 //! by one thread from start to end, so that the bytes cannot depend on how many threads there are. Plain columns are
 //! encoded by [`chunk`], columns with parts and unusual types by the parquet crate.
 
-use std::{io::Write, sync::Arc};
+use std::{
+    io::{BufWriter, Write},
+    sync::Arc,
+};
 
 use ::parquet::{
     arrow::{
@@ -72,8 +75,12 @@ pub struct ParquetShard<W: Write + Send> {
 }
 
 /// A sink that can be taken back after the footer was flushed. The file writer's own way of giving back its sink turns
-/// errors of the last flush into text, and a full disk into a bug of ours.
-struct Slot<W>(Option<W>);
+/// errors of the last flush into text, and a full disk into a bug of ours. It also hands pages on in pieces that are too
+/// small for a sink that hashes them.
+struct Slot<W: Write>(Option<BufWriter<W>>);
+
+/// Bytes that go to the sink at once; they should stay in the processor's cache.
+const PIECE: usize = 128 << 10;
 
 impl ParquetEncoder {
     /// Prepares for batches of `schema`. `metadata` goes into the footer in the given order, followed by the Arrow
@@ -175,8 +182,12 @@ impl ParquetEncoder {
     /// # Errors
     /// When `sink` fails.
     pub fn start<W: Write + Send>(&self, sink: W) -> Result<ParquetShard<W>> {
-        let writer = SerializedFileWriter::new(Slot(Some(sink)), Arc::clone(&self.root), Arc::clone(&self.properties))
-            .map_err(encoding_failed)?;
+        let writer = SerializedFileWriter::new(
+            Slot(Some(BufWriter::with_capacity(PIECE, sink))),
+            Arc::clone(&self.root),
+            Arc::clone(&self.properties),
+        )
+        .map_err(encoding_failed)?;
         Ok(ParquetShard { writer })
     }
 
@@ -238,7 +249,9 @@ impl<W: Write + Send> ParquetShard<W> {
     /// When the sink fails.
     pub fn finish(mut self) -> Result<W> {
         self.writer.finish().map_err(encoding_failed)?;
-        self.writer.inner_mut().0.take().ok_or_else(|| Error::internal("the sink of a shard was taken twice"))
+        let sink = self.writer.inner_mut().0.take();
+        let sink = sink.ok_or_else(|| Error::internal("the sink of a shard was taken twice"))?;
+        Ok(sink.into_inner().map_err(std::io::IntoInnerError::into_error)?)
     }
 }
 
