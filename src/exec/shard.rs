@@ -1,7 +1,8 @@
 //! Writing shards: appends encoded units in order, rolls to the next shard when one is full, and writes each shard's
 //! sidecar and index entries along the way.
 //!
-//! A finished shard is durable but staged: it gets its name only when the whole run is published.
+//! A finished shard is staged and on its way to the disk: it is durable, and gets its name, only when the whole run is
+//! published.
 
 use std::{
     io::{self, Write},
