@@ -174,7 +174,7 @@ impl Seen {
     }
 
     fn keep(&mut self, slot: usize, hash: u64, number: u32) {
-        self.slots[slot] = hash >> 32 << 32 | u64::from(number + 1);
+        self.slots[slot] = ((hash >> 32) << 32) | u64::from(number + 1);
     }
 }
 

@@ -89,7 +89,7 @@ pub enum Body {
     /// Framed records, compressed as a whole.
     Stream {
         /// Rows for the sidecar, without offsets. Too few for a row group, and a shard may end between any two.
-        rows: SidecarColumns,
+        rows: Box<SidecarColumns>,
         /// What goes to the shard.
         bytes: Vec<u8>,
         /// Length of each record before compression.
@@ -208,7 +208,7 @@ impl Encoder {
                 let rows = sidecar_rows(unit, names, streamed.hashes);
                 let records = rows.hashes.len();
                 let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = streamed.unit;
-                (Body::Stream { rows, bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
+                (Body::Stream { rows: Box::new(rows), bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
             }
         };
         Ok(Encoded { body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })

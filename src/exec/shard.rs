@@ -135,7 +135,7 @@ impl<'a> Appender<'a> {
                 if self.open.as_ref().is_some_and(|open| rolls_before(open.bytes(), next, self.target)) {
                     self.roll()?;
                 }
-                self.shard()?.append_stream(&bytes, raw_bytes, crc32, rows, &lengths)
+                self.shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths)
             }
             Body::Stream { rows, bytes, lengths, .. } => self.append_plain(&bytes, &lengths, &rows),
         }
