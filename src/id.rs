@@ -48,7 +48,7 @@ impl IdHash {
             block[LENGTH_AT..].copy_from_slice(&(8 * text.len() as u64).to_be_bytes());
             let mut state = INITIAL;
             compress256(&mut state, &[block]);
-            return Self(u64::from(state[0]) << 32 | u64::from(state[1]));
+            return Self((u64::from(state[0]) << 32) | u64::from(state[1]));
         }
         let digest = Sha256::digest(id.as_bytes());
         let mut first = [0; 8];

@@ -294,9 +294,9 @@ fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result
     out.extend_from_slice(&[0; 4]);
     match valid {
         Some(valid) if valid.null_count() < rows.len() => {
-            varint((rows.len().div_ceil(8) as u64) << 1 | 1, out);
+            varint(((rows.len().div_ceil(8) as u64) << 1) | 1, out);
             let bits: Vec<bool> = valid.iter().collect();
-            out.extend(bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit))));
+            out.extend(bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, bit| (byte << 1) | u8::from(*bit))));
         }
         valid => {
             let all = valid.is_none() && !matches!(values, Values::Nulls);
@@ -321,7 +321,7 @@ fn hybrid(keys: &[u32], width: u32, out: &mut Vec<u8>) {
         }
         return;
     }
-    varint((keys.len().div_ceil(8) as u64) << 1 | 1, out);
+    varint(((keys.len().div_ceil(8) as u64) << 1) | 1, out);
     let mut bits = Bits::new(out);
     keys.iter().for_each(|key| bits.push(u64::from(*key), width));
     for _ in keys.len()..keys.len().next_multiple_of(8) {
@@ -530,7 +530,9 @@ mod tests {
         }
 
         #[test]
-        fn texts_are_read_back(texts in proptest::collection::vec(proptest::option::weighted(0.8, "[ab\u{e9}]{0,12}"), 1..400)) {
+        fn texts_are_read_back(
+            texts in proptest::collection::vec(proptest::option::weighted(0.8, "[ab\u{e9}]{0,12}"), 1..400),
+        ) {
             check_texts(&texts.into_iter().collect());
         }
     }

@@ -10,10 +10,10 @@ use arrow::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{error::Result, id::IdHash};
+use crate::{error, id::IdHash};
 
 /// Rows after which a column in which nothing repeats is given up.
-const TRIED: usize = 32_768;
+const TRIED: u32 = 32_768;
 
 /// Most slots of the table of texts seen, 8 bytes each: what fits the cache of a core.
 const MOST_SLOTS: usize = 1 << 17;
@@ -58,7 +58,7 @@ impl IdColumn {
     ///
     /// # Errors
     /// When they are larger than an array can be.
-    pub fn join(parts: &[StringArray]) -> Result<Self> {
+    pub fn join(parts: &[StringArray]) -> error::Result<Self> {
         if let [one] = parts {
             return Ok(Self::from(one.clone()).grouped());
         }
@@ -141,55 +141,68 @@ impl IdHashes {
     }
 }
 
+/// Where texts were seen, by their hashes. A table of fixed size that forgets some of them when it is crowded.
+///
+/// ```text
+/// slot   upper half of the hash | number + 1, or 0
+/// ```
+struct Seen {
+    slots: Vec<u64>,
+}
+
+impl Seen {
+    fn new(rows: usize) -> Self {
+        Self { slots: vec![0; (rows * 2).next_power_of_two().clamp(1 << 8, MOST_SLOTS)] }
+    }
+
+    /// The number kept under a hash that `is` the one, or else the slot for a new one.
+    #[expect(clippy::cast_possible_truncation, reason = "halves are taken on purpose")]
+    fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Result<u32, usize> {
+        let mask = self.slots.len() - 1;
+        let home = hash as usize & mask;
+        for slot in (home..home + PROBES).map(|slot| slot & mask) {
+            let kept = self.slots[slot];
+            if kept == 0 {
+                return Err(slot);
+            }
+            if kept >> 32 == hash >> 32 && is(kept as u32 - 1) {
+                return Ok(kept as u32 - 1);
+            }
+        }
+        // The text at its home makes way.
+        Err(home)
+    }
+
+    fn keep(&mut self, slot: usize, hash: u64, number: u32) {
+        self.slots[slot] = ((hash >> 32) << 32) | u64::from(number + 1);
+    }
+}
+
 /// Numbers the texts in the order in which they are first seen.
 fn group(texts: &StringArray) -> Repeats {
-    let slots = (texts.len() * 2).next_power_of_two().clamp(1 << 8, MOST_SLOTS);
-    // Upper half: of the hash of a text. Lower half: its number + 1, or 0.
-    let mut table = vec![0_u64; slots];
+    // Rows are numbered in 32 bits, with room for one more.
+    if u32::try_from(texts.len() + 1).is_err() {
+        return Repeats::Few;
+    }
+    let mut seen = Seen::new(texts.len());
     let mut keys = Vec::with_capacity(texts.len());
     let mut firsts: Vec<u32> = Vec::new();
-    for row in 0..texts.len() {
-        if texts.is_null(row) {
+    for (row, text) in (0_u32..).zip(texts) {
+        let Some(text) = text else {
             keys.push(u32::MAX);
             continue;
-        }
-        if row >= TRIED && firsts.len() * 10 > row * 9 {
+        };
+        if row >= TRIED && firsts.len() as u64 * 10 > u64::from(row) * 9 {
             return Repeats::Few;
         }
-        let text = texts.value(row);
         let hash = xxh3_64(text.as_bytes());
-        let (tag, mask) = (hash & !u64::from(u32::MAX), slots - 1);
-        #[expect(clippy::cast_possible_truncation, reason = "only the lowest bits are taken")]
-        let home = hash as usize & mask;
-        let mut found = None;
-        let mut free = home;
-        for probe in 0..PROBES {
-            let slot = (home + probe) & mask;
-            let entry = table[slot];
-            if entry == 0 {
-                free = slot;
-                break;
-            }
-            #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-            let number = entry as u32 - 1;
-            if entry & !u64::from(u32::MAX) == tag && texts.value(firsts[number as usize] as usize) == text {
-                found = Some(number);
-                break;
-            }
-        }
-        let number = match found {
-            Some(number) => number,
-            None => {
-                let (Ok(number), Ok(first)) = (u32::try_from(firsts.len()), u32::try_from(row)) else {
-                    return Repeats::Few;
-                };
-                firsts.push(first);
-                // Where all probes are taken the text at its home makes way.
-                table[free] = tag | u64::from(number + 1);
-                number
-            }
-        };
-        keys.push(number);
+        let number = seen.find(hash, |number| texts.value(firsts[number as usize] as usize) == text);
+        keys.push(number.unwrap_or_else(|slot| {
+            let number = u32::try_from(firsts.len()).unwrap_or(u32::MAX);
+            firsts.push(row);
+            seen.keep(slot, hash, number);
+            number
+        }));
     }
     if firsts.len() * 10 > texts.len() * 9 { Repeats::Few } else { Repeats::Known { keys, firsts } }
 }

@@ -224,23 +224,24 @@ impl SidecarColumns {
             };
             Ok(Some(IdColumn::join(&parts.iter().map(texts).collect::<Vec<_>>())?))
         };
-        let numbers = |of: fn(&Self) -> Option<&UInt64Array>| {
+        let numbers = |of: fn(&Self) -> Option<&UInt64Array>| -> Result<Option<UInt64Array>> {
             if parts.iter().all(|part| of(part).is_none()) {
-                return None;
+                return Ok(None);
             }
             let nulls = |part: &Self| UInt64Array::new_null(part.hashes.len());
             let all: Vec<UInt64Array> =
                 parts.iter().map(|part| of(part).cloned().unwrap_or_else(|| nulls(part))).collect();
-            Some(all.iter().flat_map(UInt64Array::iter).collect::<UInt64Array>())
+            let joined = arrow::compute::concat(&all.iter().map(|part| part as &dyn Array).collect::<Vec<_>>())?;
+            Ok(Some(joined.to_data().into()))
         };
         let mut sources = SourceRuns::default();
         parts.iter().for_each(|part| sources.extend(&part.sources));
         Ok(Self {
             record_ids: ids(|part| part.record_ids.as_ref())?,
             subject_ids: ids(|part| part.subject_ids.as_ref())?,
-            extents: numbers(|part| part.extents.as_ref().map(|(offsets, _)| offsets))
-                .zip(numbers(|part| part.extents.as_ref().map(|(_, lengths)| lengths))),
-            rows: numbers(|part| part.rows.as_ref()),
+            extents: numbers(|part| part.extents.as_ref().map(|(offsets, _)| offsets))?
+                .zip(numbers(|part| part.extents.as_ref().map(|(_, lengths)| lengths))?),
+            rows: numbers(|part| part.rows.as_ref())?,
             sources,
             hashes: parts.iter().flat_map(|part| part.hashes.iter().copied()).collect(),
         })

@@ -90,7 +90,7 @@ pub enum Body {
     /// Framed records, compressed as a whole.
     Stream {
         /// Rows for the sidecar, without offsets. Too few for a row group, and a shard may end between any two.
-        rows: SidecarColumns,
+        rows: Box<SidecarColumns>,
         /// What goes to the shard.
         bytes: Bytes,
         /// Length of each record before compression.
@@ -212,7 +212,7 @@ impl Encoder {
                 let rows = sidecar_rows(unit, names, streamed.hashes);
                 let records = rows.hashes.len();
                 let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = streamed.unit;
-                let bytes = self.spare.lend(bytes);
+                let (bytes, rows) = (self.spare.lend(bytes), Box::new(rows));
                 (Body::Stream { rows, bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
             }
         };

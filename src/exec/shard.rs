@@ -1,7 +1,8 @@
 //! Writing shards: appends encoded units in order, rolls to the next shard when one is full, and writes each shard's
 //! sidecar and index entries along the way.
 //!
-//! A finished shard is durable but staged: it gets its name only when the whole run is published.
+//! A finished shard is staged and on its way to the disk: it is durable, and gets its name, only when the whole run is
+//! published.
 
 use std::{
     io::{self, Write},
@@ -134,7 +135,7 @@ impl<'a> Appender<'a> {
                 if self.open.as_ref().is_some_and(|open| rolls_before(open.bytes(), next, self.target)) {
                     self.roll()?;
                 }
-                self.shard()?.append_stream(&bytes, raw_bytes, crc32, rows, &lengths)
+                self.shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths)
             }
             Body::Stream { rows, bytes, lengths, .. } => self.append_plain(&bytes, &lengths, &rows),
         }
