@@ -104,13 +104,13 @@ const POWERS: [f64; 16] = [1e7, 1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1e0, 1e0, 0., 0., 
 /// The byte `length` before the end of a word; any other for a length of zero.
 #[inline(always)]
 fn byte(word: u64, length: u64) -> u64 {
-    word >> (64_u64.wrapping_sub(8 * length) & 63) & 0xff
+    word >> (64_u64.wrapping_sub(length.wrapping_mul(8)) & 63) & 0xff
 }
 
 /// A mask of the topmost bytes; `length` is 0 to 8.
 #[inline(always)]
 fn top(length: u64) -> u64 {
-    let half = 32_u64.wrapping_sub(4 * length) & 63;
+    let half = 32_u64.wrapping_sub(length.wrapping_mul(4)) & 63;
     u64::MAX << half << half
 }
 
