@@ -10,7 +10,6 @@
 //! aligned   30 30 30 30 30 31 32 35   then added up: pairs, fours, eight
 //! ```
 
-
 /// Longest text that is taken.
 const LONGEST: usize = 16;
 const ZEROS: u64 = 0x3030_3030_3030_3030;

@@ -2,12 +2,15 @@
 //!
 //! `SHARDIFY_FUZZ_CASES` says how many cases; the few that run by default only show that the test itself works.
 
-use arrow::{array::{Array, AsArray}, datatypes::DataType};
+use arrow::{
+    array::{Array, AsArray},
+    datatypes::DataType,
+};
 
 use super::{
     columns::{Cells, column},
     index::{BLOCK, Index, Portable, Search, State, index_with, terminator_with},
-    numbers::{GROUP, Group, floats_with, integers_with},
+    numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
     simd,
     tokenize::{Ended, QUOTE, Sink, Tokenizer, after, oracle, scan},
     value,
@@ -64,7 +67,8 @@ impl Random {
         const LONG: &str = "a value that is longer than what is copied at once, and than a block, which has sixty-four";
         const PLAIN: &[&str] =
             &["", "1", "-7", "36.99", "text", "longer text of some words", "a \"quote\" within", "\u{e9}\u{20ac}"];
-        const QUOTED: &[&str] = &["", "a,b", "two\nlines", "two\r\nlines", "an \"\"escaped\"\" one", "\"\"", "\r", LONG];
+        const QUOTED: &[&str] =
+            &["", "a,b", "two\nlines", "two\r\nlines", "an \"\"escaped\"\" one", "\"\"", "\r", LONG];
         if self.below(2) == 0 {
             out.extend_from_slice(self.pick(PLAIN).as_bytes());
         } else {
@@ -197,7 +201,12 @@ fn check_columns(bytes: &[u8], records: &[oracle::Record], width: usize) {
             let got = array.is_valid(row).then(|| array.value(row).as_bytes());
             let start = if i == 0 { record.start } else { record.ends.get(i - 1).map_or(record.end, |end| end + 1) };
             let there = record.ends.get(i).is_some_and(|&end| start < end);
-            assert_eq!(got, record.fields.get(i).filter(|_| there).map(Vec::as_slice), "{:?}", String::from_utf8_lossy(bytes));
+            assert_eq!(
+                got,
+                record.fields.get(i).filter(|_| there).map(Vec::as_slice),
+                "{:?}",
+                String::from_utf8_lossy(bytes)
+            );
         }
         row += 1;
     }
@@ -259,6 +268,38 @@ fn numbers_agree_one_by_one() {
                 let wanted = value::float64(text).filter(|_| text.iter().all(|b| b"-.0123456789".contains(b)));
                 let wanted = (wanted.unwrap_or(0.).to_bits(), wanted.is_some());
                 assert_eq!((numbers[i].to_bits(), good >> i & 1 == 1), wanted, "{text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn times_agree_one_by_one() {
+    let mut random = Random(0x5eed);
+    for _ in 0..cases() / GROUP as u64 {
+        let mut moments = Moments::new();
+        let mut texts = Vec::new();
+        for i in 0..GROUP {
+            let (year, month, day) = (random.below(10_000), random.below(14), random.below(33));
+            let year = if random.below(4) == 0 { year / 100 * 100 } else { year };
+            let (hour, minute, second) = (random.below(25), random.below(61), random.below(61));
+            let between = random.pick(b"  TTx");
+            let mut text = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}").into_bytes();
+            text[10] = between;
+            if random.below(8) == 0 {
+                let at = random.below(text.len());
+                text[at] = random.pick(b"0/:; -T\x80\xff\0");
+            }
+            moments.set(i, text[..].try_into().unwrap());
+            texts.push(text);
+        }
+        for timestamps in [timestamps_with, simd::timestamps] {
+            let mut micros = [7; GROUP];
+            let good = timestamps(&moments, &mut micros);
+            for (i, text) in texts.iter().enumerate() {
+                let wanted = value::timestamp(text);
+                let got = (micros[i], good >> i & 1 == 1);
+                assert_eq!(got, (wanted.unwrap_or(0), wanted.is_some()), "{}", String::from_utf8_lossy(text));
             }
         }
     }

@@ -12,7 +12,7 @@
 
 use super::{
     index::{Index, Portable, Search, State, index_with, terminator_with},
-    numbers::{GROUP, Group, floats_with, integers_with},
+    numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
 };
 
 /// See [`index_with`]; by the fastest kernel there is.
@@ -29,12 +29,7 @@ pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &
 }
 
 /// See [`terminator_with`]; by the fastest kernel there is.
-pub(super) fn terminator(
-    bytes: &[u8],
-    target: (usize, bool),
-    delimiter: u8,
-    search: &mut Search,
-) -> Option<usize> {
+pub(super) fn terminator(bytes: &[u8], target: (usize, bool), delimiter: u8, search: &mut Search) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = x86::Avx512::detect() {
         // SAFETY: the processor has the instructions, as the value proves.
@@ -72,6 +67,19 @@ pub(super) fn floats(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
     floats_with(group, numbers)
 }
 
+/// See [`timestamps_with`]; in the widest vectors there are.
+pub(super) fn timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if x86::Avx512::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::timestamps_avx512(moments, micros) };
+    } else if x86::Avx2::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::timestamps_avx2(moments, micros) };
+    }
+    timestamps_with(moments, micros)
+}
+
 /// The kernel for AVX2, which a processor with AVX-512 would not choose.
 #[cfg(test)]
 #[expect(clippy::type_complexity, reason = "only the tests see it")]
@@ -105,7 +113,7 @@ mod x86 {
 
     use super::super::{
         index::{BLOCK, Index, Kernel, Marks, Search, State, bit_by_bit, index_with, terminator_with},
-        numbers::{GROUP, Group, floats_with, integers_with},
+        numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
         tokenize::{CR, LF, QUOTE},
     };
 
@@ -255,7 +263,9 @@ mod x86 {
         }
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn index_avx512(
         kernel: Avx512,
         bytes: &[u8],
@@ -267,7 +277,9 @@ mod x86 {
         index_with(kernel, bytes, range, delimiter, state, index);
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn terminator_avx512(
         kernel: Avx512,
         bytes: &[u8],
@@ -301,7 +313,9 @@ mod x86 {
         terminator_with(kernel, bytes, target, delimiter, search)
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn integers_avx512(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
         integers_with(group, numbers)
     }
@@ -311,7 +325,9 @@ mod x86 {
         integers_with(group, numbers)
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     pub(super) fn floats_avx512(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
         floats_with(group, numbers)
     }
@@ -319,5 +335,17 @@ mod x86 {
     #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn floats_avx2(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
         floats_with(group, numbers)
+    }
+
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
+    pub(super) fn timestamps_avx512(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+        timestamps_with(moments, micros)
+    }
+
+    #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn timestamps_avx2(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+        timestamps_with(moments, micros)
     }
 }
