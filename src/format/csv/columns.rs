@@ -138,10 +138,10 @@ pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Colum
         DataType::Float64 => quick::<Float64Type>(Quick::Short(simd::floats), value::float64),
         DataType::Date32 => plain::<Date32Type>(value::date32),
         DataType::Timestamp(TimeUnit::Microsecond, None) => {
-            quick::<TimestampMicrosecondType>(Quick::Moment(simd::timestamps, b""), value::timestamp)
+            quick::<TimestampMicrosecondType>(Quick::Moment(simd::timestamps, None), value::timestamp)
         }
         DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => {
-            let quick = Some(Quick::Moment(simd::timestamps, b"Z"));
+            let quick = Some(Quick::Moment(simd::timestamps, Some(b'Z')));
             Box::new(Primitives::<TimestampMicrosecondType, _>::new(quick, value::instant, data_type.clone()))
         }
         _ => return None,
@@ -153,8 +153,8 @@ pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Colum
 enum Quick<N> {
     /// Texts of up to eight bytes.
     Short(fn(&Group, &mut [N; GROUP]) -> u64),
-    /// Date and time to the second, with this after them.
-    Moment(fn(&Moments, &mut [N; GROUP]) -> u64, &'static [u8]),
+    /// Date and time to the second, with this byte after them or none.
+    Moment(fn(&Moments, &mut [N; GROUP]) -> u64, Option<u8>),
 }
 
 impl<N> Quick<N> {
@@ -180,7 +180,8 @@ impl<N> Quick<N> {
                     let raw = cells.raw(row, column);
                     there |= u64::from(!raw.is_empty()) << i;
                     if let Some((text, rest)) = raw.split_first_chunk()
-                        && rest == suffix
+                        && rest.len() < 2
+                        && rest.first().copied() == suffix
                     {
                         moments.set(i, text);
                     }
@@ -452,7 +453,7 @@ impl Text {
         self.values.resize(end + WIDE, 0);
         let mut ends = [0; GROUP];
         let mut at = old;
-        for i in 0..rows.len() {
+        for (i, end) in ends.iter_mut().enumerate().take(rows.len()) {
             let (start, length) = (places.starts[i], places.lengths[i]);
             match (cells.bytes.get(start..start + WIDE), self.values.get_mut(at..at + WIDE)) {
                 (Some(from), Some(to)) if length <= WIDE => to.copy_from_slice(from),
@@ -463,7 +464,7 @@ impl Text {
                 }
             }
             at += length;
-            ends[i] = offset(at);
+            *end = offset(at);
         }
         self.offsets.extend_from_slice(&ends[..rows.len()]);
         self.values.truncate(end);

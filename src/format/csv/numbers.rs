@@ -141,16 +141,18 @@ pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u
         let (century, month) = (date & 0xff, date >> 40 & 0xff);
         let year = century * 100 + (date >> 16 & 0xff);
         let (hours, minutes, seconds) = (time & 0xff, time >> 24 & 0xff, time >> 48 & 0xff);
-        let century_year = u64::from(date >> 16 & 0xff == 0);
-        let leap = u64::from(year & 3 == 0) & (u64::from(century & 3 == 0) | (century_year ^ 1));
-        let february = u64::from(month == 2);
-        let longest = 30 + (month + (month >> 3) & 1) - february * (2 - leap);
-        let fine = u64::from(strange & HIGHEST_BITS == 0)
-            & u64::from((apart == u64::from(b' ')) | (apart == u64::from(b'T')))
-            & u64::from((year > 0) & (month > 0) & (month < 13) & (day > 0) & (day <= longest))
-            & u64::from((hours < 24) & (minutes < 60) & (seconds < 60));
+        // Whether something holds is the highest bit of a difference: comparisons would not become vector instructions.
+        let is_zero = |value: u64| value.wrapping_sub(1) >> 63;
+        let leap = is_zero(year & 3) & (is_zero(century & 3) | (is_zero(date >> 16 & 0xff) ^ 1));
+        let longest = (30 + ((month + (month >> 3)) & 1)).wrapping_sub(is_zero(month ^ 2) * (2 - leap));
+        let separator = (apart ^ u64::from(b' ')).wrapping_mul(apart ^ u64::from(b'T'));
+        let least = year.wrapping_sub(1) | month.wrapping_sub(1) | day.wrapping_sub(1);
+        let most = 12_u64.wrapping_sub(month) | longest.wrapping_sub(day);
+        let clock = 23_u64.wrapping_sub(hours) | 59_u64.wrapping_sub(minutes) | 59_u64.wrapping_sub(seconds);
+        let odd = 0_u64.wrapping_sub((strange & HIGHEST_BITS) >> 7) | 0_u64.wrapping_sub(separator);
+        let fine = (least | most | clock | odd) >> 63 ^ 1;
         // Years that start in March have their leap day last; 719468 days lie between 0000-03-01 and 1970-01-01.
-        let early = u64::from(month < 3);
+        let early = month.wrapping_sub(3) >> 63;
         let year = year.wrapping_sub(early);
         let century = year.wrapping_mul(5243) >> 19;
         let month = month.wrapping_add(12 * early).wrapping_sub(3);

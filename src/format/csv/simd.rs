@@ -119,10 +119,10 @@ mod x86 {
 
     /// The numbers 0 to 63.
     const NUMBERS: [u8; BLOCK] = {
-        let mut numbers = [0; BLOCK];
-        let mut i = 0;
+        let (mut numbers, mut number, mut i) = ([0; BLOCK], 0_u8, 0);
         while i < BLOCK {
-            numbers[i] = i as u8;
+            numbers[i] = number;
+            number += 1;
             i += 1;
         }
         numbers
