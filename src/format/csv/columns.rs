@@ -25,7 +25,7 @@ use arrow::{
 };
 
 use super::{
-    numbers::{GROUP, Group},
+    numbers::{GROUP, Group, Moments},
     simd,
     tokenize::{QUOTE, Row, Tokenizer, unquote},
     value,
@@ -126,27 +126,72 @@ pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Colum
         DataType::Int8 => integer::<Int8Type>(pinned),
         DataType::Int16 => integer::<Int16Type>(pinned),
         DataType::Int32 => integer::<Int32Type>(pinned),
-        DataType::Int64 if pinned => quick::<Int64Type>(simd::integers, loose(value::int64)),
-        DataType::Int64 => quick::<Int64Type>(simd::integers, value::int64),
+        DataType::Int64 if pinned => quick::<Int64Type>(Quick::Short(simd::integers), loose(value::int64)),
+        DataType::Int64 => quick::<Int64Type>(Quick::Short(simd::integers), value::int64),
         DataType::UInt8 => integer::<UInt8Type>(pinned),
         DataType::UInt16 => integer::<UInt16Type>(pinned),
         DataType::UInt32 => integer::<UInt32Type>(pinned),
         DataType::UInt64 if pinned => plain::<UInt64Type>(loose(value::uint64)),
         DataType::UInt64 => plain::<UInt64Type>(value::uint64),
         DataType::Float32 => plain::<Float32Type>(loose(value::any_float32)),
-        DataType::Float64 if pinned => quick::<Float64Type>(simd::floats, loose(value::any_float64)),
-        DataType::Float64 => quick::<Float64Type>(simd::floats, value::float64),
+        DataType::Float64 if pinned => quick::<Float64Type>(Quick::Short(simd::floats), loose(value::any_float64)),
+        DataType::Float64 => quick::<Float64Type>(Quick::Short(simd::floats), value::float64),
         DataType::Date32 => plain::<Date32Type>(value::date32),
-        DataType::Timestamp(TimeUnit::Microsecond, None) => plain::<TimestampMicrosecondType>(value::timestamp),
+        DataType::Timestamp(TimeUnit::Microsecond, None) => {
+            quick::<TimestampMicrosecondType>(Quick::Moment(simd::timestamps, None), value::timestamp)
+        }
         DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => {
-            Box::new(Primitives::<TimestampMicrosecondType, _>::new(None, value::instant, data_type.clone()))
+            let quick = Some(Quick::Moment(simd::timestamps, Some(b'Z')));
+            Box::new(Primitives::<TimestampMicrosecondType, _>::new(quick, value::instant, data_type.clone()))
         }
         _ => return None,
     })
 }
 
-/// Parses short numbers of a group; those it does not take are zero, and their bits are not set.
-type Quick<N> = fn(&Group, &mut [N; GROUP]) -> u64;
+/// Parses the usual texts of a group; those it does not take are zero, and their bits are not set.
+#[derive(Clone, Copy)]
+enum Quick<N> {
+    /// Texts of up to eight bytes.
+    Short(fn(&Group, &mut [N; GROUP]) -> u64),
+    /// Date and time to the second, with this byte after them or none.
+    Moment(fn(&Moments, &mut [N; GROUP]) -> u64, Option<u8>),
+}
+
+impl<N> Quick<N> {
+    /// Which texts are not empty, and which are values; `numbers` are the values.
+    fn parse(self, cells: Cells<'_>, rows: Range<usize>, column: usize, numbers: &mut [N; GROUP]) -> (u64, u64) {
+        let mut there = 0;
+        let valid = match self {
+            Self::Short(parse) => {
+                let mut group = Group::new();
+                for (i, row) in rows.enumerate() {
+                    let (start, end) = cells.span(row, column);
+                    there |= u64::from(start != end) << i;
+                    if let Some(word) = cells.bytes[..end].last_chunk() {
+                        group.words[i] = u64::from_le_bytes(*word);
+                        group.lengths[i] = if end - start > 8 { 0 } else { (end - start) as u64 };
+                    }
+                }
+                parse(&group, numbers)
+            }
+            Self::Moment(parse, suffix) => {
+                let mut moments = Moments::new();
+                for (i, row) in rows.enumerate() {
+                    let raw = cells.raw(row, column);
+                    there |= u64::from(!raw.is_empty()) << i;
+                    if let Some((text, rest)) = raw.split_first_chunk()
+                        && rest.len() < 2
+                        && rest.first().copied() == suffix
+                    {
+                        moments.set(i, text);
+                    }
+                }
+                parse(&moments, numbers)
+            }
+        };
+        (there, valid)
+    }
+}
 
 /// A column of numbers most of which `quick` takes; it gives the same as `parse`, which takes all.
 fn quick<T: ArrowPrimitiveType>(
@@ -243,18 +288,8 @@ where
         rows: Range<usize>,
         faults: &mut Faults<'_>,
     ) {
-        let mut group = Group::new();
-        let mut there = 0;
-        for (i, row) in rows.clone().enumerate() {
-            let (start, end) = cells.span(row, faults.column);
-            there |= u64::from(start != end) << i;
-            if let Some(word) = cells.bytes[..end].last_chunk() {
-                group.words[i] = u64::from_le_bytes(*word);
-                group.lengths[i] = if end - start > 8 { 0 } else { (end - start) as u64 };
-            }
-        }
         let mut numbers = [T::Native::default(); GROUP];
-        let mut valid = quick(&group, &mut numbers);
+        let (there, mut valid) = quick.parse(cells, rows.clone(), faults.column, &mut numbers);
         let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
         while others != 0 {
             let i = others.trailing_zeros() as usize;
@@ -418,7 +453,7 @@ impl Text {
         self.values.resize(end + WIDE, 0);
         let mut ends = [0; GROUP];
         let mut at = old;
-        for i in 0..rows.len() {
+        for (i, end) in ends.iter_mut().enumerate().take(rows.len()) {
             let (start, length) = (places.starts[i], places.lengths[i]);
             match (cells.bytes.get(start..start + WIDE), self.values.get_mut(at..at + WIDE)) {
                 (Some(from), Some(to)) if length <= WIDE => to.copy_from_slice(from),
@@ -429,7 +464,7 @@ impl Text {
                 }
             }
             at += length;
-            ends[i] = offset(at);
+            *end = offset(at);
         }
         self.offsets.extend_from_slice(&ends[..rows.len()]);
         self.values.truncate(end);

@@ -10,7 +10,7 @@ use arrow::{
 use super::{
     columns::{Cells, column},
     index::{BLOCK, Index, Portable, Search, State, index_with, terminator_with},
-    numbers::{GROUP, Group, floats_with, integers_with},
+    numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
     simd,
     tokenize::{Ended, QUOTE, Sink, Tokenizer, after, oracle, scan},
     value,
@@ -268,6 +268,38 @@ fn numbers_agree_one_by_one() {
                 let wanted = value::float64(text).filter(|_| text.iter().all(|b| b"-.0123456789".contains(b)));
                 let wanted = (wanted.unwrap_or(0.).to_bits(), wanted.is_some());
                 assert_eq!((numbers[i].to_bits(), good >> i & 1 == 1), wanted, "{text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn times_agree_one_by_one() {
+    let mut random = Random(0x5eed);
+    for _ in 0..cases() / GROUP as u64 {
+        let mut moments = Moments::new();
+        let mut texts = Vec::new();
+        for i in 0..GROUP {
+            let (year, month, day) = (random.below(10_000), random.below(14), random.below(33));
+            let year = if random.below(4) == 0 { year / 100 * 100 } else { year };
+            let (hour, minute, second) = (random.below(25), random.below(61), random.below(61));
+            let between = random.pick(b"  TTx");
+            let mut text = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}").into_bytes();
+            text[10] = between;
+            if random.below(8) == 0 {
+                let at = random.below(text.len());
+                text[at] = random.pick(b"0/:; -T\x80\xff\0");
+            }
+            moments.set(i, text[..].try_into().unwrap());
+            texts.push(text);
+        }
+        for timestamps in [timestamps_with, simd::timestamps] {
+            let mut micros = [7; GROUP];
+            let good = timestamps(&moments, &mut micros);
+            for (i, text) in texts.iter().enumerate() {
+                let wanted = value::timestamp(text);
+                let got = (micros[i], good >> i & 1 == 1);
+                assert_eq!(got, (wanted.unwrap_or(0), wanted.is_some()), "{}", String::from_utf8_lossy(text));
             }
         }
     }

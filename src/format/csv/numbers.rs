@@ -1,4 +1,4 @@
-//! Short numbers, many at a time: the values of a column, each at the end of a word, with no branch between them.
+//! Short numbers and times, many at once: the values of a column, each at the end of a word, with no branch between them.
 //!
 //! ```text
 //! text      ... , 3 6 . 9 9 , ...
@@ -98,19 +98,88 @@ pub(super) fn floats_with(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
     bits(&good)
 }
 
+/// Texts of the form `YYYY-MM-DD HH:MM:SS`, with a space or a `T` between date and time.
+#[derive(Debug)]
+pub(super) struct Moments {
+    /// `YYYY-MM-`
+    pub(super) months: [u64; GROUP],
+    /// `DD HH:MM`
+    pub(super) days: [u64; GROUP],
+    /// `HH:MM:SS`
+    pub(super) times: [u64; GROUP],
+}
+
+impl Moments {
+    pub(super) fn new() -> Self {
+        Self { months: [0; GROUP], days: [0; GROUP], times: [0; GROUP] }
+    }
+
+    /// Sets a text.
+    #[inline(always)]
+    pub(super) fn set(&mut self, i: usize, text: &[u8; 19]) {
+        let word = |at: usize| text[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        (self.months[i], self.days[i], self.times[i]) = (word(0), word(8), word(11));
+    }
+}
+
+/// Parses as [`value::timestamp`](super::value::timestamp) does, to microseconds. The result is that of
+/// [`integers_with`].
+#[inline(always)]
+pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+    let mut good = [0; GROUP];
+    for i in 0..GROUP {
+        let months = moments.months[i] ^ u64::from_le_bytes(*b"0000-00-");
+        let apart = moments.days[i] >> 16 & 0xff;
+        let days = moments.days[i] & 0xffff ^ u64::from_le_bytes(*b"00\0\0\0\0\0\0");
+        let times = moments.times[i] ^ u64::from_le_bytes(*b"00:00:00");
+        // Digits may be up to 9, all else must be nothing.
+        let strange = (months.wrapping_add(0x7f76_767f_7676_7676) | months)
+            | (days.wrapping_add(0x7676) | days)
+            | (times.wrapping_add(0x7676_7f76_767f_7676) | times);
+        let pairs = |digits: u64| digits.wrapping_mul(10 << 8 | 1) >> 8;
+        let (date, day, time) = (pairs(months), pairs(days) & 0xff, pairs(times));
+        let (century, month) = (date & 0xff, date >> 40 & 0xff);
+        let year = century * 100 + (date >> 16 & 0xff);
+        let (hours, minutes, seconds) = (time & 0xff, time >> 24 & 0xff, time >> 48 & 0xff);
+        // Whether something holds is the highest bit of a difference: comparisons would not become vector instructions.
+        let is_zero = |value: u64| value.wrapping_sub(1) >> 63;
+        let leap = is_zero(year & 3) & (is_zero(century & 3) | (is_zero(date >> 16 & 0xff) ^ 1));
+        let longest = (30 + ((month + (month >> 3)) & 1)).wrapping_sub(is_zero(month ^ 2) * (2 - leap));
+        let separator = (apart ^ u64::from(b' ')).wrapping_mul(apart ^ u64::from(b'T'));
+        let least = year.wrapping_sub(1) | month.wrapping_sub(1) | day.wrapping_sub(1);
+        let most = 12_u64.wrapping_sub(month) | longest.wrapping_sub(day);
+        let clock = 23_u64.wrapping_sub(hours) | 59_u64.wrapping_sub(minutes) | 59_u64.wrapping_sub(seconds);
+        let odd = 0_u64.wrapping_sub((strange & HIGHEST_BITS) >> 7) | 0_u64.wrapping_sub(separator);
+        let fine = (least | most | clock | odd) >> 63 ^ 1;
+        // Years that start in March have their leap day last; 719468 days lie between 0000-03-01 and 1970-01-01.
+        let early = month.wrapping_sub(3) >> 63;
+        let year = year.wrapping_sub(early);
+        let century = year.wrapping_mul(5243) >> 19;
+        let month = month.wrapping_add(12 * early).wrapping_sub(3);
+        // A fifth, by multiplication.
+        let before = (month.wrapping_mul(153).wrapping_add(2)).wrapping_mul(52_429) >> 18;
+        let days = year.wrapping_mul(365).wrapping_add(year >> 2).wrapping_sub(century).wrapping_add(century >> 2);
+        let days = days.wrapping_add(before).wrapping_add(day).wrapping_sub(719_469);
+        let seconds = days.wrapping_mul(86_400).wrapping_add(hours * 3600 + minutes * 60 + seconds);
+        micros[i] = (seconds.wrapping_mul(1_000_000) & 0_u64.wrapping_sub(fine)).cast_signed();
+        good[i] = fine;
+    }
+    bits(&good)
+}
+
 /// By the place of the point from the left among eight bytes; 8 if there is none.
 const POWERS: [f64; 16] = [1e7, 1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1e0, 1e0, 0., 0., 0., 0., 0., 0., 0.];
 
 /// The byte `length` before the end of a word; any other for a length of zero.
 #[inline(always)]
 fn byte(word: u64, length: u64) -> u64 {
-    word >> (64_u64.wrapping_sub(8 * length) & 63) & 0xff
+    word >> (64_u64.wrapping_sub(length.wrapping_mul(8)) & 63) & 0xff
 }
 
 /// A mask of the topmost bytes; `length` is 0 to 8.
 #[inline(always)]
 fn top(length: u64) -> u64 {
-    let half = 32_u64.wrapping_sub(4 * length) & 63;
+    let half = 32_u64.wrapping_sub(length.wrapping_mul(4)) & 63;
     u64::MAX << half << half
 }
 

@@ -12,7 +12,7 @@
 
 use super::{
     index::{Index, Portable, Search, State, index_with, terminator_with},
-    numbers::{GROUP, Group, floats_with, integers_with},
+    numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
 };
 
 /// See [`index_with`]; by the fastest kernel there is.
@@ -67,6 +67,19 @@ pub(super) fn floats(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
     floats_with(group, numbers)
 }
 
+/// See [`timestamps_with`]; in the widest vectors there are.
+pub(super) fn timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if x86::Avx512::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::timestamps_avx512(moments, micros) };
+    } else if x86::Avx2::detect().is_some() {
+        // SAFETY: the processor has the instructions, as was just found.
+        return unsafe { x86::timestamps_avx2(moments, micros) };
+    }
+    timestamps_with(moments, micros)
+}
+
 /// The kernel for AVX2, which a processor with AVX-512 would not choose.
 #[cfg(test)]
 #[expect(clippy::type_complexity, reason = "only the tests see it")]
@@ -100,16 +113,16 @@ mod x86 {
 
     use super::super::{
         index::{BLOCK, Index, Kernel, Marks, Search, State, bit_by_bit, index_with, terminator_with},
-        numbers::{GROUP, Group, floats_with, integers_with},
+        numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
         tokenize::{CR, LF, QUOTE},
     };
 
     /// The numbers 0 to 63.
     const NUMBERS: [u8; BLOCK] = {
-        let mut numbers = [0; BLOCK];
-        let mut i = 0;
+        let (mut numbers, mut number, mut i) = ([0; BLOCK], 0_u8, 0);
         while i < BLOCK {
-            numbers[i] = i as u8;
+            numbers[i] = number;
+            number += 1;
             i += 1;
         }
         numbers
@@ -322,5 +335,17 @@ mod x86 {
     #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn floats_avx2(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
         floats_with(group, numbers)
+    }
+
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
+    pub(super) fn timestamps_avx512(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+        timestamps_with(moments, micros)
+    }
+
+    #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn timestamps_avx2(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+        timestamps_with(moments, micros)
     }
 }
