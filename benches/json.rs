@@ -65,8 +65,12 @@ fn escaped(out: &mut String, number: u64, random: u64) {
 
 /// Lists, and objects in objects.
 fn nested(out: &mut String, number: u64, random: u64) {
-    let _ = write!(out, r#"{{"id":{number},"who":{{"name":{{"first":"A{random}","last":"B"}},"age":{}}},"#, random % 90);
-    let _ = write!(out, r#""vector":[0.{random},-1.5,0.8414709848078965,2e-3],"tags":[{{"k":"a","v":1}},{{"k":"b","v":2}}]}}"#);
+    let _ =
+        write!(out, r#"{{"id":{number},"who":{{"name":{{"first":"A{random}","last":"B"}},"age":{}}},"#, random % 90);
+    let _ = write!(
+        out,
+        r#""vector":[0.{random},-1.5,0.8414709848078965,2e-3],"tags":[{{"k":"a","v":1}},{{"k":"b","v":2}}]}}"#
+    );
 }
 
 /// Keys that only some rows have.

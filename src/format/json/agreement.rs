@@ -29,20 +29,57 @@ const KEYS: [&str; 7] = [
 ];
 
 const SCALARS: [&str; 44] = [
-    "0", "7", "42", "-1", "-0", "1234567", "12345678", "123456789", "-1234567890123", "9007199254740993",
-    "123456789012345", "1234567890123456", "9223372036854775807", "-9223372036854775808", "99999999999999999999",
-    "0.5", "80.25", "-3.0", "-0.0", "123.456", "1234.56", "12345.67", "0.8414709848078965", "-122.41941550000001",
-    "3.141592653589793", "1e3", "1.5E-7", "12.5e+10", "1e400", "5e-324", "0.000001", "100000.125",
-    "9007199254740993.5", "true", "false", "null", "null", r#""""#, r#""V000000001""#, r#""ward 4""#,
-    r#""2024-08-08 14:41:57""#, r#""a note that is longer than one or two steps of the copy, as notes often are""#,
-    r#""Müller, 日本 😀""#, r#""\u00e9\n\t\"\\\/ \ud83d\ude00\u0000""#,
+    "0",
+    "7",
+    "42",
+    "-1",
+    "-0",
+    "1234567",
+    "12345678",
+    "123456789",
+    "-1234567890123",
+    "9007199254740993",
+    "123456789012345",
+    "1234567890123456",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "99999999999999999999",
+    "0.5",
+    "80.25",
+    "-3.0",
+    "-0.0",
+    "123.456",
+    "1234.56",
+    "12345.67",
+    "0.8414709848078965",
+    "-122.41941550000001",
+    "3.141592653589793",
+    "1e3",
+    "1.5E-7",
+    "12.5e+10",
+    "1e400",
+    "5e-324",
+    "0.000001",
+    "100000.125",
+    "9007199254740993.5",
+    "true",
+    "false",
+    "null",
+    "null",
+    r#""""#,
+    r#""V000000001""#,
+    r#""ward 4""#,
+    r#""2024-08-08 14:41:57""#,
+    r#""a note that is longer than one or two steps of the copy, as notes often are""#,
+    r#""Müller, 日本 😀""#,
+    r#""\u00e9\n\t\"\\\/ \ud83d\ude00\u0000""#,
 ];
 
 /// What one change puts into a split.
 const PIECES: [&[u8]; 40] = [
-    b"\"", b"\\", b"{", b"}", b"[", b"]", b":", b",", b"0", b"1", b"9", b".", b"e", b"E", b"+", b"-", b" ", b"\t", b"\r",
-    b"\n", b"\0", b"\x1f", b"\x7f", b"\x80", b"\xc3", b"\xff", b"t", b"f", b"n", b"u", b"null", b"true", b"\\u00e9",
-    b"\\ud800", b"\\x", b"00", b"{}", b"[]", b"\r\n", b"\"a\":",
+    b"\"", b"\\", b"{", b"}", b"[", b"]", b":", b",", b"0", b"1", b"9", b".", b"e", b"E", b"+", b"-", b" ", b"\t",
+    b"\r", b"\n", b"\0", b"\x1f", b"\x7f", b"\x80", b"\xc3", b"\xff", b"t", b"f", b"n", b"u", b"null", b"true",
+    b"\\u00e9", b"\\ud800", b"\\x", b"00", b"{}", b"[]", b"\r\n", b"\"a\":",
 ];
 
 /// What stands between the parts of a record: in front of and behind keys, in front of and behind values.
@@ -193,7 +230,8 @@ fn usual_lines_take_the_fast_path() {
         r#"{"x":{"y":[1,2.5,-3e-7],"z":{"k":"v"}},"l":[{"m":1},{"m":null}],"e":[],"j":{"d":[[],{}]}}"#,
     ];
     for line in usual {
-        let source = JsonSource::new(Mode::Lines).with_options(JsonOptions { text: vec!["j".into()], ..Default::default() });
+        let source =
+            JsonSource::new(Mode::Lines).with_options(JsonOptions { text: vec!["j".into()], ..Default::default() });
         let text = format!("{line}\n").repeat(3) + &" ".repeat(80);
         let split = Split::of_bytes(0, Bytes::from(text));
         let mut table = Table::new(&schema::schema_of(&source.infer(&split)), &source.options.text);
