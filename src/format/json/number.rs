@@ -91,7 +91,7 @@ pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
         let value = (first.value() * WHOLE_POWERS[rest.count] + rest.value()).cast_signed();
         return Some((if sign == 0 { value } else { -value }, sign + 8 + rest.count));
     }
-    match any(text)? {
+    match general(text)? {
         (Number::Int(value), length) => Some((value, length)),
         _ => None,
     }
@@ -122,7 +122,7 @@ pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
 
 /// The number at the start of `text` as a float, if one holds it, and its length.
 pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
-    decimal(text).or_else(|| match any(text)? {
+    decimal(text).or_else(|| match general(text)? {
         (Number::Float(value), length) => Some((value, length)),
         (Number::Int(value), length) => Some((token::exact_float(value)?, length)),
         (Number::Exact, _) => None,
@@ -164,7 +164,7 @@ fn signed(value: u64, decimals: usize, sign: usize) -> f64 {
 }
 
 /// Whatever number stands at the start of `text`.
-fn any(text: &[u8]) -> Option<(Number, usize)> {
+fn general(text: &[u8]) -> Option<(Number, usize)> {
     let length = length(text)?;
     Some((token::number(std::str::from_utf8(&text[..length]).ok()?), length))
 }
