@@ -89,7 +89,7 @@ impl Table {
     }
 
     /// Makes room for a split of which the first `done` of `all` bytes have been appended.
-    pub(super) fn expect(&mut self, done: usize, all: usize) {
+    pub(super) fn make_room(&mut self, done: usize, all: usize) {
         // Values seldom are the same length all over; growing by a copy costs more than some room that is never touched.
         let times = 1.05 * all as f64 / done.max(1) as f64;
         self.members.columns.iter_mut().for_each(|column| column.reserve(times));
@@ -274,7 +274,8 @@ impl Column {
 fn reserve<T>(values: &mut Vec<T>, times: f64) {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^63, and not below zero")]
     let expected = (values.len() as f64 * times) as usize;
-    values.reserve_exact(expected.saturating_sub(values.len()));
+    // Only a guess: where there is not that much memory, the column grows as it must.
+    let _ = values.try_reserve_exact(expected.saturating_sub(values.len()));
 }
 
 /// Offsets fit, because a column never holds more bytes or items than its split, which is shorter than 2 GiB.

@@ -66,12 +66,14 @@ impl Default for Gap {
 }
 
 impl Gap {
-    fn new(text: &[u8], next: Next) -> Self {
-        let (mut first, mut mask) = ([0; LANE], [0; LANE]);
+    fn learn(&mut self, text: &[u8], next: Next) {
         let count = text.len().min(LANE);
-        first[..count].copy_from_slice(&text[..count]);
-        mask[..count].fill(0xff);
-        Self { text: text.to_vec(), first, mask, next }
+        (self.first, self.mask) = ([0; LANE], [0; LANE]);
+        self.first[..count].copy_from_slice(&text[..count]);
+        self.mask[..count].fill(0xff);
+        self.text.clear();
+        self.text.extend_from_slice(text);
+        self.next = next;
     }
 
     /// Whether `rest` begins with this gap; it has to be longer by some bytes for that to be seen.
@@ -116,7 +118,7 @@ impl Reader<'_> {
                 at += gap.text.len();
             } else {
                 let (end, next) = self.gap(names, from, at)?;
-                *gap = Gap::new(&self.text[at..end], next);
+                gap.learn(&self.text[at..end], next);
                 at = end;
             }
             let Next::Column(next) = gap.next else { break };
@@ -171,11 +173,16 @@ impl Reader<'_> {
         }
         at += 1;
         loop {
-            match self.text.get(at)? {
+            let stops = simd::marks(self.text.get(at..)?.first_chunk()?).stops;
+            if stops == 0 {
+                at += simd::WIDTH;
+                continue;
+            }
+            at += stops.trailing_zeros() as usize;
+            match self.text[at] {
                 b'"' => return Some(at + 1),
                 b'\\' => at += 2,
-                ..b' ' => return None,
-                _ => at += 1,
+                _ => return None,
             }
         }
     }
@@ -313,31 +320,20 @@ impl Reader<'_> {
             if self.text[at] == b'"' {
                 return Some(at + 1);
             }
-            at = self.escape(out, at)?;
+            at = match SHORT_ESCAPES[usize::from(*self.text.get(at + 1)?)] {
+                0 => self.escape(out, at)?,
+                _ if self.text[at] != b'\\' => return None,
+                character => {
+                    out.push(character);
+                    at + 2
+                }
+            };
         }
-    }
-
-    /// Appends the character that the escape at `at` stands for; returns where it ends.
-    #[inline(never)]
-    fn escape(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
-        if self.text.get(at) != Some(&b'\\') {
-            return None;
-        }
-        out.push(match self.text.get(at + 1)? {
-            plain @ (b'"' | b'\\' | b'/') => *plain,
-            b'b' => 0x08,
-            b'f' => 0x0c,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'u' => return self.code(out, at),
-            _ => return None,
-        });
-        Some(at + 2)
     }
 
     /// Appends the character that `\u` at `at` stands for, of which there are two if it is half of a pair.
-    fn code(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
+    #[inline(never)]
+    fn escape(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
         let unit = |at: usize| {
             let digits = self.text.get(at..at + 6)?.strip_prefix(b"\\u")?;
             digits.iter().try_fold(0, |unit, &digit| Some(unit << 4 | char::from(digit).to_digit(16)?))
@@ -354,6 +350,17 @@ impl Reader<'_> {
         Some(end)
     }
 }
+
+/// The character that a backslash and the index stand for; zero where there is no such escape, or one of more letters.
+const SHORT_ESCAPES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 8 {
+        table[b"\"\\/bfnrt"[i] as usize] = b"\"\\/\x08\x0c\n\r\t"[i];
+        i += 1;
+    }
+    table
+};
 
 /// Length of the truth value that `rest` begins with.
 fn boolean(rest: &[u8]) -> Option<usize> {

@@ -5,10 +5,12 @@
 //!                                                          --columns-> RecordBatch    (parse)
 //! ```
 //!
-//! No document tree is built: records are walked once by `serde_json`, and values go straight from the text of the
-//! source into Arrow columns. No value is changed on the way: a number that no number type holds makes its column text,
-//! and what has no common type is kept as JSON text as it stands. A key that appears twice in a record rejects the
-//! record, since a table can hold one of the two only.
+//! No document tree is built: values go straight from the text of the source into Arrow columns, in one pass. A line
+//! that looks like the one before is read by [`fast`], which knows what comes next and only compares; any other record
+//! is walked by `serde_json` in [`exact`], which decides what is taken and says why something is not. No value is
+//! changed on the way: a number that no number type holds makes its column text, and what has no common type is kept as
+//! JSON text as it stands. A key that appears twice in a record rejects the record, since a table can hold one of the
+//! two only.
 
 mod bits;
 mod columns;
@@ -205,7 +207,7 @@ impl<'a> Taken<'a> {
         let mut known = false;
         while let Some(start) = lines.start() {
             if start >= TELLING && !known {
-                self.expect(start, bytes.len());
+                self.make_room(start, bytes.len());
                 known = true;
             }
             if let Some(end) = self.table.push_line(bytes, start) {
@@ -219,8 +221,8 @@ impl<'a> Taken<'a> {
     }
 
     /// Makes room for the rest of the split as the part up to `done` tells.
-    fn expect(&mut self, done: usize, all: usize) {
-        self.table.expect(done, all);
+    fn make_room(&mut self, done: usize, all: usize) {
+        self.table.make_room(done, all);
         let rows = self.rows.len() * (all / done);
         self.rows.reserve(rows);
         self.hashes.reserve(rows);

@@ -5,6 +5,9 @@ use std::{collections::HashMap, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Visitor};
 
+/// Names that are compared before one is looked up: where rows lack some of their keys, the next is not far.
+const NEAR: usize = 8;
+
 /// Names of fields in order, with an index.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -13,12 +16,10 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Position of the field called `key`; `guess` is tried first.
+    /// Position of the field called `key`; `guess` and some that follow are tried first.
     pub(super) fn find(&self, key: &str, guess: usize) -> Option<usize> {
-        match self.list.get(guess) {
-            Some(name) if name == key => Some(guess),
-            _ => self.index.get(key).copied(),
-        }
+        let near = self.list.iter().skip(guess).take(NEAR).position(|name| name == key);
+        near.map(|ahead| guess + ahead).or_else(|| self.index.get(key).copied())
     }
 
     /// Adds a field that is not there yet and returns its position.

@@ -26,6 +26,9 @@ const POWERS: [f64; 23] = [
 ];
 const WHOLE_POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
+/// Digits that a word of 64 bits holds, whatever they are.
+const MOST_DIGITS: usize = 19;
+
 /// Eight bytes of digits in front of something else.
 #[derive(Debug, Clone, Copy)]
 struct Word {
@@ -88,13 +91,13 @@ pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
         let value = (first.value() * WHOLE_POWERS[rest.count] + rest.value()).cast_signed();
         return Some((if sign == 0 { value } else { -value }, sign + 8 + rest.count));
     }
-    match any(text)? {
+    match general(text)? {
         (Number::Int(value), length) => Some((value, length)),
         _ => None,
     }
 }
 
-/// The number at the start of `text` and its length, if it has up to six digits and no exponent.
+/// The number at the start of `text` and its length, if it has up to seven digits and no exponent.
 #[inline(always)]
 pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
@@ -103,58 +106,55 @@ pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
     if !whole.is_whole() || whole.count == 8 {
         return None;
     }
-    let (number, next, decimals) = if byte(bytes, whole.count) == b'.' {
+    let (number, decimals) = if bytes.to_le_bytes()[whole.count & 7] == b'.' {
         let before = (1 << (8 * whole.count)) - 1;
-        let bytes = (bytes & before) | ((bytes >> 8) & !before);
-        let all = Word::new(bytes);
-        // Without its point the word has seven bytes and a zero, so there always is a next byte.
-        (all, byte(bytes, all.count), all.count - whole.count)
+        // Seven bytes and a zero.
+        let all = Word::new((bytes & before) | ((bytes >> 8) & !before));
+        (all, all.count - whole.count)
     } else {
-        (whole, byte(bytes, whole.count), 0)
+        (whole, 0)
     };
-    let plain = (number.count < 7) & (next | 0x20 != b'e') & (next != b'.');
-    plain.then(|| (signed(number.value(), decimals, sign), sign + number.count + usize::from(decimals > 0)))
-}
-
-/// One of eight bytes.
-#[inline(always)]
-fn byte(word: u64, at: usize) -> u8 {
-    word.to_le_bytes()[at & 7]
+    let length = sign + number.count + usize::from(decimals > 0);
+    let next = *text.get(length)?;
+    let goes_on = next.is_ascii_digit() | (next | 0x20 == b'e') | (next == b'.');
+    (!goes_on).then(|| (signed(number.value(), decimals, sign), length))
 }
 
 /// The number at the start of `text` as a float, if one holds it, and its length.
 pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
-    decimal(text).or_else(|| match any(text)? {
+    decimal(text).or_else(|| match general(text)? {
         (Number::Float(value), length) => Some((value, length)),
         (Number::Int(value), length) => Some((token::exact_float(value)?, length)),
         (Number::Exact, _) => None,
     })
 }
 
-/// A number of up to seven digits before the point and some after it, if it is below 2^53 without its point.
+/// A number of up to seven digits before the point and some after it, without an exponent.
 fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
     let whole = Word::load(&text[sign..])?;
-    let mut at = sign + whole.count;
-    if !whole.is_whole() || whole.count == 8 || text.get(at) != Some(&b'.') {
+    let point = sign + whole.count;
+    if !whole.is_whole() || whole.count == 8 || text.get(point) != Some(&b'.') {
         return None;
     }
-    let (mut value, mut decimals) = (whole.value(), 0);
-    at += 1;
+    let (mut value, mut at) = (whole.value(), point + 1);
     loop {
         let word = Word::load(text.get(at..)?)?;
-        if whole.count + decimals + word.count > 18 {
-            return None;
-        }
-        value = value * WHOLE_POWERS[word.count] + word.value();
+        // What is too large by now is not used.
+        value = value.wrapping_mul(WHOLE_POWERS[word.count]).wrapping_add(word.value());
         at += word.count;
-        decimals += word.count;
         if word.count < 8 {
             break;
         }
     }
-    let plain = decimals > 0 && value < 1 << 53 && !matches!(text.get(at), Some(b'e' | b'E'));
-    plain.then(|| (signed(value, decimals, sign), at))
+    let decimals = at - point - 1;
+    if decimals == 0 || matches!(text.get(at), Some(b'e' | b'E')) {
+        return None;
+    }
+    if whole.count + decimals <= MOST_DIGITS && value < 1 << 53 {
+        return Some((signed(value, decimals, sign), at));
+    }
+    fast_float2::parse::<f64, _>(&text[..at]).ok().map(|value| (value, at))
 }
 
 #[inline(always)]
@@ -164,7 +164,7 @@ fn signed(value: u64, decimals: usize, sign: usize) -> f64 {
 }
 
 /// Whatever number stands at the start of `text`.
-fn any(text: &[u8]) -> Option<(Number, usize)> {
+fn general(text: &[u8]) -> Option<(Number, usize)> {
     let length = length(text)?;
     Some((token::number(std::str::from_utf8(&text[..length]).ok()?), length))
 }

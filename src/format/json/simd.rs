@@ -42,7 +42,8 @@ fn scalar(chunk: &[u8; WIDTH]) -> Marks {
     const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
     const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
     // Gathers the highest bit of each byte.
-    let gather = |bits: u64| ((bits & HIGHEST_BITS) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+    let gather =
+        |bits: u64| u32::from(((bits & HIGHEST_BITS) >> 7).wrapping_mul(0x0102_0408_1020_4080).to_be_bytes()[0]);
     // Marks bytes below 0x80 that are less than `limit`.
     let less = |word: u64, limit: u64| !((word | HIGHEST_BITS) - LOWEST_BITS * limit) & !word & HIGHEST_BITS;
     let equal = |word: u64, byte: u8| less(word ^ (LOWEST_BITS * u64::from(byte)), 1);
@@ -50,8 +51,8 @@ fn scalar(chunk: &[u8; WIDTH]) -> Marks {
     for (i, bytes) in chunk.as_chunks::<8>().0.iter().enumerate() {
         let word = u64::from_le_bytes(*bytes);
         let stops = less(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
-        marks.stops |= (gather(stops) as u32) << (8 * i);
-        marks.beyond |= (gather(word) as u32) << (8 * i);
+        marks.stops |= gather(stops) << (8 * i);
+        marks.beyond |= gather(word) << (8 * i);
     }
     marks
 }
