@@ -1,8 +1,13 @@
-//! Start-up: Ctrl-C and the exit code. Everything else is in the library.
+//! Start-up: the allocator, Ctrl-C and the exit code. Everything else is in the library.
 
 use std::process::ExitCode;
 
 use shardify::{cli, events::Cancel};
+
+/// Buffers of megabytes come and go between threads. The allocator of the C library gives each of them back to the
+/// system, which has to clear the next one page by page.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cancel = Cancel::default();

@@ -139,6 +139,40 @@ impl<E: Entry> Dictionary<E> {
     }
 }
 
+/// Numbers as close together as this have a table with a place for each.
+const CLOSE: u64 = 1 << 15;
+
+impl<W: Word> Dictionary<W> {
+    /// The same, faster where all values are close together.
+    pub(super) fn of_words(values: &[W], most: usize) -> Option<Self> {
+        let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+        for value in values {
+            least = least.min(value.signed());
+            greatest = greatest.max(value.signed());
+        }
+        match greatest.wrapping_sub(least).cast_unsigned() {
+            range if least <= greatest && range < CLOSE.min(values.len() as u64) => {
+                Self::of_close(values, least, range, most)
+            }
+            _ => Self::of(values, most),
+        }
+    }
+
+    fn of_close(values: &[W], least: i64, range: u64, most: usize) -> Option<Self> {
+        let mut places = vec![0_u32; usize::try_from(range).ok()? + 1];
+        let (mut entries, mut indices) = (Vec::new(), vec![0; values.len()]);
+        for (index, value) in indices.iter_mut().zip(values) {
+            let place = &mut places[usize::try_from(value.signed() - least).ok()?];
+            if *place == 0 {
+                entries.push(*value);
+                *place = u32::try_from(entries.len()).ok()?;
+            }
+            *index = *place - 1;
+        }
+        (entries.len() <= most).then_some(Self { entries, indices })
+    }
+}
+
 struct Table<E: Entry> {
     slots: Vec<u32>,
     /// Bits to shift a hash by to get a slot.
@@ -264,6 +298,8 @@ mod tests {
             let mut first = Vec::new();
             values.iter().for_each(|v| if !first.contains(v) { first.push(*v) });
             prop_assert_eq!(&dictionary.entries, &first);
+            let close = Dictionary::of_words(&values, usize::MAX).unwrap();
+            prop_assert_eq!((&close.entries, &close.indices), (&dictionary.entries, &dictionary.indices));
             prop_assert!(Dictionary::of(&values, first.len()).is_some());
             prop_assert!(first.is_empty() || Dictionary::of(&values, first.len() - 1).is_none());
         }

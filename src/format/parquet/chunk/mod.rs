@@ -55,8 +55,11 @@ const SAMPLE_BYTES: usize = 512 << 10;
 /// A dictionary must be this much smaller than anything else: readers hold it in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
 
-/// An encoding that is slower to read must be this much smaller.
+/// Encodings that are slower to read, and those whose values must be put together again, have to be this much smaller.
 const SLOWER_GAIN: f64 = 0.8;
+
+/// The others only have to be smaller, but not by chance: packed differences need no search for matches.
+const FASTER_GAIN: f64 = 0.99;
 
 /// A dictionary so small against the plain values leaves nothing to try.
 const CLEAR_GAIN: f64 = 0.25;
@@ -160,12 +163,12 @@ fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) 
         Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
     };
     let plain = size(&W::put)?;
-    let (encoding, other) = if order.is_float() {
-        (Encoding::BYTE_STREAM_SPLIT, size(&put_split)?)
+    let (encoding, other, gain) = if order.is_float() {
+        (Encoding::BYTE_STREAM_SPLIT, size(&put_split)?, SLOWER_GAIN)
     } else {
-        (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?)
+        (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?, FASTER_GAIN)
     };
-    let (encoding, best) = if other < SLOWER_GAIN * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
+    let (encoding, best) = if other < gain * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
     Ok(Plan { encoding, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best))
 }
 
@@ -191,12 +194,12 @@ fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
     };
     let packed_plain = size(put_texts)?;
     let mut best = (Encoding::PLAIN, packed_plain);
-    for (encoding, put) in [
-        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as fn(&[&[u8]], &mut Vec<u8>)),
-        (Encoding::DELTA_BYTE_ARRAY, put_texts_without_prefixes),
+    for (encoding, put, gain) in [
+        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as fn(&[&[u8]], &mut Vec<u8>), FASTER_GAIN),
+        (Encoding::DELTA_BYTE_ARRAY, put_texts_without_prefixes, SLOWER_GAIN),
     ] {
         let bytes = size(put)?;
-        if bytes < SLOWER_GAIN * best.1 {
+        if bytes < gain * best.1 {
             best = (encoding, bytes);
         }
     }
@@ -288,7 +291,7 @@ fn write_words<W: Word>(
     descr: &ColumnDescPtr,
     compressor: Compressor,
 ) -> Result<Chunk> {
-    let dictionary = if plan.entries > 0 { Dictionary::of(values, plan.entries) } else { None };
+    let dictionary = if plan.entries > 0 { Dictionary::of_words(values, plan.entries) } else { None };
     let encoding = if dictionary.is_some() { Encoding::RLE_DICTIONARY } else { plan.encoding };
     let mut writer = PageWriter::new(descr, compressor, encoding, column.order, true);
     if let Some(dictionary) = &dictionary {
