@@ -2,14 +2,10 @@
 
 use std::process::ExitCode;
 
-use shardify::{cli, events::Cancel};
-
-/// Buffers of megabytes come and go between threads. The allocator of the C library gives each of them back to the
-/// system, which has to clear the next one page by page.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use shardify::{cli, events::Cancel, storage::sys};
 
 fn main() -> ExitCode {
+    sys::keep_freed_memory();
     let cancel = Cancel::default();
     let raised = cancel.clone();
     // Without a handler Ctrl-C still ends the program; nothing uncommitted is visible then either.

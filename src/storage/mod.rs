@@ -19,6 +19,7 @@ mod object;
 mod secrets;
 mod sink;
 mod spool;
+pub mod sys;
 mod walk;
 
 use std::{
