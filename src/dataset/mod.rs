@@ -46,8 +46,8 @@ pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use runs::{Run, RunTable};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, read_all as read_sidecar, read_frames,
-    read_rows as read_sidecar_rows, sidecar_path, stream as stream_sidecar,
+    RecordExtents, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, end_ids,
+    read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};

@@ -45,6 +45,10 @@ pub struct Options {
     pub until: Option<String>,
     /// Compression of new shards, for Parquet.
     pub codec: Option<Codec>,
+    /// Most bytes to rewrite in this run.
+    pub max_bytes: Option<Size>,
+    /// Take the checksums inside TFRecord shards as they are; records are still compared with their sidecars.
+    pub no_check: bool,
     /// Only plan.
     pub dry_run: bool,
 }
@@ -126,12 +130,14 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
         min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
         since: super::manifest::parse_when(options.since.as_deref())?,
         until: super::manifest::parse_when(options.until.as_deref())?,
+        max_bytes: options.max_bytes,
     };
     let shards = snapshot.shards()?;
     let plan = plan(&candidates(shards, &settings), &compact_options);
     let mut report = report(&snapshot, &plan, options.dry_run);
     if !options.dry_run && !plan.groups.is_empty() {
-        Compaction { context, snapshot: &snapshot, settings, plan: &plan }.run(&mut report)?;
+        Compaction { context, snapshot: &snapshot, settings, plan: &plan, no_check: options.no_check }
+            .run(&mut report)?;
     } else if !options.dry_run {
         // A run that was killed after its commit may have left them behind.
         refresh(&snapshot, None)?;
@@ -194,6 +200,7 @@ struct Compaction<'a> {
     snapshot: &'a Snapshot,
     settings: Settings,
     plan: &'a CompactPlan,
+    no_check: bool,
 }
 
 impl Compaction<'_> {
@@ -239,6 +246,7 @@ impl Compaction<'_> {
             dataset: self.snapshot.dataset(),
             naming,
             row_group: memory.unit_bytes,
+            check_crc: !self.no_check,
             observer: context.observer,
             cancel: &context.cancel,
         };
