@@ -261,6 +261,9 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
         report.shards_after,
         report.shards_before
     )?;
+    if report.groups_dropped > 0 {
+        writeln!(w, "  left out   {}, another run was faster", plural(report.groups_dropped, "merge"))?;
+    }
     writeln!(w, "  records    {} in, {} out", grouped(counts.records_in), grouped(counts.records_out))?;
     writeln!(w, "  bytes      {} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out))?;
     writeln!(w, "  copied     {}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded))?;

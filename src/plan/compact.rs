@@ -272,13 +272,14 @@ fn in_window(shard: &Candidate, options: &CompactOptions) -> bool {
 
 /// Next-fit in record order: a bin is closed where its size is nearest to the target.
 fn bins(items: &[Item], packed: &[usize], target: u64) -> Vec<Vec<usize>> {
-    let target = even_target(packed.iter().map(|i| items[*i].bytes).sum(), target);
+    let mut left = packed.iter().map(|i| items[*i].bytes).sum();
     let mut bins = Vec::new();
     let mut bin = Vec::new();
     let mut size = 0;
     for i in packed {
-        if super::roll::rolls_before(size, items[*i].bytes, target) {
+        if super::roll::rolls_before(size, items[*i].bytes, even_target(left, target)) {
             bins.push(std::mem::take(&mut bin));
+            left -= size;
             size = 0;
         }
         size += items[*i].bytes;
@@ -288,16 +289,16 @@ fn bins(items: &[Item], packed: &[usize], target: u64) -> Vec<Vec<usize>> {
     bins
 }
 
-/// The size of bins that leaves no small remainder, where bins may be so little larger or smaller than the target.
+/// The size of bins that leaves no small remainder, where it is about the target.
 fn even_target(bytes: u64, target: u64) -> u64 {
     let fewer = bytes / target.max(1);
-    let close = |bins: u64| {
-        bytes.checked_div(bins).filter(|size| {
-            let part = *size as f64 / target as f64;
-            (EVEN_LEAST..=EVEN_MOST).contains(&part)
-        })
-    };
-    close(fewer).or_else(|| close(fewer + 1)).unwrap_or(target)
+    let part = |size: u64| size as f64 / target as f64;
+    [fewer, fewer + 1]
+        .into_iter()
+        .filter_map(|bins| bytes.checked_div(bins))
+        .filter(|size| (EVEN_LEAST..=EVEN_MOST).contains(&part(*size)))
+        .min_by(|a, b| (part(*a) - 1.0).abs().total_cmp(&(part(*b) - 1.0).abs()))
+        .unwrap_or(target)
 }
 
 #[cfg(test)]
