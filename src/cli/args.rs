@@ -468,6 +468,12 @@ pub(super) struct CompactArgs {
     /// Compression of the new shards (Parquet only) [default: the dataset's]
     #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec)]
     codec: Option<Codec>,
+    /// Rewrite at most so much in this run; the rest is left to the next
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_bytes: Option<Size>,
+    /// Do not check the checksums inside TFRecord shards; records are compared with what is on record all the same
+    #[arg(long)]
+    no_check: bool,
     /// Print the plan with reasons and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -484,6 +490,8 @@ impl CompactArgs {
             since: self.since.clone(),
             until: self.until.clone(),
             codec: self.codec,
+            max_bytes: self.max_bytes,
+            no_check: self.no_check,
             dry_run: self.dry_run,
         })
     }

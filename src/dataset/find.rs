@@ -17,7 +17,7 @@ use super::{
     sidecar::{self, SidecarRow},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     id::{IdHash, Version},
 };
 
@@ -100,6 +100,8 @@ pub enum State {
     Live,
     /// The record moved on to another shard; older versions read it here.
     Compacted,
+    /// The record was here in a version that was vacuumed, and the bytes are gone.
+    Vacuumed,
 }
 
 /// Every record of the snapshot that carries the id as its record id or subject id, in record order.
@@ -123,6 +125,46 @@ pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
         IdKind::Subject => hit.subject_id.as_deref() == Some(id),
     });
     Ok(hits)
+}
+
+/// Every record that carries the id and was there in a version before the oldest that can be read, with the place it had then
+/// alone, and the one that `newest` has it in.
+///
+/// # Errors
+/// Those of [`find`], and when the lineage of that version was not kept.
+pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Vec<(Hit, Place)>> {
+    let mut hits = find(newest, id)?;
+    hits.retain(|hit| hit.since <= version);
+    if hits.is_empty() {
+        return Ok(Vec::new());
+    }
+    let lineage = newest.lineage()?;
+    let mut found = Vec::with_capacity(hits.len());
+    for mut hit in hits {
+        let run = lineage.of_record(hit.record).into_iter().find(|run| run.contains(version)).ok_or_else(|| {
+            Error::usage(format!("{version} was vacuumed, and where its records were is not on record"))
+                .at(newest.dataset().store().location().to_string())
+                .hint("releases that keep it do so for versions that they vacuum themselves")
+        })?;
+        let kept = hit.places.iter().position(|place| place.shard == run.shard && place.from == run.from);
+        let then = match kept {
+            Some(at) => hit.places[at].clone(),
+            None => Place {
+                shard: run.shard.clone(),
+                ordinal: run.ordinal + (hit.record - run.first),
+                offset: None,
+                length: None,
+                frame: None,
+                from: run.from,
+                until: run.until,
+                state: State::Vacuumed,
+            },
+        };
+        if let Some(now) = std::mem::replace(&mut hit.places, vec![then]).pop() {
+            found.push((hit, now));
+        }
+    }
+    Ok(found)
 }
 
 /// Record numbers that may have the origin `source#row`.

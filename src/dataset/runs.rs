@@ -46,6 +46,11 @@ impl Run {
     pub fn contains(&self, version: Version) -> bool {
         self.from <= version && self.until.is_none_or(|until| version < until)
     }
+
+    /// Whether `oldest` or a newer version contains the run.
+    pub(super) fn stays(&self, oldest: Version) -> bool {
+        self.until.is_none_or(|until| until > oldest)
+    }
 }
 
 /// All runs, ordered by record number.
@@ -93,10 +98,15 @@ impl RunTable {
     /// are there.
     #[must_use]
     pub(super) fn readable(&self, oldest: Version) -> Self {
-        let stays = |run: &&Run| run.until.is_none_or(|until| until > oldest);
         // A compaction makes one run of each run that it replaces, so both begin with the same record.
         let since = |run: &Run| self.first_version(run.first).filter(|first| *first < run.from);
-        Self::new(self.runs.iter().filter(stays).map(|run| Run { since: since(run), ..run.clone() }).collect())
+        Self::new(
+            self.runs
+                .iter()
+                .filter(|run| run.stays(oldest))
+                .map(|run| Run { since: since(run), ..run.clone() })
+                .collect(),
+        )
     }
 
     /// First version that had a record.

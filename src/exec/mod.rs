@@ -12,6 +12,7 @@ pub mod adopt;
 pub mod budget;
 pub mod compact;
 pub mod convert;
+mod copy;
 pub mod encode;
 pub mod gather;
 pub mod index;

@@ -379,6 +379,15 @@ impl Write for LocalSink {
 }
 
 impl Sink for LocalSink {
+    fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        self.file.append_from(source, bytes, look)
+    }
+
     fn finish(self: Box<Self>) -> Result<Staged> {
         let Self { path, file, syncer, mut staged } = *self;
         let durable = file.finish().and_then(|file| staged.syncs.last(&syncer, file));
