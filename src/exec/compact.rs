@@ -1,4 +1,4 @@
-//! Merging shards: framed records are copied as they are stored, Parquet is decoded and encoded anew.
+//! Merging shards: framed records are copied as they are stored, Parquet is spliced, or decoded and encoded anew.
 //!
 //! Every input is checked against its checksum while it is read, so damage is found and never copied on. Sidecar rows
 //! are carried over, offsets moved; record numbers stay what they are, which the runs of the new shard say.
@@ -21,7 +21,7 @@ use crate::{
     events::{Cancel, Event, Observer},
     format::{
         OutputFormat,
-        parquet::{self, cast_to, logical_bytes},
+        parquet::{self, Tally, cast_to, logical_bytes},
     },
     schema::{schema_of, unite_lists},
     storage::Store,
@@ -62,6 +62,8 @@ pub struct Merged {
     pub shard: FinishedShard,
     /// Bytes that were copied as they were.
     pub bytes_copied: u64,
+    /// Bytes that were put together anew, but not decoded.
+    pub bytes_spliced: u64,
     /// Bytes that were decoded and encoded.
     pub bytes_reencoded: u64,
 }
@@ -72,11 +74,13 @@ impl Merger<'_> {
     /// # Errors
     /// When an input is damaged or the store fails.
     pub fn merge(&self, merge: &Merge) -> Result<Merged> {
-        let shard = match self.naming.format {
-            OutputFormat::Parquet => self.reencode(merge)?,
-            OutputFormat::Tar | OutputFormat::TfRecord => self.copy(merge)?,
-        };
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
+        let (shard, tally) = match self.naming.format {
+            OutputFormat::Parquet => self.splice(merge)?,
+            OutputFormat::Tar | OutputFormat::TfRecord => {
+                (self.copy(merge)?, Tally { copied: bytes, ..Tally::default() })
+            }
+        };
         let records: u64 = merge.inputs.iter().map(|(shard, _)| shard.records).sum();
         if shard.shard.meta.records != records {
             return Err(Error::integrity(format!(
@@ -86,9 +90,8 @@ impl Merger<'_> {
             .hint("nothing was committed; please report this as a bug"));
         }
         self.observer.event(Event::Shard { bytes: shard.shard.meta.bytes });
-        let (bytes_copied, bytes_reencoded) =
-            if self.naming.format == OutputFormat::Parquet { (0, bytes) } else { (bytes, 0) };
-        Ok(Merged { shard, bytes_copied, bytes_reencoded })
+        let Tally { copied: bytes_copied, spliced: bytes_spliced, reencoded: bytes_reencoded } = tally;
+        Ok(Merged { shard, bytes_copied, bytes_spliced, bytes_reencoded })
     }
 
     fn copy(&self, merge: &Merge) -> Result<FinishedShard> {
@@ -167,7 +170,8 @@ impl Merger<'_> {
         Ok(base)
     }
 
-    fn reencode(&self, merge: &Merge) -> Result<FinishedShard> {
+    /// Decodes and encodes everything.
+    pub(super) fn reencode(&self, merge: &Merge) -> Result<FinishedShard> {
         let schema = self.united_schema(merge)?;
         let encoder = Encoder::new(OutputFormat::Parquet, self.naming.codec, &schema, Vec::new(), None)?;
         let Output::Parquet(parquet) = encoder.output() else {
@@ -217,15 +221,30 @@ impl Merger<'_> {
         parquet::open(self.dataset.object(&input.path, input.bytes), &self.place(input))
     }
 
-    fn create<'e>(&self, encoder: &'e Encoder, merge: &Merge) -> Result<OpenShard<'e>> {
+    pub(super) fn create<'e>(&self, encoder: &'e Encoder, merge: &Merge) -> Result<OpenShard<'e>> {
         let tag = format!("{}/{}", self.naming.tag, merge.partition);
         let naming = ShardNaming { tag: tag.trim_end_matches('/').to_owned(), ..self.naming.clone() };
         OpenShard::create(self.store(), encoder, &naming, merge.number)
     }
 
     fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>, shift: i128) -> Result<()> {
+        self.append_sidecar(input, None, out, shift)
+    }
+
+    /// Appends the sidecar of an input, which was read already or is read now.
+    pub(super) fn append_sidecar(
+        &self,
+        input: &ShardMeta,
+        rows: Option<Vec<RecordBatch>>,
+        out: &mut OpenShard<'_>,
+        shift: i128,
+    ) -> Result<()> {
         let before = out.records();
-        for batch in read_sidecar(self.store(), &input.path)? {
+        let batches = match rows {
+            Some(batches) => batches,
+            None => read_sidecar(self.store(), &input.path)?,
+        };
+        for batch in batches {
             out.append_sidecar(&batch, shift)?;
         }
         let rows = out.records() - before;
@@ -236,16 +255,16 @@ impl Merger<'_> {
             .at(self.place(input)))
     }
 
-    fn store(&self) -> &dyn Store {
+    pub(super) fn store(&self) -> &dyn Store {
         self.dataset.store().as_ref()
     }
 
-    fn place(&self, input: &ShardMeta) -> String {
+    pub(super) fn place(&self, input: &ShardMeta) -> String {
         self.store().location().join(&input.path).to_string()
     }
 }
 
-fn runs(merge: &Merge) -> Vec<(u64, Option<u64>)> {
+pub(super) fn runs(merge: &Merge) -> Vec<(u64, Option<u64>)> {
     merge.inputs.iter().flat_map(|(_, runs)| runs.iter().map(|run| (run.first, Some(run.records)))).collect()
 }
 
@@ -269,7 +288,7 @@ pub fn verify_checksum(dataset: &Dataset, shard: &ShardMeta, cancel: &Cancel) ->
     }
 }
 
-fn check(dataset: &Dataset, shard: &ShardMeta, bytes: u64, checksum: &[u8; 32]) -> Result<()> {
+pub(super) fn check(dataset: &Dataset, shard: &ShardMeta, bytes: u64, checksum: &[u8; 32]) -> Result<()> {
     let damaged = |message: String| {
         Err(Error::integrity(message)
             .at(dataset.store().location().join(&shard.path).to_string())

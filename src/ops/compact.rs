@@ -211,6 +211,7 @@ impl Compaction<'_> {
         report.folder = Some(naming.tag);
         for m in &merged {
             report.bytes_copied += m.bytes_copied;
+            report.bytes_spliced += m.bytes_spliced;
             report.bytes_reencoded += m.bytes_reencoded;
         }
         self.commit(merged, report)

@@ -224,7 +224,7 @@ fn entry(slot: u32) -> usize {
 ///
 /// Draws from `n` equally likely values find `n * (1 - e^(-seen / n))` of them. Made of nothing but multiplications, so
 /// that all machines agree.
-pub(super) fn expected_entries(seen: usize, found: usize, total: usize) -> f64 {
+pub(in super::super) fn expected_entries(seen: usize, found: usize, total: usize) -> f64 {
     let (seen, found, total) = (seen as f64, found as f64, total as f64);
     if seen >= total || found >= seen {
         return if found >= seen { total } else { found };
