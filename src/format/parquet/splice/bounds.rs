@@ -67,6 +67,20 @@ impl Order {
         }
     }
 
+    /// Lets a bound of zero bound both zeros: writers that take them for equal give any of them, while the output says
+    /// that they are ordered.
+    pub(super) fn widen(self, least: &mut [u8], greatest: &mut [u8]) {
+        let is_zero = |value: &[u8]| value.iter().rev().enumerate().all(|(i, byte)| *byte == 0 || (i == 0 && *byte == 0x80));
+        if self == Self::Float {
+            if let Some(sign) = Some(&mut *least).filter(|least| is_zero(least)).and_then(|least| least.last_mut()) {
+                *sign = 0x80;
+            }
+            if let Some(sign) = Some(greatest).filter(|greatest| is_zero(greatest)).and_then(|most| most.last_mut()) {
+                *sign = 0;
+            }
+        }
+    }
+
     /// Whether a floating-point number is not a number.
     pub(super) fn is_nan(self, value: &[u8]) -> bool {
         self == Self::Float
@@ -136,7 +150,9 @@ pub(super) fn bounds_of(chunk: &ColumnChunkMetaData, order: Order) -> Bounded {
     if order == Order::Undefined || (old && least != greatest) || mistaken {
         return Bounded::Unknown;
     }
-    Bounded::Within((least.to_vec(), statistics.min_is_exact()), (greatest.to_vec(), statistics.max_is_exact()))
+    let (mut least, mut greatest) = (least.to_vec(), greatest.to_vec());
+    order.widen(&mut least, &mut greatest);
+    Bounded::Within((least, statistics.min_is_exact()), (greatest, statistics.max_is_exact()))
 }
 
 /// Statistics of all chunks together, which hold `nulls` nulls. The first chunk decides of which kind they are.

@@ -91,7 +91,7 @@ pub(super) fn facts_of(
     for (number, page) in pages.data.iter().enumerate() {
         let mut facts = stated_facts(pages, page);
         if let Some(index) = columns {
-            from_index(&mut facts, index, number, pages);
+            from_index(&mut facts, index, number, pages, order);
         } else if let Bounded::Within(least, greatest) = &whole {
             facts.bounds = Some((least.0.clone(), greatest.0.clone()));
         }
@@ -134,7 +134,7 @@ fn stated_facts(pages: &Pages, page: &Page) -> Facts {
     facts
 }
 
-fn from_index(facts: &mut Facts, index: &ColumnIndexMetaData, number: usize, pages: &Pages) {
+fn from_index(facts: &mut Facts, index: &ColumnIndexMetaData, number: usize, pages: &Pages, order: Order) {
     if let Some(nulls) = index.null_count(number).and_then(|nulls| u64::try_from(nulls).ok()) {
         facts.nulls = Some(nulls).filter(|nulls| *nulls <= facts.values);
     }
@@ -146,10 +146,13 @@ fn from_index(facts: &mut Facts, index: &ColumnIndexMetaData, number: usize, pag
     ];
     if !index.is_null_page(number) {
         facts.bounds = bounds_at(index, number);
+        if let Some((least, greatest)) = &mut facts.bounds {
+            order.widen(least, greatest);
+        }
     }
 }
 
-fn bounds_at(index: &ColumnIndexMetaData, number: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+pub(super) fn bounds_at(index: &ColumnIndexMetaData, number: usize) -> Option<(Vec<u8>, Vec<u8>)> {
     use ColumnIndexMetaData::{
         BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED_LEN_BYTE_ARRAY, FLOAT, INT32, INT64, INT96,
     };

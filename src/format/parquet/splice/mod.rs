@@ -290,3 +290,7 @@ fn meaning(column: &ColumnDescriptor) -> Option<LogicalType> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests;
