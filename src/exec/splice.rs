@@ -24,7 +24,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     format::{
-        parquet::{GroupPart, ParquetEncoder, Source, Survey, Tally, media_metadata, splice},
+        parquet::{GroupNote, GroupPart, ParquetEncoder, Source, Survey, Tally, media_metadata, prove, splice},
         ranged::RangedInput,
     },
 };
@@ -67,6 +67,7 @@ impl Merger<'_> {
             parts: Vec::new(),
             bytes: 0,
             ratio: SHRINKS_TO,
+            notes: Vec::new(),
             tally: Tally::default(),
         };
         for batch in batches(&merge.inputs) {
@@ -87,7 +88,21 @@ impl Merger<'_> {
             let bytes = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
             return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
         }
-        Ok((splicing.shard.finish(&runs(merge))?, splicing.tally))
+        let Splicing { shard, notes, tally, .. } = splicing;
+        let finished = shard.finish(&runs(merge))?;
+        self.prove(&finished, &notes)?;
+        Ok((finished, tally))
+    }
+
+    /// Reads the new shard back where the store lets it be read before it has its name. Elsewhere nothing but what was
+    /// sent is known, and `verify` reads it later.
+    fn prove(&self, finished: &FinishedShard, notes: &[GroupNote]) -> Result<()> {
+        let Some(path) = finished.staged.last().and_then(|staged| staged.readable_at(self.store())) else {
+            return Ok(());
+        };
+        let object = self.dataset.object(&path, finished.shard.meta.bytes);
+        let name = self.store().location().join(&finished.shard.meta.path).to_string();
+        prove(&Source::open(RangedInput::Object(object), &name)?, notes)
     }
 
     /// Looks at the footers of all inputs.
@@ -144,6 +159,8 @@ struct Splicing<'a> {
     bytes: u64,
     /// What splicing makes of such bytes.
     ratio: f64,
+    /// What the written file is compared with.
+    notes: Vec<GroupNote>,
     tally: Tally,
 }
 
@@ -177,6 +194,7 @@ impl Splicing<'_> {
         let bytes = std::mem::take(&mut self.bytes);
         let Some((group, tally)) = splice(self.parquet, &parts)? else { return Ok(false) };
         self.ratio = (group.uncompressed_bytes() as f64 / bytes.max(1) as f64).clamp(0.5, 1.0);
+        self.notes.push(group.note());
         self.shard.append_known_rows(group)?;
         self.tally += tally;
         Ok(true)

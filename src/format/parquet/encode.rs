@@ -33,7 +33,7 @@ use rayon::prelude::*;
 
 use super::{
     chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS},
-    splice::SplicedChunk,
+    splice::{GroupNote, SplicedChunk},
 };
 use crate::{
     codec::Codec,
@@ -345,6 +345,15 @@ impl RowGroup {
             Encoded::Spliced(chunk) => chunk.close.metadata.uncompressed_size(),
         });
         bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
+    }
+
+    /// What a file that has this row group is compared with.
+    pub fn note(&self) -> GroupNote {
+        let columns = self.columns.iter().map(|column| match column {
+            Encoded::Spliced(chunk) => Some(chunk.note.clone()),
+            Encoded::Own(_) | Encoded::General(_) => None,
+        });
+        GroupNote { rows: self.rows as u64, columns: columns.collect() }
     }
 
     /// A row group of columns that are there already.

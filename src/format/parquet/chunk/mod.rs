@@ -38,7 +38,7 @@ use self::{
 pub(super) use self::{
     bits::{put_hybrid, put_packed, put_run, put_varint, width_of},
     compress::{Compressor, name_of},
-    dictionary::expected_entries,
+    dictionary::{ends, expected_entries},
     page::{Chunk, put_header},
 };
 use crate::{codec::Codec, error::Result};

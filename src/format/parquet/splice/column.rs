@@ -14,6 +14,7 @@
 
 use ::parquet::{basic::Compression, file::metadata::ColumnChunkMetaData, schema::types::ColumnDescPtr};
 use bytes::Bytes;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::{
     super::chunk::{Compressor, expected_entries, width_of},
@@ -22,7 +23,8 @@ use super::{
     facts::{Facts, Indexes, facts_of},
     hybrid,
     out::{Out, SplicedChunk},
-    page::{Cut, PLAIN, Page, Pages, Refused, Taken, form_of},
+    page::{Cut, PLAIN, Page, Pages, Refused, Taken, form_of, inflate},
+    proof::{Inner, add_indices},
     stored::{put_before, put_stored},
     union::{Form, Union},
 };
@@ -263,8 +265,7 @@ impl Merging<'_> {
             }
             let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
-            let entries = places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]);
-            let table: Option<Vec<u32>> = entries.map(|entry| union.number(entry)).collect();
+            let table = union.numbers(form, page, &places);
             let Some(table) = table.filter(|_| union.page().len() <= MOST_DICTIONARY_BYTES) else { return Ok(None) };
             tables.push(table);
             seen += values;
@@ -311,10 +312,13 @@ impl Merging<'_> {
         cut.put_levels(pages, body);
         let (width, indices) = cut.indices()?;
         body.push(to);
-        if !hybrid::remap(indices, width, cut.present, table, to, body) {
+        let mut checksum = Xxh3Default::new();
+        if !hybrid::remap(indices, width, cut.present, table, to, body, |found| add_indices(&mut checksum, found)) {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
-        self.put(page, INDICES, facts)
+        self.put(page, INDICES, facts)?;
+        self.out.note(Inner::Indices(checksum.digest()));
+        Ok(())
     }
 
     /// Writes the page in `body`, compressed if that is worth it; `page` is what it was made of.
@@ -376,6 +380,11 @@ impl Merging<'_> {
         }
         let inflated = body.len() + usize::try_from(length).map_err(|_| Refused::Unknown)?;
         self.out.page(facts.values, 0, inflated, packed, Some(facts.clone()))?;
+        if self.out.is_sample() {
+            let length = entries.header.uncompressed;
+            let values = inflate(pages.codec, pages.stored(entries), length, &mut self.buffers.dictionary)?;
+            self.out.note(Inner::Values(xxh3_64(values)));
+        }
         Ok(true)
     }
 
@@ -396,6 +405,7 @@ impl Merging<'_> {
         let Buffers { body, packed, dictionary, .. } = &mut self.buffers;
         body.clear();
         cut.put_levels(pages, body);
+        let levels = body.len();
         let (width, indices) = cut.indices()?;
         let mut beyond = false;
         let whole = hybrid::read(indices, width, cut.present, |indices| {
@@ -417,7 +427,11 @@ impl Merging<'_> {
             return Err(Refused::Unknown.into());
         }
         let packed = self.compressor.compress(body, packed)?;
-        Ok(self.out.page(facts.values, 0, body.len(), packed, Some(facts))?)
+        self.out.page(facts.values, 0, body.len(), packed, Some(facts))?;
+        if self.out.is_sample() {
+            self.out.note(Inner::Values(xxh3_64(&body[levels..])));
+        }
+        Ok(())
     }
 }
 

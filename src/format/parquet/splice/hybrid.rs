@@ -233,9 +233,17 @@ pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize) -> bool {
     up
 }
 
-/// Rewrites indices through a table into values of `to` bits; false when an index is not in the table or the bytes are
-/// no such sequence.
-pub(super) fn remap(bytes: &[u8], width: u8, count: usize, table: &[u32], to: u8, out: &mut Vec<u8>) -> bool {
+/// Rewrites indices through a table into values of `to` bits, and tells `seen` what the table gave; false when an index is
+/// not in the table or the bytes are no such sequence.
+pub(super) fn remap(
+    bytes: &[u8],
+    width: u8,
+    count: usize,
+    table: &[u32],
+    to: u8,
+    out: &mut Vec<u8>,
+    mut seen: impl FnMut(&[u32]),
+) -> bool {
     let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
     let mut values = Vec::new();
     while runs.left > 0 {
@@ -243,7 +251,11 @@ pub(super) fn remap(bytes: &[u8], width: u8, count: usize, table: &[u32], to: u8
             None => return false,
             Some(Run::Same(_, 0)) => {}
             Some(Run::Same(value, count)) => match table.get(value as usize) {
-                Some(value) => put_run(out, count as u64, *value, to),
+                Some(value) => {
+                    put_run(out, count as u64, *value, to);
+                    let block = [*value; BLOCK];
+                    (0..count).step_by(BLOCK).for_each(|at| seen(&block[..(count - at).min(BLOCK)]));
+                }
                 None => return false,
             },
             Some(Run::Packed(packed, count)) => {
@@ -259,6 +271,7 @@ pub(super) fn remap(bytes: &[u8], width: u8, count: usize, table: &[u32], to: u8
                 if beyond {
                     return false;
                 }
+                seen(&values);
                 put_packed(out, &values, to);
             }
         }
@@ -295,11 +308,11 @@ mod tests {
             let most = u32::try_from((1_u64 << to) - 1).unwrap();
             let table: Vec<u32> = (0..=mask).map(|i| i.wrapping_mul(0x9e37_79b9) & most).collect();
             let mut mapped = Vec::new();
-            prop_assert!(remap(&bytes, width, values.len(), &table, to, &mut mapped));
+            prop_assert!(remap(&bytes, width, values.len(), &table, to, &mut mapped, |_| {}));
             let expected: Vec<u32> = values.iter().map(|v| table[*v as usize]).collect();
             prop_assert_eq!(back(&mapped, to, values.len()), expected);
             let largest = values.iter().max().copied().unwrap_or(0);
-            let short = remap(&bytes, width, values.len(), &table[..largest as usize], to, &mut mapped);
+            let short = remap(&bytes, width, values.len(), &table[..largest as usize], to, &mut mapped, |_| {});
             prop_assert!(values.is_empty() || !short);
         }
 
@@ -321,7 +334,7 @@ mod tests {
             let whole = read(&bytes, width, count, |values| seen += values.len());
             prop_assert!(!whole || seen == count);
             let mut out = Vec::new();
-            remap(&bytes, width, count, &[0; 100], 7, &mut out);
+            remap(&bytes, width, count, &[0; 100], 7, &mut out, |_| {});
             histogram(&bytes, i16::from(width % 5), count);
             counts_up(&bytes, width, count);
         }

@@ -6,6 +6,7 @@
 //!                                                      re-encode what has another type or is made in unknown ways
 //!          page  hybrid  union  stored                 what pages are taken apart into and put together from
 //!          facts bounds  out                           what footers and page indexes say of the result
+//! prove    the written file ---> every page is the one that was meant
 //! ```
 //!
 //! Nothing is believed of a foreign file: page headers are held against their chunk, counts against the footer, checksums
@@ -19,6 +20,7 @@ mod facts;
 mod hybrid;
 mod out;
 mod page;
+mod proof;
 mod source;
 mod stored;
 mod survey;
@@ -39,7 +41,12 @@ use rayon::prelude::*;
 
 pub(super) use self::out::SplicedChunk;
 use self::column::{Part, Target, merge};
-pub use self::{source::Source, survey::Survey};
+pub use self::{
+    proof::{GroupNote, prove},
+    source::Source,
+    survey::Survey,
+};
+
 use super::{
     chunk::name_of,
     encode::{Encoded, ParquetEncoder, RowGroup},

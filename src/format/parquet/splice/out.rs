@@ -13,10 +13,12 @@ use ::parquet::{
         metadata::{ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats},
         page_index::column_index::ColumnIndexMetaData,
         reader::{ChunkReader, Length},
+        statistics::Statistics,
     },
     schema::types::ColumnDescPtr,
 };
 use bytes::{Buf, Bytes};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     super::{
@@ -25,8 +27,12 @@ use super::{
     },
     bounds::{Order, united},
     facts::Facts,
+    proof::{ChunkNote, Inner, PageNote, SAMPLE},
 };
 use crate::error::{Error, Result};
+
+/// New pages are put together to pieces of about so many bytes.
+const PIECE: usize = 512 << 10;
 
 /// Pages of fewer bytes are copied rather than shared.
 const SMALL: usize = 4 << 10;
@@ -101,6 +107,8 @@ pub(in super::super) struct SplicedChunk {
     pub(in super::super) pieces: Pieces,
     /// What the footer and the page indexes say of it.
     pub(in super::super) close: ColumnCloseResult,
+    /// What the written file is compared with.
+    pub(in super::super) note: ChunkNote,
 }
 
 /// A chunk that is being put together.
@@ -119,6 +127,7 @@ pub(super) struct Out {
     kinds: BTreeMap<(i32, i32), i32>,
     offsets: OffsetIndexBuilder,
     facts: Vec<Facts>,
+    notes: Vec<PageNote>,
 }
 
 impl Out {
@@ -134,7 +143,20 @@ impl Out {
             kinds: BTreeMap::new(),
             offsets: OffsetIndexBuilder::new(),
             facts: Vec::new(),
+            notes: Vec::new(),
         }
+    }
+
+    /// Adds to what was noted of the last page.
+    pub(super) fn note(&mut self, inner: Inner) {
+        if let Some(note) = self.notes.last_mut() {
+            note.inner = inner;
+        }
+    }
+
+    /// Whether the last page is one of those that are looked into.
+    pub(super) fn is_sample(&self) -> bool {
+        self.notes.len() % SAMPLE == 1
     }
 
     fn at(&self) -> usize {
@@ -144,6 +166,7 @@ impl Out {
     /// Takes over a page with its header.
     pub(super) fn copy(&mut self, page: Bytes, header: &PageHeader, facts: Option<Facts>) -> Result<()> {
         let (start, length) = (self.at(), page.len());
+        self.notes.push(PageNote { stored: xxh3_64(&page), inner: Inner::Nothing });
         if length < SMALL {
             self.tail.extend_from_slice(&page);
         } else {
@@ -181,6 +204,10 @@ impl Out {
         );
         let header = self.tail.len() - before;
         self.tail.extend_from_slice(stored);
+        self.notes.push(PageNote { stored: xxh3_64(&self.tail[before..]), inner: Inner::Nothing });
+        if self.tail.len() > PIECE {
+            self.end_tail();
+        }
         self.count(start, if facts.is_some() { 0 } else { 2 }, encoding, (header + inflated) as u64, facts)
     }
 
@@ -200,7 +227,8 @@ impl Out {
     fn end_tail(&mut self) {
         if !self.tail.is_empty() {
             self.before += self.tail.len();
-            self.pieces.push(std::mem::take(&mut self.tail).into());
+            let room = if self.tail.len() > PIECE { Vec::with_capacity(PIECE / 4 * 5) } else { Vec::new() };
+            self.pieces.push(std::mem::replace(&mut self.tail, room).into());
         }
     }
 
@@ -245,7 +273,13 @@ impl Out {
             column_index: if rows_known { self.column_index(&facts, order)? } else { None },
             offset_index: rows_known.then(|| std::mem::take(&mut self.offsets).build()),
         };
-        Ok(SplicedChunk { pieces: Pieces { pieces: Arc::new(self.pieces), bytes }, close })
+        let stated = |chunk: &&ColumnChunkMetaData| chunk.statistics().and_then(Statistics::null_count_opt);
+        let note = ChunkNote {
+            pages: self.notes,
+            values: chunks.iter().map(|chunk| chunk.num_values()).sum(),
+            nulls: chunks.iter().map(stated).sum(),
+        };
+        Ok(SplicedChunk { pieces: Pieces { pieces: Arc::new(self.pieces), bytes }, close, note })
     }
 
     fn encodings(&self) -> EncodingMask {

@@ -170,12 +170,16 @@ fn spliced(files: &[Bytes], codec: Codec, at_once: usize) -> Result<(Bytes, Tall
     }
     let encoder = survey.encoder(codec, |_| Vec::new())?;
     let mut shard = encoder.start(Vec::new())?;
+    let mut notes = Vec::new();
     for parts in parts.chunks(at_once) {
         let Some((group, more)) = splice(&encoder, parts)? else { return Err(Error::usage("left to the decoder")) };
+        notes.push(group.note());
         shard.append(group)?;
         tally += more;
     }
-    Ok((shard.finish()?.into(), tally))
+    let out: Bytes = shard.finish()?.into();
+    prove(&source(&out, "spliced")?, &notes)?;
+    Ok((out, tally))
 }
 
 fn rows(bytes: &Bytes) -> Result<RecordBatch> {
@@ -344,6 +348,49 @@ proptest! {
             // Without checksums values may be wrong, and then a reader may find out later.
             Ok((out, _)) => prop_assert!(rows(&out).map_or(true, |rows| rows.num_rows() == 3 * made.rows)),
             Err(error) => prop_assert!(matches!(error.kind(), Kind::Input | Kind::Integrity | Kind::Usage | Kind::Internal), "{error}"),
+        }
+    }
+}
+
+/// Whatever changes in a page after it was made is noticed.
+#[test]
+fn the_proof_sees_every_bit() {
+    let made = Made {
+        rows: 500,
+        range: 90,
+        nulls: 5,
+        seed: 5,
+        second_version: false,
+        dictionary: true,
+        small_dictionary: false,
+        codec: Codec::Snappy,
+        page: 100,
+        group: 250,
+        statistics: 2,
+    };
+    let bytes = file(&table(&made), &made);
+    let source = Arc::new(source(&bytes, "x").unwrap());
+    let mut survey = Survey::default();
+    survey.add(&source).unwrap();
+    let encoder = survey.encoder(Codec::Snappy, |_| Vec::new()).unwrap();
+    let parts: Vec<_> = (0..2).map(|group| GroupPart { source: Arc::clone(&source), group }).collect();
+    let (group, _) = splice(&encoder, &parts).unwrap().unwrap();
+    let note = [group.note()];
+    let mut shard = encoder.start(Vec::new()).unwrap();
+    shard.append(group).unwrap();
+    let out = shard.finish().unwrap();
+    let proven = |bytes: Vec<u8>| {
+        let file = Source::open(RangedInput::Bytes(bytes.into()), "y")?;
+        prove(&file, &note)
+    };
+    proven(out.clone()).unwrap();
+    let metadata = footer(&out.clone().into());
+    for chunk in metadata.row_group(0).columns() {
+        let (start, length) = chunk.byte_range();
+        for at in (start..start + length).step_by(7) {
+            let mut damaged = out.clone();
+            damaged[at as usize] ^= 1 << (at % 8);
+            assert_eq!(proven(damaged).unwrap_err().kind(), Kind::Integrity, "byte {at}");
         }
     }
 }

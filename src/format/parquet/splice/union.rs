@@ -9,6 +9,8 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::super::chunk::ends;
+
 /// Bytes of a text's length in front of it.
 const LENGTH: usize = 4;
 
@@ -78,46 +80,68 @@ impl Union {
         &self.page
     }
 
-    /// The number of an entry, which is added unless it is there already; `None` when there is no more room.
-    #[inline]
-    pub(super) fn number(&mut self, entry: &[u8]) -> Option<u32> {
-        let hash = xxh3_64(entry);
-        let mask = self.slots.len() - 1;
-        let mut at = slot_of(hash) & mask;
-        loop {
-            let slot = self.slots[at];
-            if slot == 0 {
-                return self.add(entry, hash, at);
-            }
-            if slot >> 32 == hash >> 32 {
-                let number = number_of(slot);
-                let place = self.places[number] as usize..self.places[number + 1] as usize;
-                if &self.page[place] == entry {
-                    return u32::try_from(number).ok();
-                }
-            }
-            at = (at + 1) & mask;
+    /// The numbers of the entries of a dictionary page, which are added unless they are there already; `None` when there
+    /// is no more room.
+    pub(super) fn numbers(&mut self, form: Form, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
+        let entries = places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]);
+        match form {
+            Form::Fixed(4) => self.numbers_by(entries, |e| mixed(word::<4>(e)), |a, b| word::<4>(a) == word::<4>(b)),
+            Form::Fixed(8) => self.numbers_by(entries, |e| mixed(word::<8>(e)), |a, b| word::<8>(a) == word::<8>(b)),
+            Form::Text => self.numbers_by(entries, hash_text, same_text),
+            Form::Fixed(_) => self.numbers_by(entries, xxh3_64, |a, b| a == b),
         }
     }
 
-    fn add(&mut self, entry: &[u8], hash: u64, free: usize) -> Option<u32> {
+    #[inline]
+    fn numbers_by<'a>(
+        &mut self,
+        entries: impl Iterator<Item = &'a [u8]>,
+        hash_of: impl Fn(&[u8]) -> u64 + Copy,
+        same: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> Option<Vec<u32>> {
+        let mut numbers = Vec::with_capacity(entries.size_hint().0);
+        'entries: for entry in entries {
+            let hash = hash_of(entry);
+            let mask = self.slots.len() - 1;
+            let mut at = slot_of(hash) & mask;
+            loop {
+                let slot = self.slots[at & mask];
+                if slot == 0 {
+                    numbers.push(self.add(entry, hash, at & mask, hash_of)?);
+                    continue 'entries;
+                }
+                if slot >> 32 == hash >> 32 {
+                    let number = number_of(slot);
+                    if same(&self.page[self.places[number] as usize..self.places[number + 1] as usize], entry) {
+                        numbers.push(slot_number(slot));
+                        continue 'entries;
+                    }
+                }
+                at += 1;
+            }
+        }
+        Some(numbers)
+    }
+
+    fn add(&mut self, entry: &[u8], hash: u64, free: usize, hash_of: impl Fn(&[u8]) -> u64) -> Option<u32> {
         let number = u32::try_from(self.entries()).ok()?;
         let end = u32::try_from(self.page.len() + entry.len()).ok()?;
         self.slots[free] = hash >> 32 << 32 | (u64::from(number) + 1);
         self.page.extend_from_slice(entry);
         self.places.push(end);
         if self.entries() * 2 > self.slots.len() {
-            self.grow();
+            self.grow(hash_of);
         }
         Some(number)
     }
 
-    fn grow(&mut self) {
+    #[cold]
+    fn grow(&mut self, hash_of: impl Fn(&[u8]) -> u64) {
         let size = self.slots.len() * 4;
         let mask = size - 1;
         self.slots = vec![0; size];
         for (number, place) in self.places.windows(2).enumerate() {
-            let hash = xxh3_64(&self.page[place[0] as usize..place[1] as usize]);
+            let hash = hash_of(&self.page[place[0] as usize..place[1] as usize]);
             let mut at = slot_of(hash) & mask;
             while self.slots[at] != 0 {
                 at = (at + 1) & mask;
@@ -127,14 +151,67 @@ impl Union {
     }
 }
 
+/// Odd, and far from any pattern that data has.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Texts of up to so many bytes are told apart by a few instructions.
+const SHORT: usize = 16;
+
+#[inline]
+fn word<const W: usize>(entry: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    if let Some(entry) = entry.first_chunk::<W>() {
+        bytes[..W].copy_from_slice(entry);
+    }
+    u64::from_le_bytes(bytes)
+}
+
+#[inline]
+fn mixed(word: u64) -> u64 {
+    let product = word.wrapping_mul(MIX);
+    // Of a product only the upper bits depend on all bits; the lower half finds the slot.
+    product ^ product >> 32
+}
+
+#[inline]
+fn hash_text(entry: &[u8]) -> u64 {
+    if entry.len() > LENGTH + SHORT {
+        return xxh3_64(entry);
+    }
+    let (first, last) = ends(&entry[LENGTH.min(entry.len())..]);
+    let product = u128::from(first ^ MIX) * u128::from(last ^ MIX.rotate_left(17) ^ entry.len() as u64);
+    mixed(low_half(product) ^ low_half(product >> 64))
+}
+
+#[inline]
+fn same_text(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    if one.len() > LENGTH + SHORT {
+        return one == other;
+    }
+    let from = LENGTH.min(one.len());
+    ends(&one[from..]) == ends(&other[from..])
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+fn low_half(product: u128) -> u64 {
+    product as u64
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
 fn slot_of(hash: u64) -> usize {
     hash as u32 as usize
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+fn slot_number(slot: u64) -> u32 {
+    slot as u32 - 1
+}
+
 fn number_of(slot: u64) -> usize {
-    (slot as u32 - 1) as usize
+    slot_number(slot) as usize
 }
 
 #[cfg(test)]
@@ -146,13 +223,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_entry_has_one_number(texts in prop::collection::vec("[ab]{0,9}", 0..4000)) {
+        fn each_entry_has_one_number(texts in prop::collection::vec("[ab]{0,9}|[a-c]{14,22}", 0..4000)) {
             let mut union = Union::new();
             let mut all = Vec::new();
-            for text in &texts {
-                let mut entry = u32::try_from(text.len()).unwrap().to_le_bytes().to_vec();
-                entry.extend_from_slice(text.as_bytes());
-                all.push((union.number(&entry).unwrap(), entry));
+            for texts in texts.chunks(700) {
+                let (mut page, mut entries) = (Vec::new(), Vec::new());
+                for text in texts {
+                    let mut entry = u32::try_from(text.len()).unwrap().to_le_bytes().to_vec();
+                    entry.extend_from_slice(text.as_bytes());
+                    page.extend_from_slice(&entry);
+                    entries.push(entry);
+                }
+                let places = Form::Text.places(&page, texts.len()).unwrap();
+                all.extend(union.numbers(Form::Text, &page, &places).unwrap().into_iter().zip(entries));
             }
             let places = Form::Text.places(union.page(), union.entries()).unwrap();
             for (number, entry) in &all {
@@ -161,6 +244,23 @@ mod tests {
             }
             let different: std::collections::BTreeSet<_> = texts.iter().collect();
             prop_assert_eq!(union.entries(), different.len());
+        }
+
+        #[test]
+        fn numbers_are_told_apart_by_their_bits(values in prop::collection::vec(0_u64..900, 0..3000), shift in 0_u32..50) {
+            let page: Vec<u8> = values.iter().flat_map(|v| (v << shift).to_le_bytes()).collect();
+            for width in [4, 8, 16] {
+                let count = page.len() / width;
+                let places = Form::Fixed(width).places(&page, count).unwrap();
+                let mut union = Union::new();
+                let numbers = union.numbers(Form::Fixed(width), &page, &places).unwrap();
+                let back: Vec<u8> = numbers.iter().flat_map(|n| {
+                    union.page()[*n as usize * width..(*n as usize + 1) * width].to_vec()
+                }).collect();
+                prop_assert_eq!(&back[..], &page[..count * width]);
+                let different: std::collections::BTreeSet<_> = page.chunks_exact(width).collect();
+                prop_assert_eq!(union.entries(), different.len());
+            }
         }
 
         #[test]
