@@ -1,4 +1,4 @@
-//! Merging shards: framed records are copied as they are stored (`copy`), Parquet is decoded and encoded anew.
+//! Merging shards: framed records are copied as they are stored (`copy`), Parquet is spliced, or decoded and encoded anew.
 //!
 //! Every input is checked while it is read, so damage is found and never copied on. Sidecar rows
 //! are carried over, offsets moved; record numbers stay what they are, which the runs of the new shard say.
@@ -20,7 +20,7 @@ use crate::{
     events::{Cancel, Event, Observer},
     format::{
         OutputFormat,
-        parquet::{self, cast_to, logical_bytes},
+        parquet::{self, Tally, cast_to, logical_bytes},
     },
     schema::{schema_of, unite_lists},
     storage::Store,
@@ -63,6 +63,8 @@ pub struct Merged {
     pub shard: FinishedShard,
     /// Bytes that were copied as they were.
     pub bytes_copied: u64,
+    /// Bytes that were put together anew, but not decoded.
+    pub bytes_spliced: u64,
     /// Bytes that were decoded and encoded.
     pub bytes_reencoded: u64,
 }
@@ -73,11 +75,13 @@ impl Merger<'_> {
     /// # Errors
     /// When an input is damaged or the store fails.
     pub fn merge(&self, merge: &Merge) -> Result<Merged> {
-        let shard = match self.naming.format {
-            OutputFormat::Parquet => self.reencode(merge)?,
-            OutputFormat::Tar | OutputFormat::TfRecord => self.copy(merge)?,
-        };
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
+        let (shard, tally) = match self.naming.format {
+            OutputFormat::Parquet => self.splice(merge)?,
+            OutputFormat::Tar | OutputFormat::TfRecord => {
+                (self.copy(merge)?, Tally { copied: bytes, ..Tally::default() })
+            }
+        };
         let records: u64 = merge.inputs.iter().map(|(shard, _)| shard.records).sum();
         if shard.shard.meta.records != records {
             return Err(Error::integrity(format!(
@@ -87,12 +91,12 @@ impl Merger<'_> {
             .hint("nothing was committed; please report this as a bug"));
         }
         self.observer.event(Event::Shard { bytes: shard.shard.meta.bytes });
-        let (bytes_copied, bytes_reencoded) =
-            if self.naming.format == OutputFormat::Parquet { (0, bytes) } else { (bytes, 0) };
-        Ok(Merged { shard, bytes_copied, bytes_reencoded })
+        let Tally { copied: bytes_copied, spliced: bytes_spliced, reencoded: bytes_reencoded } = tally;
+        Ok(Merged { shard, bytes_copied, bytes_spliced, bytes_reencoded })
     }
 
-    fn reencode(&self, merge: &Merge) -> Result<FinishedShard> {
+    /// Decodes and encodes everything.
+    pub(super) fn reencode(&self, merge: &Merge) -> Result<FinishedShard> {
         let schema = self.united_schema(merge)?;
         let encoder = Encoder::new(OutputFormat::Parquet, self.naming.codec, &schema, Vec::new(), None)?;
         let Output::Parquet(parquet) = encoder.output() else {
@@ -149,7 +153,21 @@ impl Merger<'_> {
     }
 
     fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>, shift: i128) -> Result<()> {
-        let rows = read_sidecar(self.store(), &input.path)?;
+        self.append_sidecar(input, None, out, shift)
+    }
+
+    /// Appends the sidecar of an input, which was read already or is read now.
+    pub(super) fn append_sidecar(
+        &self,
+        input: &ShardMeta,
+        rows: Option<Vec<RecordBatch>>,
+        out: &mut OpenShard<'_>,
+        shift: i128,
+    ) -> Result<()> {
+        let rows = match rows {
+            Some(rows) => rows,
+            None => read_sidecar(self.store(), &input.path)?,
+        };
         self.check_rows(input, &rows)?;
         rows.iter().try_for_each(|batch| out.append_sidecar(batch, shift))
     }

@@ -20,4 +20,5 @@ pub mod live;
 pub mod names;
 pub mod ordered;
 pub mod shard;
+mod splice;
 pub mod types;

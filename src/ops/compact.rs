@@ -421,6 +421,7 @@ impl Compaction<'_> {
         let adds: Vec<NewShard> = groups.iter().map(|g| g.merged.shard.shard.clone()).collect();
         let planned = || groups.iter().map(|g| &self.plan.groups[g.group]);
         report.bytes_copied = groups.iter().map(|g| g.merged.bytes_copied).sum();
+        report.bytes_spliced = groups.iter().map(|g| g.merged.bytes_spliced).sum();
         report.bytes_reencoded = groups.iter().map(|g| g.merged.bytes_reencoded).sum();
         report.counts = Counts {
             records_in: planned().map(|g| g.records).sum(),

@@ -352,6 +352,13 @@ pub(super) struct StagedFile {
     syncs: Syncs,
 }
 
+impl StagedFile {
+    /// Where it lies, relative to the root of its store.
+    pub(super) fn path_below(&self, root: &Path) -> Option<String> {
+        self.from.strip_prefix(root).ok()?.to_str().map(str::to_owned)
+    }
+}
+
 impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.named {

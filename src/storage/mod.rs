@@ -265,6 +265,16 @@ enum StagedInner {
     Upload(object::StagedUpload),
 }
 
+impl Staged {
+    /// Path in its store at which it can be read before it has its name; `None` where nothing can be read before that.
+    pub fn readable_at(&self, store: &dyn Store) -> Option<String> {
+        match &self.inner {
+            StagedInner::File(file) => file.path_below(store.location().local_path()?),
+            StagedInner::Upload(_) => None,
+        }
+    }
+}
+
 /// Held while a run writes; see [`Store::lock`].
 #[derive(Debug)]
 pub struct Lock {

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Compresses one page after the other.
-pub(super) struct Compressor {
+pub(in super::super) struct Compressor {
     name: Compression,
     context: Context,
 }
@@ -26,7 +26,7 @@ impl Compressor {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when the level is out of range.
-    pub(super) fn new(codec: Codec) -> Result<Self> {
+    pub(in super::super) fn new(codec: Codec) -> Result<Self> {
         let context = match codec {
             Codec::None => Context::None,
             Codec::Zstd(level) => Context::Zstd(zstd::bulk::Compressor::new(level)?),
@@ -38,7 +38,7 @@ impl Compressor {
     }
 
     /// Name in the footer.
-    pub(super) fn name(&self) -> Compression {
+    pub(in super::super) fn name(&self) -> Compression {
         self.name
     }
 
@@ -46,7 +46,7 @@ impl Compressor {
     ///
     /// # Errors
     /// When the library fails, as it does without memory.
-    pub(super) fn compress<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    pub(in super::super) fn compress<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let failed = |e: String| Error::internal(format!("compressing a page failed: {e}"));
         let length = match &mut self.context {
             Context::None => return Ok(page),

@@ -104,7 +104,7 @@ fn low_half(product: u128) -> u64 {
 
 /// The first and the last eight bytes, which overlap in a shorter text.
 #[inline]
-fn ends(bytes: &[u8]) -> (u64, u64) {
+pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
     } else if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
@@ -272,7 +272,7 @@ fn entry(slot: u32) -> usize {
 ///
 /// Draws from `n` equally likely values find `n * (1 - e^(-seen / n))` of them. Made of nothing but multiplications, so
 /// that all machines agree.
-pub(super) fn expected_entries(seen: usize, found: usize, total: usize) -> f64 {
+pub(in super::super) fn expected_entries(seen: usize, found: usize, total: usize) -> f64 {
     let (seen, found, total) = (seen as f64, found as f64, total as f64);
     if seen >= total || found >= seen {
         return if found >= seen { total } else { found };
