@@ -27,6 +27,12 @@ use std::ops::Range;
 use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
 use arrow::array::Array;
 
+pub(super) use self::{
+    bits::{put_hybrid, put_packed, put_run, put_varint, width_of},
+    compress::{Compressor, name_of},
+    dictionary::{ends, expected_entries},
+    page::{Chunk, put_header},
+};
 use self::{
     bits::{put_levels, put_same_levels},
     column::{Column, Values, Word},
@@ -34,12 +40,6 @@ use self::{
     page::{PageFacts, PageWriter},
     stats::{Bounds, Order},
     values::{put_bits, put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
-};
-pub(super) use self::{
-    bits::{put_hybrid, put_packed, put_run, put_varint, width_of},
-    compress::{Compressor, name_of},
-    dictionary::{ends, expected_entries},
-    page::{Chunk, put_header},
 };
 use crate::{codec::Codec, error::Result};
 

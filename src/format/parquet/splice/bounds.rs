@@ -70,7 +70,8 @@ impl Order {
     /// Lets a bound of zero bound both zeros: writers that take them for equal give any of them, while the output says
     /// that they are ordered.
     pub(super) fn widen(self, least: &mut [u8], greatest: &mut [u8]) {
-        let is_zero = |value: &[u8]| value.iter().rev().enumerate().all(|(i, byte)| *byte == 0 || (i == 0 && *byte == 0x80));
+        let is_zero =
+            |value: &[u8]| value.iter().rev().enumerate().all(|(i, byte)| *byte == 0 || (i == 0 && *byte == 0x80));
         if self == Self::Float {
             if let Some(sign) = Some(&mut *least).filter(|least| is_zero(least)).and_then(|least| least.last_mut()) {
                 *sign = 0x80;

@@ -153,9 +153,7 @@ fn from_index(facts: &mut Facts, index: &ColumnIndexMetaData, number: usize, pag
 }
 
 pub(super) fn bounds_at(index: &ColumnIndexMetaData, number: usize) -> Option<(Vec<u8>, Vec<u8>)> {
-    use ColumnIndexMetaData::{
-        BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED_LEN_BYTE_ARRAY, FLOAT, INT32, INT64, INT96,
-    };
+    use ColumnIndexMetaData::{BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED_LEN_BYTE_ARRAY, FLOAT, INT32, INT64, INT96};
     macro_rules! of {
         ($index:expr) => {{
             let (least, greatest) = ($index.min_value(number)?, $index.max_value(number)?);

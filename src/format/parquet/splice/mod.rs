@@ -39,8 +39,8 @@ use arrow::{
 };
 use rayon::prelude::*;
 
-pub(super) use self::out::SplicedChunk;
 use self::column::{Part, Target, merge};
+pub(super) use self::out::SplicedChunk;
 pub use self::{
     proof::{GroupNote, prove},
     source::Source,
@@ -179,12 +179,12 @@ impl Field {
         let field = encoder.schema().field(number);
         let mut found = Vec::with_capacity(parts.len());
         for part in parts {
-            let Some((place, columns)) = part.source.field(field.name())? else {
+            let Some((_, columns)) = part.source.field(field.name())? else {
                 return Ok(Self { number, leaves: None });
             };
-            let theirs = part.source.schema()?.field(place);
+            let theirs = part.source.type_of(field.name())?;
             let schema = part.source.metadata.file_metadata().schema_descr();
-            let alike = theirs.data_type().equals_datatype(field.data_type())
+            let alike = theirs.is_some_and(|theirs| theirs.equals_datatype(field.data_type()))
                 && columns.len() == leaves.len()
                 && columns.clone().zip(leaves).all(|(theirs, ours)| is_alike(&schema.column(theirs), ours));
             if !alike {
@@ -196,7 +196,12 @@ impl Field {
     }
 
     /// Splices one column; `None` if that cannot be done.
-    fn splice(&self, encoder: &ParquetEncoder, leaf: usize, parts: &[GroupPart]) -> Result<Option<(SplicedChunk, Tally)>> {
+    fn splice(
+        &self,
+        encoder: &ParquetEncoder,
+        leaf: usize,
+        parts: &[GroupPart],
+    ) -> Result<Option<(SplicedChunk, Tally)>> {
         let Some(leaves) = &self.leaves else { return Ok(None) };
         let column: &ColumnDescPtr = &encoder.leaves()[self.number][leaf];
         let target = Target { column, codec: encoder.codec(), name: name_of(encoder.codec())? };

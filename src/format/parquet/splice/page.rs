@@ -90,7 +90,8 @@ impl Pages {
             definition: descriptor.max_def_level(),
             bytes,
         };
-        let promised = u64::try_from(chunk.num_values()).map_err(|_| "expected a number of values, found one below 0")?;
+        let promised =
+            u64::try_from(chunk.num_values()).map_err(|_| "expected a number of values, found one below 0")?;
         let (mut at, mut values) = (0, 0_u64);
         // Some writers leave bytes behind the last page.
         while values < promised {
@@ -237,9 +238,9 @@ fn prefixed(body: &[u8], most: i16, encoding: i64) -> Taken<(&[u8], &[u8])> {
     if encoding == BIT_PACKED {
         return Err(Refused::Unknown);
     }
-    let cut = body.split_first_chunk::<4>().and_then(|(length, rest)| {
-        rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
-    });
+    let cut = body
+        .split_first_chunk::<4>()
+        .and_then(|(length, rest)| rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?));
     cut.ok_or(Refused::from("expected a page that holds its levels"))
 }
 

@@ -99,12 +99,11 @@ fn table(made: &Made) -> RecordBatch {
     ];
     let fields: Fields = inner.iter().map(|(name, a)| ArrowField::new(*name, a.data_type().clone(), true)).collect();
     let structs = StructArray::new(fields, inner.into_iter().map(|(_, array)| array).collect(), None);
-    let fixed = FixedSizeBinaryArray::try_from_sparse_iter_with_size(
-        n().map(|v| v.map(|v| v.to_le_bytes()[..5].to_vec())),
-        5,
-    )
-    .unwrap();
-    let words: DictionaryArray<Int32Type> = n().map(|v| v.map(|v| ["low", "high", "", "none"][(v % 4) as usize])).collect();
+    let fixed =
+        FixedSizeBinaryArray::try_from_sparse_iter_with_size(n().map(|v| v.map(|v| v.to_le_bytes()[..5].to_vec())), 5)
+            .unwrap();
+    let words: DictionaryArray<Int32Type> =
+        n().map(|v| v.map(|v| ["low", "high", "", "none"][(v % 4) as usize])).collect();
     let decimal = |scale, precision| {
         let values = n().map(|v| v.map(|v| i128::from(v % 99_999) - 50_000));
         Decimal128Array::from_iter(values).with_precision_and_scale(precision, scale).unwrap()
@@ -210,19 +209,22 @@ fn check_bounds(table: &RecordBatch, bytes: &Bytes) {
             let name = chunk.column_path().string();
             let order = Order::of(chunk.column_descr());
             let expected = reference.row_group(0).column(leaf).statistics().unwrap();
-            let holds = |least: Option<&[u8]>, greatest: Option<&[u8]>, expected: &::parquet::file::statistics::Statistics| {
-                let (Some(l), Some(g)) = (expected.min_bytes_opt(), expected.max_bytes_opt()) else { return };
-                if order.is_nan(l) {
-                    return;
-                }
-                assert!(least.is_none_or(|least| order.compare(least, l).is_le()), "{name}");
-                assert!(greatest.is_none_or(|greatest| order.compare(greatest, g).is_ge()), "{name}");
-            };
+            let holds =
+                |least: Option<&[u8]>, greatest: Option<&[u8]>, expected: &::parquet::file::statistics::Statistics| {
+                    let (Some(l), Some(g)) = (expected.min_bytes_opt(), expected.max_bytes_opt()) else { return };
+                    if order.is_nan(l) {
+                        return;
+                    }
+                    assert!(least.is_none_or(|least| order.compare(least, l).is_le()), "{name}");
+                    assert!(greatest.is_none_or(|greatest| order.compare(greatest, g).is_ge()), "{name}");
+                };
             if let Some(found) = chunk.statistics() {
                 holds(found.min_bytes_opt(), found.max_bytes_opt(), expected);
                 assert!(found.null_count_opt().is_none_or(|nulls| Some(nulls) == expected.null_count_opt()), "{name}");
                 // Of the two zeros any may be the bound.
-                let zero = |bound: Option<&[u8]>| order == Order::Float && bound.is_some_and(|b| b[..b.len() - 1].iter().all(|b| *b == 0));
+                let zero = |bound: Option<&[u8]>| {
+                    order == Order::Float && bound.is_some_and(|b| b[..b.len() - 1].iter().all(|b| *b == 0))
+                };
                 if found.min_is_exact() && !zero(found.min_bytes_opt()) {
                     assert_eq!(found.min_bytes_opt(), expected.min_bytes_opt(), "{name}");
                 }
@@ -449,16 +451,19 @@ fn unique_values_become_pages_without_a_dictionary_and_common_ones_share_one() {
     let files: Vec<Made> = (1..9).map(made).collect();
     let bytes: Vec<Bytes> = files.iter().map(|made| file(&table(made), made)).collect();
     let (out, _) = spliced(&bytes, Codec::Snappy, 8).unwrap();
-    let group = footer(&out);
+    let file = source(&out, "out").unwrap();
+    let group = file.metadata.row_group(0);
     let encodings = |name: &str| {
-        let chunk = group.row_group(0).columns().iter().find(|c| c.column_path().string() == name).unwrap();
-        chunk.page_encoding_stats().unwrap().iter().map(|s| format!("{} {} {}", s.page_type, s.encoding, s.count)).collect::<Vec<_>>()
+        let chunk = group.columns().iter().find(|c| c.column_path().string() == name).unwrap();
+        let (start, length) = chunk.byte_range();
+        let pages = Pages::of(out.slice(start as usize..(start + length) as usize), chunk).unwrap();
+        (pages.dictionary.is_some(), pages.data.iter().map(|page| page.header.encoding).collect::<Vec<_>>())
     };
     for unique in ["id", "maybe"] {
-        assert_eq!(encodings(unique), ["DATA_PAGE PLAIN 8"], "{unique}");
+        assert_eq!(encodings(unique), (false, vec![0; 8]), "{unique}");
     }
     for common in ["i32", "text", "f64", "fixed", "words"] {
-        assert_eq!(encodings(common), ["DATA_PAGE RLE_DICTIONARY 8", "DICTIONARY_PAGE PLAIN 1"], "{common}");
+        assert_eq!(encodings(common), (true, vec![8; 8]), "{common}");
     }
 }
 
@@ -487,7 +492,9 @@ fn the_corpus_keeps_its_rows() {
                 }
             }
             Err(error) if error.kind() == Kind::Usage => {}
-            Err(error) => surprises.push(format!("{name}: {error}")),
+            // Who decodes does not look at checksums; who copies must.
+            Err(_) if name.ends_with("corrupt-checksum.parquet") => {}
+            Err(error) => surprises.push(format!("{name}: {error:?}")),
         }
     }
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
