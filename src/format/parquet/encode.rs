@@ -15,7 +15,7 @@ use ::parquet::{
         ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata,
         arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves},
     },
-    basic::{ConvertedType, Type as PhysicalType},
+    basic::{ConvertedType, LogicalType, Type as PhysicalType},
     errors::ParquetError,
     file::{
         metadata::{KeyValue, SortingColumn},
@@ -114,7 +114,7 @@ impl ParquetEncoder {
     }
 
     /// Prepares for row groups that are spliced of those of other files, whose Parquet schema is kept. `hint` is Arrow's
-    /// schema as those files have it; without, it is written anew. `None` when Arrow sees other fields in the schema.
+    /// schema as those files have it; without, it is written anew. `None` when Arrow sees other fields in the schema, or it has types of which nothing is known.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -127,7 +127,8 @@ impl ParquetEncoder {
         sorting: Option<Vec<SortingColumn>>,
     ) -> Result<Option<Self>> {
         let mut encoder = Self::new(schema, codec, metadata)?;
-        if kept.root_schema().get_fields().len() != schema.fields().len() {
+        let unknown = |column: &ColumnDescPtr| matches!(column.logical_type_ref(), Some(LogicalType::_Unknown { .. }));
+        if kept.root_schema().get_fields().len() != schema.fields().len() || kept.columns().iter().any(unknown) {
             return Ok(None);
         }
         let mut properties = properties(kept, codec, metadata)?.into_builder().set_sorting_columns(sorting);

@@ -14,7 +14,7 @@
 
 use ::parquet::{basic::Compression, file::metadata::ColumnChunkMetaData, schema::types::ColumnDescPtr};
 use bytes::Bytes;
-use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     super::chunk::{Compressor, expected_entries, width_of},
@@ -24,7 +24,7 @@ use super::{
     hybrid,
     out::{Out, SplicedChunk},
     page::{Cut, PLAIN, Page, Pages, Refused, Taken, form_of, inflate},
-    proof::{Inner, add_indices},
+    proof::{Inner, Sums},
     stored::{put_before, put_stored},
     union::{Form, Union},
 };
@@ -312,12 +312,12 @@ impl Merging<'_> {
         cut.put_levels(pages, body);
         let (width, indices) = cut.indices()?;
         body.push(to);
-        let mut checksum = Xxh3Default::new();
-        if !hybrid::remap(indices, width, cut.present, table, to, body, |found| add_indices(&mut checksum, found)) {
+        let mut sums = Sums::default();
+        if !hybrid::remap(indices, width, cut.present, table, to, body, |found| sums.add(found)) {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
         self.put(page, INDICES, facts)?;
-        self.out.note(Inner::Indices(checksum.digest()));
+        self.out.note(Inner::Indices(sums));
         Ok(())
     }
 

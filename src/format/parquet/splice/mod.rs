@@ -179,12 +179,12 @@ impl Field {
         let field = encoder.schema().field(number);
         let mut found = Vec::with_capacity(parts.len());
         for part in parts {
-            let Some((place, columns)) = part.source.field(field.name())? else {
+            let Some((_, columns)) = part.source.field(field.name())? else {
                 return Ok(Self { number, leaves: None });
             };
-            let theirs = part.source.schema()?.field(place);
+            let theirs = part.source.type_of(field.name())?;
             let schema = part.source.metadata.file_metadata().schema_descr();
-            let alike = theirs.data_type().equals_datatype(field.data_type())
+            let alike = theirs.is_some_and(|theirs| theirs.equals_datatype(field.data_type()))
                 && columns.len() == leaves.len()
                 && columns.clone().zip(leaves).all(|(theirs, ours)| is_alike(&schema.column(theirs), ours));
             if !alike {

@@ -13,7 +13,10 @@ use ::parquet::{
     errors::ParquetError,
     file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
 };
-use arrow::{array::RecordBatch, datatypes::SchemaRef};
+use arrow::{
+    array::RecordBatch,
+    datatypes::{DataType, SchemaRef},
+};
 
 use super::{
     super::{
@@ -129,19 +132,30 @@ impl Source {
         Ok(self.arrow()?.schema())
     }
 
-    /// Number of the top-level field with a name, in Arrow's schema and so in Parquet's, and its columns.
+    /// Number of the top-level group or column of Parquet that Arrow's field with a name is, and its columns.
     pub(super) fn field(&self, name: &str) -> Result<Option<(usize, Range<usize>)>> {
         let fields = self.schema()?.fields();
-        let descriptor = self.metadata.file_metadata().schema_descr();
-        // Groups without fields are in one of them only, and then numbers mean different fields.
         let Some(field) = fields.iter().position(|field| field.name() == name) else { return Ok(None) };
-        if descriptor.root_schema().get_fields().len() != fields.len() {
-            return Ok(Some((field, 0..0)));
+        let descriptor = self.metadata.file_metadata().schema_descr();
+        // Arrow has no groups without columns.
+        let mut roots: Vec<usize> =
+            (0..descriptor.num_columns()).map(|leaf| descriptor.get_column_root_idx(leaf)).collect();
+        let of_root = |root: usize| {
+            let leaves = roots.iter().enumerate().filter(|(_, of)| **of == root).map(|(leaf, _)| leaf);
+            leaves.clone().next().unwrap_or_default()..leaves.last().map_or(0, |leaf| leaf + 1)
+        };
+        let ranges: Vec<Range<usize>> = (0..descriptor.root_schema().get_fields().len()).map(of_root).collect();
+        roots.dedup();
+        if roots.len() != fields.len() {
+            return Err(Error::input(format!("expected {} columns, found {}", fields.len(), roots.len()))
+                .at(self.name.as_str()));
         }
-        let root = |leaf: &usize| descriptor.get_column_root_idx(*leaf);
-        let leaves: Vec<usize> = (0..descriptor.num_columns()).filter(|leaf| root(leaf) == field).collect();
-        let first = leaves.first().copied().unwrap_or_default();
-        Ok(Some((field, first..first + leaves.len())))
+        Ok(roots.get(field).map(|root| (*root, ranges.get(*root).cloned().unwrap_or_default())))
+    }
+
+    /// The type of Arrow's field with a name.
+    pub(super) fn type_of(&self, name: &str) -> Result<Option<&DataType>> {
+        Ok(self.schema()?.field_with_name(name).ok().map(|field| field.data_type()))
     }
 
     /// Decodes one top-level field of a row group.

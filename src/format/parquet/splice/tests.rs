@@ -451,21 +451,19 @@ fn unique_values_become_pages_without_a_dictionary_and_common_ones_share_one() {
     let files: Vec<Made> = (1..9).map(made).collect();
     let bytes: Vec<Bytes> = files.iter().map(|made| file(&table(made), made)).collect();
     let (out, _) = spliced(&bytes, Codec::Snappy, 8).unwrap();
-    let group = footer(&out);
+    let file = source(&out, "out").unwrap();
+    let group = file.metadata.row_group(0);
     let encodings = |name: &str| {
-        let chunk = group.row_group(0).columns().iter().find(|c| c.column_path().string() == name).unwrap();
-        chunk
-            .page_encoding_stats()
-            .unwrap()
-            .iter()
-            .map(|s| format!("{} {} {}", s.page_type, s.encoding, s.count))
-            .collect::<Vec<_>>()
+        let chunk = group.columns().iter().find(|c| c.column_path().string() == name).unwrap();
+        let (start, length) = chunk.byte_range();
+        let pages = Pages::of(out.slice(start as usize..(start + length) as usize), chunk).unwrap();
+        (pages.dictionary.is_some(), pages.data.iter().map(|page| page.header.encoding).collect::<Vec<_>>())
     };
     for unique in ["id", "maybe"] {
-        assert_eq!(encodings(unique), ["DATA_PAGE PLAIN 8"], "{unique}");
+        assert_eq!(encodings(unique), (false, vec![0; 8]), "{unique}");
     }
     for common in ["i32", "text", "f64", "fixed", "words"] {
-        assert_eq!(encodings(common), ["DATA_PAGE RLE_DICTIONARY 8", "DICTIONARY_PAGE PLAIN 1"], "{common}");
+        assert_eq!(encodings(common), (true, vec![8; 8]), "{common}");
     }
 }
 
@@ -494,7 +492,9 @@ fn the_corpus_keeps_its_rows() {
                 }
             }
             Err(error) if error.kind() == Kind::Usage => {}
-            Err(error) => surprises.push(format!("{name}: {error}")),
+            // Who decodes does not look at checksums; who copies must.
+            Err(_) if name.ends_with("corrupt-checksum.parquet") => {}
+            Err(error) => surprises.push(format!("{name}: {error:?}")),
         }
     }
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
