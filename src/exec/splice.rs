@@ -66,6 +66,7 @@ impl Merger<'_> {
             shard: self.create(&encoder, merge)?,
             parts: Vec::new(),
             bytes: 0,
+            held: 0,
             ratio: SHRINKS_TO,
             notes: Vec::new(),
             tally: Tally::default(),
@@ -157,6 +158,8 @@ struct Splicing<'a> {
     parts: Vec<GroupPart>,
     /// Bytes of their pages, uncompressed.
     bytes: u64,
+    /// Memory that their files take, which may be more where files are tiny.
+    held: u64,
     /// What splicing makes of such bytes.
     ratio: f64,
     /// What the written file is compared with.
@@ -168,6 +171,7 @@ impl Splicing<'_> {
     /// Adds the row groups of a shard and its sidecar; false if splicing cannot be done.
     fn add(&mut self, input: &ShardMeta, loaded: Loaded) -> Result<bool> {
         let Loaded { source, sidecar } = loaded;
+        self.held += source.held_bytes();
         for (group, size) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
             let wanted = self.merger.row_group as f64;
             if (self.bytes.saturating_add(size.uncompressed_bytes)) as f64 > LARGE * wanted && !self.end_group()? {
@@ -181,7 +185,7 @@ impl Splicing<'_> {
             }
         }
         self.merger.append_sidecar(input, sidecar, &mut self.shard, 0)?;
-        Ok(true)
+        Ok((self.held as f64) < LARGE * self.merger.row_group as f64 || self.end_group()?)
     }
 
     /// Makes a row group of what there is.
@@ -192,6 +196,7 @@ impl Splicing<'_> {
         self.merger.cancel.check()?;
         let parts = std::mem::take(&mut self.parts);
         let bytes = std::mem::take(&mut self.bytes);
+        self.held = 0;
         let Some((group, tally)) = splice(self.parquet, &parts)? else { return Ok(false) };
         self.ratio = (group.uncompressed_bytes() as f64 / bytes.max(1) as f64).clamp(0.5, 1.0);
         self.notes.push(group.note());

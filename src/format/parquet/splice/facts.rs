@@ -116,6 +116,13 @@ pub(super) fn facts_of(
         }
         found.push(facts);
     }
+    let counted = found.iter().map(|page| page.rows).sum::<Option<u64>>();
+    if pages.repetition > 0 && counted.is_some_and(|counted| counted != rows) {
+        // Some writers take values for rows in headers of version 2.
+        for (page, facts) in pages.data.iter().zip(&mut found) {
+            facts.learn(&pages.cut(page, buffer)?);
+        }
+    }
     Ok(found)
 }
 

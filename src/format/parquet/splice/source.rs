@@ -108,6 +108,15 @@ impl Source {
         self.rows
     }
 
+    /// Estimate of the memory that it takes.
+    pub fn held_bytes(&self) -> u64 {
+        /// What a footer says of a column chunk, in memory.
+        const CHUNK_BYTES: u64 = 1536;
+        let chunks: usize = self.metadata.row_groups().iter().map(|group| group.num_columns()).sum();
+        let whole = if matches!(self.input, RangedInput::Bytes(_)) { self.input.bytes() } else { 0 };
+        whole + chunks as u64 * CHUNK_BYTES
+    }
+
     /// The row groups in order.
     pub fn row_groups(&self) -> &[RowGroupSize] {
         &self.groups

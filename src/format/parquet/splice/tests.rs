@@ -119,7 +119,10 @@ fn table(made: &Made) -> RecordBatch {
         ("f64", Arc::new(Float64Array::from_iter(n().map(|v| v.map(float))))),
         ("text", Arc::new(StringArray::from_iter(n().map(|v| v.map(text))))),
         ("id", Arc::new(StringArray::from_iter_values((0..made.rows).map(|i| format!("{}-{i}", made.seed))))),
-        ("maybe", Arc::new(StringArray::from_iter((0..made.rows).map(|i| (i % 7 > 0).then(|| format!("m{i}")))))),
+        (
+            "maybe",
+            Arc::new(StringArray::from_iter((0..made.rows).map(|i| (i % 7 > 0).then(|| format!("{}m{i}", made.seed))))),
+        ),
         ("file", Arc::new(BinaryArray::from_iter(n().map(|v| v.map(|v| v.to_be_bytes()))))),
         ("fixed", Arc::new(fixed)),
         ("small", Arc::new(decimal(2, 9))),
