@@ -230,10 +230,13 @@ pub fn find_at(
     Ok((found, version))
 }
 
+/// A hit, and where the record is now if that is another place.
+type Found = (Hit, Option<Place>);
+
 fn find_by(
     snapshot: &Snapshot,
     ids: &[String],
-    find: &dyn Fn(&str) -> Result<Vec<(Hit, Option<Place>)>>,
+    find: &dyn Fn(&str) -> Result<Vec<Found>>,
 ) -> Result<Vec<HitReport>> {
     let mut found = Vec::new();
     for id in ids {

@@ -610,7 +610,8 @@ mod tests {
         let expected = format!(
             "version 1 by shardify {}
 group of 25000 rows
-  \"id\" ZSTD(ZstdLevel(1)), X\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
+  \"id\" ZSTD(ZstdLevel(1)), statistics, both indexes: v1 DELTA_BINARY_PACKED 20000 v1 DELTA_BINARY_PACKED 5000
+  \"class\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
   \"jpg\" ZSTD(ZstdLevel(1)), no statistics, offset index: v1 PLAIN 10082 v1 PLAIN 10082 v1 PLAIN 4836
 ",
             env!("CARGO_PKG_VERSION")

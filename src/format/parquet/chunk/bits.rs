@@ -316,7 +316,7 @@ mod tests {
         fn indices_come_back(runs in proptest::collection::vec((any::<u32>(), 1_usize..40), 0..40), width in 0_u8..=32) {
             let mask = u32::try_from((1_u64 << width) - 1).unwrap();
             let values: Vec<u32> = runs.iter().flat_map(|(v, n)| {
-                (0..*n).map(move |i| if n % 2 == 0 { *v } else { v.rotate_left(i as u32) } & mask)
+                (0..*n).map(move |i| if n % 2 == 0 { *v } else { v.rotate_left(u32::try_from(i).unwrap()) } & mask)
             }).collect();
             let mut out = Vec::new();
             put_hybrid(&mut out, &values, width);

@@ -93,13 +93,13 @@ impl<'a> Column<'a> {
             return None;
         }
         let (values, order) = gather(first.data_type(), arrays, descr, scratch)?;
-        let fits = match (&values, descr.physical_type()) {
+        let fits = matches!(
+            (&values, descr.physical_type()),
             (Values::Narrow(_), Physical::INT32 | Physical::FLOAT)
-            | (Values::Wide(_), Physical::INT64 | Physical::DOUBLE)
-            | (Values::Bits(_), Physical::BOOLEAN)
-            | (Values::Bytes(_), Physical::BYTE_ARRAY) => true,
-            _ => false,
-        };
+                | (Values::Wide(_), Physical::INT64 | Physical::DOUBLE)
+                | (Values::Bits(_), Physical::BOOLEAN)
+                | (Values::Bytes(_), Physical::BYTE_ARRAY)
+        );
         let validity = validity(arrays);
         // A null where the schema allows none is for the general writer to refuse.
         let allowed = validity.is_none() || descr.max_def_level() == 1;

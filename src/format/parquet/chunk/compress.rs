@@ -17,7 +17,8 @@ enum Context {
     None,
     Zstd(zstd::bulk::Compressor<'static>),
     Lz4,
-    Snappy(snap::raw::Encoder),
+    /// Boxed, for it is larger than everything around it.
+    Snappy(Box<snap::raw::Encoder>),
     Gzip(flate2::Compression),
 }
 
@@ -31,7 +32,7 @@ impl Compressor {
             Codec::None => Context::None,
             Codec::Zstd(level) => Context::Zstd(zstd::bulk::Compressor::new(level)?),
             Codec::Lz4 => Context::Lz4,
-            Codec::Snappy => Context::Snappy(snap::raw::Encoder::new()),
+            Codec::Snappy => Context::Snappy(Box::new(snap::raw::Encoder::new())),
             Codec::Gzip(level) => Context::Gzip(flate2::Compression::new(level)),
         };
         Ok(Self { name: name_of(codec)?, context })

@@ -372,7 +372,8 @@ impl Merging<'_> {
             return Ok(false);
         }
         let Buffers { body, packed, .. } = &mut self.buffers;
-        (body.clear(), packed.clear());
+        body.clear();
+        packed.clear();
         cut.put_levels(pages, body);
         let length = entries.header.uncompressed;
         if !put_before(self.target.name, body, pages.stored(entries), length, packed) {

@@ -192,7 +192,7 @@ fn ones(bytes: &[u8], count: usize) -> usize {
     let tail = &bytes[words.len() * 8..count / 8];
     let all: u32 = words.iter().map(|word| u64::from_le_bytes(*word).count_ones()).sum();
     let rest: u32 = tail.iter().map(|byte| byte.count_ones()).sum();
-    let last = if count % 8 > 0 { (bytes[count / 8] & ((1 << (count % 8)) - 1)).count_ones() } else { 0 };
+    let last = if !count.is_multiple_of(8) { (bytes[count / 8] & ((1 << (count % 8)) - 1)).count_ones() } else { 0 };
     (all + rest + last) as usize
 }
 

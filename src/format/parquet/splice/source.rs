@@ -150,8 +150,8 @@ impl Source {
         let mut roots: Vec<usize> =
             (0..descriptor.num_columns()).map(|leaf| descriptor.get_column_root_idx(leaf)).collect();
         let of_root = |root: usize| {
-            let leaves = roots.iter().enumerate().filter(|(_, of)| **of == root).map(|(leaf, _)| leaf);
-            leaves.clone().next().unwrap_or_default()..leaves.last().map_or(0, |leaf| leaf + 1)
+            let mut leaves = roots.iter().enumerate().filter(|(_, of)| **of == root).map(|(leaf, _)| leaf);
+            leaves.clone().next().unwrap_or_default()..leaves.next_back().map_or(0, |leaf| leaf + 1)
         };
         let ranges: Vec<Range<usize>> = (0..descriptor.root_schema().get_fields().len()).map(of_root).collect();
         roots.dedup();

@@ -79,7 +79,8 @@ fn table(made: &Made) -> RecordBatch {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            (made.nulls == 0 || state.rotate_left(9) % made.nulls > 0).then_some((state >> 5) % made.range)
+            let null = made.nulls > 0 && state.rotate_left(9).is_multiple_of(made.nulls);
+            (!null).then_some((state >> 5) % made.range)
         })
         .collect();
     let n = || numbers.iter().copied();
@@ -186,7 +187,7 @@ fn spliced(files: &[Bytes], codec: Codec, at_once: usize) -> Result<(Bytes, Tall
 
 fn rows(bytes: &Bytes) -> Result<RecordBatch> {
     let file = crate::format::parquet::open(bytes.clone(), "spliced")?;
-    let schema = file.schema().clone();
+    let schema = std::sync::Arc::clone(file.schema());
     let batches = file.batches(1000).collect::<Result<Vec<_>>>()?;
     Ok(concat_batches(&schema, &batches)?)
 }
