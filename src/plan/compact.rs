@@ -10,8 +10,8 @@
 //! bins           [s1 s2     s3 s4]  [s5    s6 ...   closed where the sum is nearest to the target
 //! ```
 //!
-//! A remainder of an earlier compaction waits until enough new small shards have come, and is merged with them only if it is
-//! at most as large as the rest of the bin. A shard that is written again has then at least doubled, so that a record
+//! A remainder of an earlier compaction waits until enough new small shards have come, and is merged only if the bin is
+//! full then, or if it is at most as large as the rest of the bin. A shard that is written again has then at least doubled, so that a record
 //! is written a logarithmic number of times however small the portions in which records come.
 
 use std::collections::BTreeMap;
@@ -199,13 +199,19 @@ fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
         |item| !item.settled,
         |items, bin| full(bin.iter().map(|i| items[*i].bytes).sum(), options) || bin.len() >= min_inputs,
     );
+    let enough = |new: usize| new >= min_inputs;
+    let enough_in_all = enough(items.iter().map(|item| item.new).sum());
     let settled = merge_some(
         items,
         options,
         |_| true,
         |items, bin| {
+            // What is full is written for the last time.
+            if enough_in_all && full(bin.iter().map(|i| items[*i].bytes).sum(), options) {
+                return true;
+            }
             keep_doubling(items, bin);
-            bin.iter().any(|i| items[*i].settled) && bin.iter().map(|i| items[*i].new).sum::<usize>() >= min_inputs
+            bin.iter().any(|i| items[*i].settled) && enough(bin.iter().map(|i| items[*i].new).sum())
         },
     );
     fresh || settled
@@ -389,8 +395,8 @@ mod tests {
             assert_eq!(all.iter().map(|s| s.bytes).sum::<u64>(), 5 * (day + 1));
         }
         // Each record is written once per doubling of its shard, from 1 to 1,000, and few small shards are left.
-        assert!(rewritten <= 10 * 10_000, "{rewritten}");
-        assert!(most <= 10, "{most}");
+        assert!(rewritten <= 11 * 10_000, "{rewritten}");
+        assert!(most <= 16, "{most}");
     }
 
     #[test]
@@ -398,7 +404,7 @@ mod tests {
         let sizes =
             |sizes: &[u64]| plan(&shards(sizes), &options(100)).groups.iter().map(|g| g.bytes).collect::<Vec<_>>();
         assert_eq!(sizes(&[1; 205]), [102, 103]);
-        assert_eq!(sizes(&[1; 290]), [97, 97, 96]);
+        assert_eq!(sizes(&[1; 290]), [96, 97, 97]);
         // Too much to spread: it stays a remainder, for others to come.
         assert_eq!(sizes(&[1; 140]), [100, 40]);
         assert_eq!(even_target(0, 0), 0);
