@@ -1,5 +1,4 @@
 //! Framing of samples: what it costs to make tar members and TFRecord examples of files that are in memory.
-#![expect(missing_docs, reason = "the macros of criterion make public things")]
 
 use std::hint::black_box;
 
