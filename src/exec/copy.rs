@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     fn records(extents: &[(u64, u64)], bytes: &[u8]) -> Result<Records> {
-        let at = |e: &(u64, u64)| usize::try_from(e.0).unwrap()..usize::try_from(e.0 + e.1).unwrap();
+        let at = |e: &(u64, u64)| usize::try_from(e.0).unwrap()..usize::try_from(e.0.saturating_add(e.1)).unwrap();
         let hash = |e: &(u64, u64)| bytes.get(at(e)).map_or(0, xxh3_64);
         let half = extents.len() / 2;
         let batch = |part: &[(u64, u64)]| RecordExtents {

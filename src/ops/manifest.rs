@@ -233,11 +233,7 @@ pub fn find_at(
 /// A hit, and where the record is now if that is another place.
 type Found = (Hit, Option<Place>);
 
-fn find_by(
-    snapshot: &Snapshot,
-    ids: &[String],
-    find: &dyn Fn(&str) -> Result<Vec<Found>>,
-) -> Result<Vec<HitReport>> {
+fn find_by(snapshot: &Snapshot, ids: &[String], find: &dyn Fn(&str) -> Result<Vec<Found>>) -> Result<Vec<HitReport>> {
     let mut found = Vec::new();
     for id in ids {
         found.extend(find(id)?.into_iter().map(|(hit, now)| (id, hit, now)));

@@ -171,7 +171,7 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
         }
     };
     let Some((format, reader)) = text_reader(file, &head, complete, options) else { return Ok(None) };
-    let sample = whole_records(reader.as_ref(), head);
+    let sample = whole_records(reader.as_ref(), head, complete);
     Ok(Some(RecordSource { file: file.clone(), format, packed, encoding, reader, sample }))
 }
 
@@ -220,10 +220,11 @@ fn sniff_csv(head: &[u8], complete: bool, options: &csv::CsvOptions) -> Option<c
 }
 
 /// The first split of the head, as far as it holds whole records.
-fn whole_records(reader: &dyn RecordReader, head: Vec<u8>) -> Option<Split> {
+fn whole_records(reader: &dyn RecordReader, head: Vec<u8>, complete: bool) -> Option<Split> {
     let length = head.len().max(1);
+    let limit = if complete { length.min(HEAD_BYTES / 2) } else { length.div_ceil(2) };
     // A record larger than the head says nothing yet.
-    reader.splits(Box::new(Cursor::new(head)), length.div_ceil(2), length * 2).next().and_then(Result::ok)
+    reader.splits(Box::new(Cursor::new(head)), limit, length * 2).next().and_then(Result::ok)
 }
 
 /// Stands for a file that could not be read, until it is its turn.

@@ -85,7 +85,7 @@ fn columns(shape: Shape) -> Vec<(&'static str, ArrayRef)> {
         ("u32", primitive::<UInt32Type>(&n, |v| (v << 31) as u32 | v as u32)),
         ("u64", primitive::<UInt64Type>(&n, |v| v << 60 | v)),
         ("date", primitive::<Date32Type>(&n, |v| v as i32)),
-        ("time", primitive::<TimestampMicrosecondType>(&n, |v| v.cast_signed() * 1_000_000)),
+        ("time", primitive::<TimestampMicrosecondType>(&n, |v| v.cast_signed().wrapping_mul(1_000_000))),
         ("f32", primitive::<Float32Type>(&n, |v| special(v, v as f64 / 8.0) as f32)),
         ("f64", primitive::<Float64Type>(&n, |v| special(v, v as f64 / -16.0))),
         ("text", Arc::new(n.iter().map(|n| n.map(text)).collect::<StringArray>())),
