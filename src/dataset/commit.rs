@@ -18,15 +18,19 @@ use std::{
     sync::Arc,
 };
 
-use arrow::array::RecordBatch;
+use arrow::{
+    array::RecordBatch,
+    datatypes::{Schema, SchemaRef},
+};
 use jiff::{SignedDuration, Timestamp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Dataset, Snapshot,
     index::SegmentRef,
-    log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals},
-    runs::{self, Run},
+    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Settings, Totals},
+    places::PlaceRef,
+    runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
     sources::{self, NewSources, SourceRow},
     system_path,
@@ -62,6 +66,8 @@ pub struct Transaction<'a> {
     pub removes: Vec<String>,
     /// New segments, with record numbers relative to the first new record.
     pub segments: Vec<SegmentRef>,
+    /// New sets of places of records that were sorted.
+    pub places: Vec<PlaceRef>,
     /// New sources, with record numbers relative to the first new record.
     pub sources: &'a dyn NewSources,
     /// Where the records of the new shards get their numbers.
@@ -84,6 +90,8 @@ pub struct NewShard {
     pub meta: ShardMeta,
     /// (first record, records, ordinal) of each run.
     pub runs: Vec<(u64, u64, u64)>,
+    /// Where the numbers of its one run stand, when they do not follow one another.
+    pub scattered: Option<Scattered>,
 }
 
 /// Makes the next version of the dataset. `planned_on` is the version that the run looked at when it started.
@@ -187,7 +195,7 @@ impl Draft<'_> {
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
         Ok(Entry {
-            format: FORMAT_VERSION,
+            format: self.format(old),
             version,
             transaction: self.transaction.id.clone(),
             committed_at,
@@ -203,7 +211,15 @@ impl Draft<'_> {
             runs: self.run_lists(parent, &removed, shift, version)?,
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
+            places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
         })
+    }
+
+    /// Datasets that were never sorted can be read by releases that know nothing of it.
+    fn format(&self, old: Option<&Entry>) -> u32 {
+        let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
+        let needed = if self.transaction.adds.iter().any(sorts) { FORMAT_VERSION } else { FIRST_FORMAT };
+        old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
     fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
@@ -291,6 +307,7 @@ impl Draft<'_> {
                     from: version,
                     until: None,
                     since: None,
+                    scattered: shard.scattered.clone(),
                 })
             })
             .collect();
@@ -363,6 +380,20 @@ impl<'a> ListWriter<'a> {
         Ok(())
     }
 
+    /// Columns of several lists together; `None` for kinds that always have the same.
+    fn schema_of(&self, lists: &[ListRef]) -> Result<Option<SchemaRef>> {
+        let (full, optional): (fn(bool) -> Schema, &str) = match self.kind {
+            "runs" => (runs::schema, "set"),
+            "shards" => (shards::schema, "order"),
+            _ => return Ok(None),
+        };
+        let mut any = false;
+        for list in lists {
+            any = any || table::has_column(self.store(), list, optional)?;
+        }
+        Ok(Some(Arc::new(full(any))))
+    }
+
     /// The lists, after merging each level that has become crowded into one list of the next level.
     fn merged(mut self) -> Result<Vec<ListRef>> {
         let mut level = 0;
@@ -373,8 +404,13 @@ impl<'a> ListWriter<'a> {
                 // One of them may be new.
                 self.draft.publish()?;
                 let store = self.store();
+                let schema = self.schema_of(&crowd)?;
                 self.write(level + 1, &mut |table| {
-                    crowd.iter().try_for_each(|list| table::read_batches(store, list, &mut |rows| table.add(rows)))
+                    let add = &mut |rows: &RecordBatch| match &schema {
+                        Some(schema) => table.add(&table::completed(rows, schema)?),
+                        None => table.add(rows),
+                    };
+                    crowd.iter().try_for_each(|list| table::read_batches(store, list, add))
                 })?;
             }
             level += 1;
@@ -417,8 +453,9 @@ mod tests {
             first_record: first,
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
         };
-        NewShard { meta, runs: vec![(first, records, 0)] }
+        NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
     }
 
     fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction<'static> {
@@ -439,6 +476,7 @@ mod tests {
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),
             segments: Vec::new(),
+            places: Vec::new(),
             sources: &(),
             numbers,
         }

@@ -11,6 +11,10 @@
 //!          |------- c ---------|             b             0      2     3
 //!                                            c             0      3     -
 //! ```
+//!
+//! Sorting by a column may leave no two neighbours together, and a run for each record would be as large as the data.
+//! Such a shard has one *scattered* run: its numbers lie between two bounds, and which row has which number stands in
+//! the [numbers](super::numbers) of the shard and, the other way round, in the [places](super::places) of its set.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,12 +43,30 @@ pub struct Run {
     pub until: Option<Version>,
     /// First version that had these records at all, when earlier runs of them were vacuumed from the table.
     pub since: Option<Version>,
+    /// Where its numbers stand when they do not follow one another.
+    pub scattered: Option<Scattered>,
+}
+
+/// Records of a shard whose numbers are in no order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scattered {
+    /// Distance from the first number to the one after the last; other shards may have numbers in between.
+    pub span: u64,
+    /// The set of places that leads from numbers to rows.
+    pub set: String,
+    /// Number of the shard within the set.
+    pub shard: u64,
 }
 
 impl Run {
     /// Whether a version contains the run.
     pub fn contains(&self, version: Version) -> bool {
         self.from <= version && self.until.is_none_or(|until| version < until)
+    }
+
+    /// The number after its last one.
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.scattered.as_ref().map_or(self.records, |scattered| scattered.span))
     }
 }
 
@@ -63,7 +85,7 @@ impl RunTable {
         let mut reach = Vec::with_capacity(runs.len());
         let mut furthest = 0;
         for run in &runs {
-            furthest = furthest.max(run.first + run.records);
+            furthest = furthest.max(run.end());
             reach.push(furthest);
         }
         Self { runs, reach }
@@ -74,7 +96,7 @@ impl RunTable {
         &self.runs
     }
 
-    /// Runs that hold a record number in any version, oldest version first.
+    /// Runs that hold a record number in any version, oldest version first; of scattered ones those that may.
     pub fn of_record(&self, record: u64) -> Vec<&Run> {
         let end = self.runs.partition_point(|run| run.first <= record);
         let mut found: Vec<&Run> = self.runs[..end]
@@ -83,7 +105,7 @@ impl RunTable {
             .rev()
             .take_while(|(_, reach)| **reach > record)
             .map(|(run, _)| run)
-            .filter(|run| record < run.first + run.records)
+            .filter(|run| record < run.end())
             .collect();
         found.sort_by_key(|run| run.from);
         found
@@ -94,12 +116,16 @@ impl RunTable {
     #[must_use]
     pub(super) fn readable(&self, oldest: Version) -> Self {
         let stays = |run: &&Run| run.until.is_none_or(|until| until > oldest);
-        // A compaction makes one run of each run that it replaces, so both begin with the same record.
-        let since = |run: &Run| self.first_version(run.first).filter(|first| *first < run.from);
+        // Records of one run became part of the dataset together. Of scattered ones each has its own first version,
+        // which stands beside its number.
+        let since = |run: &Run| {
+            let first = run.scattered.is_none().then(|| self.first_version(run.first))?;
+            first.filter(|first| *first < run.from)
+        };
         Self::new(self.runs.iter().filter(stays).map(|run| Run { since: since(run), ..run.clone() }).collect())
     }
 
-    /// First version that had a record.
+    /// First version that had a record, as far as this table knows: where a scattered run holds it, look there first.
     pub fn first_version(&self, record: u64) -> Option<Version> {
         self.of_record(record).iter().map(|run| run.since.unwrap_or(run.from)).min()
     }
@@ -122,10 +148,10 @@ impl RunTable {
     }
 }
 
-/// Encodes rows for [`table::write`].
-pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
+/// Columns of a list.
+pub(super) fn schema(scattered: bool) -> Schema {
     let field = |name: &str, nullable| Field::new(name, DataType::UInt64, nullable);
-    let schema = Schema::new(vec![
+    let mut fields = vec![
         field("first", false),
         field("records", false),
         Field::new("shard", DataType::Utf8, false),
@@ -133,9 +159,19 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         field("from_version", false),
         field("until_version", true),
         field("since_version", true),
-    ]);
+    ];
+    if scattered {
+        fields.extend([field("span", true), Field::new("set", DataType::Utf8, true), field("set_shard", true)]);
+    }
+    Schema::new(fields)
+}
+
+/// Encodes rows for [`table::write`].
+pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
+    let scattered = runs.iter().any(|run| run.scattered.is_some());
+    let schema = schema(scattered);
     let numbers = |of: fn(&Run) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(runs.iter().map(of))) };
-    let columns: Vec<ArrayRef> = vec![
+    let mut columns: Vec<ArrayRef> = vec![
         numbers(|r| r.first),
         numbers(|r| r.records),
         Arc::new(StringArray::from_iter_values(runs.iter().map(|r| r.shard.as_str()))),
@@ -144,6 +180,13 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         Arc::new(runs.iter().map(|r| r.until.map(|v| v.0)).collect::<UInt64Array>()),
         Arc::new(runs.iter().map(|r| r.since.map(|v| v.0)).collect::<UInt64Array>()),
     ];
+    if scattered {
+        let number = |of: fn(&Scattered) -> u64| -> ArrayRef {
+            Arc::new(runs.iter().map(|r| r.scattered.as_ref().map(of)).collect::<UInt64Array>())
+        };
+        let sets: StringArray = runs.iter().map(|r| r.scattered.as_ref().map(|s| s.set.as_str())).collect();
+        columns.extend([number(|s| s.span), Arc::new(sets) as ArrayRef, number(|s| s.shard)]);
+    }
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
 
@@ -158,6 +201,15 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
         // Datasets that were never vacuumed may lack it.
         let since = batch.column_by_name("since_version").map(|_| number("since_version")).transpose()?;
         let some = |array: &UInt64Array, i: usize| array.is_valid(i).then(|| Version(array.value(i)));
+        // Only lists of datasets that were sorted have these.
+        let scattered = match batch.column_by_name("set") {
+            None => None,
+            Some(_) => Some((number("span")?, column::<StringArray>(&batch, "set")?, number("set_shard")?)),
+        };
+        let scattered = |i: usize| {
+            let (spans, sets, shards) = scattered.filter(|(_, sets, _)| sets.is_valid(i))?;
+            Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i) })
+        };
         out.extend((0..batch.num_rows()).map(|i| Run {
             first: first.value(i),
             records: records.value(i),
@@ -166,6 +218,7 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
             from: Version(from.value(i)),
             until: some(until, i),
             since: since.and_then(|since| some(since, i)),
+            scattered: scattered(i),
         }));
     }
     Ok(out)
@@ -184,6 +237,7 @@ mod tests {
             from: Version(from),
             until: until.map(Version),
             since: None,
+            scattered: None,
         }
     }
 

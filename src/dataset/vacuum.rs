@@ -20,7 +20,10 @@ use super::{
     Dataset, Snapshot,
     commit::{ATTEMPTS, create, now_after},
     log::{Counts, Entry, ListRef},
-    parts_path, runs, shards, sidecar_path, system_path, table,
+    numbers::numbers_path,
+    parts_path,
+    places::PlaceRef,
+    runs, shards, sidecar_path, system_path, table,
 };
 use crate::{
     error::{Error, Result},
@@ -154,6 +157,7 @@ impl References {
             for list in [&entry.shards, &entry.runs, &entry.sources] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
+            out.objects.extend(entry.places.iter().map(|p| p.path.clone()));
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
         }
@@ -176,6 +180,7 @@ impl References {
         for shard in found.into_iter().flatten() {
             self.objects.insert(sidecar_path(&shard.path));
             self.objects.insert(parts_path(&shard.path));
+            self.objects.insert(numbers_path(&shard.path));
             self.folders.insert(folder_of(&shard.path).to_owned());
             self.stems.insert(stem(&shard.path).to_owned());
             self.objects.insert(shard.path);
@@ -304,6 +309,7 @@ pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<Str
             arguments: arguments.clone(),
             counts: Counts::default(),
             runs: run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?,
+            places: places(&parent, readable_from)?,
             readable_from,
             ..parent.entry().clone()
         };
@@ -314,6 +320,13 @@ pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<Str
     Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
         .at(dataset.store().location().to_string())
         .hint("nothing was deleted; try again when there is less traffic"))
+}
+
+/// Tables of places that runs of readable versions need.
+fn places(parent: &Snapshot, oldest: Version) -> Result<Vec<PlaceRef>> {
+    let left = parent.runs()?.readable(oldest);
+    let sets: HashSet<&str> = left.all().iter().filter_map(|r| Some(r.scattered.as_ref()?.set.as_str())).collect();
+    Ok(parent.entry().places.iter().filter(|place| sets.contains(place.set.as_str())).cloned().collect())
 }
 
 /// The run table of a snapshot without what versions before `oldest` contain, as lists.

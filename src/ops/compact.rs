@@ -340,6 +340,7 @@ impl Compaction<'_> {
             adds,
             removes,
             segments: Vec::new(),
+            places: Vec::new(),
             sources: &(),
             numbers: Numbers::Kept,
         };
