@@ -53,8 +53,9 @@ pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, read_all as read_sidecar, read_frames,
-    read_rows as read_sidecar_rows, sidecar_path, stream as stream_sidecar,
+    SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
+    read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema, sidecar_path,
+    stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};

@@ -19,4 +19,5 @@ pub mod live;
 pub mod names;
 pub mod ordered;
 pub mod shard;
+pub mod sort;
 pub mod types;
