@@ -200,13 +200,14 @@ fn first_versions(
     ordinals: &[u64],
 ) -> Result<Vec<Version>> {
     let numbers = numbers::read_rows(store, shard, ordinals)?;
-    let check = |((ordinal, askers), (number, version)): ((&u64, &Vec<Asker<'_>>), (u64, Version))| {
-        match askers.iter().find(|(record, _, _)| *record != number) {
-            None => Ok(version),
-            Some((record, _, _)) => Err(Error::integrity(format!(
-                "expected record {record} in row {ordinal}, found record {number}"
-            ))
-            .at(store.location().join(shard).to_string())),
+    let check = |((ordinal, askers), (number, version)): ((&u64, &Vec<Asker<'_>>), (u64, Version))| match askers
+        .iter()
+        .find(|(record, _, _)| *record != number)
+    {
+        None => Ok(version),
+        Some((record, _, _)) => {
+            Err(Error::integrity(format!("expected record {record} in row {ordinal}, found record {number}"))
+                .at(store.location().join(shard).to_string()))
         }
     };
     rows.iter().zip(numbers).map(check).collect()

@@ -123,9 +123,8 @@ pub fn numbered<'a>(
         && run.scattered.is_some()
     {
         let (from, records) = (run.from, run.records);
-        let rows = stream(store, shard)?.map(move |row| {
-            row.map(|(record, first_version)| Some(Numbered { record, first_version, from }))
-        });
+        let rows = stream(store, shard)?
+            .map(move |row| row.map(|(record, first_version)| Some(Numbered { record, first_version, from })));
         return Ok(Box::new(Counted { rows, left: records }));
     }
     let known: Vec<(&Run, Version)> =
@@ -301,7 +300,8 @@ mod tests {
         let shard = "0123456789ab/000001.parquet";
         assert_eq!(numbers_path(shard), "_shardify/sidecar/0123456789ab/000001.records.parquet");
         let mut writer = NumbersWriter::create(store.as_ref(), shard).unwrap();
-        let expected: Vec<(u64, Version)> = (0..150_000_u64).map(|i| (i * 7919 % 150_000, Version(1 + i % 3))).collect();
+        let expected: Vec<(u64, Version)> =
+            (0..150_000_u64).map(|i| (i * 7919 % 150_000, Version(1 + i % 3))).collect();
         expected.iter().for_each(|(record, version)| writer.push(*record, *version).unwrap());
         store.publish(vec![writer.finish().unwrap()]).unwrap();
         let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0 });

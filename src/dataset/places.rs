@@ -165,7 +165,8 @@ pub fn read_places(
     if rows == table.rows && table.last.checked_add(1) == Some(next) {
         return Ok(());
     }
-    Err(Error::integrity(format!("expected {} places up to record {}, found {rows}", table.rows, table.last)).at(place()))
+    Err(Error::integrity(format!("expected {} places up to record {}, found {rows}", table.rows, table.last))
+        .at(place()))
 }
 
 /// Shard and ordinal of those of `records`, which ascend, that the table has.
@@ -176,8 +177,7 @@ fn lookup(store: &Arc<dyn Store>, table: &PlaceRef, records: &[u64]) -> Result<V
         let groups = (0..builder.metadata().num_row_groups())
             .filter(|i| may_hold(builder.metadata().row_group(*i).column(0).statistics(), records))
             .collect();
-        let reader =
-            builder.with_row_groups(groups).with_batch_size(GROUP_ROWS).build().map_err(table::failed)?;
+        let reader = builder.with_row_groups(groups).with_batch_size(GROUP_ROWS).build().map_err(table::failed)?;
         let mut found = Vec::new();
         for batch in reader {
             let batch = batch?;

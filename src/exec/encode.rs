@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::{
     codec::{self, Codec, checksum::xxh3_64},
-    dataset::{Arrangement, IdColumn, IdHashes, SidecarColumns, SidecarGroups, Order, SourceRuns},
+    dataset::{Arrangement, IdColumn, IdHashes, Order, SidecarColumns, SidecarGroups, SourceRuns},
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,

@@ -287,7 +287,16 @@ mod tests {
     use super::*;
 
     fn run(first: u64, records: u64, shard: &str, ordinal: u64) -> Run {
-        Run { first, records, shard: shard.into(), ordinal, from: Version(1), until: None, since: None, scattered: None }
+        Run {
+            first,
+            records,
+            shard: shard.into(),
+            ordinal,
+            from: Version(1),
+            until: None,
+            since: None,
+            scattered: None,
+        }
     }
 
     fn changes(first: &[Run], second: &[Run]) -> (u64, u64, u64, u64) {

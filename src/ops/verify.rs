@@ -234,9 +234,8 @@ impl Verification<'_> {
                 let number = numbers.next().transpose()?.flatten();
                 for (column, known, kind) in [(0, &ids.record, "record"), (1, &ids.subject, "subject")] {
                     let Some(id) = text_at(&batch, column, row) else { continue };
-                    let number = number
-                        .ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?
-                        .record;
+                    let number =
+                        number.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?.record;
                     if !known.contains(&(IdHash::of(id), number)) {
                         return Err(Error::integrity(format!(
                             "the {kind} id `{id}` of row {ordinal} is not in the id index"
@@ -395,11 +394,8 @@ impl Verification<'_> {
             for (ordinal, known) in (0..).zip(numbered(store, &run.shard, &[run], self.snapshot.runs()?)?) {
                 let Some(known) = known? else { continue };
                 if !numbers.insert(known.record) || !(run.first..run.end()).contains(&known.record) {
-                    return Err(Error::integrity(format!(
-                        "record {} is there twice, or out of bounds",
-                        known.record
-                    ))
-                    .at(store.location().join(&run.shard).to_string()));
+                    return Err(Error::integrity(format!("record {} is there twice, or out of bounds", known.record))
+                        .at(store.location().join(&run.shard).to_string()));
                 }
                 *sum = sum.wrapping_add(place_hash(known.record, ordinal));
             }

@@ -42,6 +42,8 @@ pub struct Candidate {
     /// Whether a compaction for this target or a larger one made it. Encoding anew may shrink shards below what was
     /// planned; merging them again and again would never end.
     pub settled: bool,
+    /// Whether its records were sorted: joined with others in record order they would not be any more.
+    pub sorted: bool,
 }
 
 /// A point in a dataset's history.
@@ -81,6 +83,8 @@ pub enum Choice {
     OtherCodec,
     /// A compaction for this target made it, and it stays as it is.
     Settled,
+    /// Its records are sorted, and would not be after a merge.
+    Sorted,
     /// It is small, but too few others are there to merge it with.
     TooFew,
 }
@@ -97,6 +101,7 @@ impl Choice {
                 "compressed with another codec, or adopted as one stream; shards are copied, not decoded"
             }
             Self::Settled => "made by a compaction for this target",
+            Self::Sorted => "sorted; --sort-by or --zorder merges it with others and keeps the order",
             Self::TooFew => "small, but there are too few (new) shards to merge it with",
         }
     }
@@ -128,10 +133,11 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
     let mut choices: Vec<Choice> = candidates
         .iter()
         .map(|shard| match shard.bytes as f64 / target {
-            _ if !in_window(shard, options) => Choice::OutsideWindow,
+            _ if !in_window(shard.version, shard.committed_at, options) => Choice::OutsideWindow,
             _ if !shard.joins => Choice::OtherCodec,
             part if part > LARGE => Choice::Oversized,
             part if part >= SMALL => Choice::RightSize,
+            _ if shard.sorted => Choice::Sorted,
             _ if shard.settled => Choice::Settled,
             _ => Choice::TooFew,
         })
@@ -190,16 +196,17 @@ fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
     merged
 }
 
-fn in_window(shard: &Candidate, options: &CompactOptions) -> bool {
+/// Whether a shard of that version was committed in the window.
+pub fn in_window(version: Version, committed_at: Timestamp, options: &CompactOptions) -> bool {
     let since = match options.since {
         None => true,
-        Some(When::Version(version)) => shard.version >= version,
-        Some(When::Instant(instant)) => shard.committed_at >= instant,
+        Some(When::Version(since)) => version >= since,
+        Some(When::Instant(instant)) => committed_at >= instant,
     };
     let until = match options.until {
         None => true,
-        Some(When::Version(version)) => shard.version <= version,
-        Some(When::Instant(instant)) => shard.committed_at <= instant,
+        Some(When::Version(until)) => version <= until,
+        Some(When::Instant(instant)) => committed_at <= instant,
     };
     since && until
 }
@@ -241,6 +248,7 @@ mod tests {
                 joins: true,
                 partition: String::new(),
                 settled: false,
+                sorted: false,
             })
             .collect()
     }

@@ -52,7 +52,10 @@ pub(super) fn columns_of(schema: &SchemaRef, order: &Order) -> Result<Vec<usize>
     };
     let columns: Vec<usize> = order.columns.iter().map(column).collect::<Result<_>>()?;
     if let Some((i, _)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
-        return Err(Error::usage(format!("expected each column once for {option}, found `{}` twice", order.columns[i])));
+        return Err(Error::usage(format!(
+            "expected each column once for {option}, found `{}` twice",
+            order.columns[i]
+        )));
     }
     match order.by {
         Arrangement::ZOrder if !(2..=MOST_ZORDER_COLUMNS).contains(&columns.len()) => {
@@ -194,7 +197,8 @@ mod tests {
 
     #[test]
     fn ranks_follow_values_and_few_values_are_spread() {
-        let values: ArrayRef = Arc::new((0..100_000_i64).map(|i| (i % 7 != 0).then_some(i * i)).collect::<Int64Array>());
+        let values: ArrayRef =
+            Arc::new((0..100_000_i64).map(|i| (i % 7 != 0).then_some(i * i)).collect::<Int64Array>());
         let ranks = Ranks::new(&[Arc::clone(&values)], &DataType::Int64).unwrap().of(&values).unwrap();
         assert!(ranks.iter().skip(1).step_by(7).is_sorted());
         assert!(ranks.iter().step_by(7).all(|rank| *rank == ranks[0]));
