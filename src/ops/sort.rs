@@ -7,20 +7,20 @@ use super::{
     compact::{CompactReport, ShardChoice, partition},
 };
 use crate::{
-    dataset::{Counts, NewShard, Numbers, Order, Settings, Snapshot, Transaction, commit},
+    dataset::{Counts, NewShard, Numbers, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Result},
     events::Event,
     exec::{
         live::refresh,
         shard::ShardNaming,
-        sort::{Input, Sort, Sorted, Sorter},
+        sort::{Input, Sort, Sorted, Sorter, ranges},
     },
     format::OutputFormat,
     id::TransactionId,
     plan::{
         compact::{CompactOptions, in_window},
         memory::MemoryPlan,
-        sort::{SortCandidate, SortMemory, SortPlan, plan},
+        sort::{SortCandidate, SortMemory, SortOptions, SortPlan, plan, undecided},
     },
     storage::Staged,
 };
@@ -49,7 +49,8 @@ impl Sorting<'_> {
             .hint("convert its sources into another dataset with --to parquet, then compact that one")
             .hint("without --sort-by and --zorder its shards are merged in record order"));
         }
-        let plan = plan(&self.candidates(options)?, self.order);
+        let (order, target, min_inputs) = (self.order.clone(), self.settings.target_shard, options.min_inputs);
+        let plan = plan(&self.candidates(options)?, &SortOptions { order, target, min_inputs });
         let mut report = self.report(&plan, dry_run)?;
         if dry_run {
             return Ok(report);
@@ -64,16 +65,27 @@ impl Sorting<'_> {
     }
 
     fn candidates(&self, options: &CompactOptions) -> Result<Vec<SortCandidate>> {
-        let shards = self.snapshot.shards()?.iter();
-        Ok(shards
+        let shards = self.snapshot.shards()?;
+        let mut candidates: Vec<SortCandidate> = shards
+            .iter()
             .map(|shard| SortCandidate {
                 bytes: shard.bytes,
                 records: shard.records,
                 in_window: in_window(shard.version, shard.committed_at, options),
                 partition: partition(&shard.path),
                 order: shard.order.clone(),
+                range: None,
             })
-            .collect())
+            .collect();
+        for inputs in undecided(&candidates, self.order) {
+            let of = |i: &usize| (&shards[*i], shards[*i].order.as_ref().is_some_and(|o| o.order == *self.order));
+            let asked: Vec<(&ShardMeta, bool)> = inputs.iter().map(of).collect();
+            let ranges = ranges(self.snapshot.dataset(), &asked, self.order, &self.context.cancel)?;
+            for (i, range) in inputs.into_iter().zip(ranges) {
+                candidates[i].range = range;
+            }
+        }
+        Ok(candidates)
     }
 
     fn report(&self, plan: &SortPlan, dry_run: bool) -> Result<CompactReport> {

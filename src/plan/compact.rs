@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::{id::Version, units::Size};
 
 /// Shards smaller than this part of the target are merged.
-const SMALL: f64 = 0.75;
+pub(super) const SMALL: f64 = 0.75;
 
 /// Shards larger than this part of the target would be worth splitting.
 const LARGE: f64 = 1.80;

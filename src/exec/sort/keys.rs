@@ -80,7 +80,8 @@ fn sortable(data_type: &DataType) -> bool {
         || matches!(data_type, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }
 
-fn converter<'a>(types: impl Iterator<Item = &'a DataType>) -> Result<RowConverter> {
+/// Makes rows of bytes of columns of these types.
+pub(super) fn converter<'a>(types: impl Iterator<Item = &'a DataType>) -> Result<RowConverter> {
     let options = SortOptions { descending: false, nulls_first: true };
     Ok(RowConverter::new(types.map(|t| SortField::new_with_options(t.clone(), options)).collect())?)
 }

@@ -29,6 +29,8 @@ use arrow::{
     datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UInt64Type},
 };
 
+use rayon::prelude::*;
+
 use self::{
     keys::{Keys, Ranks, SAMPLE_ROWS, columns_of},
     runs::{Batches, Merged, Run, batch_rows, reduce},
@@ -117,6 +119,53 @@ const RECORDS_PER_RUN: u64 = 256;
 
 /// Pairs of record number and row that are sorted at a time.
 const PAIRS: usize = 1 << 20;
+
+/// Least and greatest value of each shard in an order, as bytes that compare like the values; `None` for shards without
+/// records. Of shards that are in that order, only the ends are read.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when they cannot be ordered that way; when a shard cannot be read.
+pub fn ranges(
+    dataset: &Dataset,
+    shards: &[(&ShardMeta, bool)],
+    order: &Order,
+    cancel: &Cancel,
+) -> Result<Vec<Option<(Vec<u8>, Vec<u8>)>>> {
+    let open = |shard: &ShardMeta| {
+        let place = dataset.store().location().join(&shard.path).to_string();
+        parquet::open(dataset.object(&shard.path, shard.bytes), &place)
+    };
+    let mut fields = Fields::empty();
+    for (shard, _) in shards {
+        fields = unite_lists(&fields, open(shard)?.schema().fields());
+    }
+    let columns = columns_of(&schema_of(&fields), order)?;
+    let fields: Fields = columns.iter().map(|column| Arc::clone(&fields[*column])).collect();
+    let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    let schema = schema_of(&fields);
+    let converter = keys::converter(fields.iter().map(|field| field.data_type()))?;
+    shards
+        .par_iter()
+        .map(|(shard, sorted)| {
+            let file = open(shard)?.with_columns(&names);
+            let file = if *sorted { file.with_ends() } else { file };
+            let mut range: Option<(Vec<u8>, Vec<u8>)> = None;
+            for batch in file.batches(8_192) {
+                cancel.check()?;
+                let rows = converter.convert_columns(cast_to(&batch?, &schema)?.columns())?;
+                let (Some(least), Some(most)) = (rows.iter().min(), rows.iter().max()) else { continue };
+                let (first, last) = range.get_or_insert_with(|| (least.data().to_vec(), most.data().to_vec()));
+                if least.data() < first.as_slice() {
+                    *first = least.data().to_vec();
+                }
+                if most.data() > last.as_slice() {
+                    *last = most.data().to_vec();
+                }
+            }
+            Ok(range)
+        })
+        .collect()
+}
 
 /// Columns of a record on its way: those of the shard, of the sidecar, its number and first version.
 struct Layout {

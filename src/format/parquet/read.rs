@@ -7,7 +7,7 @@
 use ::parquet::{
     arrow::{
         ProjectionMask,
-        arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+        arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
     },
     basic::Compression,
     errors::ParquetError,
@@ -113,6 +113,17 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let roots = (0..fields.len()).filter(|i| names.contains(&fields[*i].name().as_str()));
         let mask = ProjectionMask::roots(self.builder.parquet_schema(), roots.collect::<Vec<_>>());
         self.builder = self.builder.with_projection(mask);
+        self
+    }
+
+    /// Decodes only the first row and the last.
+    #[must_use]
+    pub fn with_ends(mut self) -> Self {
+        if let Ok(between @ 1..) = usize::try_from(self.rows.saturating_sub(2)) {
+            let rows = [RowSelector::select(1), RowSelector::skip(between), RowSelector::select(1)];
+            self.builder = self.builder.with_row_selection(RowSelection::from(rows.to_vec()));
+            self.rows = 2;
+        }
         self
     }
 
