@@ -74,8 +74,10 @@ impl Run {
 #[derive(Debug)]
 pub struct RunTable {
     runs: Vec<Run>,
-    /// For each run the largest end of any run up to it, so that a search knows when to stop going back.
+    /// For each run the largest end of any plain run up to it, so that a search knows when to stop going back.
     reach: Vec<u64>,
+    /// The scattered ones: each may hold almost any record, and would make every search go back to the begin.
+    scattered: Vec<usize>,
 }
 
 impl RunTable {
@@ -85,10 +87,11 @@ impl RunTable {
         let mut reach = Vec::with_capacity(runs.len());
         let mut furthest = 0;
         for run in &runs {
-            furthest = furthest.max(run.end());
+            furthest = if run.scattered.is_some() { furthest } else { furthest.max(run.end()) };
             reach.push(furthest);
         }
-        Self { runs, reach }
+        let scattered = (0..runs.len()).filter(|i| runs[*i].scattered.is_some()).collect();
+        Self { runs, reach, scattered }
     }
 
     /// Every run, live or closed.
@@ -105,8 +108,10 @@ impl RunTable {
             .rev()
             .take_while(|(_, reach)| **reach > record)
             .map(|(run, _)| run)
-            .filter(|run| record < run.end())
+            .filter(|run| run.scattered.is_none() && record < run.end())
             .collect();
+        let scattered = self.scattered.iter().map(|i| &self.runs[*i]);
+        found.extend(scattered.filter(|run| run.first <= record && record < run.end()));
         found.sort_by_key(|run| run.from);
         found
     }
@@ -225,6 +230,7 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
 
@@ -256,5 +262,27 @@ mod tests {
         assert_eq!(shards(249), ["b", "c"]);
         assert_eq!(shards(250), ["d"]);
         assert!(shards(260).is_empty());
+    }
+
+    #[test]
+    fn scattered_runs_may_hold_what_lies_between_their_bounds() {
+        let sorted = |shard, first, span| {
+            let scattered = Some(Scattered { span, set: "set".into(), shard: 0 });
+            Run { scattered, ..run(first, 50, shard, 2, None) }
+        };
+        let table = RunTable::new(vec![
+            run(0, 100, "a", 1, Some(2)),
+            sorted("b", 0, 98),
+            sorted("c", 3, 97),
+            run(100, 10, "d", 3, None),
+        ]);
+        let shards = |record| table.of_record(record).iter().map(|r| r.shard.as_str()).collect::<Vec<_>>();
+        assert_eq!(shards(0), ["a", "b"]);
+        assert_eq!(shards(50), ["a", "b", "c"]);
+        assert_eq!(shards(99), ["a", "c"]);
+        assert_eq!(shards(100), ["d"]);
+        let batch = batch(table.all()).unwrap();
+        assert_eq!(batch.schema_ref().fields().len(), 10);
+        assert_eq!(super::batch(&table.all()[..1]).unwrap().num_columns(), 7);
     }
 }
