@@ -432,7 +432,13 @@ pub(super) fn now_after(parent: Option<Timestamp>) -> Timestamp {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{codec::Codec, format::OutputFormat, storage::RemoteStore, units::Size};
+    use crate::{
+        codec::Codec,
+        dataset::{Arrangement, Order, ShardOrder},
+        format::OutputFormat,
+        storage::RemoteStore,
+        units::Size,
+    };
 
     fn dataset() -> Dataset {
         Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
@@ -522,6 +528,40 @@ mod tests {
         assert!(snapshot.entry().shards.len() < 3 * FAN_OUT, "{}", snapshot.entry().shards.len());
         assert_eq!(snapshot.shards().unwrap().len(), 100);
         assert_eq!(snapshot.shards().unwrap()[57].path, "s57");
+    }
+
+    #[test]
+    fn lists_with_and_without_orders_are_merged_and_only_sorting_raises_the_format() {
+        let dataset = dataset();
+        let append = |i: u64| {
+            let add = shard(&format!("s{i}"), 0, 2);
+            commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(2)), Version(i)).unwrap()
+        };
+        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FIRST_FORMAT));
+        let mut sorted = shard("sorted", 0, 4);
+        let scattered = Scattered { span: 4, set: "set".into(), shard: 0 };
+        sorted.scattered = Some(scattered.clone());
+        let order = Order { by: Arrangement::Sort, columns: vec!["x".into()] };
+        let order = ShardOrder { order, set: "set".into() };
+        sorted.meta.order = Some(order.clone());
+        let place = PlaceRef {
+            path: "_shardify/index/place/set/000000.parquet".into(),
+            set: "set".into(),
+            first: 0,
+            last: 3,
+            rows: 4,
+        };
+        let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
+        sort.places = vec![place.clone()];
+        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, FORMAT_VERSION);
+        (11..40).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
+        let snapshot = dataset.open().unwrap();
+        assert_eq!(snapshot.entry().places, [place]);
+        let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();
+        assert_eq!(orders, [order]);
+        let runs = snapshot.runs().unwrap();
+        assert_eq!(runs.of_record(2).into_iter().filter_map(|r| r.scattered.clone()).collect::<Vec<_>>(), [scattered]);
+        assert_eq!(runs.all().len(), 40);
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub const RANK_BITS: u32 = 12;
 /// Columns that a Z-order may have: more would leave too few bits of each to be of use.
 pub const MOST_ZORDER_COLUMNS: usize = 5;
 
+/// Least and greatest value, as bytes that compare like the values.
+pub type Range = (Vec<u8>, Vec<u8>);
+
 /// What the planner sees of a shard; given in record order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortCandidate {
@@ -46,8 +49,8 @@ pub struct SortCandidate {
     pub partition: String,
     /// Its order.
     pub order: Option<ShardOrder>,
-    /// Its least and greatest value in the wanted order, as bytes; asked for by [`undecided`].
-    pub range: Option<(Vec<u8>, Vec<u8>)>,
+    /// Its least and greatest value in the wanted order; asked for by [`undecided`].
+    pub range: Option<Range>,
 }
 
 /// What happens to a shard, and why.

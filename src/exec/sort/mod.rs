@@ -50,7 +50,10 @@ use crate::{
     events::{Cancel, Event, Observer},
     format::parquet::{self, RowGroup, cast_to, logical_bytes},
     id::Version,
-    plan::{roll::rolls_before, sort::SortMemory},
+    plan::{
+        roll::rolls_before,
+        sort::{Range, SortMemory},
+    },
     record::hash::row_hashes,
     schema::{schema_of, unite_lists},
     storage::{Staged, Store},
@@ -130,7 +133,7 @@ pub fn ranges(
     shards: &[(&ShardMeta, bool)],
     order: &Order,
     cancel: &Cancel,
-) -> Result<Vec<Option<(Vec<u8>, Vec<u8>)>>> {
+) -> Result<Vec<Option<Range>>> {
     let open = |shard: &ShardMeta| {
         let place = dataset.store().location().join(&shard.path).to_string();
         parquet::open(dataset.object(&shard.path, shard.bytes), &place)
@@ -149,7 +152,7 @@ pub fn ranges(
         .map(|(shard, sorted)| {
             let file = open(shard)?.with_columns(&names);
             let file = if *sorted { file.with_ends() } else { file };
-            let mut range: Option<(Vec<u8>, Vec<u8>)> = None;
+            let mut range: Option<Range> = None;
             for batch in file.batches(8_192) {
                 cancel.check()?;
                 let rows = converter.convert_columns(cast_to(&batch?, &schema)?.columns())?;
@@ -289,7 +292,7 @@ impl Sorter<'_> {
     fn ranks(&self, sort: &Sort, layout: &Layout, columns: &[usize]) -> Result<Vec<Ranks>> {
         let records: u64 = sort.inputs().map(|(shard, _)| shard.records).sum();
         let every = records.div_ceil(SAMPLE_ROWS).max(1);
-        let fields: Vec<FieldRef> = columns.iter().map(|column| layout.data.fields()[*column].clone()).collect();
+        let fields: Vec<FieldRef> = columns.iter().map(|column| Arc::clone(&layout.data.fields()[*column])).collect();
         let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
         let schema = schema_of(&fields.iter().cloned().collect());
         let mut samples: Vec<Vec<ArrayRef>> = vec![Vec::new(); columns.len()];
@@ -529,12 +532,15 @@ struct Shards<'a> {
     finished: Vec<(FinishedShard, Staged, Bounds)>,
     pairs: Pairs<'a>,
     /// Plain runs of all shards, while there are few.
-    plain: Option<BTreeMap<usize, Vec<(u64, u64, u64)>>>,
+    plain: Option<BTreeMap<usize, PlainRuns>>,
     plain_runs: u64,
     /// Number and first version of the last record.
     last: (u64, Version),
     records: u64,
 }
+
+/// First record, records and ordinal of each run of a shard.
+type PlainRuns = Vec<(u64, u64, u64)>;
 
 /// Least and greatest record number of a shard, and its records.
 #[derive(Debug, Clone, Copy)]
