@@ -1,5 +1,4 @@
 //! Framing of samples: what it costs to make tar members and TFRecord examples of files that are in memory.
-#![expect(missing_docs, reason = "the macros of criterion make public things")]
 
 use std::hint::black_box;
 
@@ -12,7 +11,7 @@ use shardify::{
 
 /// Samples of an image, a document and a class, as trees of training data have them.
 fn samples() -> (Payload, Vec<String>, u64) {
-    let noise: Bytes = (0..1 << 20_u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    let noise: Bytes = (0..1_u32 << 20).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
     let part = |extension: &str, start: usize, length: usize| Part {
         extension: extension.to_owned(),
         bytes: noise.slice(start..start + length),

@@ -1,10 +1,11 @@
-//! Start-up: Ctrl-C and the exit code. Everything else is in the library.
+//! Start-up: the allocator, Ctrl-C and the exit code. Everything else is in the library.
 
 use std::process::ExitCode;
 
-use shardify::{cli, events::Cancel};
+use shardify::{cli, events::Cancel, storage::sys};
 
 fn main() -> ExitCode {
+    sys::keep_freed_memory();
     let cancel = Cancel::default();
     let raised = cancel.clone();
     // Without a handler Ctrl-C still ends the program; nothing uncommitted is visible then either.

@@ -167,6 +167,7 @@ fn vacuum_deletes_what_no_retained_version_needs_and_nothing_else() {
         let before = objects(&folder);
         assert_eq!(folder.run("vacuum").ok().stdout.lines().next().unwrap(), "nothing to delete, still at v6", "{to}");
         assert_eq!(folder.run("vacuum --retain 1h").code, 2);
+        let old_hits = folder.run("manifest --find r1-7 PAT-1 --at v3 --json").ok().objects();
         let plan = folder.run("vacuum --retain 0 --force --dry-run --json").ok().objects();
         assert_eq!(objects(&folder), before, "a dry run changes nothing");
         let done = folder.run("vacuum --retain 0 --force --json").ok();
@@ -181,6 +182,16 @@ fn vacuum_deletes_what_no_retained_version_needs_and_nothing_else() {
         folder.run("verify --read-data").ok();
         let hit = folder.run("manifest --find r1-7 --json").ok().objects().remove(0);
         assert_eq!((&hit["versions"]["from"], &hit["origin"]["row"]), (&2.into(), &8.into()), "{to}: {hit}");
+        // Where it was is known for ever, and that it is there no more.
+        let then = folder.run("manifest --find r1-7 PAT-1 --at v3 --json").ok();
+        let first = then.objects().remove(0);
+        let was = of_type(&old_hits, "hit").remove(0);
+        assert_eq!((&first["shard"], &first["ordinal"]), (&was["shard"], &was["ordinal"]), "{to}");
+        assert_eq!((&first["state"], &first["now"]["shard"]), (&"vacuumed".into(), &hit["shard"]));
+        assert_eq!(then.summary()["hits"], old_hits.last().unwrap()["hits"]);
+        assert_eq!(folder.run("manifest --find r1-7 --at v1").code, 1, "it was not there yet");
+        let text = folder.run("manifest --find r1-7 --at v3").ok().stdout;
+        assert!(text.contains("these bytes are deleted; the newest version has it in"), "{text}");
         let old = folder.run("manifest --at v3");
         assert_eq!(old.code, 2);
         assert!(old.stderr.contains("v3 was vacuumed"), "{old:?}");
@@ -191,6 +202,12 @@ fn vacuum_deletes_what_no_retained_version_needs_and_nothing_else() {
         folder.write("9.csv", "id,who,x\nr9-0,PAT-1,0\n");
         folder.run("convert 9.csv").ok();
         assert_eq!(folder.run("manifest --find PAT-1 --json").ok().summary()["hits"], 31);
+        for _ in 0..2 {
+            folder.run("compact --min-inputs 2 --target-shard 1GiB").ok();
+            folder.run("vacuum --retain 0 --force").ok();
+        }
+        let later = folder.run("manifest --find r1-7 --at v3 --json").ok().objects().remove(0);
+        assert_eq!((&later["shard"], &later["state"]), (&was["shard"], &"vacuumed".into()));
         folder.run("verify --read-data").ok();
     }
 }

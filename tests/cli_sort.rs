@@ -91,6 +91,14 @@ fn new_shards_are_merged_into_sorted_ones_and_vacuum_keeps_first_versions() {
     folder.run("vacuum --retain 0s --force").ok();
     assert!(records(&folder, "") == before);
     check_finds(&folder);
+    // Where records were before they were sorted is known for ever; of sorted shards that are gone it is an error.
+    let now = folder.run("manifest --find r2-5 --json").ok().objects().remove(0);
+    let then = folder.run("manifest --find r2-5 --at v5 --json").ok().objects().remove(0);
+    assert_eq!((&then["state"], &then["ordinal"]), (&"vacuumed".into(), &5.into()), "{then}");
+    assert_eq!((&then["now"]["shard"], &then["now"]["ordinal"]), (&now["shard"], &now["ordinal"]));
+    assert_eq!(folder.run("manifest --find r2-5 --at v3").code, 1, "it was not there yet");
+    let gone = folder.run("manifest --find r2-5 --at v6");
+    assert!(gone.code == 2 && gone.stderr.contains("of sorted shards it is not kept"), "{gone:?}");
     assert_eq!(folder.run("verify --read-data --json").ok().summary()["problem_count"], 0);
 }
 

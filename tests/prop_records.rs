@@ -1,4 +1,4 @@
-//! Any records, through any conversion and any compactions: the same multiset of ids and contents, each findable.
+//! Any records, through any conversion, any compactions and vacuums: the same multiset of ids and contents, each findable.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::{collections::BTreeMap, path::Path};
@@ -9,7 +9,13 @@ use shardify::{
     dataset::{find, read_sidecar},
     events::{Cancel, Silent},
     format::OutputFormat,
-    ops::{Context, compact, convert::ConvertOptions, convert::convert, verify::verify},
+    ops::{
+        Context, compact,
+        convert::{ConvertOptions, convert},
+        manifest::find_at,
+        vacuum::{VacuumOptions, vacuum},
+        verify::verify,
+    },
     storage::Location,
     units::Size,
 };
@@ -70,6 +76,19 @@ fn output() -> impl Strategy<Value = (OutputFormat, Codec)> {
     ]
 }
 
+/// What may happen to a dataset.
+#[derive(Debug, Clone)]
+enum Step {
+    Compact { target: u64, min_inputs: usize, max_bytes: Option<u64> },
+    Vacuum,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let compact = (2_000..200_000_u64, 2..4_usize, prop::option::of(1_000..100_000_u64))
+        .prop_map(|(target, min_inputs, max_bytes)| Step::Compact { target, min_inputs, max_bytes });
+    prop_oneof![3 => compact, 1 => Just(Step::Vacuum)]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
@@ -77,7 +96,7 @@ proptest! {
         tables in prop::collection::vec(table(), 1..7),
         (format, codec) in output(),
         target in prop_oneof![Just(1_u64), 1_000..20_000_u64, Just(1 << 20)],
-        compactions in prop::collection::vec(2_000..200_000_u64, 0..3),
+        steps in prop::collection::vec(step(), 0..5),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let context = context(folder.path());
@@ -102,12 +121,35 @@ proptest! {
         }
         let before = contents(&context, &out);
         prop_assert_eq!(before.values().sum::<u64>(), expected);
-        for target in compactions {
-            let options = compact::Options { target_shard: Some(Size(target)), min_inputs: Some(2), ..compact::Options::default() };
-            compact::compact(&context, &out, &options).unwrap();
+        let first = context.dataset(&out).unwrap().open().unwrap().version();
+        let ids: Vec<String> = (0..tables.len()).map(|number| format!("t{number}r0")).collect();
+        let places = |at: Option<String>| -> Vec<(String, u64)> {
+            let (hits, _) = find_at(&context, &out, at.as_deref(), &ids).unwrap();
+            hits.into_iter().map(|hit| (hit.shard, hit.ordinal)).collect()
+        };
+        let then = places(None);
+        for step in steps {
+            match step {
+                Step::Compact { target, min_inputs, max_bytes } => {
+                    let options = compact::Options {
+                        target_shard: Some(Size(target)),
+                        min_inputs: Some(min_inputs),
+                        max_bytes: max_bytes.map(Size),
+                        ..compact::Options::default()
+                    };
+                    compact::compact(&context, &out, &options).unwrap();
+                    if max_bytes.is_none() {
+                        let again = compact::compact(&context, &out, &options).unwrap();
+                        prop_assert_eq!(again.counts.shards_added, 0);
+                    }
+                }
+                Step::Vacuum => {
+                    let options = VacuumOptions { retain: std::time::Duration::ZERO, force: true, dry_run: false };
+                    vacuum(&context, &out, &options).unwrap();
+                }
+            }
             prop_assert_eq!(&contents(&context, &out), &before);
-            let again = compact::compact(&context, &out, &options).unwrap();
-            prop_assert_eq!(again.counts.shards_added, 0);
+            prop_assert_eq!(&places(Some(format!("v{}", first.0))), &then);
         }
         let verified = verify(&context, &out, None, true).unwrap();
         prop_assert!(verified.problems.is_empty(), "{:?}", verified.problems);

@@ -476,6 +476,12 @@ pub(super) struct CompactArgs {
     /// anew)
     #[arg(long, value_name = "COLUMN,COLUMN", value_delimiter = ',')]
     zorder: Vec<String>,
+    /// Rewrite at most so much in this run; the rest is left to the next
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["sort_by", "zorder"])]
+    max_bytes: Option<Size>,
+    /// Do not check the checksums inside TFRecord shards; records are compared with what is on record all the same
+    #[arg(long)]
+    no_check: bool,
     /// Print the plan with reasons and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -498,6 +504,8 @@ impl CompactArgs {
             until: self.until.clone(),
             codec: self.codec,
             order: self.order(),
+            max_bytes: self.max_bytes,
+            no_check: self.no_check,
             dry_run: self.dry_run,
         })
     }

@@ -278,6 +278,9 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     if let Some(order) = &report.order {
         writeln!(w, "  order      {}", clean(order))?;
     }
+    if report.groups_dropped > 0 {
+        writeln!(w, "  left out   {}, another run was faster", plural(report.groups_dropped, "merge"))?;
+    }
     writeln!(w, "  records    {} in, {} out", grouped(counts.records_in), grouped(counts.records_out))?;
     writeln!(w, "  bytes      {} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out))?;
     writeln!(w, "  copied     {}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded))?;
@@ -431,6 +434,7 @@ pub(super) fn hits(w: &mut dyn Write, hits: &[HitReport], version: Version) -> R
             match hit.state {
                 State::Live => "live".to_owned(),
                 State::Compacted => "compacted".to_owned(),
+                State::Vacuumed => "vacuumed".to_owned(),
             },
         ]);
     }
@@ -449,6 +453,16 @@ pub(super) fn hits(w: &mut dyn Write, hits: &[HitReport], version: Version) -> R
         if let (Some(offset), Some(length), Some(inside)) = (hit.frame_offset, hit.frame_length, hit.offset_in_frame) {
             let shard = clean(&hit.shard);
             writeln!(w, "{}: at {inside} of the frame at {offset}, {length} bytes, of {shard}", clean(&hit.record_id))?;
+        }
+    }
+    for hit in hits.iter().filter(|hit| hit.state == State::Vacuumed) {
+        if let Some(now) = &hit.now {
+            let (record, shard) = (clean(&hit.record_id), clean(&now.shard));
+            writeln!(
+                w,
+                "{record}: these bytes are deleted; the newest version has it in {shard}, row {}",
+                now.ordinal
+            )?;
         }
     }
     writeln!(w, "{} of {} at {version}", plural(hits.len() as u64, "record"), plural(ids.len() as u64, "id"))?;

@@ -205,6 +205,9 @@ impl Session<'_> {
         if let [first, second] = args.diff.as_slice() {
             return self.diff(&location, first, second);
         }
+        if !args.find.is_empty() || args.find_file.is_some() {
+            return self.find(&location, args);
+        }
         let format = args.export_format(json)?;
         let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
         if let Some(format) = format {
@@ -215,50 +218,50 @@ impl Session<'_> {
             })?;
             return Ok(Outcome::Done);
         }
+        self.print(|w| {
+            if args.history {
+                let entries = ops::manifest::history(snapshot.dataset(), snapshot.version())?;
+                let oldest = snapshot.readable_from();
+                if json { json::history(w, &entries, oldest) } else { human::history(w, &entries, oldest) }
+            } else if args.list {
+                let shards = ops::manifest::list(&snapshot)?;
+                let urls: Option<Vec<String>> = args.urls.then(|| {
+                    let root = snapshot.dataset().store().location();
+                    let below = |p: &String| format!("{}/{p}", root.to_string().trim_end_matches('/'));
+                    ops::manifest::brace_patterns(shards).iter().map(below).collect()
+                });
+                match (urls, json) {
+                    (Some(urls), _) => json::urls(w, &urls, json),
+                    (None, true) => json::shards(w, shards),
+                    (None, false) => human::shards(w, shards),
+                }
+            } else {
+                let report = ops::manifest::summary(&snapshot)?;
+                if json { json::summary(w, &report) } else { human::summary(w, &report) }
+            }
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    fn find(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
+        let json = self.global.json;
         let mut ids = args.find.clone();
         if let Some(file) = &args.find_file {
             ids.extend(read_ids(file)?);
         }
-        if args.find.is_empty() && args.find_file.is_none() {
-            self.print(|w| {
-                if args.history {
-                    let entries = ops::manifest::history(snapshot.dataset(), snapshot.version())?;
-                    let oldest = snapshot.readable_from();
-                    if json { json::history(w, &entries, oldest) } else { human::history(w, &entries, oldest) }
-                } else if args.list {
-                    let shards = ops::manifest::list(&snapshot)?;
-                    let urls: Option<Vec<String>> = args.urls.then(|| {
-                        let root = snapshot.dataset().store().location();
-                        let below = |p: &String| format!("{}/{p}", root.to_string().trim_end_matches('/'));
-                        ops::manifest::brace_patterns(shards).iter().map(below).collect()
-                    });
-                    match (urls, json) {
-                        (Some(urls), _) => json::urls(w, &urls, json),
-                        (None, true) => json::shards(w, shards),
-                        (None, false) => human::shards(w, shards),
-                    }
-                } else {
-                    let report = ops::manifest::summary(&snapshot)?;
-                    if json { json::summary(w, &report) } else { human::summary(w, &report) }
-                }
-            })?;
-            return Ok(Outcome::Done);
-        }
-        let hits = ops::manifest::find_all(&snapshot, &ids)?;
+        let (hits, version) = ops::manifest::find_at(&self.context, location, args.at.as_deref(), &ids)?;
         self.progress.stop();
         let found: std::collections::HashSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
         let missing: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !found.contains(id)).collect();
-        self.print(|w| {
-            if json {
-                json::hits(w, &hits, &ids, &missing, snapshot.version())
-            } else {
-                human::hits(w, &hits, snapshot.version())
-            }
-        })?;
+        self.print(
+            |w| {
+                if json { json::hits(w, &hits, &ids, &missing, version) } else { human::hits(w, &hits, version) }
+            },
+        )?;
         if !json && !self.global.quiet {
             for id in &missing {
                 let name = human::clean(id);
-                let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", snapshot.version());
+                let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", version);
             }
         }
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })

@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// Lists of one level are merged when there are this many.
-const FAN_OUT: usize = 8;
+pub(super) const FAN_OUT: usize = 8;
 
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
 pub(super) const ATTEMPTS: usize = 100;
@@ -209,6 +209,7 @@ impl Draft<'_> {
             readable_from: old.map_or(Version(0), |e| e.readable_from),
             shards,
             runs: self.run_lists(parent, &removed, shift, version)?,
+            lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
             places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),

@@ -18,7 +18,7 @@ use super::{
     index::{self, SegmentRef},
     numbers,
     places::places_of,
-    runs::Run,
+    runs::{Run, RunTable},
     sidecar::{self, SidecarRow},
 };
 use crate::{
@@ -106,6 +106,8 @@ pub enum State {
     Live,
     /// The record moved on to another shard; older versions read it here.
     Compacted,
+    /// The record was here in a version that was vacuumed, and the bytes are gone.
+    Vacuumed,
 }
 
 /// Every record of the snapshot that carries the id as its record id or subject id, in record order.
@@ -129,6 +131,55 @@ pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
         IdKind::Subject => hit.subject_id.as_deref() == Some(id),
     });
     Ok(hits)
+}
+
+/// Every record that carries the id and was there in a version before the oldest that can be read, with the place it had then
+/// alone, and the one that `newest` has it in.
+///
+/// # Errors
+/// Those of [`find`], and when the lineage of that version was not kept.
+pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Vec<(Hit, Place)>> {
+    let mut hits = find(newest, id)?;
+    hits.retain(|hit| hit.since <= version);
+    if hits.is_empty() {
+        return Ok(Vec::new());
+    }
+    let lineage = newest.lineage()?;
+    let mut found = Vec::with_capacity(hits.len());
+    for mut hit in hits {
+        let kept = hit.places.iter().find(|p| p.from <= version && p.until.is_none_or(|until| version < until));
+        let then = match kept {
+            Some(place) => place.clone(),
+            None => vacuumed_place(newest, &lineage, hit.record, version)?,
+        };
+        if let Some(now) = std::mem::replace(&mut hit.places, vec![then]).pop() {
+            found.push((hit, now));
+        }
+    }
+    Ok(found)
+}
+
+/// Where a record was in a version that no run that holds it now is of.
+fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: Version) -> Result<Place> {
+    // Of scattered runs it takes the places to know what they hold, and those that are left were looked into before.
+    let mut runs = lineage.of_record(record).into_iter();
+    let run = runs.find(|run| run.scattered.is_none() && run.contains(version)).ok_or_else(|| {
+        Error::usage(format!("{version} was vacuumed, and where its records were is not on record"))
+            .at(newest.dataset().store().location().to_string())
+            .hint(
+                "releases that keep it do so for versions that they vacuum themselves; of sorted shards it is not kept",
+            )
+    })?;
+    Ok(Place {
+        shard: run.shard.clone(),
+        ordinal: run.ordinal + (record - run.first),
+        offset: None,
+        length: None,
+        frame: None,
+        from: run.from,
+        until: run.until,
+        state: State::Vacuumed,
+    })
 }
 
 /// Record numbers that may have the origin `source#row`.

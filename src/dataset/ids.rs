@@ -10,7 +10,7 @@ use arrow::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{error, id::IdHash};
+use crate::{codec::sha256, error, id::IdHash};
 
 /// Rows after which a column in which nothing repeats is given up.
 const TRIED: u32 = 32_768;
@@ -82,10 +82,15 @@ impl IdColumn {
         let valid = self.texts.nulls().cloned();
         let hashes = match &self.repeats {
             Repeats::Known { keys, firsts } => {
-                let known: Vec<IdHash> = firsts.iter().map(|row| IdHash::of(self.texts.value(*row as usize))).collect();
+                let known = hash_all(firsts.iter().map(|row| self.texts.value(*row as usize)));
                 keys.iter().map(|key| known.get(*key as usize).copied().unwrap_or(IdHash(0))).collect()
             }
-            _ => self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of)).collect(),
+            _ if self.texts.null_count() == 0 => hash_all((0..self.texts.len()).map(|row| self.texts.value(row))),
+            _ => {
+                let mut known = hash_all(self.texts.iter().flatten()).into_iter();
+                let ids = self.texts.iter();
+                ids.map(|id| id.and_then(|_| known.next()).unwrap_or(IdHash(0))).collect()
+            }
         };
         IdHashes { hashes, valid }
     }
@@ -124,6 +129,13 @@ impl IdColumn {
         }
         Texts::Keyed { keys: own, dictionary, valid: texts.nulls().cloned() }
     }
+}
+
+/// [`IdHash::of`] each text, of many at once.
+fn hash_all<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<IdHash> {
+    let mut heads = Vec::new();
+    sha256::heads(ids.map(str::as_bytes), &mut heads);
+    heads.into_iter().map(IdHash).collect()
 }
 
 /// Hashes of consecutive records.

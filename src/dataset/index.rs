@@ -108,6 +108,9 @@ impl Segments {
     }
 }
 
+/// A segment and its buckets without names.
+type Written = (SegmentRef, Vec<Staged>);
+
 /// Collects the ids of one commit; writes a segment whenever enough have come together, so that memory is bounded.
 ///
 /// Hashes are spread evenly. Pairs are divided by their first bits as they come, so that what is left to do for a
@@ -123,7 +126,7 @@ pub struct SegmentWriter {
     transaction: TransactionId,
     pending: Pairs,
     /// Made into a segment by another thread.
-    writing: Option<JoinHandle<Result<(SegmentRef, Vec<Staged>)>>>,
+    writing: Option<JoinHandle<Result<Written>>>,
     started: usize,
     done: Segments,
 }

@@ -59,6 +59,9 @@ pub struct Entry {
     pub shards: Vec<ListRef>,
     /// Lists that make up the run table.
     pub runs: Vec<ListRef>,
+    /// Lists of runs that only vacuumed versions contain: they tell where a record was, long after its bytes are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lineage: Vec<ListRef>,
     /// Lists of sources.
     pub sources: Vec<ListRef>,
     /// Segments of the id index.

@@ -41,7 +41,7 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, Transaction, commit};
-pub use find::{Hit, IdKind, Place, State, find};
+pub use find::{Hit, IdKind, Place, State, find, find_vacuumed};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
 pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
@@ -53,9 +53,9 @@ pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
-    read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema, sidecar_path,
-    stream as stream_sidecar,
+    RecordExtents, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
+    end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema,
+    sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};
@@ -249,6 +249,16 @@ impl Snapshot {
         let vacuumed = self.readable_from > self.entry.readable_from;
         let runs = if vacuumed { all.readable(self.readable_from) } else { all };
         Ok(self.runs.get_or_init(|| runs))
+    }
+
+    /// Every run there ever was, those of vacuumed versions among them.
+    ///
+    /// # Errors
+    /// When a list cannot be read.
+    pub fn lineage(&self) -> Result<RunTable> {
+        let mut runs = self.read_lists(&self.entry.runs, runs::read)?;
+        runs.extend(self.read_lists(&self.entry.lineage, runs::read)?);
+        Ok(RunTable::new(runs))
     }
 
     /// Shows every source that was converted into this dataset to `visit`, holding few at a time.

@@ -68,6 +68,11 @@ impl Run {
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.scattered.as_ref().map_or(self.records, |scattered| scattered.span))
     }
+
+    /// Whether `oldest` or a newer version contains the run.
+    pub(super) fn stays(&self, oldest: Version) -> bool {
+        self.until.is_none_or(|until| until > oldest)
+    }
 }
 
 /// All runs, ordered by record number.
@@ -120,14 +125,19 @@ impl RunTable {
     /// are there.
     #[must_use]
     pub(super) fn readable(&self, oldest: Version) -> Self {
-        let stays = |run: &&Run| run.until.is_none_or(|until| until > oldest);
-        // Records of one run became part of the dataset together. Of scattered ones each has its own first version,
-        // which stands beside its number.
+        // A compaction makes one run of each run that it replaces, so both begin with the same record. Of scattered
+        // records each has its own first version, which stands beside its number.
         let since = |run: &Run| {
             let first = run.scattered.is_none().then(|| self.first_version(run.first))?;
             first.filter(|first| *first < run.from)
         };
-        Self::new(self.runs.iter().filter(stays).map(|run| Run { since: since(run), ..run.clone() }).collect())
+        Self::new(
+            self.runs
+                .iter()
+                .filter(|run| run.stays(oldest))
+                .map(|run| Run { since: since(run), ..run.clone() })
+                .collect(),
+        )
     }
 
     /// First version that had a record, as far as this table knows: where a scattered run holds it, look there first.

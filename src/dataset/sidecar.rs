@@ -432,6 +432,48 @@ impl SidecarWriter {
     }
 }
 
+/// Where records of a framed shard lie, and the hashes of their bytes, in order.
+#[derive(Debug, Clone)]
+pub struct RecordExtents {
+    /// Offsets in the uncompressed shard.
+    pub offsets: UInt64Array,
+    /// Bytes of each.
+    pub lengths: UInt64Array,
+    /// XXH3-64 of these bytes.
+    pub hashes: UInt64Array,
+}
+
+impl RecordExtents {
+    /// Those of a batch of a sidecar.
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar of a framed shard.
+    pub fn of_batch(batch: &RecordBatch) -> Result<Self> {
+        let numbers = |name| -> Result<UInt64Array> {
+            let numbers: &UInt64Array = column(batch, name)?;
+            if numbers.null_count() == 0 {
+                return Ok(numbers.clone());
+            }
+            Err(Error::integrity(format!("expected a `{name}` for every record in a sidecar, found none")))
+        };
+        Ok(Self { offsets: numbers("offset")?, lengths: numbers("length")?, hashes: numbers("hash")? })
+    }
+}
+
+/// Ids of the first and the last record of a sidecar; `None` when it is empty.
+///
+/// # Errors
+/// When a batch is not one of a sidecar.
+pub fn end_ids(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
+    let mut filled = batches.iter().filter(|batch| batch.num_rows() > 0);
+    let Some(first) = filled.next() else { return Ok(None) };
+    let last = filled.next_back().unwrap_or(first);
+    let mut ends = Vec::with_capacity(2);
+    decode(&first.slice(0, 1), &mut ends)?;
+    decode(&last.slice(last.num_rows() - 1, 1), &mut ends)?;
+    Ok(Some((ends[0].id(), ends[1].id())))
+}
+
 /// Every row of a sidecar, as batches with the columns of the table above.
 ///
 /// # Errors

@@ -18,12 +18,13 @@ use serde::Serialize;
 
 use super::{
     Dataset, Snapshot,
-    commit::{ATTEMPTS, create, now_after},
+    commit::{ATTEMPTS, FAN_OUT, create, now_after},
     log::{Counts, Entry, ListRef},
     numbers::numbers_path,
     parts_path,
     places::PlaceRef,
-    runs, shards, sidecar_path, system_path, table,
+    runs::{self, Run, RunTable},
+    shards, sidecar_path, system_path, table,
 };
 use crate::{
     error::{Error, Result},
@@ -154,7 +155,7 @@ impl References {
         let mut lists: HashSet<&str> = HashSet::new();
         for entry in entries {
             lists.extend(entry.shards.iter().map(|l| l.path.as_str()));
-            for list in [&entry.shards, &entry.runs, &entry.sources] {
+            for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
             out.objects.extend(entry.places.iter().map(|p| p.path.clone()));
@@ -289,7 +290,7 @@ fn index_stem(path: &str) -> Option<&str> {
 }
 
 /// Commits that versions before `readable_from` cannot be read any more. Shards and records stay as they are; runs that
-/// only those versions contain leave the run table.
+/// only those versions contain leave the run table for the lineage, which is kept for ever; scattered ones just leave.
 ///
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) when others keep committing, and when the store fails.
@@ -300,6 +301,7 @@ pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<Str
         if parent.entry().readable_from >= readable_from {
             return Ok(parent);
         }
+        let (runs, lineage) = run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
         let entry = Entry {
             version: parent.version().next(),
             transaction: transaction.clone(),
@@ -308,7 +310,8 @@ pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<Str
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: arguments.clone(),
             counts: Counts::default(),
-            runs: run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?,
+            runs,
+            lineage,
             places: places(&parent, readable_from)?,
             readable_from,
             ..parent.entry().clone()
@@ -329,18 +332,37 @@ fn places(parent: &Snapshot, oldest: Version) -> Result<Vec<PlaceRef>> {
     Ok(parent.entry().places.iter().filter(|place| sets.contains(place.set.as_str())).cloned().collect())
 }
 
-/// The run table of a snapshot without what versions before `oldest` contain, as lists.
-fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<Vec<ListRef>> {
+/// The run table of a snapshot without what versions before `oldest` contain, and the lineage with it, as lists.
+fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<ListRef>, Vec<ListRef>)> {
     let table = parent.runs()?;
     let left = table.readable(oldest);
+    let mut lineage = parent.entry().lineage.clone();
     if left.all() == table.all() {
-        return Ok(parent.entry().runs.clone());
+        return Ok((parent.entry().runs.clone(), lineage));
+    }
+    let write = |kind: &str, runs: &[Run], level: u32| -> Result<ListRef> {
+        let path = system_path(&format!("lists/{name}-{kind}-0.parquet"));
+        let properties = table::properties().build();
+        table::write(parent.dataset().store().as_ref(), &path, &runs::batch(runs)?, properties)?;
+        Ok(ListRef { path, rows: runs.len() as u64, level })
+    };
+    // A scattered run says where a record was only together with its places, which go with the shards: there is one for
+    // each record, and to keep them for ever would cost as much as the shards' ids.
+    let leaves = |run: &&Run| !run.stays(oldest) && run.scattered.is_none();
+    let mut gone: Vec<Run> = table.all().iter().filter(leaves).cloned().collect();
+    // As few lists as a run table has, with each row written again a logarithmic number of times.
+    let mut level = 0;
+    while lineage.iter().filter(|list| list.level == level).count() + 1 >= FAN_OUT {
+        let (crowd, others): (Vec<_>, Vec<_>) = lineage.into_iter().partition(|list| list.level == level);
+        gone.extend(parent.read_lists(&crowd, runs::read)?);
+        lineage = others;
+        level += 1;
+    }
+    if !gone.is_empty() {
+        lineage.push(write("lineage", RunTable::new(gone).all(), level)?);
     }
     let level = parent.entry().runs.iter().map(|l| l.level).max().unwrap_or_default();
-    let path = system_path(&format!("lists/{name}-runs-0.parquet"));
-    let properties = table::properties().build();
-    table::write(parent.dataset().store().as_ref(), &path, &runs::batch(left.all())?, properties)?;
-    Ok(vec![ListRef { path, rows: left.all().len() as u64, level }])
+    Ok((vec![write("runs", left.all(), level)?], lineage))
 }
 
 #[cfg(test)]

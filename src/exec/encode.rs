@@ -189,6 +189,13 @@ impl Encoder {
         Ok(Self { output, codec, id, subject, renaming, rows, spare })
     }
 
+    /// The encoder of Parquet shards that are not made of records.
+    pub fn of_parquet(parquet: ParquetEncoder) -> Self {
+        let codec = parquet.codec();
+        let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
+        Self { output: Output::Parquet(parquet), codec, id: Vec::new(), subject: None, renaming, rows, spare }
+    }
+
     /// Says what rows become in tar.
     #[must_use]
     pub fn with_rows(mut self, rows: RowsAs) -> Self {

@@ -180,8 +180,9 @@ pub const WIDS_LIST: &str = "shardindex.json";
 ///
 /// # Errors
 /// When the store fails.
-pub fn wids_list(store: &dyn Store, shards: &[FinishedShard]) -> Result<Option<Staged>> {
-    let Some(first) = shards.first() else { return Ok(None) };
+pub fn wids_list<'a>(store: &dyn Store, shards: impl IntoIterator<Item = &'a FinishedShard>) -> Result<Option<Staged>> {
+    let mut shards = shards.into_iter().peekable();
+    let Some(first) = shards.peek().copied() else { return Ok(None) };
     let entry = |finished: &FinishedShard| {
         let meta = &finished.shard.meta;
         let md5 = finished.md5?;
@@ -192,7 +193,7 @@ pub fn wids_list(store: &dyn Store, shards: &[FinishedShard]) -> Result<Option<S
             filesize: meta.bytes,
         })
     };
-    let Some(list) = shards.iter().map(entry).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(list) = shards.map(entry).collect::<Option<Vec<_>>>() else { return Ok(None) };
     let mut sink = store.create(&wids_path(&first.shard.meta.path))?;
     sink.write_all(&WidsList::new(list).encode()?)?;
     Ok(Some(sink.finish()?))

@@ -5,7 +5,7 @@
 //! published.
 
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     sync::Arc,
 };
 
@@ -229,8 +229,10 @@ impl<'a> OpenShard<'a> {
         let path = naming.path(number);
         let mut sink = HashingSink {
             inner: store.create(&path)?,
-            hasher: Box::new(blake3::Hasher::new()),
-            md5: naming.indexes.contains(&IndexKind::Wids).then(Md5::new),
+            sums: Sums {
+                blake3: Box::new(blake3::Hasher::new()),
+                md5: naming.indexes.contains(&IndexKind::Wids).then(Md5::new),
+            },
             bytes: 0,
         };
         let body = match encoder.output() {
@@ -331,6 +333,29 @@ impl<'a> OpenShard<'a> {
             indexes.feed(bytes)?;
         }
         Ok(tail.combined().0)
+    }
+
+    /// Appends up to `bytes` stored bytes of records from a source, and shows them to `look` on the way; returns how many
+    /// there were. Like [`Self::append_bytes`] otherwise.
+    ///
+    /// # Errors
+    /// When the shard is Parquet, the source or the store fails, or whatever `look` fails with.
+    pub fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let OpenBody::Stream { sink, .. } = &mut self.body else {
+            return Err(Error::internal("framed records were given to a Parquet shard"));
+        };
+        let indexes = &mut self.indexes;
+        sink.append_from(source, bytes, &mut |piece| {
+            if let Some(indexes) = indexes {
+                indexes.feed(piece)?;
+            }
+            look(piece)
+        })
     }
 
     /// Ends a piece of [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
@@ -442,10 +467,28 @@ impl OpenBody<'_> {
 /// Counts and hashes what goes to a sink.
 struct HashingSink {
     inner: Box<dyn Sink>,
-    /// Boxed, for it is larger than everything around it.
-    hasher: Box<blake3::Hasher>,
-    md5: Option<Md5>,
+    sums: Sums,
     bytes: u64,
+}
+
+struct Sums {
+    /// Boxed, for it is larger than everything around it.
+    blake3: Box<blake3::Hasher>,
+    md5: Option<Md5>,
+}
+
+impl Sums {
+    fn update(&mut self, bytes: &[u8]) {
+        match &mut self.md5 {
+            None => {
+                self.blake3.update(bytes);
+            }
+            // MD5 is the slowest of all that happens to these bytes here.
+            Some(md5) => {
+                rayon::join(|| md5.update(bytes), || self.blake3.update(bytes));
+            }
+        }
+    }
 }
 
 /// What a sink has counted and hashed.
@@ -457,11 +500,26 @@ struct Hashed {
 }
 
 impl HashingSink {
+    fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let sums = &mut self.sums;
+        let taken = self.inner.append_from(source, bytes, &mut |piece| {
+            sums.update(piece);
+            look(piece)
+        })?;
+        self.bytes += taken;
+        Ok(taken)
+    }
+
     fn finish(self) -> Result<Hashed> {
         Ok(Hashed {
             bytes: self.bytes,
-            checksum: *self.hasher.finalize().as_bytes(),
-            md5: self.md5.map(|md5| md5.finalize().into()),
+            checksum: *self.sums.blake3.finalize().as_bytes(),
+            md5: self.sums.md5.map(|md5| md5.finalize().into()),
             staged: self.inner.finish()?,
         })
     }
@@ -470,15 +528,7 @@ impl HashingSink {
 impl Write for HashingSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.inner.write(bytes)?;
-        match &mut self.md5 {
-            None => {
-                self.hasher.update(&bytes[..n]);
-            }
-            // MD5 is the slowest of all that happens to these bytes here.
-            Some(md5) => {
-                rayon::join(|| md5.update(&bytes[..n]), || self.hasher.update(&bytes[..n]));
-            }
-        }
+        self.sums.update(&bytes[..n]);
         self.bytes += n as u64;
         Ok(n)
     }

@@ -197,7 +197,7 @@ impl Adoption<'_> {
         }
         let format = self.one_format(&told)?;
         self.report.format = Some(format);
-        let settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
+        let mut settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
         let tag = self.tag(&told, &settings)?;
         let candidates = self.candidates(told, format, &tag)?;
         let lock = if self.options.out.is_none() { "adopt" } else { &tag };
@@ -208,6 +208,10 @@ impl Adoption<'_> {
         }
         if self.options.out.is_some() {
             self.report.folder = Some(tag);
+        }
+        if format == OutputFormat::Parquet && self.snapshot.is_none() {
+            // What is added or compacted later is compressed as what is there.
+            settings.codec = adopted.first().map_or(settings.codec, |(_, first)| first.shard.meta.codec);
         }
         self.commit(adopted, settings)
     }

@@ -1,7 +1,7 @@
 //! `compact`: merges small shards into shards of the right size, or says what it would merge.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     time::Instant,
 };
 
@@ -12,14 +12,14 @@ use super::{Context, sort::Sorting};
 use crate::{
     codec::Codec,
     dataset::{Counts, NewShard, Numbers, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     events::Event,
     exec::{
         compact::{Merge, Merged, Merger},
         index::wids_list,
         live::refresh,
         ordered::ordered,
-        shard::{FinishedShard, ShardNaming},
+        shard::ShardNaming,
         types,
     },
     format::OutputFormat,
@@ -47,12 +47,19 @@ pub struct Options {
     pub codec: Option<Codec>,
     /// What records are to be ordered by; in record order unless given.
     pub order: Option<Order>,
+    /// Most bytes to rewrite in this run.
+    pub max_bytes: Option<Size>,
+    /// Take the checksums inside TFRecord shards as they are; records are still compared with their sidecars.
+    pub no_check: bool,
     /// Only plan.
     pub dry_run: bool,
 }
 
 /// Smallest group worth rewriting unless told otherwise.
 pub const DEFAULT_MIN_INPUTS: usize = 5;
+
+/// Merges by copying at a time: each has up to ten files open, and a disk is busy with few.
+const COPIES_AT_ONCE: usize = 4;
 
 /// What happens to one shard.
 #[derive(Debug, Clone, Serialize)]
@@ -92,6 +99,8 @@ pub struct CompactReport {
     pub bytes_spliced: u64,
     /// Bytes of inputs decoded and encoded.
     pub bytes_reencoded: u64,
+    /// Merges left out, because another run replaced their shards meanwhile.
+    pub groups_dropped: u64,
     /// Live shards before.
     pub shards_before: u64,
     /// Live shards after.
@@ -131,6 +140,7 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
         min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
         since: super::manifest::parse_when(options.since.as_deref())?,
         until: super::manifest::parse_when(options.until.as_deref())?,
+        max_bytes: options.max_bytes,
     };
     if let Some(order) = &options.order {
         let sorting = Sorting { context, snapshot: &snapshot, settings, order };
@@ -142,7 +152,8 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     let plan = plan(&candidates(shards, &settings), &compact_options);
     let mut report = report(&snapshot, &plan, options.dry_run);
     if !options.dry_run && !plan.groups.is_empty() {
-        Compaction { context, snapshot: &snapshot, settings, plan: &plan }.run(&mut report)?;
+        Compaction { context, snapshot: &snapshot, settings, plan: &plan, no_check: options.no_check }
+            .run(&mut report)?;
     } else if !options.dry_run {
         // A run that was killed after its commit may have left them behind.
         refresh(&snapshot, None)?;
@@ -195,6 +206,7 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactRepo
         bytes_copied: 0,
         bytes_spliced: 0,
         bytes_reencoded: 0,
+        groups_dropped: 0,
         shards_before: shards.len() as u64,
         shards_after: shards.len() as u64 - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
         seconds: 0.0,
@@ -207,6 +219,14 @@ struct Compaction<'a> {
     snapshot: &'a Snapshot,
     settings: Settings,
     plan: &'a CompactPlan,
+    no_check: bool,
+}
+
+/// A group and what became of it.
+struct Done {
+    /// Its number in the plan.
+    group: usize,
+    merged: Merged,
 }
 
 impl Compaction<'_> {
@@ -220,16 +240,20 @@ impl Compaction<'_> {
         };
         self.snapshot.dataset().prove_store()?;
         let _lock = self.snapshot.dataset().store().lock(&naming.tag)?;
-        let merged = self.merge_all(&naming)?;
-        report.folder = Some(naming.tag);
-        for m in &merged {
-            report.bytes_copied += m.bytes_copied;
-            report.bytes_reencoded += m.bytes_reencoded;
+        let (done, failed) = self.merge_all(&naming)?;
+        if done.is_empty() {
+            return Err(failed.unwrap_or_else(all_gone));
         }
-        self.commit(merged, report)
+        report.folder = Some(naming.tag);
+        self.commit(done, report)?;
+        let Some(error) = failed else { return Ok(()) };
+        // Others need not wait until the damage is repaired.
+        Err(error.hint(format!("shards of other merges are committed as {}", report.version)))
     }
 
-    fn merge_all(&self, naming: &ShardNaming) -> Result<Vec<Merged>> {
+    /// Merges every group. One whose inputs are gone meanwhile is left out, for another run was faster; one with a damaged
+    /// input is left out and makes an error. What was written for them is gone again.
+    fn merge_all(&self, naming: &ShardNaming) -> Result<(Vec<Done>, Option<Error>)> {
         let context = self.context;
         let total = self.plan.groups.iter().map(|g| g.bytes).sum();
         context.observer.event(Event::Phase { name: "compacting", bytes: Some(total) });
@@ -240,26 +264,52 @@ impl Compaction<'_> {
             self.settings.target_shard,
             self.settings.row_group,
         );
-        // A merge of Parquet holds a row group and its encoded form; copies hold next to nothing.
+        // A merge of Parquet holds a row group and its encoded form; copies hold next to nothing, but have files open.
         let at_once = match naming.format {
             OutputFormat::Parquet => {
                 usize::try_from(context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1).clamp(1, context.jobs)
             }
-            OutputFormat::Tar | OutputFormat::TfRecord => context.jobs,
+            OutputFormat::Tar | OutputFormat::TfRecord => context.jobs.min(COPIES_AT_ONCE),
         };
         let merges = self.merges()?;
         let merger = Merger {
             dataset: self.snapshot.dataset(),
             naming,
             row_group: memory.unit_bytes,
+            check_crc: !self.no_check,
             observer: context.observer,
             cancel: &context.cancel,
         };
         let merger = &merger;
         std::thread::scope(|scope| {
             let input = merges.into_iter().map(Ok);
-            ordered(scope, input, at_once, at_once, &context.cancel, move |merge| merger.merge(&merge)).collect()
+            let results = ordered(scope, input, at_once, at_once, &context.cancel, move |merge| merger.merge(&merge));
+            let (mut done, mut failed) = (Vec::new(), None);
+            for (group, result) in results.enumerate() {
+                match result {
+                    Ok(merged) => done.push(Done { group, merged }),
+                    Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                    Err(_) if self.gone(&[group])?.contains(&group) => {}
+                    Err(error) if matches!(error.kind(), Kind::Integrity | Kind::Input) => {
+                        failed = failed.or(Some(error))
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok((done, failed))
         })
+    }
+
+    /// Those of the groups of which an input is no longer live.
+    fn gone(&self, groups: &[usize]) -> Result<BTreeSet<usize>> {
+        let latest = self.snapshot.dataset().open()?;
+        if latest.version() == self.snapshot.version() {
+            return Ok(BTreeSet::new());
+        }
+        let live: HashSet<&str> = latest.shards()?.iter().map(|s| s.path.as_str()).collect();
+        let shards = self.snapshot.shards()?;
+        let is_gone = |i: &usize| !live.contains(shards[*i].path.as_str());
+        Ok(groups.iter().copied().filter(|group| self.plan.groups[*group].inputs.iter().any(is_gone)).collect())
     }
 
     fn merges(&self) -> Result<Vec<Merge>> {
@@ -301,49 +351,105 @@ impl Compaction<'_> {
     }
 
     /// What the folders of the new shards say about the types of rows, if those of the old ones agree on it.
-    fn types(&self, finished: &[FinishedShard], removes: &[String]) -> Result<Vec<Staged>> {
+    fn types(&self, groups: &[Published], removes: &[String]) -> Result<Vec<Staged>> {
         if self.settings.shard_format == OutputFormat::Parquet {
             return Ok(Vec::new());
         }
         let store = self.snapshot.dataset().store().as_ref();
         let Some(fields) = types::of_shards(store, removes.iter().map(String::as_str))? else { return Ok(Vec::new()) };
-        let folder =
-            |shard: &FinishedShard| shard.shard.meta.path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
-        let folders: BTreeSet<String> = finished.iter().filter_map(folder).collect();
+        let folder = |g: &Published| Some(g.merged.shard.shard.meta.path.rsplit_once('/')?.0.to_owned());
+        let folders: BTreeSet<String> = groups.iter().filter_map(folder).collect();
         folders.iter().map(|folder| types::stage(store, folder, &fields)).collect()
     }
 
-    fn commit(&self, merged: Vec<Merged>, report: &mut CompactReport) -> Result<()> {
-        let shards = self.snapshot.shards()?;
-        let removes: Vec<String> =
-            self.plan.groups.iter().flat_map(|g| g.inputs.iter().map(|i| shards[*i].path.clone())).collect();
-        let finished: Vec<FinishedShard> = merged.into_iter().map(|m| m.shard).collect();
-        let mut staged: Vec<Staged> =
-            wids_list(self.snapshot.dataset().store().as_ref(), &finished)?.into_iter().collect();
-        staged.extend(self.types(&finished, &removes)?);
-        let mut adds: Vec<NewShard> = Vec::new();
-        for finished in finished {
-            staged.extend(finished.staged);
-            let mut shard = finished.shard;
-            shard.meta.compacted_for = self.settings.target_shard.0;
-            adds.push(shard);
+    /// Commits what was merged; groups whose inputs another run has replaced meanwhile are left out.
+    fn commit(&self, mut done: Vec<Done>, report: &mut CompactReport) -> Result<()> {
+        self.context.cancel.check()?;
+        let numbers: Vec<usize> = done.iter().map(|d| d.group).collect();
+        let gone = self.gone(&numbers)?;
+        // What has no name yet disappears with this.
+        done.retain(|d| !gone.contains(&d.group));
+        let store = self.snapshot.dataset().store().as_ref();
+        let mut staged = Vec::new();
+        let mut groups: Vec<Published> = Vec::with_capacity(done.len());
+        for Done { group, mut merged } in done {
+            let shard = &mut merged.shard;
+            shard.shard.meta.compacted_for = self.settings.target_shard.0;
+            let of_shard = std::mem::take(&mut shard.staged);
+            let paths = of_shard.iter().map(|s| s.path.clone()).collect();
+            staged.extend(of_shard);
+            groups.push(Published { group, merged, paths });
         }
+        let mut described = false;
+        loop {
+            if groups.is_empty() {
+                return Err(all_gone());
+            }
+            if !std::mem::replace(&mut described, true) {
+                let mut first = self.descriptions(&groups)?;
+                first.append(&mut staged);
+                store.publish(first)?;
+            }
+            let transaction = self.transaction(&groups, report)?;
+            match commit(self.snapshot.dataset(), &transaction, self.snapshot.version()) {
+                Ok(snapshot) => {
+                    report.version = snapshot.version();
+                    report.shards_after = snapshot.entry().totals.shards;
+                    report.groups_dropped = (self.plan.groups.len() - groups.len()) as u64;
+                    return refresh(&snapshot, None);
+                }
+                Err(error) if error.kind() == Kind::Conflict => {
+                    let numbers: Vec<usize> = groups.iter().map(|g| g.group).collect();
+                    let gone = self.gone(&numbers)?;
+                    if gone.is_empty() {
+                        return Err(error);
+                    }
+                    let (lost, left) = groups.into_iter().partition(|g| gone.contains(&g.group));
+                    groups = left;
+                    described = false;
+                    self.take_back(lost)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What describes the folder of the new shards: the list of wids, and the types of rows.
+    fn descriptions(&self, groups: &[Published]) -> Result<Vec<Staged>> {
+        let store = self.snapshot.dataset().store().as_ref();
+        let mut staged: Vec<Staged> = wids_list(store, groups.iter().map(|g| &g.merged.shard))?.into_iter().collect();
+        let removes = self.removes(groups)?;
+        staged.extend(self.types(groups, &removes)?);
+        Ok(staged)
+    }
+
+    fn removes(&self, groups: &[Published]) -> Result<Vec<String>> {
+        let shards = self.snapshot.shards()?;
+        let inputs = groups.iter().flat_map(|g| &self.plan.groups[g.group].inputs);
+        Ok(inputs.map(|i| shards[*i].path.clone()).collect())
+    }
+
+    fn transaction(&self, groups: &[Published], report: &mut CompactReport) -> Result<Transaction<'static>> {
+        let removes = self.removes(groups)?;
+        let adds: Vec<NewShard> = groups.iter().map(|g| g.merged.shard.shard.clone()).collect();
+        let planned = || groups.iter().map(|g| &self.plan.groups[g.group]);
+        report.bytes_copied = groups.iter().map(|g| g.merged.bytes_copied).sum();
+        report.bytes_spliced = groups.iter().map(|g| g.merged.bytes_spliced).sum();
+        report.bytes_reencoded = groups.iter().map(|g| g.merged.bytes_reencoded).sum();
         report.counts = Counts {
-            records_in: self.plan.groups.iter().map(|g| g.records).sum(),
+            records_in: planned().map(|g| g.records).sum(),
             records_out: adds.iter().map(|s| s.meta.records).sum(),
             records_rejected: 0,
             records_deduplicated: 0,
-            bytes_in: self.plan.groups.iter().map(|g| g.bytes).sum(),
+            bytes_in: planned().map(|g| g.bytes).sum(),
             bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),
             shards_added: adds.len() as u64,
             shards_removed: removes.len() as u64,
         };
         report.counts.reconcile()?;
-        self.context.cancel.check()?;
-        self.snapshot.dataset().store().publish(staged)?;
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
-        let transaction = Transaction {
+        Ok(Transaction {
             id: TransactionId::fresh(),
             operation: "compact",
             arguments,
@@ -356,10 +462,33 @@ impl Compaction<'_> {
             places: Vec::new(),
             sources: &(),
             numbers: Numbers::Kept,
-        };
-        let snapshot = commit(self.snapshot.dataset(), &transaction, self.snapshot.version())?;
-        report.version = snapshot.version();
-        report.shards_after = snapshot.entry().totals.shards;
-        refresh(&snapshot, None)
+        })
     }
+
+    /// Deletes what was published for groups that can never be committed, because their inputs are gone. On stores without
+    /// locks the run that was faster may have done the same merges: what a version refers to stays.
+    fn take_back(&self, lost: Vec<Published>) -> Result<()> {
+        let latest = self.snapshot.dataset().open()?;
+        let known: HashSet<&str> = latest.runs()?.all().iter().map(|run| run.shard.as_str()).collect();
+        for published in lost {
+            if !known.contains(published.merged.shard.shard.meta.path.as_str()) {
+                let store = self.snapshot.dataset().store();
+                published.paths.iter().try_for_each(|path| store.delete(path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A merge whose outputs have their names.
+struct Published {
+    group: usize,
+    merged: Merged,
+    /// Its shard, with the sidecar and indexes.
+    paths: Vec<String>,
+}
+
+fn all_gone() -> Error {
+    Error::conflict("another run replaced the same shards meanwhile")
+        .hint("nothing was committed; run the command again")
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
-    dataset::{Dataset, Entry, Hit, Settings, ShardMeta, Snapshot, State, Totals, find},
+    dataset::{Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, Totals, find, find_vacuumed},
     error::{Error, Result},
     id::Version,
     plan::compact::When,
@@ -149,6 +149,18 @@ pub struct HitReport {
     pub hash: String,
     /// Earlier places of the record, oldest first.
     pub earlier: Vec<EarlierReport>,
+    /// Where the newest version has the record; only where a vacuumed version was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<NowReport>,
+}
+
+/// Where the newest version has a record.
+#[derive(Debug, Clone, Serialize)]
+pub struct NowReport {
+    /// Path of the shard.
+    pub shard: String,
+    /// Row within the shard.
+    pub ordinal: u64,
 }
 
 /// Where a record came from.
@@ -187,18 +199,52 @@ pub struct EarlierReport {
 /// # Errors
 /// When the index or a sidecar cannot be read.
 pub fn find_all(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<HitReport>> {
+    find_by(snapshot, ids, &|id| Ok(find(snapshot, id)?.into_iter().map(|hit| (hit, None)).collect()))
+}
+
+/// The same in the version that was current at some time, which may have been vacuumed: then the answer says where the
+/// records were, and where they are now. Also returns the version.
+///
+/// # Errors
+/// When there was no such version, or the index, the lineage or a sidecar cannot be read.
+pub fn find_at(
+    context: &Context<'_>,
+    location: &Location,
+    at: Option<&str>,
+    ids: &[String],
+) -> Result<(Vec<HitReport>, Version)> {
+    let newest = context.dataset(location)?.open()?;
+    let version = match parse_when(at)? {
+        Some(When::Version(version)) => Some(version),
+        Some(When::Instant(instant)) => newest.dataset().version_at(instant)?,
+        None => None,
+    };
+    let Some(version) = version.filter(|version| Version(0) < *version && *version < newest.readable_from()) else {
+        let snapshot = snapshot(context, location, at)?;
+        return Ok((find_all(&snapshot, ids)?, snapshot.version()));
+    };
+    let found = find_by(&newest, ids, &|id| {
+        let found = find_vacuumed(&newest, version, id)?;
+        Ok(found.into_iter().map(|(hit, now)| (hit, Some(now))).collect())
+    })?;
+    Ok((found, version))
+}
+
+/// A hit, and where the record is now if that is another place.
+type Found = (Hit, Option<Place>);
+
+fn find_by(snapshot: &Snapshot, ids: &[String], find: &dyn Fn(&str) -> Result<Vec<Found>>) -> Result<Vec<HitReport>> {
     let mut found = Vec::new();
     for id in ids {
-        found.extend(find(snapshot, id)?.into_iter().map(|hit| (id, hit)));
+        found.extend(find(id)?.into_iter().map(|(hit, now)| (id, hit, now)));
     }
-    let uris = SourceUris::new(snapshot, &found.iter().map(|(_, hit)| hit.source.as_str()).collect())?;
-    Ok(found
-        .into_iter()
-        .filter_map(|(id, hit)| {
-            let uri = uris.uri(&hit);
-            hit_report(id, hit, uri)
-        })
-        .collect())
+    let uris = SourceUris::new(snapshot, &found.iter().map(|(_, hit, _)| hit.source.as_str()).collect())?;
+    let report = |(id, hit, now): (&String, Hit, Option<Place>)| {
+        let uri = uris.uri(&hit);
+        let now = now.map(|place| NowReport { shard: place.shard, ordinal: place.ordinal });
+        Some(HitReport { now, ..hit_report(id, hit, uri)? })
+    };
+    Ok(found.into_iter().filter_map(report).collect())
 }
 
 fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
@@ -228,6 +274,7 @@ fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
         state: current.state,
         hash: format!("{:016x}", hit.hash),
         earlier,
+        now: None,
     })
 }
 

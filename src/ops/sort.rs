@@ -103,6 +103,7 @@ impl Sorting<'_> {
             bytes_copied: 0,
             bytes_spliced: 0,
             bytes_reencoded: 0,
+            groups_dropped: 0,
             shards_before: shards.len() as u64,
             shards_after: (shards.len() - replaced) as u64 + made,
             seconds: 0.0,

@@ -48,7 +48,8 @@ impl MemoryPlan {
                 (target.0 / 32).clamp(MIN_UNIT, MAX_STREAM_UNIT.min(share(64)))
             }
         };
-        let parse_window = usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
+        let parse_window =
+            usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, 2 * jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
         Self { split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
     }

@@ -21,6 +21,10 @@ use crate::{
 
 /// Bytes looked at to tell a format.
 const HEAD_BYTES: usize = 256 << 10;
+/// The same, where there are so many sources that all of them together tell enough.
+const SHORT_HEAD_BYTES: usize = 32 << 10;
+/// Bytes looked at in all sources together, unless that would be less than the above of each.
+const ALL_HEAD_BYTES: usize = 64 << 20;
 /// Most bytes read to see one record of a format whose records can be large.
 const SAMPLE_BYTES: usize = 32 << 20;
 /// Largest Parquet or Arrow file that is read although it is compressed as a whole, which leaves no way but to hold it.
@@ -69,13 +73,25 @@ pub struct SniffOptions {
     pub json: json::JsonOptions,
     /// Whether a source that cannot be read is a matter for the conversion.
     pub keep_going: bool,
+    /// How many sources there are.
+    pub sources: usize,
 }
 
 type Found = (InputFormat, Box<dyn RecordReader>);
 
 /// The records that a file holds; `None` when it holds none.
 pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
-    let Head { bytes: head, complete, packed } = file.head(HEAD_BYTES)?;
+    let head_bytes = (ALL_HEAD_BYTES / options.sources.max(1)).clamp(SHORT_HEAD_BYTES, HEAD_BYTES);
+    match source_by(file, options, head_bytes)? {
+        // Its first record may just be longer than that.
+        Some(source) if source.sample.is_some() || head_bytes == HEAD_BYTES => Ok(Some(source)),
+        None if head_bytes == HEAD_BYTES => Ok(None),
+        _ => source_by(file, options, HEAD_BYTES),
+    }
+}
+
+fn source_by(file: &SourceFile, options: &SniffOptions, head_bytes: usize) -> Result<Option<RecordSource>> {
+    let Head { bytes: head, complete, packed } = file.head(head_bytes)?;
     let wanted = |format| options.from.is_none_or(|from| from == format);
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
         Some((InputFormat::Parquet, Box::new(ParquetReader::open(ranged(file, packed)?, &file.uri())?)))
@@ -155,7 +171,7 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
         }
     };
     let Some((format, reader)) = text_reader(file, &head, complete, options) else { return Ok(None) };
-    let sample = whole_records(reader.as_ref(), head);
+    let sample = whole_records(reader.as_ref(), head, complete);
     Ok(Some(RecordSource { file: file.clone(), format, packed, encoding, reader, sample }))
 }
 
@@ -203,11 +219,12 @@ fn sniff_csv(head: &[u8], complete: bool, options: &csv::CsvOptions) -> Option<c
     })
 }
 
-/// The first split of the head, as far as it holds whole records.
-fn whole_records(reader: &dyn RecordReader, head: Vec<u8>) -> Option<Split> {
-    let limit = HEAD_BYTES / 2;
+/// The first split of the head, as far as it holds whole records: all of them where it is the complete source.
+fn whole_records(reader: &dyn RecordReader, head: Vec<u8>, complete: bool) -> Option<Split> {
+    let length = head.len().max(1);
+    let limit = if complete { length } else { length.div_ceil(2) };
     // A record larger than the head says nothing yet.
-    reader.splits(Box::new(Cursor::new(head)), limit, HEAD_BYTES * 2).next().and_then(Result::ok)
+    reader.splits(Box::new(Cursor::new(head)), limit, length * 2).next().and_then(Result::ok)
 }
 
 /// Stands for a file that could not be read, until it is its turn.

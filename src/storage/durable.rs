@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 const THREADS: usize = 4;
 
 /// Syncs that wait for their turn, each with an open file.
-const WAITING: usize = 64;
+const WAITING: usize = 16;
 
 /// Threads that sync files; they end with it.
 #[derive(Debug, Default)]

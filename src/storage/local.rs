@@ -376,6 +376,13 @@ pub(super) struct StagedFile {
     syncs: Syncs,
 }
 
+impl StagedFile {
+    /// Where it lies, relative to the root of its store.
+    pub(super) fn path_below(&self, root: &Path) -> Option<String> {
+        self.from.strip_prefix(root).ok()?.to_str().map(str::to_owned)
+    }
+}
+
 impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.named {
@@ -403,6 +410,15 @@ impl Write for LocalSink {
 }
 
 impl Sink for LocalSink {
+    fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        self.file.append_from(source, bytes, look)
+    }
+
     fn finish(self: Box<Self>) -> Result<Staged> {
         let Self { path, file, syncer, mut staged } = *self;
         let durable = file.finish().and_then(|file| staged.syncs.last(&syncer, file));

@@ -19,6 +19,7 @@ mod object;
 mod secrets;
 mod sink;
 mod spool;
+pub mod sys;
 mod walk;
 
 use std::{
@@ -201,11 +202,53 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
 /// An object being written.
 pub trait Sink: Write + Send {
+    /// Appends up to `bytes` bytes of `source` and shows them to `look` in pieces as they pass; returns how many there
+    /// were, which are fewer only where the source ends.
+    ///
+    /// Copying within the kernel would be no faster: whoever copies also wants to know what was copied, so the bytes have
+    /// to come by once, and where they end up they are seldom aligned as a file system that shares blocks needs it.
+    ///
+    /// # Errors
+    /// When the source or the store fails, or whatever `look` fails with.
+    fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let mut buffer = vec![0; PIECE];
+        let mut taken = 0;
+        while taken < bytes {
+            let want = usize::try_from(bytes - taken).unwrap_or(PIECE).min(PIECE);
+            let n = read_some(source, &mut buffer[..want])?;
+            if n == 0 {
+                break;
+            }
+            look(&buffer[..n])?;
+            self.write_all(&buffer[..n])?;
+            taken += n as u64;
+        }
+        Ok(taken)
+    }
+
     /// Ends the object; it has no name yet. Its bytes are on their way to the disk: [`Store::publish`] waits for them.
     ///
     /// # Errors
     /// When the store fails.
     fn finish(self: Box<Self>) -> Result<Staged>;
+}
+
+/// Most bytes that pass at a time, so that who goes on with them finds them in the processor's cache.
+const PIECE: usize = 128 << 10;
+
+/// Reads what is there, once.
+fn read_some(source: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match source.read(buffer) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
 }
 
 /// A complete object without a name. Dropping it removes it.
@@ -220,6 +263,16 @@ pub struct Staged {
 enum StagedInner {
     File(local::StagedFile),
     Upload(object::StagedUpload),
+}
+
+impl Staged {
+    /// Path in its store at which it can be read before it has its name; `None` where nothing can be read before that.
+    pub fn readable_at(&self, store: &dyn Store) -> Option<String> {
+        match &self.inner {
+            StagedInner::File(file) => file.path_below(store.location().local_path()?),
+            StagedInner::Upload(_) => None,
+        }
+    }
 }
 
 /// Held while a run writes; see [`Store::lock`].

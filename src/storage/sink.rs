@@ -16,7 +16,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread::JoinHandle,
@@ -24,6 +24,9 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::{fs::OFlags, io::Errno};
+
+use super::{PIECE, read_some};
+use crate::error::Result;
 
 /// Bytes that go to the disk at once.
 const CHUNK: usize = 2 << 20;
@@ -33,9 +36,6 @@ const CHUNKS: usize = 3;
 
 /// What addresses, offsets and lengths are multiples of when the page cache is passed by; enough for every common disk.
 const BLOCK: usize = 4096;
-
-/// Most bytes taken at a time, so that who goes on with what was taken finds it in the processor's cache.
-const PIECE: usize = 128 << 10;
 
 /// How a file is opened so that the page cache is passed by.
 #[cfg(target_os = "linux")]
@@ -64,6 +64,31 @@ impl FileWriter {
     pub(super) fn new(file: File, path: &Path) -> Self {
         let target = Target { file, path: path.to_owned(), direct: None, at: 0 };
         Self { chunk: Chunk::new(), stage: Stage::Gathering(target) }
+    }
+
+    /// Appends bytes of `source` as [`Sink::append_from`](super::Sink::append_from) does: they are read to where they
+    /// are written from.
+    pub(super) fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let mut taken = 0;
+        while taken < bytes {
+            if self.chunk.room() == 0 {
+                self.turn()?;
+            }
+            let most = PIECE.min(self.chunk.room());
+            let want = usize::try_from(bytes - taken).unwrap_or(most).min(most);
+            let n = read_some(source, self.chunk.space(want))?;
+            if n == 0 {
+                break;
+            }
+            look(self.chunk.keep(n))?;
+            taken += n as u64;
+        }
+        Ok(taken)
     }
 
     /// Writes what is left; the file is whole, but not durable yet.
@@ -144,6 +169,17 @@ impl Chunk {
     fn push(&mut self, bytes: &[u8]) {
         self.memory[self.end..self.end + bytes.len()].copy_from_slice(bytes);
         self.end += bytes.len();
+    }
+
+    /// Memory behind its bytes, for at most [`Self::room`] more.
+    fn space(&mut self, bytes: usize) -> &mut [u8] {
+        &mut self.memory[self.end..self.end + bytes]
+    }
+
+    /// Keeps the first bytes of [`Self::space`], and returns them.
+    fn keep(&mut self, bytes: usize) -> &[u8] {
+        self.end += bytes;
+        &self.memory[self.end - bytes..self.end]
     }
 
     fn bytes(&self) -> &[u8] {
@@ -265,6 +301,30 @@ mod tests {
                 writer.finish().unwrap();
                 assert!(std::fs::read(&path).unwrap() == bytes[..size], "{size} bytes in steps of {step}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_appended_from_a_source_is_seen_and_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = noise(2 * CHUNK + 5 * BLOCK + 17);
+        for (i, asked) in [0, 100, CHUNK as u64 + 1, bytes.len() as u64, u64::MAX].into_iter().enumerate() {
+            let path = folder.path().join(format!("{i}"));
+            let mut writer = FileWriter::new(File::create_new(&path).unwrap(), &path);
+            let mut seen = Vec::new();
+            writer.write_all(b"head").unwrap();
+            let mut source = &bytes[..];
+            let look = &mut |piece: &[u8]| {
+                seen.extend_from_slice(piece);
+                Ok(())
+            };
+            let taken = writer.append_from(&mut source, asked, look).unwrap();
+            assert_eq!(taken, asked.min(bytes.len() as u64));
+            writer.write_all(b"foot").unwrap();
+            writer.finish().unwrap();
+            let expected = &bytes[..usize::try_from(taken).unwrap()];
+            assert!(seen == expected && source.len() == bytes.len() - seen.len());
+            assert!(std::fs::read(&path).unwrap() == [b"head", expected, b"foot"].concat());
         }
     }
 

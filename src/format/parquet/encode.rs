@@ -12,10 +12,10 @@ use std::{
 
 use ::parquet::{
     arrow::{
-        ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata,
+        ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata,
         arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves},
     },
-    basic::{ConvertedType, Type as PhysicalType},
+    basic::{ConvertedType, LogicalType, Type as PhysicalType},
     errors::ParquetError,
     file::{
         metadata::{KeyValue, SortingColumn},
@@ -31,7 +31,10 @@ use arrow::{
 use bytes::Bytes;
 use rayon::prelude::*;
 
-use super::chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS};
+use super::{
+    chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS},
+    splice::{GroupNote, SplicedChunk},
+};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -48,6 +51,8 @@ pub struct ParquetEncoder {
     codec: Codec,
     /// Parquet columns of each top-level Arrow field.
     leaves: Vec<Vec<ColumnDescPtr>>,
+    /// Whether the schema is that of other files, whose columns need not be those that Arrow would make.
+    keeps: bool,
 }
 
 /// A row group in memory, encoded and compressed.
@@ -64,9 +69,10 @@ pub struct RowGroup {
 
 /// A column chunk, by whom it was encoded.
 #[derive(Debug)]
-enum Encoded {
+pub(super) enum Encoded {
     Own(Chunk),
     General(ArrowColumnChunk),
+    Spliced(SplicedChunk),
 }
 
 /// A Parquet file that is being written.
@@ -103,11 +109,70 @@ impl ParquetEncoder {
         let template = SerializedFileWriter::new(std::io::sink(), Arc::clone(&root), Arc::clone(&properties))
             .map_err(encoding_failed)?;
         let factory = ArrowRowGroupWriterFactory::new(&template, Arc::clone(schema));
-        let mut leaves = vec![Vec::new(); schema.fields().len()];
-        for leaf in 0..parquet_schema.num_columns() {
-            leaves[parquet_schema.get_column_root_idx(leaf)].push(parquet_schema.column(leaf));
+        let leaves = leaves_of(&parquet_schema, schema.fields().len());
+        Ok(Self { schema: Arc::clone(schema), root, properties, factory, codec, leaves, keeps: false })
+    }
+
+    /// Prepares for row groups that are spliced of those of other files, whose Parquet schema is kept. `hint` is Arrow's
+    /// schema as those files have it; without, it is written anew. `None` when Arrow sees other fields in the schema, or it has types of which nothing is known.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(super) fn keeping(
+        schema: &SchemaRef,
+        kept: &SchemaDescriptor,
+        codec: Codec,
+        metadata: &[(String, String)],
+        hint: Option<&Option<String>>,
+        sorting: Option<Vec<SortingColumn>>,
+    ) -> Result<Option<Self>> {
+        let mut encoder = Self::new(schema, codec, metadata)?;
+        let unknown = |column: &ColumnDescPtr| matches!(column.logical_type_ref(), Some(LogicalType::_Unknown { .. }));
+        if kept.root_schema().get_fields().len() != schema.fields().len() || kept.columns().iter().any(unknown) {
+            return Ok(None);
         }
-        Ok(Self { schema: Arc::clone(schema), root, properties, factory, codec, leaves })
+        let mut properties = properties(kept, codec, metadata)?.into_builder().set_sorting_columns(sorting);
+        if let Some(hint) = hint {
+            let mut all = properties_metadata(metadata);
+            all.extend(hint.clone().map(|value| KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), value)));
+            properties = properties.set_key_value_metadata(Some(all));
+        } else {
+            properties = properties.set_key_value_metadata(encoder.properties.key_value_metadata().cloned());
+        }
+        encoder.properties = Arc::new(properties.build());
+        encoder.root = kept.root_schema_ptr();
+        encoder.leaves = leaves_of(kept, schema.fields().len());
+        encoder.keeps = true;
+        Ok(Some(encoder))
+    }
+
+    /// Compression of the pages.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Parquet columns of each field.
+    pub(super) fn leaves(&self) -> &[Vec<ColumnDescPtr>] {
+        &self.leaves
+    }
+
+    /// Whether the schema is that of the files that row groups come from.
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    /// Encodes one field by itself; `None` if its columns are other ones than Arrow would make.
+    pub(super) fn encode_field(&self, field: usize, arrays: &[ArrayRef]) -> Result<Option<Vec<Encoded>>> {
+        if let Some(chunk) = self.encode_plain(field, arrays.iter())? {
+            return Ok(Some(vec![Encoded::Own(chunk)]));
+        }
+        if self.keeps {
+            return Ok(None);
+        }
+        let writers = self.factory.create_column_writers(0).map_err(encoding_failed)?;
+        let before = self.leaves[..field].iter().map(Vec::len).sum();
+        let writers = writers.into_iter().skip(before).take(self.leaves[field].len()).collect();
+        encode_parts(self.schema.field(field), arrays.iter(), writers).map(Some)
     }
 
     /// Says in every row group that its rows are sorted by these columns, ascending, nulls first. Columns with parts have no
@@ -249,6 +314,7 @@ impl<W: Write + Send> ParquetShard<W> {
         for chunk in group.columns {
             match chunk {
                 Encoded::Own(chunk) => writer.append_column(&Bytes::from(chunk.bytes), chunk.close),
+                Encoded::Spliced(chunk) => writer.append_column(&chunk.pieces, chunk.close),
                 Encoded::General(chunk) => chunk.append_to_row_group(&mut writer),
             }
             .map_err(encoding_failed)?;
@@ -295,10 +361,47 @@ impl<W: Write + Send> std::fmt::Debug for ParquetShard<W> {
     }
 }
 
+impl RowGroup {
+    /// Bytes of the pages before compression.
+    pub fn uncompressed_bytes(&self) -> u64 {
+        let bytes = self.columns.iter().map(|column| match column {
+            Encoded::Own(chunk) => chunk.close.metadata.uncompressed_size(),
+            Encoded::General(chunk) => chunk.close().metadata.uncompressed_size(),
+            Encoded::Spliced(chunk) => chunk.close.metadata.uncompressed_size(),
+        });
+        bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
+    }
+
+    /// What a file that has this row group is compared with.
+    pub fn note(&self) -> GroupNote {
+        let columns = self.columns.iter().map(|column| match column {
+            Encoded::Spliced(chunk) => Some(chunk.note.clone()),
+            Encoded::Own(_) | Encoded::General(_) => None,
+        });
+        GroupNote { rows: self.rows as u64, columns: columns.collect() }
+    }
+
+    /// A row group of columns that are there already.
+    pub(super) fn of(columns: Vec<Encoded>, rows: usize, raw_bytes: u64) -> Self {
+        Self { encoded_bytes: columns.iter().map(Encoded::bytes).sum(), columns, rows, raw_bytes }
+    }
+}
+
+fn leaves_of(schema: &SchemaDescriptor, fields: usize) -> Vec<Vec<ColumnDescPtr>> {
+    let mut leaves = vec![Vec::new(); fields];
+    for leaf in 0..schema.num_columns() {
+        if let Some(leaves) = leaves.get_mut(schema.get_column_root_idx(leaf)) {
+            leaves.push(schema.column(leaf));
+        }
+    }
+    leaves
+}
+
 impl Encoded {
     fn bytes(&self) -> u64 {
         match self {
             Self::Own(chunk) => chunk.close.bytes_written,
+            Self::Spliced(chunk) => chunk.close.bytes_written,
             Self::General(chunk) => chunk.close().bytes_written,
         }
     }
@@ -320,7 +423,6 @@ fn encode_parts<'a>(
 }
 
 fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, String)]) -> Result<WriterProperties> {
-    let metadata = metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
     let mut builder = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -328,7 +430,7 @@ fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, Stri
         .set_data_page_size_limit(PAGE_BYTES)
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_enabled(EnabledStatistics::Page)
-        .set_key_value_metadata(Some(metadata));
+        .set_key_value_metadata(Some(properties_metadata(metadata)));
     for column in schema.columns().iter().filter(|column| is_binary(column)) {
         // Whole files: no two are alike, and nobody filters by their first bytes.
         builder = builder
@@ -336,6 +438,10 @@ fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, Stri
             .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
     }
     Ok(builder.build())
+}
+
+fn properties_metadata(metadata: &[(String, String)]) -> Vec<KeyValue> {
+    metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect()
 }
 
 fn is_binary(column: &ColumnDescriptor) -> bool {
@@ -528,7 +634,8 @@ mod tests {
         let expected = format!(
             "version 1 by shardify {}
 group of 25000 rows
-  \"id\" ZSTD(ZstdLevel(1)), X\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
+  \"id\" ZSTD(ZstdLevel(1)), statistics, both indexes: v1 DELTA_BINARY_PACKED 20000 v1 DELTA_BINARY_PACKED 5000
+  \"class\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
   \"jpg\" ZSTD(ZstdLevel(1)), no statistics, offset index: v1 PLAIN 10082 v1 PLAIN 10082 v1 PLAIN 4836
 ",
             env!("CARGO_PKG_VERSION")

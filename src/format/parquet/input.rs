@@ -332,7 +332,7 @@ fn fitting(held: &[u64], limit: u64) -> usize {
 }
 
 /// The metadata at the end of the file, walked through.
-fn read_footer(input: &RangedInput) -> Result<Bytes> {
+pub(super) fn read_footer(input: &RangedInput) -> Result<Bytes> {
     let length = input.bytes();
     let no_footer = || {
         Error::input("expected a Parquet file, found one that does not end with a footer")

@@ -17,11 +17,13 @@ mod input;
 mod pages;
 mod read;
 mod samples;
+mod splice;
 mod thrift;
 
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use input::{ParquetReader, sniff};
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
+pub use splice::{GroupNote, GroupPart, Source, Survey, Tally, prove, splice};
 
 pub use crate::record::{size::logical_bytes, widen::cast_to};

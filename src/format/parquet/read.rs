@@ -188,7 +188,7 @@ impl std::fmt::Debug for Batches {
     }
 }
 
-fn size_of(group: &::parquet::file::metadata::RowGroupMetaData) -> Result<RowGroupSize, ParquetError> {
+pub(super) fn size_of(group: &::parquet::file::metadata::RowGroupMetaData) -> Result<RowGroupSize, ParquetError> {
     let size = |value: i64| u64::try_from(value).map_err(ParquetError::from);
     let encoded = group.columns().iter().try_fold(0_u64, |sum, column| {
         let bytes = size(column.compressed_size())?;

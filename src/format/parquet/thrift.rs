@@ -42,6 +42,37 @@ pub(super) struct PageHeader {
     pub(super) values: u64,
     /// Whether it is the dictionary of its column chunk.
     pub(super) dictionary: bool,
+    /// CRC-32 of the page as it is stored, where the writer gave one.
+    pub(super) crc: Option<u32>,
+    /// What kind of page it is.
+    pub(super) kind: PageKind,
+    /// Number of the encoding of its values.
+    pub(super) encoding: i64,
+}
+
+/// Kinds of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageKind {
+    /// Values that data pages refer to.
+    Dictionary,
+    /// Version 1: levels and values are compressed as one.
+    Data {
+        /// Numbers of the encodings of definition and repetition levels.
+        levels: [i64; 2],
+    },
+    /// Version 2: levels stand before the values and are never compressed.
+    DataV2 {
+        /// Nulls among the values.
+        nulls: u64,
+        /// Rows that begin in the page.
+        rows: u64,
+        /// Bytes of the repetition levels and of the definition levels behind them.
+        levels: [u64; 2],
+        /// Whether the values are compressed.
+        compressed: bool,
+    },
+    /// Something that readers pass over.
+    Other,
 }
 
 /// Why a walk ended early.
@@ -56,15 +87,16 @@ pub(super) enum Fault {
 /// Reads the page header that `bytes` begin with.
 pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
     let mut walk = Walk { bytes, at: 0 };
-    let (mut sizes, mut kind, mut values) = ([None, None], None, 0);
+    let (mut sizes, mut kind, mut crc, mut fields) = ([None, None], None, None, [0; FIELDS]);
     let mut last = 0;
     while let Some((id, of)) = walk.field(&mut last)? {
         match id {
             1 => kind = Some(walk.integer(of)?),
             2 => sizes[0] = Some(walk.integer(of)?),
             3 => sizes[1] = Some(walk.integer(of)?),
-            // Headers of data pages, dictionary pages and data pages of version 2 all begin with the number of values.
-            5 | 7 | 8 if of == STRUCT => values = walk.first_field()?,
+            4 => crc = Some(walk.integer(of)?),
+            // Headers of data pages, dictionary pages and data pages of version 2.
+            5 | 7 | 8 if of == STRUCT => fields = walk.numbers()?,
             _ => walk.skip(of, MAX_DEPTH)?,
         }
     }
@@ -72,13 +104,39 @@ pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
         return Err(Fault::Malformed("expected a page header with sizes"));
     };
     let size = |size: i64| u64::try_from(size).map_err(|_| Fault::Malformed("expected a page size, found one below 0"));
+    let (encoding, kind) = match kind {
+        Some(0) => (fields[2], PageKind::Data { levels: [fields[3], fields[4]] }),
+        Some(2) => (fields[2], PageKind::Dictionary),
+        Some(3) => {
+            let levels = [size(fields[6])?, size(fields[5])?];
+            let (nulls, rows) = (size(fields[2])?, size(fields[3])?);
+            (fields[4], PageKind::DataV2 { nulls, rows, levels, compressed: fields[7] == 0 })
+        }
+        _ => (-1, PageKind::Other),
+    };
     Ok(PageHeader {
         header_bytes: walk.at as u64,
         compressed: size(compressed)?,
         uncompressed: size(uncompressed)?,
-        values: size(values)?,
-        dictionary: kind == Some(2),
+        values: size(fields[1])?,
+        dictionary: kind == PageKind::Dictionary,
+        crc: crc.map(low_half),
+        kind,
+        encoding,
     })
+}
+
+/// Fields of the headers of pages that are numbers; the first one has number 1.
+const FIELDS: usize = 8;
+
+/// The bits of a number that has 32.
+fn low_half(number: i64) -> u32 {
+    u32::try_from(number & 0xffff_ffff).unwrap_or_default()
+}
+
+/// Walks through a struct, as the page indexes are: every list and text must fit in its bytes.
+pub(super) fn check_struct(bytes: &[u8]) -> Result<(), Fault> {
+    Walk { bytes, at: 0 }.skip(STRUCT, MAX_DEPTH)
 }
 
 /// Walks through the metadata of a footer: every list and text must fit in its bytes, and columns must not be nested
@@ -147,13 +205,19 @@ impl Walk<'_> {
         Ok(Some((*last, head & 0x0f)))
     }
 
-    /// Walks through a struct and gives its field 1, an integer; 0 without one.
-    fn first_field(&mut self) -> Result<i64, Fault> {
-        let (mut last, mut value) = (0, 0);
+    /// Walks through a struct and gives its first fields that are numbers, by their number; 0 without one. A boolean
+    /// is given as 0 or 1, inverted, for the one that there is is true unless told otherwise.
+    fn numbers(&mut self) -> Result<[i64; FIELDS], Fault> {
+        let (mut last, mut found) = (0, [0; FIELDS]);
         while let Some((id, of)) = self.field(&mut last)? {
-            if id == 1 { value = self.integer(of)? } else { self.skip(of, MAX_DEPTH)? }
+            let place = usize::try_from(id).ok().and_then(|id| found.get_mut(id));
+            match (place, of) {
+                (Some(place), TRUE | FALSE) => *place = i64::from(of == FALSE),
+                (Some(place), 4..=6) => *place = self.integer(of)?,
+                _ => self.skip(of, MAX_DEPTH)?,
+            }
         }
-        Ok(value)
+        Ok(found)
     }
 
     fn list(&mut self) -> Result<(u64, u8), Fault> {
@@ -249,7 +313,16 @@ mod tests {
     #[test]
     fn a_page_header_is_measured() {
         let header = page_header(&HEADER).unwrap();
-        let expected = PageHeader { header_bytes: 14, compressed: 7, uncompressed: 300, values: 5, dictionary: false };
+        let expected = PageHeader {
+            header_bytes: 14,
+            compressed: 7,
+            uncompressed: 300,
+            values: 5,
+            dictionary: false,
+            crc: None,
+            kind: PageKind::Data { levels: [0, 0] },
+            encoding: 0,
+        };
         assert_eq!(header, expected);
         for length in 0..14 {
             assert_eq!(page_header(&HEADER[..length]), Err(Fault::Short), "{length}");

@@ -15,6 +15,7 @@ mod example;
 mod ids;
 pub mod index;
 mod read;
+mod sum;
 mod time;
 
 use std::io::Read;
@@ -23,6 +24,7 @@ use self::example::{Rows, SampleEncoder};
 pub use self::{
     ids::{IdFeatures, Ids, feature_names},
     read::{TfRecordReader, sniff},
+    sum::{RecordSum, check_record},
 };
 use crate::{
     codec::{

@@ -2,7 +2,7 @@
 
 use super::{
     Conversion, Estimate,
-    prepare::{Prepared, source_facts},
+    prepare::{Prepared, SAMPLES_KEPT, source_facts},
 };
 use crate::{
     error::Result,
@@ -28,10 +28,11 @@ impl Conversion<'_> {
     fn estimate_records(&self, prepared: &Prepared, sources: &[RecordSource]) -> Result<(u64, u64)> {
         let schema = self.schema(prepared);
         let encoder = self.encoder(prepared, &schema)?;
-        let (mut records, mut bytes) = (0.0, 0.0);
+        let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
         for (source, facts) in sources.iter().zip(source_facts(sources)) {
             let Some(sample) = &source.sample else { continue };
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
+            looked_at += source.file.bytes();
             // Of a compressed source only the size as stored is known.
             let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
             let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
@@ -49,7 +50,10 @@ impl Conversion<'_> {
                     Body::Stream { bytes, .. } => bytes.len() as f64,
                 };
         }
+        // Of many sources only some were kept to be looked at; the others will be like them.
+        let others: u64 = sources.iter().skip(SAMPLES_KEPT).map(|source| source.file.bytes()).sum();
+        let scale = if looked_at > 0 { 1.0 + others as f64 / looked_at as f64 } else { 1.0 };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive estimates")]
-        Ok((records.round() as u64, bytes.round() as u64))
+        Ok(((records * scale).round() as u64, (bytes * scale).round() as u64))
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use rayon::prelude::*;
 
 use super::{Conversion, OnSchema};
 use crate::{
@@ -70,6 +71,9 @@ impl Prepared {
     }
 }
 
+/// Sources whose first records stay in memory, for an estimate; those of thousands would take too much of it.
+pub(super) const SAMPLES_KEPT: usize = 64;
+
 impl Conversion<'_> {
     pub(super) fn prepare(&mut self, fresh: Vec<SourceFile>) -> Result<Prepared> {
         self.prescribed = self.prescribed_columns()?;
@@ -87,13 +91,22 @@ impl Conversion<'_> {
             },
             json: JsonOptions { pinned, ..JsonOptions::default() },
             keep_going: self.options.on_error != OnError::Fail,
+            sources: fresh.len(),
         };
         let remote = fresh.iter().any(SourceFile::is_remote);
         let prepared = match opening(remote, || classify(fresh, &sniff))?? {
-            Input::Records(sources) => {
+            Input::Records(mut sources) => {
                 let fields: Vec<Fields> = sources
-                    .iter()
-                    .map(|s| s.sample.as_ref().map_or_else(Fields::empty, |split| s.reader.infer(split)))
+                    .par_iter_mut()
+                    .enumerate()
+                    .map(|(i, source)| {
+                        let Some(sample) = &source.sample else { return Fields::empty() };
+                        let fields = source.reader.infer(sample);
+                        if i >= SAMPLES_KEPT {
+                            source.sample = None;
+                        }
+                        fields
+                    })
                     .collect();
                 self.check_same_columns(&sources, &fields)?;
                 refuse_conflicts(&sources, &fields, &self.options.types)?;

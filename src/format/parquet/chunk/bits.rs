@@ -20,7 +20,7 @@ const PACK: usize = 32;
 const RUN_WORDS: usize = 4;
 
 /// Appends an unsigned number, seven bits a byte.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(in super::super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
         value >>= 7;
@@ -34,12 +34,12 @@ pub(super) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
 }
 
 /// Bits that a number up to `largest` takes.
-pub(super) fn width_of(largest: u64) -> u8 {
+pub(in super::super) fn width_of(largest: u64) -> u8 {
     u8::try_from(u64::BITS - largest.leading_zeros()).unwrap_or(u8::MAX)
 }
 
 /// Appends indices of at most `width` bits each in the hybrid form.
-pub(super) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
+pub(in super::super) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
     let mut rest = values;
     while !rest.is_empty() {
         let packed = before_run(rest);
@@ -60,12 +60,12 @@ fn before_run(values: &[u32]) -> usize {
     groups.iter().position(equal).map_or(values.len(), |group| group * 8)
 }
 
-fn put_run(out: &mut Vec<u8>, count: u64, value: u32, width: u8) {
+pub(in super::super) fn put_run(out: &mut Vec<u8>, count: u64, value: u32, width: u8) {
     put_varint(out, count << 1);
     out.extend_from_slice(&value.to_le_bytes()[..usize::from(width).div_ceil(8)]);
 }
 
-fn put_packed(out: &mut Vec<u8>, values: &[u32], width: u8) {
+pub(in super::super) fn put_packed(out: &mut Vec<u8>, values: &[u32], width: u8) {
     if values.is_empty() {
         return;
     }
@@ -316,7 +316,7 @@ mod tests {
         fn indices_come_back(runs in proptest::collection::vec((any::<u32>(), 1_usize..40), 0..40), width in 0_u8..=32) {
             let mask = u32::try_from((1_u64 << width) - 1).unwrap();
             let values: Vec<u32> = runs.iter().flat_map(|(v, n)| {
-                (0..*n).map(move |i| if n % 2 == 0 { *v } else { v.rotate_left(i as u32) } & mask)
+                (0..*n).map(move |i| if n % 2 == 0 { *v } else { v.rotate_left(u32::try_from(i).unwrap()) } & mask)
             }).collect();
             let mut out = Vec::new();
             put_hybrid(&mut out, &values, width);

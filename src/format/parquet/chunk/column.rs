@@ -13,7 +13,7 @@ use arrow::{
     },
 };
 
-use super::stats::Order;
+use super::{scratch::Scratch, stats::Order};
 
 /// A value of fixed width.
 pub(super) trait Word: Copy + Eq {
@@ -87,19 +87,19 @@ pub(super) struct Column<'a> {
 impl<'a> Column<'a> {
     /// The column made of all arrays, which have one type; `None` if it has parts, or a type that is stored otherwise
     /// than value by value.
-    pub(super) fn of(descr: &ColumnDescriptor, arrays: &'a [&'a dyn Array]) -> Option<Self> {
+    pub(super) fn of(descr: &ColumnDescriptor, arrays: &'a [&'a dyn Array], scratch: &mut Scratch) -> Option<Self> {
         let first = arrays.first()?;
         if descr.max_rep_level() > 0 || descr.max_def_level() > 1 {
             return None;
         }
-        let (values, order) = gather(first.data_type(), arrays, descr)?;
-        let fits = match (&values, descr.physical_type()) {
+        let (values, order) = gather(first.data_type(), arrays, descr, scratch)?;
+        let fits = matches!(
+            (&values, descr.physical_type()),
             (Values::Narrow(_), Physical::INT32 | Physical::FLOAT)
-            | (Values::Wide(_), Physical::INT64 | Physical::DOUBLE)
-            | (Values::Bits(_), Physical::BOOLEAN)
-            | (Values::Bytes(_), Physical::BYTE_ARRAY) => true,
-            _ => false,
-        };
+                | (Values::Wide(_), Physical::INT64 | Physical::DOUBLE)
+                | (Values::Bits(_), Physical::BOOLEAN)
+                | (Values::Bytes(_), Physical::BYTE_ARRAY)
+        );
         let validity = validity(arrays);
         // A null where the schema allows none is for the general writer to refuse.
         let allowed = validity.is_none() || descr.max_def_level() == 1;
@@ -121,7 +121,12 @@ fn validity(arrays: &[&dyn Array]) -> Option<BooleanBuffer> {
     Some(all.finish())
 }
 
-fn gather<'a>(of: &DataType, arrays: &'a [&'a dyn Array], descr: &ColumnDescriptor) -> Option<(Values<'a>, Order)> {
+fn gather<'a>(
+    of: &DataType,
+    arrays: &'a [&'a dyn Array],
+    descr: &ColumnDescriptor,
+    scratch: &mut Scratch,
+) -> Option<(Values<'a>, Order)> {
     let whole = |wide| match descr.sort_order() {
         SortOrder::UNSIGNED => Order::Unsigned { wide },
         _ => Order::Signed { wide },
@@ -129,38 +134,40 @@ fn gather<'a>(of: &DataType, arrays: &'a [&'a dyn Array], descr: &ColumnDescript
     let narrow = |values| Some((Values::Narrow(values), whole(false)));
     let wide = |values| Some((Values::Wide(values), whole(true)));
     match of {
-        DataType::Int8 => narrow(words::<Int8Type, _>(arrays, |v| i32::from(v).cast_unsigned())),
-        DataType::Int16 => narrow(words::<Int16Type, _>(arrays, |v| i32::from(v).cast_unsigned())),
-        DataType::Int32 => narrow(words::<Int32Type, _>(arrays, i32::cast_unsigned)),
-        DataType::UInt8 => narrow(words::<UInt8Type, _>(arrays, u32::from)),
-        DataType::UInt16 => narrow(words::<UInt16Type, _>(arrays, u32::from)),
-        DataType::UInt32 => narrow(words::<UInt32Type, _>(arrays, |v| v)),
-        DataType::Date32 => narrow(words::<Date32Type, _>(arrays, i32::cast_unsigned)),
-        DataType::Int64 => wide(words::<Int64Type, _>(arrays, i64::cast_unsigned)),
-        DataType::UInt64 => wide(words::<UInt64Type, _>(arrays, |v| v)),
+        DataType::Int8 => narrow(words::<Int8Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned())),
+        DataType::Int16 => narrow(words::<Int16Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned())),
+        DataType::Int32 => narrow(words::<Int32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
+        DataType::UInt8 => narrow(words::<UInt8Type, _>(&mut scratch.narrow, arrays, u32::from)),
+        DataType::UInt16 => narrow(words::<UInt16Type, _>(&mut scratch.narrow, arrays, u32::from)),
+        DataType::UInt32 => narrow(words::<UInt32Type, _>(&mut scratch.narrow, arrays, |v| v)),
+        DataType::Date32 => narrow(words::<Date32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
+        DataType::Int64 => wide(words::<Int64Type, _>(&mut scratch.wide, arrays, i64::cast_unsigned)),
+        DataType::UInt64 => wide(words::<UInt64Type, _>(&mut scratch.wide, arrays, |v| v)),
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            wide(words::<TimestampMillisecondType, _>(arrays, i64::cast_unsigned))
+            wide(words::<TimestampMillisecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            wide(words::<TimestampMicrosecondType, _>(arrays, i64::cast_unsigned))
+            wide(words::<TimestampMicrosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            wide(words::<TimestampNanosecondType, _>(arrays, i64::cast_unsigned))
+            wide(words::<TimestampNanosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
-        DataType::Float32 => {
-            Some((Values::Narrow(words::<Float32Type, _>(arrays, f32::to_bits)), Order::Float { wide: false }))
-        }
-        DataType::Float64 => {
-            Some((Values::Wide(words::<Float64Type, _>(arrays, f64::to_bits)), Order::Float { wide: true }))
-        }
+        DataType::Float32 => Some((
+            Values::Narrow(words::<Float32Type, _>(&mut scratch.narrow, arrays, f32::to_bits)),
+            Order::Float { wide: false },
+        )),
+        DataType::Float64 => Some((
+            Values::Wide(words::<Float64Type, _>(&mut scratch.wide, arrays, f64::to_bits)),
+            Order::Float { wide: true },
+        )),
         DataType::Boolean => Some((Values::Bits(bits(arrays)), Order::Boolean)),
         DataType::Utf8 => {
             let arrays = arrays.iter().map(|array| array.as_string::<i32>());
-            Some((Values::Bytes(slices(arrays)), Order::Bytes { utf8: true }))
+            Some((Values::Bytes(slices(scratch.texts(), arrays)), Order::Bytes { utf8: true }))
         }
         DataType::Binary => {
             let arrays = arrays.iter().map(|array| array.as_binary::<i32>());
-            Some((Values::Bytes(slices(arrays)), Order::Bytes { utf8: false }))
+            Some((Values::Bytes(slices(scratch.texts(), arrays)), Order::Bytes { utf8: false }))
         }
         _ => None,
     }
@@ -170,8 +177,11 @@ fn values_in(arrays: &[&dyn Array]) -> usize {
     arrays.iter().map(|array| array.len() - array.null_count()).sum()
 }
 
-fn words<T: ArrowPrimitiveType, W>(arrays: &[&dyn Array], word: impl Fn(T::Native) -> W) -> Vec<W> {
-    let mut out = Vec::with_capacity(values_in(arrays));
+/// Values in memory that was used before.
+fn words<T: ArrowPrimitiveType, W>(room: &mut Vec<W>, arrays: &[&dyn Array], word: impl Fn(T::Native) -> W) -> Vec<W> {
+    let mut out = std::mem::take(room);
+    out.clear();
+    out.reserve(values_in(arrays));
     for array in arrays {
         let array = array.as_primitive::<T>();
         let values = array.values();
@@ -204,9 +214,10 @@ fn bits(arrays: &[&dyn Array]) -> BooleanBuffer {
 }
 
 fn slices<'a, T: ByteArrayType<Offset = i32> + 'a>(
+    mut out: Vec<&'a [u8]>,
     arrays: impl Iterator<Item = &'a GenericByteArray<T>> + Clone,
 ) -> Vec<&'a [u8]> {
-    let mut out = Vec::with_capacity(arrays.clone().map(|array| array.len() - array.null_count()).sum());
+    out.reserve(arrays.clone().map(|array| array.len() - array.null_count()).sum());
     for array in arrays {
         let (offsets, data) = (array.value_offsets(), array.value_data());
         let place = |offset: i32| usize::try_from(offset).unwrap_or_default();

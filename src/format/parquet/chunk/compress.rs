@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Compresses one page after the other.
-pub(super) struct Compressor {
+pub(in super::super) struct Compressor {
     name: Compression,
     context: Context,
 }
@@ -17,7 +17,8 @@ enum Context {
     None,
     Zstd(zstd::bulk::Compressor<'static>),
     Lz4,
-    Snappy(snap::raw::Encoder),
+    /// Boxed, for it is larger than everything around it.
+    Snappy(Box<snap::raw::Encoder>),
     Gzip(flate2::Compression),
 }
 
@@ -26,19 +27,19 @@ impl Compressor {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when the level is out of range.
-    pub(super) fn new(codec: Codec) -> Result<Self> {
+    pub(in super::super) fn new(codec: Codec) -> Result<Self> {
         let context = match codec {
             Codec::None => Context::None,
             Codec::Zstd(level) => Context::Zstd(zstd::bulk::Compressor::new(level)?),
             Codec::Lz4 => Context::Lz4,
-            Codec::Snappy => Context::Snappy(snap::raw::Encoder::new()),
+            Codec::Snappy => Context::Snappy(Box::new(snap::raw::Encoder::new())),
             Codec::Gzip(level) => Context::Gzip(flate2::Compression::new(level)),
         };
         Ok(Self { name: name_of(codec)?, context })
     }
 
     /// Name in the footer.
-    pub(super) fn name(&self) -> Compression {
+    pub(in super::super) fn name(&self) -> Compression {
         self.name
     }
 
@@ -46,7 +47,7 @@ impl Compressor {
     ///
     /// # Errors
     /// When the library fails, as it does without memory.
-    pub(super) fn compress<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    pub(in super::super) fn compress<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let failed = |e: String| Error::internal(format!("compressing a page failed: {e}"));
         let length = match &mut self.context {
             Context::None => return Ok(page),

@@ -104,7 +104,7 @@ fn low_half(product: u128) -> u64 {
 
 /// The first and the last eight bytes, which overlap in a shorter text.
 #[inline]
-fn ends(bytes: &[u8]) -> (u64, u64) {
+pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
     } else if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
@@ -115,18 +115,21 @@ fn ends(bytes: &[u8]) -> (u64, u64) {
 }
 
 impl<E: Entry> Dictionary<E> {
-    /// The dictionary of `values`, unless it would have more than `most` entries.
-    pub(super) fn of(values: &[E], most: usize) -> Option<Self> {
+    /// The dictionary of `values`, unless it would have more than `most` entries. `room` is memory for the indices.
+    pub(super) fn of(values: &[E], most: usize, room: &mut Vec<u32>) -> Option<Self> {
         let most = most.min(MOST);
         let mut table = Table::new();
-        let mut indices = vec![0; values.len()];
+        let mut indices = zeros(room, values.len());
         for (place, &value) in indices.iter_mut().zip(values) {
             let key = value.key();
             let hash = value.hash(key);
             *place = match table.find(value, key, hash) {
                 Ok(index) => index,
                 Err(free) if table.entries.len() < most => table.add(value, key, hash, free),
-                Err(_) => return None,
+                Err(_) => {
+                    *room = indices;
+                    return None;
+                }
             };
         }
         Some(Self { entries: table.entries, indices })
@@ -137,6 +140,51 @@ impl<E: Entry> Dictionary<E> {
         self.indices[values].iter().for_each(|index| seen[*index as usize] = true);
         self.entries.iter().zip(seen).filter_map(|(entry, seen)| std::mem::take(seen).then_some(*entry))
     }
+}
+
+/// Numbers as close together as this have a table with a place for each.
+const CLOSE: u64 = 1 << 15;
+
+impl<W: Word> Dictionary<W> {
+    /// The same, faster where all values are close together.
+    pub(super) fn of_words(values: &[W], most: usize, room: &mut Vec<u32>) -> Option<Self> {
+        let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+        for value in values {
+            least = least.min(value.signed());
+            greatest = greatest.max(value.signed());
+        }
+        match greatest.wrapping_sub(least).cast_unsigned() {
+            range if least <= greatest && range < CLOSE.min(values.len() as u64) => {
+                Self::of_close(values, least, range, most, room)
+            }
+            _ => Self::of(values, most, room),
+        }
+    }
+
+    fn of_close(values: &[W], least: i64, range: u64, most: usize, room: &mut Vec<u32>) -> Option<Self> {
+        let mut places = vec![0_u32; usize::try_from(range).ok()? + 1];
+        let (mut entries, mut indices) = (Vec::new(), zeros(room, values.len()));
+        for (index, value) in indices.iter_mut().zip(values) {
+            let place = &mut places[usize::try_from(value.signed() - least).ok()?];
+            if *place == 0 {
+                entries.push(*value);
+                *place = u32::try_from(entries.len()).ok()?;
+            }
+            *index = *place - 1;
+        }
+        if entries.len() > most {
+            *room = indices;
+            return None;
+        }
+        Some(Self { entries, indices })
+    }
+}
+
+fn zeros(room: &mut Vec<u32>, length: usize) -> Vec<u32> {
+    let mut zeros = std::mem::take(room);
+    zeros.clear();
+    zeros.resize(length, 0);
+    zeros
 }
 
 struct Table<E: Entry> {
@@ -224,7 +272,7 @@ fn entry(slot: u32) -> usize {
 ///
 /// Draws from `n` equally likely values find `n * (1 - e^(-seen / n))` of them. Made of nothing but multiplications, so
 /// that all machines agree.
-pub(super) fn expected_entries(seen: usize, found: usize, total: usize) -> f64 {
+pub(in super::super) fn expected_entries(seen: usize, found: usize, total: usize) -> f64 {
     let (seen, found, total) = (seen as f64, found as f64, total as f64);
     if seen >= total || found >= seen {
         return if found >= seen { total } else { found };
@@ -258,20 +306,22 @@ mod tests {
         #[test]
         fn entries_are_the_different_values_in_order(values in proptest::collection::vec(0_u64..3000, 0..5000), shift in 0_u32..53) {
             let values: Vec<u64> = values.iter().map(|v| v << shift).collect();
-            let dictionary = Dictionary::of(&values, usize::MAX).unwrap();
+            let dictionary = Dictionary::of(&values, usize::MAX, &mut Vec::new()).unwrap();
             let back: Vec<u64> = dictionary.indices.iter().map(|i| dictionary.entries[*i as usize]).collect();
             prop_assert_eq!(back, &values[..]);
             let mut first = Vec::new();
             values.iter().for_each(|v| if !first.contains(v) { first.push(*v) });
             prop_assert_eq!(&dictionary.entries, &first);
-            prop_assert!(Dictionary::of(&values, first.len()).is_some());
-            prop_assert!(first.is_empty() || Dictionary::of(&values, first.len() - 1).is_none());
+            let close = Dictionary::of_words(&values, usize::MAX, &mut Vec::new()).unwrap();
+            prop_assert_eq!((&close.entries, &close.indices), (&dictionary.entries, &dictionary.indices));
+            prop_assert!(Dictionary::of(&values, first.len(), &mut Vec::new()).is_some());
+            prop_assert!(first.is_empty() || Dictionary::of(&values, first.len() - 1, &mut Vec::new()).is_none());
         }
 
         #[test]
         fn texts_of_all_lengths_are_told_apart(texts in proptest::collection::vec("[ab\0]{0,20}", 0..3000)) {
             let values: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
-            let dictionary = Dictionary::of(&values, usize::MAX).unwrap();
+            let dictionary = Dictionary::of(&values, usize::MAX, &mut Vec::new()).unwrap();
             let back: Vec<&[u8]> = dictionary.indices.iter().map(|i| dictionary.entries[*i as usize]).collect();
             prop_assert_eq!(back, values);
             let different: std::collections::BTreeSet<_> = texts.iter().collect();

@@ -19,6 +19,7 @@ mod column;
 mod compress;
 mod dictionary;
 mod page;
+mod scratch;
 mod stats;
 mod values;
 
@@ -27,16 +28,21 @@ use std::ops::Range;
 use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
 use arrow::array::Array;
 
+pub(super) use self::{
+    bits::{put_hybrid, put_packed, put_run, put_varint, width_of},
+    compress::{Compressor, name_of},
+    dictionary::{ends, expected_entries},
+    page::{Chunk, put_header},
+};
 use self::{
-    bits::{put_hybrid, put_levels, put_same_levels, width_of},
+    bits::{put_levels, put_same_levels},
     column::{Column, Values, Word},
-    compress::Compressor,
-    dictionary::{Dictionary, Entry, expected_entries},
+    dictionary::{Dictionary, Entry},
     page::{PageFacts, PageWriter},
+    scratch::Scratch,
     stats::{Bounds, Order},
     values::{put_bits, put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
 };
-pub(super) use self::{compress::name_of, page::Chunk};
 use crate::{codec::Codec, error::Result};
 
 /// Bytes after which a data page is closed.
@@ -55,8 +61,11 @@ const SAMPLE_BYTES: usize = 512 << 10;
 /// A dictionary must be this much smaller than anything else: readers hold it in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
 
-/// An encoding that is slower to read must be this much smaller.
+/// Encodings that are slower to read, and those whose values must be put together again, have to be this much smaller.
 const SLOWER_GAIN: f64 = 0.8;
+
+/// The others only have to be smaller, but not by chance: packed differences need no search for matches.
+const FASTER_GAIN: f64 = 0.99;
 
 /// A dictionary so small against the plain values leaves nothing to try.
 const CLEAR_GAIN: f64 = 0.25;
@@ -78,21 +87,37 @@ pub(super) struct Options {
 /// # Errors
 /// When the level of the codec is out of range, or a value is too large for a page.
 pub(super) fn encode(descr: &ColumnDescPtr, arrays: &[&dyn Array], options: Options) -> Result<Option<Chunk>> {
-    let Some(column) = Column::of(descr, arrays) else { return Ok(None) };
-    let mut compressor = Compressor::new(options.codec)?;
+    let mut scratch = Scratch::take();
+    let chunk = encode_with(&mut scratch, descr, arrays, options);
+    scratch.keep();
+    chunk
+}
+
+fn encode_with(
+    scratch: &mut Scratch,
+    descr: &ColumnDescPtr,
+    arrays: &[&dyn Array],
+    options: Options,
+) -> Result<Option<Chunk>> {
+    let Some(column) = Column::of(descr, arrays, scratch) else { return Ok(None) };
+    let mut compressor = scratch.compressor(options.codec)?;
     let plan = match &column.values {
         Values::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
         Values::Wide(values) => plan_words(values, column.order, &mut compressor)?,
         Values::Bytes(values) if options.looks => plan_texts(values, &mut compressor)?,
         Values::Bits(_) | Values::Bytes(_) => Plan::plain(),
     };
-    let chunk = match &column.values {
-        Values::Narrow(values) => write_words(&column, values, plan, descr, compressor),
-        Values::Wide(values) => write_words(&column, values, plan, descr, compressor),
-        Values::Bits(values) => write_bits(&column, values, descr, compressor),
-        Values::Bytes(values) => write_texts(&column, values, plan, descr, compressor, options.looks),
-    };
-    chunk.map(Some)
+    let job = Job { column: &column, plan, descr, looks: options.looks };
+    let (chunk, compressor, packed) = match &column.values {
+        Values::Narrow(values) => job.write_words(values, compressor, scratch),
+        Values::Wide(values) => job.write_words(values, compressor, scratch),
+        Values::Bits(values) => job.write_bits(values, compressor, scratch),
+        Values::Bytes(values) => job.write_texts(values, compressor, scratch),
+    }?;
+    scratch.keep_compressor(options.codec, compressor);
+    scratch.packed = packed;
+    scratch.take_back(column.values);
+    Ok(Some(chunk))
 }
 
 /// How values are to be encoded.
@@ -133,7 +158,8 @@ fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
 
 /// Entries of a dictionary of all values, by those of the sample; and bytes of the indices.
 fn foresee<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
-    let found = Dictionary::of(sample, usize::MAX).map_or(sample.len(), |dictionary| dictionary.entries.len());
+    let found =
+        Dictionary::of(sample, usize::MAX, &mut Vec::new()).map_or(sample.len(), |dictionary| dictionary.entries.len());
     let entries = expected_entries(sample.len(), found, total);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
     let width = width_of(entries as u64);
@@ -160,12 +186,12 @@ fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) 
         Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
     };
     let plain = size(&W::put)?;
-    let (encoding, other) = if order.is_float() {
-        (Encoding::BYTE_STREAM_SPLIT, size(&put_split)?)
+    let (encoding, other, gain) = if order.is_float() {
+        (Encoding::BYTE_STREAM_SPLIT, size(&put_split)?, SLOWER_GAIN)
     } else {
-        (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?)
+        (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?, FASTER_GAIN)
     };
-    let (encoding, best) = if other < SLOWER_GAIN * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
+    let (encoding, best) = if other < gain * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
     Ok(Plan { encoding, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best))
 }
 
@@ -191,12 +217,12 @@ fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
     };
     let packed_plain = size(put_texts)?;
     let mut best = (Encoding::PLAIN, packed_plain);
-    for (encoding, put) in [
-        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as fn(&[&[u8]], &mut Vec<u8>)),
-        (Encoding::DELTA_BYTE_ARRAY, put_texts_without_prefixes),
+    for (encoding, put, gain) in [
+        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as fn(&[&[u8]], &mut Vec<u8>), FASTER_GAIN),
+        (Encoding::DELTA_BYTE_ARRAY, put_texts_without_prefixes, SLOWER_GAIN),
     ] {
         let bytes = size(put)?;
-        if bytes < SLOWER_GAIN * best.1 {
+        if bytes < gain * best.1 {
             best = (encoding, bytes);
         }
     }
@@ -247,31 +273,6 @@ impl Column<'_> {
         let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
         body[..4].copy_from_slice(&length.to_le_bytes());
     }
-
-    /// Writes all pages, whose values `put` appends.
-    fn write(
-        &self,
-        pages: Vec<Page>,
-        writer: &mut PageWriter,
-        nullable: bool,
-        mut bounds: impl FnMut(Range<usize>) -> Option<Bounds>,
-        text_bytes: impl Fn(Range<usize>) -> Option<u64>,
-        mut put: impl FnMut(Range<usize>, &mut Vec<u8>),
-    ) -> Result<()> {
-        let mut body = Vec::new();
-        for page in pages {
-            self.put_levels(&page, nullable, &mut body);
-            put(page.values.clone(), &mut body);
-            let facts = PageFacts {
-                rows: page.rows.len(),
-                nulls: page.rows.len() - page.values.len(),
-                bounds: bounds(page.values.clone()),
-                text_bytes: text_bytes(page.values),
-            };
-            writer.data(facts, &body)?;
-        }
-        Ok(())
-    }
 }
 
 /// Appends indices into a dictionary of so many entries.
@@ -281,85 +282,124 @@ fn put_indices(entries: usize, indices: &[u32], body: &mut Vec<u8>) {
     put_hybrid(body, indices, width);
 }
 
-fn write_words<W: Word>(
-    column: &Column<'_>,
-    values: &[W],
-    plan: Plan,
-    descr: &ColumnDescPtr,
-    compressor: Compressor,
-) -> Result<Chunk> {
-    let dictionary = if plan.entries > 0 { Dictionary::of(values, plan.entries) } else { None };
-    let encoding = if dictionary.is_some() { Encoding::RLE_DICTIONARY } else { plan.encoding };
-    let mut writer = PageWriter::new(descr, compressor, encoding, column.order, true);
-    if let Some(dictionary) = &dictionary {
-        let mut entries = Vec::new();
-        W::put(&dictionary.entries, &mut entries);
-        writer.dictionary(dictionary.entries.len(), &entries)?;
-    }
-    let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
-        (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
-        (None, Encoding::DELTA_BINARY_PACKED) => put_differences(&values[range], body),
-        (None, Encoding::BYTE_STREAM_SPLIT) => put_split(&values[range], body),
-        (None, _) => W::put(&values[range], body),
-    };
-    let bounds = |range: Range<usize>| column.order.of_words(&values[range]);
-    column.write(column.pages(), &mut writer, descr.max_def_level() > 0, bounds, |_| None, put)?;
-    writer.finish()
-}
+/// A finished chunk, the compressor and the memory that were used.
+type Finished = (Chunk, Compressor, Vec<u8>);
 
-fn write_bits(
-    column: &Column<'_>,
-    values: &arrow::buffer::BooleanBuffer,
-    descr: &ColumnDescPtr,
-    compressor: Compressor,
-) -> Result<Chunk> {
-    let mut writer = PageWriter::new(descr, compressor, Encoding::PLAIN, column.order, true);
-    let slice = |range: Range<usize>| values.slice(range.start, range.len());
-    let bounds = |range: Range<usize>| {
-        let set = slice(range.clone()).count_set_bits();
-        let (least, greatest) = (u64::from(set == range.len()), u64::from(set > 0));
-        (!range.is_empty()).then_some(Bounds::Keys { least, greatest, nans: 0, only_nans: false })
-    };
-    let put = |range: Range<usize>, body: &mut Vec<u8>| put_bits(&slice(range), body);
-    column.write(column.pages(), &mut writer, descr.max_def_level() > 0, bounds, |_| None, put)?;
-    writer.finish()
-}
-
-fn write_texts(
-    column: &Column<'_>,
-    values: &[&[u8]],
+/// A column to be written as planned.
+struct Job<'a> {
+    column: &'a Column<'a>,
     plan: Plan,
-    descr: &ColumnDescPtr,
-    compressor: Compressor,
+    descr: &'a ColumnDescPtr,
     looks: bool,
-) -> Result<Chunk> {
-    let dictionary = if plan.entries > 0 { Dictionary::of(values, plan.entries) } else { None };
-    let encoding = if dictionary.is_some() { Encoding::RLE_DICTIONARY } else { plan.encoding };
-    let mut writer = PageWriter::new(descr, compressor, encoding, column.order, looks);
-    if let Some(dictionary) = &dictionary {
-        let mut entries = Vec::new();
-        put_texts(&dictionary.entries, &mut entries);
-        writer.dictionary(dictionary.entries.len(), &entries)?;
+}
+
+impl Job<'_> {
+    fn writer(&self, compressor: Compressor, scratch: &mut Scratch, with_dictionary: bool) -> (PageWriter, Encoding) {
+        let encoding = if with_dictionary { Encoding::RLE_DICTIONARY } else { self.plan.encoding };
+        let (packed, order) = (std::mem::take(&mut scratch.packed), self.column.order);
+        (PageWriter::new(self.descr, compressor, packed, encoding, order, self.looks), encoding)
     }
-    let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
-        (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
-        (None, Encoding::DELTA_LENGTH_BYTE_ARRAY) => put_texts_after_lengths(&values[range], body),
-        (None, Encoding::DELTA_BYTE_ARRAY) => put_texts_without_prefixes(&values[range], body),
-        (None, _) => put_texts(&values[range], body),
-    };
-    let pages =
-        if dictionary.is_some() { column.pages() } else { column.pages_of(|first| rows_that_fit(&values[first..])) };
-    let mut seen = vec![false; dictionary.as_ref().map_or(0, |dictionary| dictionary.entries.len())];
-    let bounds = |range: Range<usize>| match &dictionary {
-        _ if !looks => None,
-        Some(dictionary) if dictionary.entries.len() <= PAGE_ROWS * 4 => {
-            Bounds::of_bytes(dictionary.occurring(range, &mut seen))
+
+    /// Writes all pages, whose values `put` appends.
+    fn write(
+        &self,
+        pages: Vec<Page>,
+        mut writer: PageWriter,
+        scratch: &mut Scratch,
+        mut facts: impl FnMut(Range<usize>) -> (Option<Bounds>, Option<u64>),
+        mut put: impl FnMut(Range<usize>, &mut Vec<u8>),
+    ) -> Result<Finished> {
+        let (nullable, count) = (self.descr.max_def_level() > 0, pages.len());
+        for (number, page) in pages.into_iter().enumerate() {
+            self.column.put_levels(&page, nullable, &mut scratch.body);
+            put(page.values.clone(), &mut scratch.body);
+            let (rows, nulls) = (page.rows.len(), page.rows.len() - page.values.len());
+            let (bounds, text_bytes) = facts(page.values);
+            writer.data(PageFacts { rows, nulls, bounds, text_bytes }, &scratch.body)?;
+            if number == 0 {
+                writer.expect_pages(count - 1);
+            }
         }
-        _ => Bounds::of_bytes(values[range].iter().copied()),
-    };
-    let text_bytes = |range: Range<usize>| Some(values[range].iter().map(|value| value.len() as u64).sum());
-    column.write(pages, &mut writer, descr.max_def_level() > 0, bounds, text_bytes, put)?;
-    writer.finish()
+        writer.finish()
+    }
+
+    fn write_words<W: Word>(&self, values: &[W], compressor: Compressor, scratch: &mut Scratch) -> Result<Finished> {
+        let dictionary = match self.plan.entries {
+            0 => None,
+            most => Dictionary::of_words(values, most, &mut scratch.indices),
+        };
+        let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
+        if let Some(dictionary) = &dictionary {
+            let mut entries = Vec::new();
+            W::put(&dictionary.entries, &mut entries);
+            writer.dictionary(dictionary.entries.len(), &entries)?;
+        }
+        let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
+            (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
+            (None, Encoding::DELTA_BINARY_PACKED) => put_differences(&values[range], body),
+            (None, Encoding::BYTE_STREAM_SPLIT) => put_split(&values[range], body),
+            (None, _) => W::put(&values[range], body),
+        };
+        let facts = |range: Range<usize>| (self.column.order.of_words(&values[range]), None);
+        let finished = self.write(self.column.pages(), writer, scratch, facts, put);
+        scratch.indices = dictionary.map_or_else(Vec::new, |dictionary| dictionary.indices);
+        finished
+    }
+
+    fn write_bits(
+        &self,
+        values: &arrow::buffer::BooleanBuffer,
+        compressor: Compressor,
+        scratch: &mut Scratch,
+    ) -> Result<Finished> {
+        let (writer, _) = self.writer(compressor, scratch, false);
+        let slice = |range: Range<usize>| values.slice(range.start, range.len());
+        let facts = |range: Range<usize>| {
+            let set = slice(range.clone()).count_set_bits();
+            let (least, greatest) = (u64::from(set == range.len()), u64::from(set > 0));
+            ((!range.is_empty()).then_some(Bounds::Keys { least, greatest, nans: 0, only_nans: false }), None)
+        };
+        let put = |range: Range<usize>, body: &mut Vec<u8>| put_bits(&slice(range), body);
+        self.write(self.column.pages(), writer, scratch, facts, put)
+    }
+
+    fn write_texts(&self, values: &[&[u8]], compressor: Compressor, scratch: &mut Scratch) -> Result<Finished> {
+        let dictionary = match self.plan.entries {
+            0 => None,
+            most => Dictionary::of(values, most, &mut scratch.indices),
+        };
+        let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
+        if let Some(dictionary) = &dictionary {
+            let mut entries = Vec::new();
+            put_texts(&dictionary.entries, &mut entries);
+            writer.dictionary(dictionary.entries.len(), &entries)?;
+        }
+        let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
+            (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
+            (None, Encoding::DELTA_LENGTH_BYTE_ARRAY) => put_texts_after_lengths(&values[range], body),
+            (None, Encoding::DELTA_BYTE_ARRAY) => put_texts_without_prefixes(&values[range], body),
+            (None, _) => put_texts(&values[range], body),
+        };
+        let pages = match &dictionary {
+            Some(_) => self.column.pages(),
+            None => self.column.pages_of(|first| rows_that_fit(&values[first..])),
+        };
+        let mut seen = vec![false; dictionary.as_ref().map_or(0, |dictionary| dictionary.entries.len())];
+        let facts = |range: Range<usize>| {
+            let bytes = values[range.clone()].iter().map(|value| value.len() as u64).sum();
+            let bounds = match &dictionary {
+                _ if !self.looks => None,
+                Some(dictionary) if dictionary.entries.len() <= PAGE_ROWS * 4 => {
+                    Bounds::of_bytes(dictionary.occurring(range, &mut seen))
+                }
+                _ => Bounds::of_bytes(values[range].iter().copied()),
+            };
+            (bounds, Some(bytes))
+        };
+        let finished = self.write(pages, writer, scratch, facts, put);
+        scratch.indices = dictionary.map_or_else(Vec::new, |dictionary| dictionary.indices);
+        finished
+    }
 }
 
 /// Values, and so rows, that fill a page.

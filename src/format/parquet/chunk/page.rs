@@ -65,11 +65,12 @@ pub(super) struct PageWriter {
 }
 
 impl PageWriter {
-    /// Starts a chunk whose data pages have `encoding`. Without `statistics` neither bounds nor a column index are
+    /// Starts a chunk whose data pages have `encoding`; `packed` is memory for one page. Without `statistics` neither bounds nor a column index are
     /// written.
     pub(super) fn new(
         descr: &ColumnDescPtr,
         compressor: Compressor,
+        packed: Vec<u8>,
         encoding: Encoding,
         order: Order,
         statistics: bool,
@@ -81,7 +82,7 @@ impl PageWriter {
             order,
             statistics,
             bytes: Vec::new(),
-            packed: Vec::new(),
+            packed,
             uncompressed: 0,
             after_dictionary: None,
             pages: Vec::new(),
@@ -122,8 +123,15 @@ impl PageWriter {
         Ok(())
     }
 
-    /// Ends the chunk.
-    pub(super) fn finish(mut self) -> Result<Chunk> {
+    /// Makes room for more pages like those that were written.
+    pub(super) fn expect_pages(&mut self, more: usize) {
+        let data = self.bytes.len() - self.after_dictionary.unwrap_or_default();
+        let page = data / self.pages.len().max(1);
+        self.bytes.reserve_exact((page + page / 16) * more);
+    }
+
+    /// Ends the chunk, and gives back what was lent.
+    pub(super) fn finish(mut self) -> Result<(Chunk, Compressor, Vec<u8>)> {
         let rows: usize = self.pages.iter().map(|page| page.rows).sum();
         let nulls: usize = self.pages.iter().map(|page| page.nulls).sum();
         let stats_of = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
@@ -160,7 +168,7 @@ impl PageWriter {
             column_index,
             offset_index: Some(std::mem::take(&mut self.offsets).build()),
         };
-        Ok(Chunk { bytes: self.bytes, close })
+        Ok((Chunk { bytes: self.bytes, close }, self.compressor, self.packed))
     }
 
     fn histogram(&self, rows: usize, nulls: usize) -> Result<Option<LevelHistogram>> {
@@ -200,7 +208,7 @@ impl PageWriter {
 
 /// Appends a page header: sizes before and after compression and the checksum, then the number of values and the code
 /// of their encoding.
-fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, encoding]: [i32; 2]) {
+pub(in super::super) fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, encoding]: [i32; 2]) {
     const NUMBER: u8 = 5;
     const STRUCT: u8 = 12;
     const STOP: u8 = 0;

@@ -54,7 +54,8 @@ impl Shape {
                     state ^= state << 17;
                     number = if self.ascending { row as u64 } else { state >> 5 } % self.range;
                 }
-                (self.nulls == 0 || (state.rotate_left(9) ^ row as u64) % self.nulls as u64 > 0).then_some(number)
+                let null = self.nulls > 0 && (state.rotate_left(9) ^ row as u64).is_multiple_of(self.nulls as u64);
+                (!null).then_some(number)
             })
             .collect()
     }

@@ -1,0 +1,344 @@
+//! Joining tar and TFRecord shards: their records are copied as they are stored, and proved to be what they were.
+//!
+//! Every byte comes by once. On its way from one file to the other it goes into the sum of the new shard and into the proof
+//! of the old one:
+//!
+//! ```text
+//! shard      | head | record 0 | record 1 | ...      | trailer |
+//! proof             XXH3 = sidecar's, CRC-32C of TFRecord        bytes in all = size on record
+//! new shard  ...    | record 0 | record 1 | ...
+//! ```
+//!
+//! Where records cannot be told apart (compressed shards) or something lies between them (tars of other programs), the
+//! checksum of the whole shard is the proof. Sidecar rows are carried over, offsets moved.
+
+use std::io::Read;
+
+use arrow::array::RecordBatch;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::{
+    compact::{Merge, Merger, check, runs},
+    encode::{Encoder, framing},
+    shard::{FinishedShard, OpenShard},
+};
+use crate::{
+    codec::{Codec, checksum::xxh3_64, stream::Frames},
+    dataset::{RecordExtents, ShardMeta, end_ids, read_frames, read_sidecar},
+    error::{Error, Result},
+    events::Event,
+    format::{
+        OutputFormat,
+        tfrecord::{RecordSum, check_record},
+    },
+    schema::schema_of,
+};
+
+/// Bytes read at a time where they are not copied.
+const SKIP_BYTES: usize = 64 << 10;
+
+impl Merger<'_> {
+    /// Joins shards of framed records.
+    pub(super) fn copy(&self, merge: &Merge) -> Result<FinishedShard> {
+        let columns = schema_of(&arrow::datatypes::Fields::empty());
+        let encoder = Encoder::new(self.naming.format, self.naming.codec, &columns, Vec::new(), None)?;
+        let framing = framing(self.naming.format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        let trailer = framing.trailer().len() as u64;
+        // What others wrote may end in another trailer; without compression the records are as long as they are.
+        let raw_body = |input: &ShardMeta| {
+            if input.codec == Codec::None { input.body_bytes } else { input.raw_bytes - trailer }
+        };
+        let mut out = self.create(&encoder, merge)?;
+        let mut last = None;
+        for (input, _) in &merge.inputs {
+            let rows = read_sidecar(self.store(), &input.path)?;
+            self.check_rows(input, &rows)?;
+            if framing.has_keys()
+                && let Some((first, end)) = end_ids(&rows)?
+            {
+                self.check_seam(input, last.as_deref(), &first)?;
+                last = Some(end);
+            }
+            let base = self.copy_body(input, &rows, &mut out)?;
+            out.end_bytes(raw_body(input), input.body_crc32, &self.frames(input)?)?;
+            rows.iter().try_for_each(|batch| out.append_sidecar(batch, i128::from(base)))?;
+            self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
+        }
+        out.finish(&runs(merge))
+    }
+
+    /// Units of a shard; unknown when it was written without a table of them.
+    fn frames(&self, input: &ShardMeta) -> Result<Frames> {
+        if input.codec.stream_extension().is_empty() {
+            return Ok(Frames::default());
+        }
+        Ok(read_frames(self.dataset.store(), &input.path)?.map_or(Frames::UNKNOWN, |table| table.frames()))
+    }
+
+    /// Refuses to make neighbours of two records with the same id, which readers of keys would take for one.
+    fn check_seam(&self, input: &ShardMeta, last: Option<&str>, first: &str) -> Result<()> {
+        if last != Some(first) {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "the record `{first}` would come twice in a row, and readers would take both for one"
+        ))
+        .at(self.place(input))
+        .hint("leave one of the two shards out with --since or --until"))
+    }
+
+    /// Copies the records of a shard, as stored, and proves them; returns where they begin.
+    fn copy_body(&self, input: &ShardMeta, rows: &[RecordBatch], out: &mut OpenShard<'_>) -> Result<u64> {
+        let mut source = self.store().read(&input.path)?;
+        let mut proof = self.proof(input, rows).map_err(|e| e.at(self.place(input)))?;
+        let mut bytes = skip(&mut source, input.body_offset, &mut proof)?;
+        let base = out.append_bytes(&[])?;
+        bytes += out.append_from(&mut source, input.body_bytes, &mut |piece| {
+            self.cancel.check()?;
+            proof.whole(piece);
+            proof.records(piece).map_err(|e| e.at(self.place(input)))
+        })?;
+        bytes += skip(&mut source, u64::MAX, &mut proof)?;
+        let checksum = proof.finish().map_err(|e| e.at(self.place(input)))?;
+        check(self.dataset, input, bytes, checksum.as_ref())?;
+        Ok(base)
+    }
+
+    /// What has to hold for the bytes of a shard.
+    fn proof(&self, input: &ShardMeta, rows: &[RecordBatch]) -> Result<Proof> {
+        let crc = self.check_crc && self.naming.format == OutputFormat::TfRecord;
+        let mut records = None;
+        if input.codec == Codec::None && input.body_offset == 0 {
+            let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
+            records = Some(Records::new(extents, input.body_bytes, crc)?);
+        }
+        let whole = records.as_ref().is_none_or(|records| !records.adjoin);
+        Ok(Proof { records, whole: whole.then(Box::default) })
+    }
+}
+
+/// Reads on without copying; returns how many bytes there were.
+fn skip(source: &mut dyn Read, bytes: u64, proof: &mut Proof) -> Result<u64> {
+    let mut buffer = vec![0; SKIP_BYTES];
+    let mut left = source.take(bytes);
+    let mut skipped = 0;
+    loop {
+        let n = left.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(skipped);
+        }
+        proof.whole(&buffer[..n]);
+        skipped += n as u64;
+    }
+}
+
+/// What is computed of a shard while it is copied.
+struct Proof {
+    /// Record by record.
+    records: Option<Records>,
+    /// All bytes; absent when the records are proof enough.
+    whole: Option<Box<blake3::Hasher>>,
+}
+
+impl Proof {
+    fn whole(&mut self, bytes: &[u8]) {
+        if let Some(hasher) = &mut self.whole {
+            hasher.update(bytes);
+        }
+    }
+
+    fn records(&mut self, bytes: &[u8]) -> Result<()> {
+        self.records.as_mut().map_or(Ok(()), |records| records.update(bytes))
+    }
+
+    /// The checksum of the shard, where it had to be computed.
+    fn finish(self) -> Result<Option<[u8; 32]>> {
+        self.records.map_or(Ok(()), Records::finish)?;
+        Ok(self.whole.map(|hasher| *hasher.finalize().as_bytes()))
+    }
+}
+
+/// Compares the bytes of each record with what the sidecar says about it.
+struct Records {
+    extents: Vec<RecordExtents>,
+    /// Whether records follow each other from the first byte to the last.
+    adjoin: bool,
+    crc: bool,
+    /// The record that comes next, as batch and row, and its number.
+    batch: usize,
+    row: usize,
+    ordinal: u64,
+    /// Bytes that have come by.
+    at: u64,
+    /// What is known of a record that came in part.
+    partial: Option<Box<Partial>>,
+}
+
+struct Partial {
+    xxh3: Xxh3Default,
+    crc: Option<RecordSum>,
+}
+
+/// A record as the sidecar describes it.
+#[derive(Debug, Clone, Copy)]
+struct Expected {
+    offset: u64,
+    length: u64,
+    hash: u64,
+}
+
+impl Records {
+    fn new(extents: Vec<RecordExtents>, body: u64, crc: bool) -> Result<Self> {
+        let (mut end, mut adjoin) = (0_u64, true);
+        for batch in &extents {
+            for (offset, length) in batch.offsets.values().iter().zip(batch.lengths.values()) {
+                adjoin &= *offset == end;
+                let next = offset.checked_add(*length).filter(|next| *offset >= end && *length > 0 && *next <= body);
+                end = next.ok_or_else(|| {
+                    Error::integrity(format!("expected a record between bytes {end} and {body}, found another place"))
+                        .byte(*offset)
+                        .hint("the sidecar is damaged; convert the sources again into a new dataset")
+                })?;
+            }
+        }
+        // A hash of 0 was not taken.
+        adjoin &= end == body && extents.iter().all(|batch| !batch.hashes.values().contains(&0));
+        Ok(Self { extents, adjoin, crc, batch: 0, row: 0, ordinal: 0, at: 0, partial: None })
+    }
+
+    fn next(&mut self) -> Option<Expected> {
+        loop {
+            let batch = self.extents.get(self.batch)?;
+            if let Some(offset) = batch.offsets.values().get(self.row) {
+                let (length, hash) = (batch.lengths.value(self.row), batch.hashes.value(self.row));
+                return Some(Expected { offset: *offset, length, hash });
+            }
+            self.batch += 1;
+            self.row = 0;
+        }
+    }
+
+    fn update(&mut self, mut piece: &[u8]) -> Result<()> {
+        while !piece.is_empty() {
+            let Some(record) = self.next() else {
+                self.at += piece.len() as u64;
+                return Ok(());
+            };
+            let most = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
+            if self.at < record.offset {
+                // Nobody's bytes, which the checksum of the whole covers.
+                let gap = most(record.offset - self.at);
+                self.at += gap as u64;
+                piece = &piece[gap..];
+                continue;
+            }
+            let (now, rest) = piece.split_at(most(record.offset + record.length - self.at));
+            self.record(record, now)?;
+            piece = rest;
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of the next record.
+    fn record(&mut self, record: Expected, bytes: &[u8]) -> Result<()> {
+        self.at += bytes.len() as u64;
+        let ends = self.at == record.offset + record.length;
+        let hash = if ends && self.partial.is_none() {
+            if self.crc {
+                check_record(bytes, record.offset)?;
+            }
+            xxh3_64(bytes)
+        } else {
+            let mut partial = match self.partial.take() {
+                Some(partial) => partial,
+                None => {
+                    let crc = self.crc.then(|| RecordSum::new(record.length, record.offset)).transpose()?;
+                    Box::new(Partial { xxh3: Xxh3Default::new(), crc })
+                }
+            };
+            partial.xxh3.update(bytes);
+            if let Some(crc) = &mut partial.crc {
+                crc.update(bytes);
+            }
+            if !ends {
+                self.partial = Some(partial);
+                return Ok(());
+            }
+            partial.crc.map_or(Ok(()), RecordSum::finish)?;
+            partial.xxh3.digest()
+        };
+        if record.hash != 0 && hash != record.hash {
+            return Err(Error::integrity(format!(
+                "the checksum of record {} differs from the one in the sidecar: the shard was changed after it was written",
+                self.ordinal
+            ))
+            .byte(record.offset)
+            .hint("restore the shard from a copy, or convert its sources again into a new dataset"));
+        }
+        self.row += 1;
+        self.ordinal += 1;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<()> {
+        match self.next() {
+            None => Ok(()),
+            Some(record) => Err(Error::integrity(format!(
+                "expected a record of {} bytes, found the end of the shard",
+                record.length
+            ))
+            .byte(record.offset)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn records(extents: &[(u64, u64)], bytes: &[u8]) -> Result<Records> {
+        let at = |e: &(u64, u64)| usize::try_from(e.0).unwrap()..usize::try_from(e.0 + e.1).unwrap();
+        let hash = |e: &(u64, u64)| bytes.get(at(e)).map_or(0, xxh3_64);
+        let half = extents.len() / 2;
+        let batch = |part: &[(u64, u64)]| RecordExtents {
+            offsets: part.iter().map(|e| e.0).collect::<Vec<_>>().into(),
+            lengths: part.iter().map(|e| e.1).collect::<Vec<_>>().into(),
+            hashes: part.iter().map(hash).collect::<Vec<_>>().into(),
+        };
+        Records::new(vec![batch(&extents[..half]), batch(&extents[half..])], bytes.len() as u64, false)
+    }
+
+    fn run(mut records: Records, bytes: &[u8], piece: usize) -> Result<()> {
+        bytes.chunks(piece).try_for_each(|piece| records.update(piece))?;
+        records.finish()
+    }
+
+    #[test]
+    fn every_changed_byte_of_a_record_is_noticed_in_pieces_of_any_size() {
+        let bytes: Vec<u8> = (0..60).collect();
+        let extents = [(0, 7), (7, 1), (10, 20), (30, 29)];
+        for piece in [1, 2, 7, 8, 30, 60] {
+            assert!(run(records(&extents, &bytes).unwrap(), &bytes, piece).is_ok(), "{piece}");
+            for at in 0..bytes.len() {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1;
+                let nobodys = [8, 9, 59].contains(&at);
+                assert_eq!(run(records(&extents, &bytes).unwrap(), &changed, piece).is_ok(), nobodys, "{piece} {at}");
+            }
+            assert!(run(records(&extents, &bytes).unwrap(), &bytes[..58], piece).is_err());
+        }
+    }
+
+    #[test]
+    fn only_records_without_anything_in_between_are_proof_of_all_bytes() {
+        let bytes = [0; 60];
+        assert!(records(&[(0, 10), (10, 50)], &bytes).unwrap().adjoin);
+        for gap in [&[(0, 10), (11, 49)][..], &[(1, 59)], &[(0, 59)], &[]] {
+            assert!(!records(gap, &bytes).unwrap().adjoin);
+        }
+        for wrong in [&[(0, 10), (9, 51)][..], &[(0, 61)], &[(0, 0), (0, 60)], &[(u64::MAX, 5)]] {
+            assert!(records(wrong, &bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Memory that the columns of one thread use one after the other.
+//!
+//! A row group has many columns, each of which needs megabytes for a moment. Given back to the system they would have to
+//! be cleared page by page for the next column, which takes longer than to fill them.
+
+use std::cell::RefCell;
+
+use super::{column::Values, compress::Compressor};
+use crate::{codec::Codec, error::Result};
+
+/// Larger buffers are given back.
+const LARGEST: usize = 8 << 20;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Buffers with nothing of interest in them.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) narrow: Vec<u32>,
+    pub(super) wide: Vec<u64>,
+    texts: Vec<&'static [u8]>,
+    /// Places of values in a dictionary.
+    pub(super) indices: Vec<u32>,
+    /// The page that is put together.
+    pub(super) body: Vec<u8>,
+    /// The page that was compressed last.
+    pub(super) packed: Vec<u8>,
+    compressor: Option<(Codec, Compressor)>,
+}
+
+impl Scratch {
+    /// Takes what this thread has; to be [kept](Self::keep) again.
+    pub(super) fn take() -> Self {
+        SCRATCH.take()
+    }
+
+    /// Keeps the buffers for the next column of this thread.
+    pub(super) fn keep(mut self) {
+        within(&mut self.narrow);
+        within(&mut self.wide);
+        within(&mut self.texts);
+        within(&mut self.indices);
+        within(&mut self.body);
+        within(&mut self.packed);
+        SCRATCH.set(self);
+    }
+
+    /// Takes back the values of a column.
+    pub(super) fn take_back(&mut self, values: Values<'_>) {
+        match values {
+            Values::Narrow(values) => self.narrow = values,
+            Values::Wide(values) => self.wide = values,
+            Values::Bytes(values) => self.texts = emptied(values),
+            Values::Bits(_) => {}
+        }
+    }
+
+    /// Room for texts of any lifetime.
+    pub(super) fn texts<'a>(&mut self) -> Vec<&'a [u8]> {
+        emptied(std::mem::take(&mut self.texts))
+    }
+
+    /// A compressor of pages; to be given back with [`Self::keep_compressor`].
+    ///
+    /// # Errors
+    /// When the level of the codec is out of range.
+    pub(super) fn compressor(&mut self, codec: Codec) -> Result<Compressor> {
+        match self.compressor.take() {
+            Some((of, compressor)) if of == codec => Ok(compressor),
+            _ => Compressor::new(codec),
+        }
+    }
+
+    /// Keeps a compressor with its context.
+    pub(super) fn keep_compressor(&mut self, codec: Codec, compressor: Compressor) {
+        self.compressor = Some((codec, compressor));
+    }
+}
+
+/// The same memory for elements of another lifetime. Collecting in place is what reuses it.
+fn emptied<'b>(mut texts: Vec<&[u8]>) -> Vec<&'b [u8]> {
+    texts.clear();
+    texts.into_iter().map(|_| -> &'b [u8] { &[] }).collect()
+}
+
+fn within<T>(buffer: &mut Vec<T>) {
+    buffer.clear();
+    if buffer.capacity() * size_of::<T>() > LARGEST {
+        *buffer = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_texts_outlives_them() {
+        let mut scratch = Scratch::default();
+        let place = {
+            let text = String::from("abc");
+            let texts = vec![text.as_bytes(); 1000];
+            let place = texts.as_ptr().addr();
+            scratch.take_back(Values::Bytes(texts));
+            place
+        };
+        let texts = scratch.texts();
+        assert_eq!((texts.as_ptr().addr(), texts.len(), texts.capacity()), (place, 0, 1000));
+    }
+}

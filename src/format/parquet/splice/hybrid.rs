@@ -1,0 +1,356 @@
+//! Reads and rewrites the hybrid of runs and packed groups in which Parquet stores levels and dictionary indices; its
+//! picture is in `chunk::bits`.
+//!
+//! A rewritten sequence keeps the cuts between runs, so that nothing has to be found out about the values. What fills up
+//! the last group may be anything and is never looked at: who reads knows how many values there are.
+
+use super::super::chunk::{put_packed, put_run};
+
+/// Values unpacked at once.
+const BLOCK: usize = 1024;
+
+/// A stretch of values.
+enum Run<'a> {
+    /// So many times the same one.
+    Same(u32, usize),
+    /// Packed ones.
+    Packed(&'a [u8], usize),
+}
+
+/// Walks through the runs of a sequence.
+struct Runs<'a> {
+    bytes: &'a [u8],
+    width: u8,
+    left: usize,
+}
+
+impl<'a> Runs<'a> {
+    fn new(bytes: &'a [u8], width: u8, count: usize) -> Option<Self> {
+        (width <= 32).then_some(Self { bytes, width, left: count })
+    }
+
+    /// The next run; `None` when the bytes end too early or are none of this form.
+    fn next(&mut self) -> Option<Run<'a>> {
+        let header = self.varint()?;
+        let width = usize::from(self.width);
+        let length = usize::try_from(header >> 1).ok()?;
+        if header & 1 == 0 {
+            let (value, rest) = self.bytes.split_at_checked(width.div_ceil(8))?;
+            self.bytes = rest;
+            let value = value.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte));
+            let count = length.min(self.left);
+            self.left -= count;
+            return Some(Run::Same(value, count));
+        }
+        let count = length.checked_mul(8)?.min(self.left);
+        // Some writers leave the last group short.
+        let bytes = length.checked_mul(width)?.min(self.bytes.len());
+        if bytes < (count * width).div_ceil(8) {
+            return None;
+        }
+        let (packed, rest) = self.bytes.split_at(bytes);
+        self.bytes = rest;
+        self.left -= count;
+        Some(Run::Packed(packed, count))
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.bytes.split_first()?;
+            self.bytes = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+/// Unpacks values; `out` is as long as there are values, and `bytes` are enough for them.
+fn unpack(bytes: &[u8], width: u8, first: usize, out: &mut [u32]) {
+    macro_rules! by_width {
+        ($($w:literal)*) => {
+            match width {
+                $($w => unpack_width::<$w>(bytes, first, out),)*
+                _ => out.fill(0),
+            }
+        };
+    }
+    by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
+}
+
+/// Values of a group, which ends on a whole byte.
+const GROUP: usize = 8;
+
+/// Unpacks from the value `first` on, which begins a group.
+#[inline]
+fn unpack_width<const W: usize>(bytes: &[u8], first: usize, out: &mut [u32]) {
+    let bytes = bytes.get(first / GROUP * W..).unwrap_or_default();
+    let (groups, rest) = out.as_chunks_mut::<GROUP>();
+    let whole = groups.len().min((bytes.len() / W).saturating_sub(1));
+    // All but the last groups have bytes behind them that can be read along.
+    for (group, out) in groups[..whole].iter_mut().enumerate().map(|(i, out)| (&bytes[i * W..], out)) {
+        unpack_group::<W>(group, out);
+    }
+    let mut last = [0; 40];
+    for (i, out) in groups[whole..].iter_mut().enumerate() {
+        last.fill(0);
+        let packed = &bytes[((whole + i) * W).min(bytes.len())..];
+        let length = packed.len().min(W);
+        last[..length].copy_from_slice(&packed[..length]);
+        unpack_group::<W>(&last, out);
+    }
+    if !rest.is_empty() {
+        last.fill(0);
+        let packed = &bytes[(groups.len() * W).min(bytes.len())..];
+        let length = packed.len().min(W);
+        last[..length].copy_from_slice(&packed[..length]);
+        let mut values = [0; GROUP];
+        unpack_group::<W>(&last, &mut values);
+        rest.copy_from_slice(&values[..rest.len()]);
+    }
+}
+
+#[inline]
+fn unpack_group<const W: usize>(bytes: &[u8], out: &mut [u32; GROUP]) {
+    let mask = if W == 32 { u64::from(u32::MAX) } else { (1 << W) - 1 };
+    for (i, out) in out.iter_mut().enumerate() {
+        let bit = i * W;
+        // A value begins in the first of eight bytes and ends in the fifth at the latest.
+        let word = match bytes[bit / 8..].first_chunk::<8>() {
+            Some(word) => u64::from_le_bytes(*word),
+            None => bytes[bit / 8..].iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+        };
+        *out = u32::try_from(word >> (bit % 8) & mask).unwrap_or_default();
+    }
+}
+
+/// Hands all values to `take`, in stretches; false when the bytes are no such sequence.
+pub(super) fn read(bytes: &[u8], width: u8, count: usize, mut take: impl FnMut(&[u32])) -> bool {
+    let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
+    let mut block = [0; BLOCK];
+    while runs.left > 0 {
+        match runs.next() {
+            None => return false,
+            Some(Run::Same(value, mut count)) => {
+                block.fill(value);
+                while count > 0 {
+                    take(&block[..count.min(BLOCK)]);
+                    count -= count.min(BLOCK);
+                }
+            }
+            Some(Run::Packed(packed, count)) => {
+                let mut first = 0;
+                while first < count {
+                    let length = (count - first).min(BLOCK);
+                    unpack(packed, width, first, &mut block[..length]);
+                    take(&block[..length]);
+                    first += length;
+                }
+            }
+        }
+    }
+    true
+}
+
+/// Counts how often each level up to `most` occurs; `None` when the bytes are no levels.
+pub(super) fn histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64>> {
+    let most = u16::try_from(most).ok()?;
+    let width = u8::try_from(u16::BITS - most.leading_zeros()).ok()?;
+    let mut counts = vec![0_i64; usize::from(most) + 1];
+    let mut runs = Runs::new(bytes, width, count)?;
+    let mut block = [0; BLOCK];
+    while runs.left > 0 {
+        match runs.next()? {
+            Run::Same(level, count) => *counts.get_mut(level as usize)? += i64::try_from(count).ok()?,
+            Run::Packed(packed, count) if width == 1 => {
+                let ones = ones(packed, count);
+                counts[1] += i64::try_from(ones).ok()?;
+                counts[0] += i64::try_from(count - ones).ok()?;
+            }
+            Run::Packed(packed, count) => {
+                let mut first = 0;
+                while first < count {
+                    let length = (count - first).min(BLOCK);
+                    unpack(packed, width, first, &mut block[..length]);
+                    for level in &block[..length] {
+                        *counts.get_mut(*level as usize)? += 1;
+                    }
+                    first += length;
+                }
+            }
+        }
+    }
+    Some(counts)
+}
+
+/// How many of the first bits are set.
+fn ones(bytes: &[u8], count: usize) -> usize {
+    let (words, _) = bytes[..count / 8].as_chunks::<8>();
+    let tail = &bytes[words.len() * 8..count / 8];
+    let all: u32 = words.iter().map(|word| u64::from_le_bytes(*word).count_ones()).sum();
+    let rest: u32 = tail.iter().map(|byte| byte.count_ones()).sum();
+    let last = if !count.is_multiple_of(8) { (bytes[count / 8] & ((1 << (count % 8)) - 1)).count_ones() } else { 0 };
+    (all + rest + last) as usize
+}
+
+/// Whether the first level is 0.
+pub(super) fn begins_with_zero(bytes: &[u8], most: i16) -> bool {
+    let width = u8::try_from(u16::BITS - most.unsigned_abs().leading_zeros()).unwrap_or(u8::MAX);
+    let mut first = None;
+    read(bytes, width, 1, |levels| first = levels.first().copied()) && first == Some(0)
+}
+
+/// Whether the values are 0, 1, 2 and so on.
+pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize) -> bool {
+    let (mut next, mut differs) = (0_u32, 0);
+    let mut up = true;
+    // What goes wrong usually does so at once.
+    let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
+    let mut block = [0; BLOCK];
+    while runs.left > 0 && up {
+        match runs.next() {
+            Some(Run::Packed(packed, count)) => {
+                let mut first = 0;
+                while first < count {
+                    let length = (count - first).min(BLOCK);
+                    unpack(packed, width, first, &mut block[..length]);
+                    for value in &block[..length] {
+                        differs |= value ^ next;
+                        next = next.wrapping_add(1);
+                    }
+                    first += length;
+                }
+                up = differs == 0;
+            }
+            Some(Run::Same(value, 1)) if value == next => next += 1,
+            Some(Run::Same(_, 0)) => {}
+            _ => up = false,
+        }
+    }
+    up
+}
+
+/// Rewrites indices through a table into values of `to` bits, and tells `seen` what the table gave; false when an index is
+/// not in the table or the bytes are no such sequence.
+pub(super) fn remap(
+    bytes: &[u8],
+    width: u8,
+    count: usize,
+    table: &[u32],
+    to: u8,
+    out: &mut Vec<u8>,
+    mut seen: impl FnMut(&[u32]),
+) -> bool {
+    let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
+    let mut values = Vec::new();
+    while runs.left > 0 {
+        match runs.next() {
+            None => return false,
+            Some(Run::Same(_, 0)) => {}
+            Some(Run::Same(value, count)) => match table.get(value as usize) {
+                Some(value) => {
+                    put_run(out, count as u64, *value, to);
+                    let block = [*value; BLOCK];
+                    (0..count).step_by(BLOCK).for_each(|at| seen(&block[..(count - at).min(BLOCK)]));
+                }
+                None => return false,
+            },
+            Some(Run::Packed(packed, count)) => {
+                values.resize(count, 0);
+                unpack(packed, width, 0, &mut values);
+                let mut beyond = false;
+                for value in &mut values {
+                    match table.get(*value as usize) {
+                        Some(mapped) => *value = *mapped,
+                        None => beyond = true,
+                    }
+                }
+                if beyond {
+                    return false;
+                }
+                seen(&values);
+                put_packed(out, &values, to);
+            }
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::parquet::chunk::put_hybrid;
+
+    fn back(bytes: &[u8], width: u8, count: usize) -> Vec<u32> {
+        let mut out = Vec::new();
+        assert!(read(bytes, width, count, |values| out.extend_from_slice(values)));
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn values_come_back_and_are_mapped(
+            runs in prop::collection::vec((any::<u32>(), 1_usize..60), 0..60), width in 0_u8..=16, to in 0_u8..=32
+        ) {
+            let mask = (1_u32 << width) - 1;
+            let values: Vec<u32> = runs.iter().flat_map(|(v, n)| {
+                (0..*n).map(move |i| if n % 2 == 0 { *v } else { v.rotate_left(u32::try_from(i).unwrap()) } & mask)
+            }).collect();
+            let mut bytes = Vec::new();
+            put_hybrid(&mut bytes, &values, width);
+            prop_assert_eq!(&back(&bytes, width, values.len()), &values);
+            let most = u32::try_from((1_u64 << to) - 1).unwrap();
+            let table: Vec<u32> = (0..=mask).map(|i| i.wrapping_mul(0x9e37_79b9) & most).collect();
+            let mut mapped = Vec::new();
+            let mut told = 0;
+            let whole = remap(&bytes, width, values.len(), &table, to, &mut mapped, |some| told += some.len());
+            prop_assert!(whole && told == values.len());
+            let expected: Vec<u32> = values.iter().map(|v| table[*v as usize]).collect();
+            prop_assert_eq!(back(&mapped, to, values.len()), expected);
+            let largest = values.iter().max().copied().unwrap_or(0);
+            let short = remap(&bytes, width, values.len(), &table[..largest as usize], to, &mut mapped, |_| {});
+            prop_assert!(values.is_empty() || !short);
+        }
+
+        #[test]
+        fn levels_are_counted(levels in prop::collection::vec(0_u32..4, 1..3000), most in 1_i16..4) {
+            let levels: Vec<u32> = levels.iter().map(|l| l % (u32::try_from(most).unwrap() + 1)).collect();
+            let mut bytes = Vec::new();
+            put_hybrid(&mut bytes, &levels, if most == 1 { 1 } else { 2 });
+            let found = histogram(&bytes, most, levels.len()).unwrap();
+            for (level, count) in found.iter().enumerate() {
+                prop_assert_eq!(usize::try_from(*count).unwrap(), levels.iter().filter(|l| **l as usize == level).count());
+            }
+            prop_assert_eq!(begins_with_zero(&bytes, most), levels[0] == 0);
+        }
+
+        #[test]
+        fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..60), width in 0_u8..=40, count in 0_usize..10_000) {
+            let mut seen = 0;
+            let whole = read(&bytes, width, count, |values| seen += values.len());
+            prop_assert!(!whole || seen == count);
+            let mut out = Vec::new();
+            remap(&bytes, width, count, &[0; 100], 7, &mut out, |_| {});
+            histogram(&bytes, i16::from(width % 5), count);
+            counts_up(&bytes, width, count);
+        }
+    }
+
+    #[test]
+    fn counting_up_is_seen() {
+        for count in [0_u32, 1, 7, 8, 9, 5000] {
+            let mut bytes = Vec::new();
+            put_hybrid(&mut bytes, &(0..count).collect::<Vec<_>>(), 13);
+            assert!(counts_up(&bytes, 13, count as usize), "{count}");
+            bytes.clear();
+            put_hybrid(&mut bytes, &(0..count).map(|i| if i == 4000 { 1 } else { i }).collect::<Vec<_>>(), 13);
+            assert_eq!(counts_up(&bytes, 13, count as usize), count < 4001, "{count}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Merges row groups of Parquet files without decoding what can be taken over.
+//!
+//! ```text
+//! survey   footers of all files ---> schema and metadata of the output
+//! splice   row groups, in order ---> for each column:  column    pages copied, or indices and dictionaries rewritten
+//!                                                      re-encode what has another type or is made in unknown ways
+//!          page  hybrid  union  stored                 what pages are taken apart into and put together from
+//!          facts bounds  out                           what footers and page indexes say of the result
+//! prove    the written file ---> every page is the one that was meant
+//! ```
+//!
+//! Nothing is believed of a foreign file: page headers are held against their chunk, counts against the footer, checksums
+//! against the bytes. What cannot be spliced is decoded, column by column, so that one odd column does not cost all
+//! others. Bloom filters are taken over with a row group that stands alone; filters of several row groups cannot be
+//! merged without growing, and values that are not decoded cannot be put into a new one.
+
+mod bounds;
+mod column;
+mod facts;
+mod hybrid;
+mod out;
+mod page;
+mod proof;
+mod source;
+mod stored;
+mod survey;
+mod union;
+
+use std::{ops::Range, sync::Arc};
+
+use ::parquet::{
+    basic::{ConvertedType, LogicalType},
+    bloom_filter::Sbbf,
+    schema::types::{ColumnDescPtr, ColumnDescriptor},
+};
+use arrow::{
+    array::{ArrayRef, RecordBatch, RecordBatchOptions},
+    datatypes::Schema,
+};
+use rayon::prelude::*;
+
+use self::column::{Part, Target, merge};
+pub(super) use self::out::SplicedChunk;
+pub use self::{
+    proof::{GroupNote, prove},
+    source::Source,
+    survey::Survey,
+};
+
+use super::{
+    chunk::name_of,
+    encode::{Encoded, ParquetEncoder, RowGroup},
+    read::PARQUET,
+};
+use crate::{
+    error::{Error, Result},
+    format::guard::guard,
+    record::widen::cast_to,
+};
+
+/// What became of the bytes of the inputs: of their pages, headers included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pages that are in the output as they were.
+    pub copied: u64,
+    /// Pages whose values were not decoded.
+    pub spliced: u64,
+    /// Everything else.
+    pub reencoded: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, more: Self) {
+        self.copied += more.copied;
+        self.spliced += more.spliced;
+        self.reencoded += more.reencoded;
+    }
+}
+
+/// A row group of a file.
+#[derive(Debug, Clone)]
+pub struct GroupPart {
+    /// The file.
+    pub source: Arc<Source>,
+    /// Number of the row group.
+    pub group: usize,
+}
+
+impl GroupPart {
+    fn rows(&self) -> u64 {
+        self.source.row_groups().get(self.group).map_or(0, |group| group.rows)
+    }
+}
+
+/// Row groups that have fewer rows on average are decoded: pages of so few rows would make reading slow.
+const FEW_ROWS: u64 = 400;
+
+/// So many small row groups are taken as they are.
+const FEW_PARTS: usize = 8;
+
+/// Merges row groups into one, columns side by side on the current rayon pool. `None` when a column can neither be
+/// spliced nor encoded for the schema of the encoder.
+///
+/// # Errors
+/// When a file is damaged, naming it, or cannot be read.
+pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(RowGroup, Tally)>> {
+    let rows: u64 = parts.iter().map(GroupPart::rows).sum();
+    let tiny = parts.len() > FEW_PARTS && rows / (parts.len() as u64) < FEW_ROWS;
+    let fields: Vec<Field> = encoder
+        .schema()
+        .fields()
+        .iter()
+        .enumerate()
+        .map(|(number, _)| Field::of(encoder, number, parts))
+        .collect::<Result<_>>()?;
+    let spliced = |field: &Field| -> Vec<(usize, usize)> {
+        let leaves = if tiny { 0 } else { field.leaves.as_ref().map_or(0, |_| encoder.leaves()[field.number].len()) };
+        (0..leaves).map(|leaf| (field.number, leaf)).collect()
+    };
+    let tasks: Vec<(usize, usize)> = fields.iter().flat_map(spliced).collect();
+    let merged: Vec<Option<(SplicedChunk, Tally)>> = tasks
+        .par_iter()
+        .with_max_len(1)
+        .map(|(field, leaf)| fields[*field].splice(encoder, *leaf, parts))
+        .collect::<Result<_>>()?;
+    let mut done: Vec<Vec<Option<(SplicedChunk, Tally)>>> = fields.iter().map(|_| Vec::new()).collect();
+    for ((field, _), chunk) in tasks.iter().zip(merged) {
+        done[*field].push(chunk);
+    }
+    let finished: Vec<Option<(Vec<Encoded>, Tally)>> = done
+        .into_par_iter()
+        .zip(&fields)
+        .with_max_len(1)
+        .map(|(chunks, field)| {
+            let wanted = encoder.leaves()[field.number].len();
+            let chunks: Vec<_> = chunks.into_iter().flatten().collect();
+            if chunks.len() == wanted {
+                let mut tally = Tally::default();
+                let encoded = chunks.into_iter().map(|(chunk, part)| {
+                    tally += part;
+                    Encoded::Spliced(chunk)
+                });
+                let encoded = encoded.collect();
+                return Ok(Some((encoded, tally)));
+            }
+            match field.reencode(encoder, parts)? {
+                None if tiny => field.splice_all(encoder, parts),
+                encoded => Ok(encoded),
+            }
+        })
+        .collect::<Result<_>>()?;
+    let (mut columns, mut tally) = (Vec::new(), Tally::default());
+    for field in finished {
+        let Some((mut encoded, part)) = field else { return Ok(None) };
+        columns.append(&mut encoded);
+        tally += part;
+    }
+    let rows = usize::try_from(rows).map_err(|_| Error::internal("a row group has more rows than memory"))?;
+    let raw = parts.iter().filter_map(|part| part.source.row_groups().get(part.group));
+    let raw_bytes = raw.map(|group| group.uncompressed_bytes).sum();
+    Ok(Some((RowGroup::of(columns, rows, raw_bytes), tally)))
+}
+
+/// A top-level field of the output.
+struct Field {
+    number: usize,
+    /// For each part its columns, if they are stored as those of the output are.
+    leaves: Option<Vec<Range<usize>>>,
+}
+
+impl Field {
+    fn of(encoder: &ParquetEncoder, number: usize, parts: &[GroupPart]) -> Result<Self> {
+        let leaves = &encoder.leaves()[number];
+        if encoder.keeps() {
+            let first: usize = encoder.leaves()[..number].iter().map(Vec::len).sum();
+            let same = parts.iter().map(|_| first..first + leaves.len()).collect();
+            return Ok(Self { number, leaves: Some(same) });
+        }
+        let field = encoder.schema().field(number);
+        let mut found = Vec::with_capacity(parts.len());
+        for part in parts {
+            let Some((_, columns)) = part.source.field(field.name())? else {
+                return Ok(Self { number, leaves: None });
+            };
+            let theirs = part.source.type_of(field.name())?;
+            let schema = part.source.metadata.file_metadata().schema_descr();
+            let alike = theirs.is_some_and(|theirs| theirs.equals_datatype(field.data_type()))
+                && columns.len() == leaves.len()
+                && columns.clone().zip(leaves).all(|(theirs, ours)| is_alike(&schema.column(theirs), ours));
+            if !alike {
+                return Ok(Self { number, leaves: None });
+            }
+            found.push(columns);
+        }
+        Ok(Self { number, leaves: Some(found) })
+    }
+
+    /// Splices one column; `None` if that cannot be done.
+    fn splice(
+        &self,
+        encoder: &ParquetEncoder,
+        leaf: usize,
+        parts: &[GroupPart],
+    ) -> Result<Option<(SplicedChunk, Tally)>> {
+        let Some(leaves) = &self.leaves else { return Ok(None) };
+        let column: &ColumnDescPtr = &encoder.leaves()[self.number][leaf];
+        let target = Target { column, codec: encoder.codec(), name: name_of(encoder.codec())? };
+        let chunks: Vec<Part<'_>> = parts
+            .iter()
+            .zip(leaves)
+            .map(|(part, leaves)| {
+                let number = leaves.start + leaf;
+                Part {
+                    name: &part.source.name,
+                    input: &part.source.input,
+                    chunk: part.source.metadata.row_group(part.group).column(number),
+                    indexes: part.source.indexes(part.group, number),
+                    rows: part.rows(),
+                }
+            })
+            .collect();
+        let Some((mut chunk, tally)) = merge(&target, &chunks)? else { return Ok(None) };
+        if let [alone] = chunks.as_slice()
+            && alone.chunk.bloom_filter_offset().is_some()
+        {
+            // A filter that cannot be read is none.
+            let filter = guard(PARQUET, alone.name, || Sbbf::read_from_column_chunk(alone.chunk, alone.input));
+            chunk.close.bloom_filter = filter.ok().flatten();
+        }
+        Ok(Some((chunk, tally)))
+    }
+
+    /// Splices all columns.
+    fn splice_all(&self, encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(Vec<Encoded>, Tally)>> {
+        let (mut encoded, mut tally) = (Vec::new(), Tally::default());
+        for leaf in 0..encoder.leaves()[self.number].len() {
+            let Some((chunk, part)) = self.splice(encoder, leaf, parts)? else { return Ok(None) };
+            encoded.push(Encoded::Spliced(chunk));
+            tally += part;
+        }
+        Ok(Some((encoded, tally)))
+    }
+
+    /// Decodes the field of all parts and encodes it; `None` if there is no encoder for its columns.
+    fn reencode(&self, encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(Vec<Encoded>, Tally)>> {
+        let field = encoder.schema().field(self.number);
+        let schema = Arc::new(Schema::new(vec![field.clone()]));
+        let mut tally = Tally::default();
+        let mut arrays: Vec<ArrayRef> = Vec::new();
+        for part in parts {
+            let batches = match part.source.field(field.name())? {
+                Some((_, columns)) => {
+                    let group = part.source.metadata.row_group(part.group);
+                    let bytes = |leaf: usize| group.columns().get(leaf).map_or(0, |c| c.compressed_size());
+                    tally.reencoded += columns.map(|leaf| u64::try_from(bytes(leaf)).unwrap_or(0)).sum::<u64>();
+                    part.source.decode(part.group, field.name())?
+                }
+                // All null.
+                None => {
+                    let rows = usize::try_from(part.rows()).unwrap_or(usize::MAX);
+                    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+                    vec![RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?]
+                }
+            };
+            for batch in &batches {
+                let cast = cast_to(batch, &schema).map_err(|e| e.at(part.source.name.as_str()))?;
+                arrays.extend(cast.columns().first().cloned());
+            }
+        }
+        let encoded = encoder.encode_field(self.number, &arrays).map_err(|e| e.column(field.name().as_str()))?;
+        Ok(encoded.map(|encoded| (encoded, tally)))
+    }
+}
+
+/// Whether pages of one column can stand in the other.
+fn is_alike(one: &ColumnDescriptor, other: &ColumnDescriptor) -> bool {
+    one.physical_type() == other.physical_type()
+        && one.type_length() == other.type_length()
+        && one.max_def_level() == other.max_def_level()
+        && one.max_rep_level() == other.max_rep_level()
+        && one.type_scale() == other.type_scale()
+        && meaning(one) == meaning(other)
+}
+
+/// What values mean; writers state it in the old way, in the new one, or in both.
+fn meaning(column: &ColumnDescriptor) -> Option<LogicalType> {
+    if let Some(logical) = column.logical_type_ref() {
+        return Some(logical.clone());
+    }
+    let integer = |bit_width, is_signed| Some(LogicalType::integer(bit_width, is_signed));
+    match column.converted_type() {
+        ConvertedType::UTF8 => Some(LogicalType::String),
+        ConvertedType::DATE => Some(LogicalType::Date),
+        ConvertedType::JSON => Some(LogicalType::Json),
+        ConvertedType::ENUM => Some(LogicalType::Enum),
+        ConvertedType::INT_8 => integer(8, true),
+        ConvertedType::INT_16 => integer(16, true),
+        ConvertedType::UINT_8 => integer(8, false),
+        ConvertedType::UINT_16 => integer(16, false),
+        ConvertedType::UINT_32 => integer(32, false),
+        ConvertedType::UINT_64 => integer(64, false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests;

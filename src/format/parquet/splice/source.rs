@@ -1,0 +1,194 @@
+//! A Parquet file as an input of splicing: its footer and page indexes, walked through before they are believed.
+
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
+
+use ::parquet::{
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    },
+    errors::ParquetError,
+    file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
+};
+use arrow::{
+    array::RecordBatch,
+    datatypes::{DataType, SchemaRef},
+};
+
+use super::{
+    super::{
+        input::read_footer,
+        read::{PARQUET, RowGroupSize, rows_of, size_of},
+        thrift::check_struct,
+    },
+    facts::Indexes,
+};
+use crate::{
+    error::{Error, Result},
+    format::{guard::guard, ranged::RangedInput},
+};
+
+/// Bytes of a page index of one column at most.
+const INDEX_BYTES: u64 = 64 << 20;
+
+/// A file whose footer was read.
+#[derive(Debug)]
+pub struct Source {
+    pub(super) name: String,
+    pub(super) input: RangedInput,
+    pub(super) metadata: Arc<ParquetMetaData>,
+    groups: Vec<RowGroupSize>,
+    rows: u64,
+    arrow: OnceLock<ArrowReaderMetadata>,
+}
+
+impl Source {
+    /// Reads the footer. `name` stands in errors.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read,
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when its counts of rows disagree.
+    pub fn open(input: RangedInput, name: &str) -> Result<Self> {
+        let footer = read_footer(&input).map_err(|e| e.at(name))?;
+        let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer))?;
+        let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
+            metadata.row_groups().iter().map(size_of).collect()
+        })?;
+        let group_rows: Vec<u64> = groups.iter().map(|group| group.rows).collect();
+        let rows = rows_of(metadata.file_metadata().num_rows(), &group_rows, name)?;
+        let metadata = Arc::new(metadata);
+        Ok(Self { name: name.to_owned(), input, metadata, groups, rows, arrow: OnceLock::new() })
+    }
+
+    /// Reads the page indexes, where there are any that can be read; who has none gets along without.
+    ///
+    /// # Errors
+    /// When the storage fails.
+    #[must_use = "the indexes are in what comes back"]
+    pub fn with_indexes(mut self) -> Result<Self> {
+        let chunks = || self.metadata.row_groups().iter().flat_map(|group| group.columns());
+        if !chunks().any(|chunk| chunk.offset_index_offset().is_some() || chunk.column_index_offset().is_some()) {
+            return Ok(self);
+        }
+        let ranges = chunks().flat_map(|chunk| {
+            [
+                (chunk.column_index_offset(), chunk.column_index_length()),
+                (chunk.offset_index_offset(), chunk.offset_index_length()),
+            ]
+        });
+        for (offset, length) in ranges {
+            let (Some(offset), Some(length)) = (offset, length) else { continue };
+            let (Ok(offset), Ok(length)) = (u64::try_from(offset), u64::try_from(length)) else { return Ok(self) };
+            let end = offset.saturating_add(length);
+            if length > INDEX_BYTES || end > self.input.bytes() {
+                return Ok(self);
+            }
+            if check_struct(&self.input.range(offset..end)?).is_err() {
+                return Ok(self);
+            }
+        }
+        let metadata = self.metadata.as_ref().clone();
+        let read = guard(PARQUET, &self.name, || {
+            let mut reader =
+                ParquetMetaDataReader::new_with_metadata(metadata).with_page_index_policy(PageIndexPolicy::Optional);
+            reader.read_page_indexes(&self.input)?;
+            reader.finish()
+        });
+        if let Ok(metadata) = read {
+            self.metadata = Arc::new(metadata);
+        }
+        Ok(self)
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Estimate of the memory that it takes.
+    pub fn held_bytes(&self) -> u64 {
+        /// What a footer says of a column chunk, in memory.
+        const CHUNK_BYTES: u64 = 1536;
+        let chunks: usize = self.metadata.row_groups().iter().map(|group| group.num_columns()).sum();
+        let whole = if matches!(self.input, RangedInput::Bytes(_)) { self.input.bytes() } else { 0 };
+        whole + chunks as u64 * CHUNK_BYTES
+    }
+
+    /// The row groups in order.
+    pub fn row_groups(&self) -> &[RowGroupSize] {
+        &self.groups
+    }
+
+    pub(super) fn indexes(&self, group: usize, leaf: usize) -> Indexes<'_> {
+        let Some(index) = self.metadata.page_index() else { return Indexes { columns: None, offsets: None } };
+        Indexes { columns: index.column_index(group, leaf), offsets: index.offset_index(group, leaf) }
+    }
+
+    /// The schema in Arrow's types.
+    pub(super) fn arrow(&self) -> Result<&ArrowReaderMetadata> {
+        if let Some(arrow) = self.arrow.get() {
+            return Ok(arrow);
+        }
+        let metadata = Arc::clone(&self.metadata);
+        let arrow = guard(PARQUET, &self.name, || ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new()))?;
+        Ok(self.arrow.get_or_init(|| arrow))
+    }
+
+    pub(super) fn schema(&self) -> Result<&SchemaRef> {
+        Ok(self.arrow()?.schema())
+    }
+
+    /// Number of the top-level group or column of Parquet that Arrow's field with a name is, and its columns.
+    pub(super) fn field(&self, name: &str) -> Result<Option<(usize, Range<usize>)>> {
+        let fields = self.schema()?.fields();
+        let Some(field) = fields.iter().position(|field| field.name() == name) else { return Ok(None) };
+        let descriptor = self.metadata.file_metadata().schema_descr();
+        // Arrow has no groups without columns.
+        let mut roots: Vec<usize> =
+            (0..descriptor.num_columns()).map(|leaf| descriptor.get_column_root_idx(leaf)).collect();
+        let of_root = |root: usize| {
+            let mut leaves = roots.iter().enumerate().filter(|(_, of)| **of == root).map(|(leaf, _)| leaf);
+            leaves.clone().next().unwrap_or_default()..leaves.next_back().map_or(0, |leaf| leaf + 1)
+        };
+        let ranges: Vec<Range<usize>> = (0..descriptor.root_schema().get_fields().len()).map(of_root).collect();
+        roots.dedup();
+        if roots.len() != fields.len() {
+            return Err(Error::input(format!("expected {} columns, found {}", fields.len(), roots.len()))
+                .at(self.name.as_str()));
+        }
+        Ok(roots.get(field).map(|root| (*root, ranges.get(*root).cloned().unwrap_or_default())))
+    }
+
+    /// The type of Arrow's field with a name.
+    pub(super) fn type_of(&self, name: &str) -> Result<Option<&DataType>> {
+        Ok(self.schema()?.field_with_name(name).ok().map(|field| field.data_type()))
+    }
+
+    /// Decodes one top-level field of a row group.
+    pub(super) fn decode(&self, group: usize, name: &str) -> Result<Vec<RecordBatch>> {
+        const ROWS: usize = 8_192;
+        let arrow = self.arrow()?;
+        let Some((field, _)) = self.field(name)? else {
+            return Err(Error::internal("a column was to be decoded that is not there").at(self.name.as_str()));
+        };
+        let batches = guard(PARQUET, &self.name, || -> Result<Vec<RecordBatch>, ParquetError> {
+            let mask = ProjectionMask::roots(arrow.parquet_schema(), [field]);
+            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), arrow.clone())
+                .with_row_groups(vec![group])
+                .with_projection(mask)
+                .with_batch_size(ROWS)
+                .build()?;
+            reader.map(|batch| batch.map_err(Into::into)).collect()
+        })?;
+        let found: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+        let expected = self.groups.get(group).map_or(0, |group| group.rows);
+        if found != expected {
+            let message = format!("expected {expected} rows as in the footer, found {found} in the pages");
+            return Err(Error::integrity(message).at(self.name.as_str()).column(name));
+        }
+        Ok(batches)
+    }
+}

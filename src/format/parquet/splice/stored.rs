@@ -1,0 +1,136 @@
+//! Compressed pages made without compressing: bytes in front of what is compressed already, and bytes that would not
+//! become smaller.
+//!
+//! ```text
+//! snappy   varint length of all | literal: tag, length, bytes | the elements that were there, whose distances go back only
+//! zstd     a frame of stored blocks | the frame that was there
+//! none     bytes | bytes
+//! ```
+
+use ::parquet::basic::Compression;
+
+use super::super::chunk::put_varint;
+
+/// Bytes of a block of zstd at most.
+const BLOCK: usize = 128 << 10;
+
+/// Appends `bytes` as they are, then `packed`, which inflates to `length` bytes; false when the codec cannot do that, or
+/// `packed` is none of it.
+pub(super) fn put_before(codec: Compression, bytes: &[u8], packed: &[u8], length: u64, out: &mut Vec<u8>) -> bool {
+    match codec {
+        Compression::UNCOMPRESSED => out.extend_from_slice(bytes),
+        Compression::SNAPPY => {
+            let Some((promised, elements)) = varint(packed).filter(|(promised, _)| *promised == length) else {
+                return false;
+            };
+            put_varint(out, promised + bytes.len() as u64);
+            put_literal(out, bytes);
+            out.extend_from_slice(elements);
+            return true;
+        }
+        Compression::ZSTD(_) => {
+            if !bytes.is_empty() {
+                put_frame(out, bytes);
+            }
+        }
+        _ => return false,
+    }
+    out.extend_from_slice(packed);
+    true
+}
+
+/// Appends a page that is stored as it is; false when the codec cannot do that.
+pub(super) fn put_stored(codec: Compression, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    match codec {
+        Compression::UNCOMPRESSED => out.extend_from_slice(bytes),
+        Compression::SNAPPY => {
+            put_varint(out, bytes.len() as u64);
+            put_literal(out, bytes);
+        }
+        Compression::ZSTD(_) => put_frame(out, bytes),
+        _ => return false,
+    }
+    true
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (i, byte) in bytes.iter().enumerate().take(5) {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if *byte < 0x80 {
+            return Some((value, &bytes[i + 1..]));
+        }
+    }
+    None
+}
+
+fn put_literal(out: &mut Vec<u8>, bytes: &[u8]) {
+    /// Lengths up to this one stand in the tag.
+    const SHORT: usize = 60;
+    let Some(last) = bytes.len().checked_sub(1) else { return };
+    let width = (usize::BITS - last.leading_zeros()).div_ceil(8).max(1);
+    if last < SHORT {
+        out.push(last.to_le_bytes()[0] << 2);
+    } else {
+        let tag = SHORT + width as usize - 1;
+        out.push(tag.to_le_bytes()[0] << 2);
+        out.extend_from_slice(&last.to_le_bytes()[..width as usize]);
+    }
+    out.extend_from_slice(bytes);
+}
+
+fn put_frame(out: &mut Vec<u8>, bytes: &[u8]) {
+    /// Magic number; a descriptor that says: one segment, and its size in four bytes.
+    const HEAD: [u8; 5] = [0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+    out.extend_from_slice(&HEAD);
+    out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    let mut rest = bytes;
+    loop {
+        let (block, after) = rest.split_at(rest.len().min(BLOCK));
+        let head = block.len() << 3 | usize::from(after.is_empty());
+        out.extend_from_slice(&head.to_le_bytes()[..3]);
+        out.extend_from_slice(block);
+        if after.is_empty() {
+            return;
+        }
+        rest = after;
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use ::parquet::basic::ZstdLevel;
+
+    use super::*;
+    use crate::{
+        codec::Codec,
+        format::parquet::{chunk::Compressor, splice::page::inflate},
+    };
+
+    #[test]
+    fn what_was_put_in_front_comes_out_in_front() {
+        for (codec, ours) in [
+            (Compression::SNAPPY, Codec::Snappy),
+            (Compression::ZSTD(ZstdLevel::default()), Codec::Zstd(3)),
+            (Compression::UNCOMPRESSED, Codec::None),
+        ] {
+            for length in [0, 1, 59, 60, 61, 255, 256, 257, 65_536, 65_537, 300_000] {
+                let front: Vec<u8> = (0..length).map(|i: u32| i.wrapping_mul(31).to_le_bytes()[1]).collect();
+                let behind = "the same again and again ".repeat(400);
+                let mut packed = Vec::new();
+                let packed = Compressor::new(ours).unwrap().compress(behind.as_bytes(), &mut packed).unwrap().to_vec();
+                let (mut out, mut buffer) = (Vec::new(), Vec::new());
+                assert!(put_before(codec, &front, &packed, behind.len() as u64, &mut out));
+                let whole = (front.len() + behind.len()) as u64;
+                let found = inflate(codec, &out, whole, &mut buffer).unwrap();
+                assert_eq!((&found[..front.len()], &found[front.len()..]), (&front[..], behind.as_bytes()));
+                out.clear();
+                assert!(put_stored(codec, &front, &mut out));
+                assert_eq!(inflate(codec, &out, front.len() as u64, &mut buffer).unwrap(), &front[..]);
+            }
+        }
+        assert!(!put_before(Compression::SNAPPY, b"x", &[3, 8, b'a', b'b', b'c'], 4, &mut Vec::new()));
+        assert!(!put_before(Compression::LZ4_RAW, b"x", b"y", 1, &mut Vec::new()));
+    }
+}

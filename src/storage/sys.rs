@@ -1,0 +1,20 @@
+//! Calls into the system for which there is no safe way.
+#![expect(unsafe_code, reason = "the one place that calls the C library")]
+
+/// Bytes from which on the allocator would ask the system for each buffer by itself.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE: libc::c_int = 1 << 30;
+
+/// Makes the allocator keep freed memory for the next buffer. To be called before there are threads.
+///
+/// Buffers of megabytes come and go by the thousand. By default each of them is given back to the system, which has to
+/// clear every page of the next one. How much memory is used at a time stays the same.
+pub fn keep_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: `mallopt` only sets numbers of the allocator, and there are no other threads yet.
+    unsafe {
+        // What it answers does not matter: without these settings everything works, only slower.
+        let _ = libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        let _ = libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
+    }
+}
