@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     codec::{Codec, encoding::Encoding},
+    dataset::{Arrangement, Order},
     error::{Error, Result},
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
@@ -468,8 +469,15 @@ pub(super) struct CompactArgs {
     /// Compression of the new shards (Parquet only) [default: the dataset's]
     #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec)]
     codec: Option<Codec>,
+    /// Sort the records by columns, ascending, nulls first, ties in record order (Parquet only; encodes anew)
+    #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',', conflicts_with = "zorder")]
+    sort_by: Vec<String>,
+    /// Order the records so that those with similar values in all of these columns lie together (Parquet only; encodes
+    /// anew)
+    #[arg(long, value_name = "COLUMN,COLUMN", value_delimiter = ',')]
+    zorder: Vec<String>,
     /// Rewrite at most so much in this run; the rest is left to the next
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["sort_by", "zorder"])]
     max_bytes: Option<Size>,
     /// Do not check the checksums inside TFRecord shards; records are compared with what is on record all the same
     #[arg(long)]
@@ -480,6 +488,11 @@ pub(super) struct CompactArgs {
 }
 
 impl CompactArgs {
+    fn order(&self) -> Option<Order> {
+        let order = |by, columns: &[String]| (!columns.is_empty()).then(|| Order { by, columns: columns.to_vec() });
+        order(Arrangement::Sort, &self.sort_by).or_else(|| order(Arrangement::ZOrder, &self.zorder))
+    }
+
     pub(super) fn options(&self) -> Result<compact::Options> {
         if self.min_inputs < 2 {
             return Err(Error::usage(format!("expected --min-inputs of 2 or more, found {}", self.min_inputs)));
@@ -490,6 +503,7 @@ impl CompactArgs {
             since: self.since.clone(),
             until: self.until.clone(),
             codec: self.codec,
+            order: self.order(),
             max_bytes: self.max_bytes,
             no_check: self.no_check,
             dry_run: self.dry_run,

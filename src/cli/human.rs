@@ -229,7 +229,10 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     let counts = &report.counts;
     if report.dry_run || verbose {
         for choice in &report.choices {
-            let what = choice.group.map_or_else(|| "keep".to_owned(), |group| format!("merge into {group:06}"));
+            let what = match choice.group {
+                Some(group) if choice.choice == "merge" => format!("merge into {group:06}"),
+                _ => choice.choice.to_owned(),
+            };
             writeln!(
                 w,
                 "{what:<18} {:>10}  {}  {}",
@@ -241,6 +244,16 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     }
     if report.dry_run {
         writeln!(w, "would leave {} of {} shards", report.shards_after, report.shards_before)?;
+        return Ok(());
+    }
+    if let Some(order) = report.order.as_ref().filter(|_| counts.shards_added == 0) {
+        writeln!(
+            w,
+            "nothing to do: {} {}, still at {}",
+            plural(report.shards_before, "shard"),
+            clean(order),
+            report.version
+        )?;
         return Ok(());
     }
     if counts.shards_added == 0 {
@@ -255,12 +268,16 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
     writeln!(
         w,
-        "  merged     {} into {}, {} of {} shards left",
+        "  {}     {} into {}, {} of {} shards left",
+        if report.order.is_some() { "sorted" } else { "merged" },
         plural(counts.shards_removed, "shard"),
         grouped(counts.shards_added),
         report.shards_after,
         report.shards_before
     )?;
+    if let Some(order) = &report.order {
+        writeln!(w, "  order      {}", clean(order))?;
+    }
     if report.groups_dropped > 0 {
         writeln!(w, "  left out   {}, another run was faster", plural(report.groups_dropped, "merge"))?;
     }

@@ -18,15 +18,19 @@ use std::{
     sync::Arc,
 };
 
-use arrow::array::RecordBatch;
+use arrow::{
+    array::RecordBatch,
+    datatypes::{Schema, SchemaRef},
+};
 use jiff::{SignedDuration, Timestamp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Dataset, Snapshot,
     index::SegmentRef,
-    log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals},
-    runs::{self, Run},
+    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Settings, Totals},
+    places::PlaceRef,
+    runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
     sources::{self, NewSources, SourceRow},
     system_path,
@@ -62,6 +66,8 @@ pub struct Transaction<'a> {
     pub removes: Vec<String>,
     /// New segments, with record numbers relative to the first new record.
     pub segments: Vec<SegmentRef>,
+    /// New sets of places of records that were sorted.
+    pub places: Vec<PlaceRef>,
     /// New sources, with record numbers relative to the first new record.
     pub sources: &'a dyn NewSources,
     /// Where the records of the new shards get their numbers.
@@ -84,6 +90,8 @@ pub struct NewShard {
     pub meta: ShardMeta,
     /// (first record, records, ordinal) of each run.
     pub runs: Vec<(u64, u64, u64)>,
+    /// Where the numbers of its one run stand, when they do not follow one another.
+    pub scattered: Option<Scattered>,
 }
 
 /// Makes the next version of the dataset. `planned_on` is the version that the run looked at when it started.
@@ -187,7 +195,7 @@ impl Draft<'_> {
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
         Ok(Entry {
-            format: FORMAT_VERSION,
+            format: self.format(old),
             version,
             transaction: self.transaction.id.clone(),
             committed_at,
@@ -204,7 +212,15 @@ impl Draft<'_> {
             lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
+            places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
         })
+    }
+
+    /// Datasets that were never sorted can be read by releases that know nothing of it.
+    fn format(&self, old: Option<&Entry>) -> u32 {
+        let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
+        let needed = if self.transaction.adds.iter().any(sorts) { FORMAT_VERSION } else { FIRST_FORMAT };
+        old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
     fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
@@ -292,6 +308,7 @@ impl Draft<'_> {
                     from: version,
                     until: None,
                     since: None,
+                    scattered: shard.scattered.clone(),
                 })
             })
             .collect();
@@ -364,6 +381,20 @@ impl<'a> ListWriter<'a> {
         Ok(())
     }
 
+    /// Columns of several lists together; `None` for kinds that always have the same.
+    fn schema_of(&self, lists: &[ListRef]) -> Result<Option<SchemaRef>> {
+        let (full, optional): (fn(bool) -> Schema, &str) = match self.kind {
+            "runs" => (runs::schema, "set"),
+            "shards" => (shards::schema, "order"),
+            _ => return Ok(None),
+        };
+        let mut any = false;
+        for list in lists {
+            any = any || table::has_column(self.store(), list, optional)?;
+        }
+        Ok(Some(Arc::new(full(any))))
+    }
+
     /// The lists, after merging each level that has become crowded into one list of the next level.
     fn merged(mut self) -> Result<Vec<ListRef>> {
         let mut level = 0;
@@ -374,8 +405,13 @@ impl<'a> ListWriter<'a> {
                 // One of them may be new.
                 self.draft.publish()?;
                 let store = self.store();
+                let schema = self.schema_of(&crowd)?;
                 self.write(level + 1, &mut |table| {
-                    crowd.iter().try_for_each(|list| table::read_batches(store, list, &mut |rows| table.add(rows)))
+                    let add = &mut |rows: &RecordBatch| match &schema {
+                        Some(schema) => table.add(&table::completed(rows, schema)?),
+                        None => table.add(rows),
+                    };
+                    crowd.iter().try_for_each(|list| table::read_batches(store, list, add))
                 })?;
             }
             level += 1;
@@ -397,7 +433,13 @@ pub(super) fn now_after(parent: Option<Timestamp>) -> Timestamp {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{codec::Codec, format::OutputFormat, storage::RemoteStore, units::Size};
+    use crate::{
+        codec::Codec,
+        dataset::{Arrangement, Order, ShardOrder},
+        format::OutputFormat,
+        storage::RemoteStore,
+        units::Size,
+    };
 
     fn dataset() -> Dataset {
         Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
@@ -418,8 +460,9 @@ mod tests {
             first_record: first,
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
         };
-        NewShard { meta, runs: vec![(first, records, 0)] }
+        NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
     }
 
     fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction<'static> {
@@ -440,6 +483,7 @@ mod tests {
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),
             segments: Vec::new(),
+            places: Vec::new(),
             sources: &(),
             numbers,
         }
@@ -485,6 +529,40 @@ mod tests {
         assert!(snapshot.entry().shards.len() < 3 * FAN_OUT, "{}", snapshot.entry().shards.len());
         assert_eq!(snapshot.shards().unwrap().len(), 100);
         assert_eq!(snapshot.shards().unwrap()[57].path, "s57");
+    }
+
+    #[test]
+    fn lists_with_and_without_orders_are_merged_and_only_sorting_raises_the_format() {
+        let dataset = dataset();
+        let append = |i: u64| {
+            let add = shard(&format!("s{i}"), 0, 2);
+            commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(2)), Version(i)).unwrap()
+        };
+        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FIRST_FORMAT));
+        let mut sorted = shard("sorted", 0, 4);
+        let scattered = Scattered { span: 4, set: "set".into(), shard: 0 };
+        sorted.scattered = Some(scattered.clone());
+        let order = Order { by: Arrangement::Sort, columns: vec!["x".into()] };
+        let order = ShardOrder { order, set: "set".into() };
+        sorted.meta.order = Some(order.clone());
+        let place = PlaceRef {
+            path: "_shardify/index/place/set/000000.parquet".into(),
+            set: "set".into(),
+            first: 0,
+            last: 3,
+            rows: 4,
+        };
+        let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
+        sort.places = vec![place.clone()];
+        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, FORMAT_VERSION);
+        (11..40).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
+        let snapshot = dataset.open().unwrap();
+        assert_eq!(snapshot.entry().places, [place]);
+        let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();
+        assert_eq!(orders, [order]);
+        let runs = snapshot.runs().unwrap();
+        assert_eq!(runs.of_record(2).into_iter().filter_map(|r| r.scattered.clone()).collect::<Vec<_>>(), [scattered]);
+        assert_eq!(runs.all().len(), 40);
     }
 
     #[test]

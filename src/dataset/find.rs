@@ -4,7 +4,10 @@
 //! two ids with one hash are told apart. A record id that is an origin, `source#row`, is not in the index: the list
 //! of sources says which record numbers can carry it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -13,12 +16,15 @@ use super::{
     Snapshot,
     frames::Frame,
     index::{self, SegmentRef},
-    runs::Run,
+    numbers,
+    places::places_of,
+    runs::{Run, RunTable},
     sidecar::{self, SidecarRow},
 };
 use crate::{
     error::{Error, Result},
     id::{IdHash, Version},
+    storage::Store,
 };
 
 /// The two kinds of id.
@@ -141,30 +147,39 @@ pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Ve
     let lineage = newest.lineage()?;
     let mut found = Vec::with_capacity(hits.len());
     for mut hit in hits {
-        let run = lineage.of_record(hit.record).into_iter().find(|run| run.contains(version)).ok_or_else(|| {
-            Error::usage(format!("{version} was vacuumed, and where its records were is not on record"))
-                .at(newest.dataset().store().location().to_string())
-                .hint("releases that keep it do so for versions that they vacuum themselves")
-        })?;
-        let kept = hit.places.iter().position(|place| place.shard == run.shard && place.from == run.from);
+        let kept = hit.places.iter().find(|p| p.from <= version && p.until.is_none_or(|until| version < until));
         let then = match kept {
-            Some(at) => hit.places[at].clone(),
-            None => Place {
-                shard: run.shard.clone(),
-                ordinal: run.ordinal + (hit.record - run.first),
-                offset: None,
-                length: None,
-                frame: None,
-                from: run.from,
-                until: run.until,
-                state: State::Vacuumed,
-            },
+            Some(place) => place.clone(),
+            None => vacuumed_place(newest, &lineage, hit.record, version)?,
         };
         if let Some(now) = std::mem::replace(&mut hit.places, vec![then]).pop() {
             found.push((hit, now));
         }
     }
     Ok(found)
+}
+
+/// Where a record was in a version that no run that holds it now is of.
+fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: Version) -> Result<Place> {
+    // Of scattered runs it takes the places to know what they hold, and those that are left were looked into before.
+    let mut runs = lineage.of_record(record).into_iter();
+    let run = runs.find(|run| run.scattered.is_none() && run.contains(version)).ok_or_else(|| {
+        Error::usage(format!("{version} was vacuumed, and where its records were is not on record"))
+            .at(newest.dataset().store().location().to_string())
+            .hint(
+                "releases that keep it do so for versions that they vacuum themselves; of sorted shards it is not kept",
+            )
+    })?;
+    Ok(Place {
+        shard: run.shard.clone(),
+        ordinal: run.ordinal + (record - run.first),
+        offset: None,
+        length: None,
+        frame: None,
+        from: run.from,
+        until: run.until,
+        state: State::Vacuumed,
+    })
 }
 
 /// Record numbers that may have the origin `source#row`.
@@ -214,9 +229,10 @@ fn search_row(snapshot: &Snapshot, name: &str, first: u64, last: u64, row: u64) 
 }
 
 fn row_of(snapshot: &Snapshot, record: u64) -> Result<Option<(String, u64)>> {
-    let runs = snapshot.runs()?.of_record(record);
-    let Some(run) = runs.into_iter().rfind(|r| r.from <= snapshot.version()) else { return Ok(None) };
-    let ordinal = run.ordinal + (record - run.first);
+    let places = places_of(snapshot, &[record])?.remove(&record).unwrap_or_default();
+    let Some((run, ordinal)) = places.into_iter().rfind(|(r, _)| r.from <= snapshot.version()) else {
+        return Ok(None);
+    };
     let rows = sidecar::read_rows(snapshot.dataset().store(), &run.shard, &[ordinal])?;
     Ok(rows.into_iter().next().and_then(|r| Some((r.source, r.row?))))
 }
@@ -224,20 +240,46 @@ fn row_of(snapshot: &Snapshot, record: u64) -> Result<Option<(String, u64)>> {
 /// A candidate, and the run that leads from it to a row.
 type Asker<'a> = (u64, IdKind, &'a Run);
 
+/// A candidate, its place, its row, and the first version that had it, where that stands beside the row.
+type Found = (u64, IdKind, Place, SidecarRow, Option<Version>);
+
+/// The first versions of rows of a sorted shard, whose numbers have to be those that were asked for.
+fn first_versions(
+    store: &Arc<dyn Store>,
+    shard: &str,
+    rows: &BTreeMap<u64, Vec<Asker<'_>>>,
+    ordinals: &[u64],
+) -> Result<Vec<Version>> {
+    let numbers = numbers::read_rows(store, shard, ordinals)?;
+    let check = |((ordinal, askers), (number, version)): ((&u64, &Vec<Asker<'_>>), (u64, Version))| match askers
+        .iter()
+        .find(|(record, _, _)| *record != number)
+    {
+        None => Ok(version),
+        Some((record, _, _)) => {
+            Err(Error::integrity(format!("expected record {record} in row {ordinal}, found record {number}"))
+                .at(store.location().join(shard).to_string()))
+        }
+    };
+    rows.iter().zip(numbers).map(check).collect()
+}
+
 /// Turns record numbers to hits by reading the sidecar of every place.
 fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
     let table = snapshot.runs()?;
     let version = snapshot.version();
     // Rows wanted of each shard, each with the candidates and the run that asked for it.
     let mut wanted: BTreeMap<&str, BTreeMap<u64, Vec<Asker<'_>>>> = BTreeMap::new();
+    let mut records: Vec<u64> = candidates.iter().map(|(record, _)| *record).collect();
+    records.dedup();
+    let places = places_of(snapshot, &records)?;
     for (record, kind) in candidates {
-        for run in table.of_record(*record).into_iter().filter(|run| run.from <= version) {
-            let ordinal = run.ordinal + (record - run.first);
-            wanted.entry(&run.shard).or_default().entry(ordinal).or_default().push((*record, *kind, run));
+        for (run, ordinal) in places.get(record).into_iter().flatten().filter(|(run, _)| run.from <= version) {
+            wanted.entry(&run.shard).or_default().entry(*ordinal).or_default().push((*record, *kind, *run));
         }
     }
     let store = snapshot.dataset().store();
-    let read: Vec<Vec<(u64, IdKind, Place, SidecarRow)>> = wanted
+    let read: Vec<Vec<Found>> = wanted
         .into_par_iter()
         .map(|(shard, rows)| {
             let ordinals: Vec<u64> = rows.keys().copied().collect();
@@ -245,16 +287,22 @@ fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
             let frames = if packed { sidecar::read_frames(store, shard)? } else { None };
             let frame = |row: &SidecarRow| frames.as_ref()?.frame_of(row.offset?);
-            let places = rows.into_iter().zip(sidecar).flat_map(|((ordinal, askers), row)| {
+            let scattered = rows.values().flatten().any(|(_, _, run)| run.scattered.is_some());
+            let since: Vec<Option<Version>> = if scattered {
+                first_versions(store, shard, &rows, &ordinals)?.into_iter().map(Some).collect()
+            } else {
+                vec![None; ordinals.len()]
+            };
+            let places = rows.into_iter().zip(sidecar).zip(since).flat_map(|(((ordinal, askers), row), since)| {
                 let frame = frame(&row);
                 let place = move |run, row: &SidecarRow| Place { frame, ..place(run, ordinal, row, version) };
-                askers.into_iter().map(move |(record, kind, run)| (record, kind, place(run, &row), row.clone()))
+                askers.into_iter().map(move |(record, kind, run)| (record, kind, place(run, &row), row.clone(), since))
             });
             Ok(places.collect())
         })
         .collect::<Result<_>>()?;
     let mut hits: BTreeMap<(u64, IdKind), Hit> = BTreeMap::new();
-    for (record, kind, place, row) in read.into_iter().flatten() {
+    for (record, kind, place, row, since) in read.into_iter().flatten() {
         let hit = hits.entry((record, kind)).or_insert_with(|| Hit {
             kind,
             record_id: row.id(),
@@ -266,6 +314,7 @@ fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             since: table.first_version(record).unwrap_or(place.from),
             places: Vec::new(),
         });
+        hit.since = hit.since.min(since.unwrap_or(hit.since));
         hit.places.push(place);
     }
     let mut hits: Vec<Hit> = hits.into_values().collect();

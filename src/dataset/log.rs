@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{index::SegmentRef, system_path};
+use super::{index::SegmentRef, places::PlaceRef, system_path};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -21,7 +21,10 @@ use crate::{
 };
 
 /// Version of everything below `_shardify/`; a release reads datasets up to its own.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+
+/// Version of datasets that use nothing of what came later.
+pub(super) const FIRST_FORMAT: u32 = 1;
 
 /// One version of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +66,9 @@ pub struct Entry {
     pub sources: Vec<ListRef>,
     /// Segments of the id index.
     pub segments: Vec<SegmentRef>,
+    /// Places of records that were sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PlaceRef>,
 }
 
 /// What a run did: records in = out + rejected + deduplicated.

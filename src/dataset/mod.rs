@@ -7,6 +7,7 @@
 //!   lists/<txn>-shards.parquet ...      live shards, run table and sources, referenced by entries, merged in levels
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
 //!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
+//!   index/place/<set>/000000.parquet    sorted (record number, row): where records are that were sorted
 //!   store.json                          that conditional creates were seen to work at this place
 //!   staging/, locks/                    of running commands
 //! ```
@@ -22,7 +23,10 @@ mod frames;
 mod ids;
 mod index;
 mod log;
+mod numbers;
+mod order;
 mod parts;
+mod places;
 mod proof;
 mod runs;
 mod shards;
@@ -42,12 +46,16 @@ pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
 pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
 pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals};
+pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
+pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
-pub use runs::{Run, RunTable};
+pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
+pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    RecordExtents, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, end_ids,
-    read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, sidecar_path, stream as stream_sidecar,
+    RecordExtents, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
+    end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema,
+    sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};

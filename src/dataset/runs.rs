@@ -11,6 +11,10 @@
 //!          |------- c ---------|             b             0      2     3
 //!                                            c             0      3     -
 //! ```
+//!
+//! Sorting by a column may leave no two neighbours together, and a run for each record would be as large as the data.
+//! Such a shard has one *scattered* run: its numbers lie between two bounds, and which row has which number stands in
+//! the [numbers](super::numbers) of the shard and, the other way round, in the [places](super::places) of its set.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,12 +43,30 @@ pub struct Run {
     pub until: Option<Version>,
     /// First version that had these records at all, when earlier runs of them were vacuumed from the table.
     pub since: Option<Version>,
+    /// Where its numbers stand when they do not follow one another.
+    pub scattered: Option<Scattered>,
+}
+
+/// Records of a shard whose numbers are in no order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scattered {
+    /// Distance from the first number to the one after the last; other shards may have numbers in between.
+    pub span: u64,
+    /// The set of places that leads from numbers to rows.
+    pub set: String,
+    /// Number of the shard within the set.
+    pub shard: u64,
 }
 
 impl Run {
     /// Whether a version contains the run.
     pub fn contains(&self, version: Version) -> bool {
         self.from <= version && self.until.is_none_or(|until| version < until)
+    }
+
+    /// The number after its last one.
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.scattered.as_ref().map_or(self.records, |scattered| scattered.span))
     }
 
     /// Whether `oldest` or a newer version contains the run.
@@ -57,8 +79,10 @@ impl Run {
 #[derive(Debug)]
 pub struct RunTable {
     runs: Vec<Run>,
-    /// For each run the largest end of any run up to it, so that a search knows when to stop going back.
+    /// For each run the largest end of any plain run up to it, so that a search knows when to stop going back.
     reach: Vec<u64>,
+    /// The scattered ones: each may hold almost any record, and would make every search go back to the begin.
+    scattered: Vec<usize>,
 }
 
 impl RunTable {
@@ -68,10 +92,11 @@ impl RunTable {
         let mut reach = Vec::with_capacity(runs.len());
         let mut furthest = 0;
         for run in &runs {
-            furthest = furthest.max(run.first + run.records);
+            furthest = if run.scattered.is_some() { furthest } else { furthest.max(run.end()) };
             reach.push(furthest);
         }
-        Self { runs, reach }
+        let scattered = (0..runs.len()).filter(|i| runs[*i].scattered.is_some()).collect();
+        Self { runs, reach, scattered }
     }
 
     /// Every run, live or closed.
@@ -79,7 +104,7 @@ impl RunTable {
         &self.runs
     }
 
-    /// Runs that hold a record number in any version, oldest version first.
+    /// Runs that hold a record number in any version, oldest version first; of scattered ones those that may.
     pub fn of_record(&self, record: u64) -> Vec<&Run> {
         let end = self.runs.partition_point(|run| run.first <= record);
         let mut found: Vec<&Run> = self.runs[..end]
@@ -88,8 +113,10 @@ impl RunTable {
             .rev()
             .take_while(|(_, reach)| **reach > record)
             .map(|(run, _)| run)
-            .filter(|run| record < run.first + run.records)
+            .filter(|run| run.scattered.is_none() && record < run.end())
             .collect();
+        let scattered = self.scattered.iter().map(|i| &self.runs[*i]);
+        found.extend(scattered.filter(|run| run.first <= record && record < run.end()));
         found.sort_by_key(|run| run.from);
         found
     }
@@ -98,8 +125,12 @@ impl RunTable {
     /// are there.
     #[must_use]
     pub(super) fn readable(&self, oldest: Version) -> Self {
-        // A compaction makes one run of each run that it replaces, so both begin with the same record.
-        let since = |run: &Run| self.first_version(run.first).filter(|first| *first < run.from);
+        // A compaction makes one run of each run that it replaces, so both begin with the same record. Of scattered
+        // records each has its own first version, which stands beside its number.
+        let since = |run: &Run| {
+            let first = run.scattered.is_none().then(|| self.first_version(run.first))?;
+            first.filter(|first| *first < run.from)
+        };
         Self::new(
             self.runs
                 .iter()
@@ -109,7 +140,7 @@ impl RunTable {
         )
     }
 
-    /// First version that had a record.
+    /// First version that had a record, as far as this table knows: where a scattered run holds it, look there first.
     pub fn first_version(&self, record: u64) -> Option<Version> {
         self.of_record(record).iter().map(|run| run.since.unwrap_or(run.from)).min()
     }
@@ -132,10 +163,10 @@ impl RunTable {
     }
 }
 
-/// Encodes rows for [`table::write`].
-pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
+/// Columns of a list.
+pub(super) fn schema(scattered: bool) -> Schema {
     let field = |name: &str, nullable| Field::new(name, DataType::UInt64, nullable);
-    let schema = Schema::new(vec![
+    let mut fields = vec![
         field("first", false),
         field("records", false),
         Field::new("shard", DataType::Utf8, false),
@@ -143,9 +174,19 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         field("from_version", false),
         field("until_version", true),
         field("since_version", true),
-    ]);
+    ];
+    if scattered {
+        fields.extend([field("span", true), Field::new("set", DataType::Utf8, true), field("set_shard", true)]);
+    }
+    Schema::new(fields)
+}
+
+/// Encodes rows for [`table::write`].
+pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
+    let scattered = runs.iter().any(|run| run.scattered.is_some());
+    let schema = schema(scattered);
     let numbers = |of: fn(&Run) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(runs.iter().map(of))) };
-    let columns: Vec<ArrayRef> = vec![
+    let mut columns: Vec<ArrayRef> = vec![
         numbers(|r| r.first),
         numbers(|r| r.records),
         Arc::new(StringArray::from_iter_values(runs.iter().map(|r| r.shard.as_str()))),
@@ -154,6 +195,13 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         Arc::new(runs.iter().map(|r| r.until.map(|v| v.0)).collect::<UInt64Array>()),
         Arc::new(runs.iter().map(|r| r.since.map(|v| v.0)).collect::<UInt64Array>()),
     ];
+    if scattered {
+        let number = |of: fn(&Scattered) -> u64| -> ArrayRef {
+            Arc::new(runs.iter().map(|r| r.scattered.as_ref().map(of)).collect::<UInt64Array>())
+        };
+        let sets: StringArray = runs.iter().map(|r| r.scattered.as_ref().map(|s| s.set.as_str())).collect();
+        columns.extend([number(|s| s.span), Arc::new(sets) as ArrayRef, number(|s| s.shard)]);
+    }
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
 
@@ -168,6 +216,15 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
         // Datasets that were never vacuumed may lack it.
         let since = batch.column_by_name("since_version").map(|_| number("since_version")).transpose()?;
         let some = |array: &UInt64Array, i: usize| array.is_valid(i).then(|| Version(array.value(i)));
+        // Only lists of datasets that were sorted have these.
+        let scattered = match batch.column_by_name("set") {
+            None => None,
+            Some(_) => Some((number("span")?, column::<StringArray>(&batch, "set")?, number("set_shard")?)),
+        };
+        let scattered = |i: usize| {
+            let (spans, sets, shards) = scattered.filter(|(_, sets, _)| sets.is_valid(i))?;
+            Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i) })
+        };
         out.extend((0..batch.num_rows()).map(|i| Run {
             first: first.value(i),
             records: records.value(i),
@@ -176,12 +233,14 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
             from: Version(from.value(i)),
             until: some(until, i),
             since: since.and_then(|since| some(since, i)),
+            scattered: scattered(i),
         }));
     }
     Ok(out)
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
 
@@ -194,6 +253,7 @@ mod tests {
             from: Version(from),
             until: until.map(Version),
             since: None,
+            scattered: None,
         }
     }
 
@@ -212,5 +272,27 @@ mod tests {
         assert_eq!(shards(249), ["b", "c"]);
         assert_eq!(shards(250), ["d"]);
         assert!(shards(260).is_empty());
+    }
+
+    #[test]
+    fn scattered_runs_may_hold_what_lies_between_their_bounds() {
+        let sorted = |shard, first, span| {
+            let scattered = Some(Scattered { span, set: "set".into(), shard: 0 });
+            Run { scattered, ..run(first, 50, shard, 2, None) }
+        };
+        let table = RunTable::new(vec![
+            run(0, 100, "a", 1, Some(2)),
+            sorted("b", 0, 98),
+            sorted("c", 3, 97),
+            run(100, 10, "d", 3, None),
+        ]);
+        let shards = |record| table.of_record(record).iter().map(|r| r.shard.as_str()).collect::<Vec<_>>();
+        assert_eq!(shards(0), ["a", "b"]);
+        assert_eq!(shards(50), ["a", "b", "c"]);
+        assert_eq!(shards(99), ["a", "c"]);
+        assert_eq!(shards(100), ["d"]);
+        let batch = batch(table.all()).unwrap();
+        assert_eq!(batch.schema_ref().fields().len(), 10);
+        assert_eq!(super::batch(&table.all()[..1]).unwrap().num_columns(), 7);
     }
 }

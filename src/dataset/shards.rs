@@ -10,7 +10,10 @@ use arrow::{
 };
 use jiff::Timestamp;
 
-use super::table::{self, column};
+use super::{
+    order::ShardOrder,
+    table::{self, column},
+};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -41,18 +44,21 @@ pub struct ShardMeta {
     pub body_crc32: u32,
     /// Target in bytes of the compaction that made it; 0 when a conversion did.
     pub compacted_for: u64,
-    /// Smallest record number in it; shards are ordered by it.
+    /// What shards are ordered by: its smallest record number, and of shards that were sorted together the smallest of
+    /// them all, so that they stay together.
     pub first_record: u64,
     /// Version that added it.
     pub version: Version,
     /// When that version was committed.
     pub committed_at: Timestamp,
+    /// How its records are ordered, where a compaction sorted them.
+    pub order: Option<ShardOrder>,
 }
 
-/// Encodes rows for [`table::write`].
-pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
+/// Columns of a list.
+pub(super) fn schema(ordered: bool) -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
-    let schema = Schema::new(vec![
+    let mut fields = vec![
         field("path", DataType::Utf8),
         field("records", DataType::UInt64),
         field("bytes", DataType::UInt64),
@@ -66,10 +72,20 @@ pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
         field("first_record", DataType::UInt64),
         field("version", DataType::UInt64),
         field("committed_at", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
-    ]);
+    ];
+    if ordered {
+        fields.push(Field::new("order", DataType::Utf8, true));
+    }
+    Schema::new(fields)
+}
+
+/// Encodes rows for [`table::write`].
+pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
+    let ordered = shards.iter().any(|shard| shard.order.is_some());
+    let schema = schema(ordered);
     let numbers =
         |of: fn(&ShardMeta) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(shards.iter().map(of))) };
-    let columns: Vec<ArrayRef> = vec![
+    let mut columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(shards.iter().map(|s| s.path.as_str()))),
         numbers(|s| s.records),
         numbers(|s| s.bytes),
@@ -87,6 +103,10 @@ pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
                 .with_timezone("UTC"),
         ),
     ];
+    if ordered {
+        let texts = shards.iter().map(|shard| shard.order.as_ref().map(ShardOrder::encode).transpose());
+        columns.push(Arc::new(texts.collect::<Result<StringArray>>()?));
+    }
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
 
@@ -104,6 +124,8 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
         let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
         let (first_record, version) = (number("first_record")?, number("version")?);
         let compacted_for = number("compacted_for")?;
+        // Only lists of datasets that were sorted have it.
+        let orders = batch.column_by_name("order").map(|_| column::<StringArray>(&batch, "order")).transpose()?;
         for i in 0..batch.num_rows() {
             let checksum = checksums.value(i).try_into().map_err(|_| {
                 Error::integrity(format!("expected a checksum of 32 bytes, found {}", checksums.value(i).len()))
@@ -126,6 +148,10 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
                 first_record: first_record.value(i),
                 version: Version(version.value(i)),
                 committed_at: Timestamp::from_microsecond(times.value(i)).unwrap_or_default(),
+                order: match orders.filter(|orders| orders.is_valid(i)) {
+                    Some(orders) => Some(ShardOrder::decode(orders.value(i)).map_err(|e| e.at(path))?),
+                    None => None,
+                },
             });
         }
         debug_assert_eq!(paths.null_count(), 0);

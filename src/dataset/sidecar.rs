@@ -171,7 +171,10 @@ impl SourceRuns {
 
 impl SidecarColumns {
     /// Columns of a batch of another sidecar.
-    fn of_batch(batch: &RecordBatch) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar.
+    pub fn of_batch(batch: &RecordBatch) -> Result<Self> {
         let ids = |name| -> Result<Option<IdColumn>> {
             let texts: &StringArray = column(batch, name)?;
             Ok((texts.null_count() < texts.len()).then(|| texts.clone().into()))
@@ -214,7 +217,10 @@ impl SidecarColumns {
     }
 
     /// Joins columns of consecutive rows.
-    fn join(parts: Vec<Self>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When they are larger than an array can be.
+    pub fn join(parts: Vec<Self>) -> Result<Self> {
         let ids = |of: fn(&Self) -> Option<&IdColumn>| -> Result<Option<IdColumn>> {
             if parts.iter().all(|part| of(part).is_none()) {
                 return Ok(None);
@@ -514,6 +520,31 @@ pub fn stream(
     }))
 }
 
+/// The rows of a sidecar as batches with the columns of the table above, of at most `rows`, read as they are asked for.
+///
+/// # Errors
+/// When it is missing or its footer is damaged; each batch may fail as well.
+pub fn batches(
+    store: &Arc<dyn Store>,
+    shard: &str,
+    rows: usize,
+) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+    let path = sidecar_path(shard);
+    let place = store.location().join(&path).to_string();
+    let builder = table::open(store, &path)?.with_batch_size(rows);
+    let damaged = move |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
+    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
+    Ok(std::iter::from_fn(move || {
+        let batch = table::guarded(|| Ok(reader.next().transpose()?)).and_then(|batch| match batch {
+            Some(batch) if batch.schema_ref().fields() != schema().fields() => {
+                Err(Error::integrity("expected the columns of a sidecar, found others"))
+            }
+            batch => Ok(batch),
+        });
+        batch.map_err(&damaged).transpose()
+    }))
+}
+
 /// Some rows of a sidecar, given their ordinals in ascending order; only the row groups that hold them are read.
 ///
 /// # Errors
@@ -588,7 +619,8 @@ pub(super) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>) -> Result<(
     Ok(())
 }
 
-fn schema() -> SchemaRef {
+/// Columns of a sidecar.
+pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("record_id", DataType::Utf8, true),
         Field::new("subject_id", DataType::Utf8, true),

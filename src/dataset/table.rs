@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, RecordBatch},
-    datatypes::Schema,
+    array::{Array, RecordBatch, new_null_array},
+    datatypes::{FieldRef, Schema, SchemaRef},
 };
 use bytes::Bytes;
 use parquet::{
@@ -191,6 +191,31 @@ pub(super) fn read_batches(
         return Err(Error::integrity(format!("expected {} rows, found {rows}", list.rows)).at(place()));
     }
     Ok(())
+}
+
+/// Whether a list has a column; reads its footer.
+pub(super) fn has_column(store: &Arc<dyn Store>, list: &ListRef, name: &str) -> Result<bool> {
+    let reader = open(store, &list.path)?;
+    Ok(reader.schema().column_with_name(name).is_some())
+}
+
+/// Opens a table that is read in parts.
+pub(super) fn open(store: &Arc<dyn Store>, path: &str) -> Result<ParquetRecordBatchReaderBuilder<Object>> {
+    let place = || store.location().join(path).to_string();
+    let facts = store
+        .head(path)?
+        .ok_or_else(|| Error::integrity("expected an object that the log refers to, found none").at(place()))?;
+    let object = Object::new(Arc::clone(store), path, facts.bytes);
+    guarded(|| ParquetRecordBatchReaderBuilder::try_new(object).map_err(failed))
+        .map_err(|e| Error::integrity("the table is damaged").at(place()).cause(e))
+}
+
+/// The same rows with all columns of a schema; those that lists of older releases lack are null.
+pub(super) fn completed(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let column = |field: &FieldRef| {
+        rows.column_by_name(field.name()).cloned().unwrap_or_else(|| new_null_array(field.data_type(), rows.num_rows()))
+    };
+    Ok(RecordBatch::try_new(Arc::clone(schema), schema.fields().iter().map(column).collect())?)
 }
 
 /// Decodes a whole table; a panic of the decoder on damaged bytes is an error like any other.

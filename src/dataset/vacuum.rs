@@ -20,7 +20,9 @@ use super::{
     Dataset, Snapshot,
     commit::{ATTEMPTS, FAN_OUT, create, now_after},
     log::{Counts, Entry, ListRef},
+    numbers::numbers_path,
     parts_path,
+    places::PlaceRef,
     runs::{self, Run, RunTable},
     shards, sidecar_path, system_path, table,
 };
@@ -156,6 +158,7 @@ impl References {
             for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
+            out.objects.extend(entry.places.iter().map(|p| p.path.clone()));
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
         }
@@ -178,6 +181,7 @@ impl References {
         for shard in found.into_iter().flatten() {
             self.objects.insert(sidecar_path(&shard.path));
             self.objects.insert(parts_path(&shard.path));
+            self.objects.insert(numbers_path(&shard.path));
             self.folders.insert(folder_of(&shard.path).to_owned());
             self.stems.insert(stem(&shard.path).to_owned());
             self.objects.insert(shard.path);
@@ -286,7 +290,7 @@ fn index_stem(path: &str) -> Option<&str> {
 }
 
 /// Commits that versions before `readable_from` cannot be read any more. Shards and records stay as they are; runs that
-/// only those versions contain leave the run table for the lineage, which is kept for ever.
+/// only those versions contain leave the run table for the lineage, which is kept for ever; scattered ones just leave.
 ///
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) when others keep committing, and when the store fails.
@@ -308,6 +312,7 @@ pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<Str
             counts: Counts::default(),
             runs,
             lineage,
+            places: places(&parent, readable_from)?,
             readable_from,
             ..parent.entry().clone()
         };
@@ -318,6 +323,13 @@ pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<Str
     Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
         .at(dataset.store().location().to_string())
         .hint("nothing was deleted; try again when there is less traffic"))
+}
+
+/// Tables of places that runs of readable versions need.
+fn places(parent: &Snapshot, oldest: Version) -> Result<Vec<PlaceRef>> {
+    let left = parent.runs()?.readable(oldest);
+    let sets: HashSet<&str> = left.all().iter().filter_map(|r| Some(r.scattered.as_ref()?.set.as_str())).collect();
+    Ok(parent.entry().places.iter().filter(|place| sets.contains(place.set.as_str())).cloned().collect())
 }
 
 /// The run table of a snapshot without what versions before `oldest` contain, and the lineage with it, as lists.
@@ -334,7 +346,10 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
         table::write(parent.dataset().store().as_ref(), &path, &runs::batch(runs)?, properties)?;
         Ok(ListRef { path, rows: runs.len() as u64, level })
     };
-    let mut gone: Vec<Run> = table.all().iter().filter(|run| !run.stays(oldest)).cloned().collect();
+    // A scattered run says where a record was only together with its places, which go with the shards: there is one for
+    // each record, and to keep them for ever would cost as much as the shards' ids.
+    let leaves = |run: &&Run| !run.stays(oldest) && run.scattered.is_none();
+    let mut gone: Vec<Run> = table.all().iter().filter(leaves).cloned().collect();
     // As few lists as a run table has, with each row written again a logarithmic number of times.
     let mut level = 0;
     while lineage.iter().filter(|list| list.level == level).count() + 1 >= FAN_OUT {

@@ -134,11 +134,12 @@ impl Adopter<'_> {
             first_record: 0,
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
         };
         self.observer.event(Event::Read { bytes: meta.bytes, records });
         Ok(Adopted {
             staged,
-            shard: NewShard { meta, runs: vec![(0, records, 0)] },
+            shard: NewShard { meta, runs: vec![(0, records, 0)], scattered: None },
             source_hash,
             copied,
             record_ids: rows.record_ids,

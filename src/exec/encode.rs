@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::{
     codec::{self, Codec, checksum::xxh3_64},
-    dataset::{IdColumn, IdHashes, SidecarColumns, SidecarGroups, SourceRuns},
+    dataset::{Arrangement, IdColumn, IdHashes, Order, SidecarColumns, SidecarGroups, SourceRuns},
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
@@ -163,6 +163,29 @@ impl Encoder {
             }
         };
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
+        Ok(Self { output, codec, id, subject, renaming, rows, spare })
+    }
+
+    /// Makes an encoder of Parquet for records that are sorted; shards say so.
+    ///
+    /// # Errors
+    /// When Parquet cannot store the schema.
+    pub fn sorted(codec: Codec, schema: &SchemaRef, order: &Order) -> Result<Self> {
+        let names = serde_json::to_string(&order.columns)
+            .map_err(|e| Error::internal("encoding the names of columns failed").cause(e))?;
+        let key = match order.by {
+            Arrangement::Sort => "shardify.sort",
+            Arrangement::ZOrder => "shardify.zorder",
+        };
+        let mut metadata: Vec<_> = media_metadata(schema).into_iter().collect();
+        metadata.push((key.to_owned(), names));
+        let mut parquet = ParquetEncoder::new(schema, codec, &metadata)?;
+        if order.by == Arrangement::Sort {
+            let columns: Vec<usize> = order.columns.iter().filter_map(|name| schema.index_of(name).ok()).collect();
+            parquet = parquet.sorted_by(&columns);
+        }
+        let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
+        let (output, id, subject) = (Output::Parquet(parquet), Vec::new(), None);
         Ok(Self { output, codec, id, subject, renaming, rows, spare })
     }
 

@@ -20,5 +20,6 @@ pub mod live;
 pub mod names;
 pub mod ordered;
 pub mod shard;
+pub mod sort;
 mod splice;
 pub mod types;

@@ -419,8 +419,9 @@ impl<'a> OpenShard<'a> {
             first_record: runs.iter().map(|r| r.0).min().unwrap_or_default(),
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
         };
-        Ok(FinishedShard { staged, shard: NewShard { meta, runs: placed }, md5: ended.md5 })
+        Ok(FinishedShard { staged, shard: NewShard { meta, runs: placed, scattered: None }, md5: ended.md5 })
     }
 }
 

@@ -490,6 +490,7 @@ impl Adoption<'_> {
             adds,
             removes: Vec::new(),
             segments: segments.refs,
+            places: Vec::new(),
             sources: &sources,
             numbers: Numbers::Fresh(records),
         };

@@ -8,10 +8,10 @@ use std::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, sort::Sorting};
 use crate::{
     codec::Codec,
-    dataset::{Counts, NewShard, Numbers, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{Counts, NewShard, Numbers, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -45,6 +45,8 @@ pub struct Options {
     pub until: Option<String>,
     /// Compression of new shards, for Parquet.
     pub codec: Option<Codec>,
+    /// What records are to be ordered by; in record order unless given.
+    pub order: Option<Order>,
     /// Most bytes to rewrite in this run.
     pub max_bytes: Option<Size>,
     /// Take the checksums inside TFRecord shards as they are; records are still compared with their sidecars.
@@ -66,7 +68,7 @@ pub struct ShardChoice {
     pub shard: String,
     /// Its size.
     pub bytes: u64,
-    /// `merge` or `keep`.
+    /// `merge`, `sort` or `keep`.
     pub choice: &'static str,
     /// Number of the group it is merged in.
     pub group: Option<usize>,
@@ -83,6 +85,9 @@ pub struct CompactReport {
     pub version: Version,
     /// Whether this is only a plan.
     pub dry_run: bool,
+    /// What records were ordered by; absent when they stay in record order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
     /// Folder of the new shards.
     pub folder: Option<String>,
     /// Counts of the run.
@@ -137,6 +142,12 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
         until: super::manifest::parse_when(options.until.as_deref())?,
         max_bytes: options.max_bytes,
     };
+    if let Some(order) = &options.order {
+        let sorting = Sorting { context, snapshot: &snapshot, settings, order };
+        let mut report = sorting.run(&compact_options, options.dry_run)?;
+        report.seconds = started.elapsed().as_secs_f64();
+        return Ok(report);
+    }
     let shards = snapshot.shards()?;
     let plan = plan(&candidates(shards, &settings), &compact_options);
     let mut report = report(&snapshot, &plan, options.dry_run);
@@ -161,6 +172,7 @@ fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
             records: s.records,
             version: s.version,
             committed_at: s.committed_at,
+            sorted: s.order.is_some(),
             settled: s.compacted_for >= settings.target_shard.0,
             joins: settings.shard_format == OutputFormat::Parquet
                 || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
@@ -170,7 +182,7 @@ fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
 }
 
 /// The folders `key=value/` of a path; readers take columns from them, so shards of different ones are never merged.
-fn partition(path: &str) -> String {
+pub(super) fn partition(path: &str) -> String {
     let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
     folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()
 }
@@ -188,6 +200,7 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactRepo
         dataset: snapshot.dataset().store().location().to_string(),
         version: snapshot.version(),
         dry_run,
+        order: None,
         folder: None,
         counts: Counts::default(),
         bytes_copied: 0,
@@ -446,6 +459,7 @@ impl Compaction<'_> {
             adds,
             removes,
             segments: Vec::new(),
+            places: Vec::new(),
             sources: &(),
             numbers: Numbers::Kept,
         })

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::{
-    dataset::{Run, ShardMeta, Snapshot, SourceRow, Totals},
+    dataset::{NumberSet, Run, ShardMeta, Snapshot, SourceRow, Totals, numbered},
     error::{Error, Result},
     id::Version,
 };
@@ -137,7 +137,7 @@ pub fn diff(first: &Snapshot, second: &Snapshot) -> Result<DiffReport> {
         to: second.version(),
         shards_added: count(Change::Added),
         shards_removed: count(Change::Removed),
-        records: record_changes(&live(first)?, &live(second)?),
+        records: changes_of_records(first, second)?,
         sources_added: count_sources(Change::Added),
         sources_removed: count_sources(Change::Removed),
         bytes_added: bytes(Change::Added),
@@ -202,9 +202,53 @@ fn setting_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SettingCha
     Ok(names.map(change).filter(|c| c.from != c.to).collect())
 }
 
+/// What became of records.
+fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<RecordChanges> {
+    let (mut one, mut other) = (live(first)?, live(second)?);
+    // A sorted shard that is in both has not changed; its numbers need not be known.
+    let sorted = |runs: &[Run]| -> HashSet<String> {
+        runs.iter().filter(|run| run.scattered.is_some()).map(|run| run.shard.clone()).collect()
+    };
+    let (in_one, in_other) = (sorted(&one), sorted(&other));
+    let stays = |run: &Run| in_one.contains(&run.shard) && in_other.contains(&run.shard);
+    let unchanged: u64 = one.iter().filter(|run| stays(run)).map(|run| run.records).sum();
+    one.retain(|run| !stays(run));
+    other.retain(|run| !stays(run));
+    let (one, other) = (gathered(first, one)?, gathered(second, other)?);
+    let mut changes = record_changes(&one.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>());
+    changes.records_unchanged += unchanged;
+    Ok(changes)
+}
+
 /// Runs of a snapshot's version in the order of their records.
-fn live(snapshot: &Snapshot) -> Result<Vec<&Run>> {
-    Ok(snapshot.runs()?.all().iter().filter(|run| run.contains(snapshot.version())).collect())
+fn live(snapshot: &Snapshot) -> Result<Vec<Run>> {
+    Ok(snapshot.runs()?.all().iter().filter(|run| run.contains(snapshot.version())).cloned().collect())
+}
+
+/// The same runs, in order and without overlaps: the numbers of sorted shards are read and become ranges. In which of the
+/// sorted shards a record is does not matter any more; the other version has none of them.
+fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
+    let (scattered, mut runs): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.scattered.is_some());
+    let mut numbers = NumberSet::default();
+    for run in &scattered {
+        for known in numbered(snapshot.dataset().store(), &run.shard, &[run], snapshot.runs()?)? {
+            numbers.insert(known?.map_or(run.first, |known| known.record));
+        }
+    }
+    let shard = format!("sorted in {}", snapshot.version());
+    let run = |(first, records)| Run {
+        first,
+        records,
+        shard: shard.clone(),
+        ordinal: 0,
+        from: snapshot.version(),
+        until: None,
+        since: None,
+        scattered: None,
+    };
+    runs.extend(numbers.ranges().into_iter().map(run));
+    runs.sort_by_key(|run| run.first);
+    Ok(runs)
 }
 
 /// Walks two lists of runs, each ordered by record and without overlaps.
@@ -243,7 +287,16 @@ mod tests {
     use super::*;
 
     fn run(first: u64, records: u64, shard: &str, ordinal: u64) -> Run {
-        Run { first, records, shard: shard.into(), ordinal, from: Version(1), until: None, since: None }
+        Run {
+            first,
+            records,
+            shard: shard.into(),
+            ordinal,
+            from: Version(1),
+            until: None,
+            since: None,
+            scattered: None,
+        }
     }
 
     fn changes(first: &[Run], second: &[Run]) -> (u64, u64, u64, u64) {

@@ -19,7 +19,7 @@ use parquet::{
 use serde::Serialize;
 
 use crate::{
-    dataset::{Run, SidecarRow, Snapshot, stream_sidecar},
+    dataset::{SidecarRow, Snapshot, numbered, stream_sidecar},
     error::{Error, Result},
     events::Cancel,
     id::Version,
@@ -94,21 +94,16 @@ pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[Exp
     let store = snapshot.dataset().store();
     let mut exported = 0;
     for shard in snapshot.shards()? {
-        let runs: Vec<(&Run, Version)> = runs
-            .get(shard.path.as_str())
-            .into_iter()
-            .flatten()
-            .map(|run| (*run, table.first_version(run.first).unwrap_or(run.from)))
-            .collect();
-
+        let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
+        let mut numbers = numbered(store, &shard.path, runs, table)?;
         let mut ordinal = 0;
         for batch in stream_sidecar(store, &shard.path, BATCH_ROWS)? {
             cancel.check()?;
             let mut rows = Vec::with_capacity(BATCH_ROWS);
             for row in batch? {
                 // A row of the shard that no live run holds is not a record any more.
-                if let Some((run, first)) = run_of(&runs, ordinal) {
-                    rows.push(export_row(row, &shard.path, ordinal, first, run.from));
+                if let Some(known) = numbers.next().transpose()?.flatten() {
+                    rows.push(export_row(row, &shard.path, ordinal, known.first_version, known.from));
                 }
                 ordinal += 1;
             }
@@ -121,12 +116,6 @@ pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[Exp
         }
     }
     Ok(exported)
-}
-
-fn run_of<'a>(runs: &[(&'a Run, Version)], ordinal: u64) -> Option<(&'a Run, Version)> {
-    let after = runs.partition_point(|(run, _)| run.ordinal <= ordinal);
-    let found = runs.get(after.checked_sub(1)?)?;
-    (ordinal < found.0.ordinal + found.0.records).then_some(*found)
 }
 
 fn export_row(row: SidecarRow, shard: &str, ordinal: u64, first: Version, moved: Version) -> ExportRow {

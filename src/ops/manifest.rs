@@ -397,6 +397,7 @@ mod tests {
             first_record: 0,
             version: Version(1),
             committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
         }
     }
 

@@ -4,7 +4,11 @@
 //! record exactly once, the id index is sorted and holds every id of every sidecar. With `--read-data` every byte of
 //! every shard is read: checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
 
-use std::{collections::HashSet, io::BufReader, time::Instant};
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::BufReader,
+    time::Instant,
+};
 
 use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
 use rayon::prelude::*;
@@ -12,8 +16,11 @@ use serde::Serialize;
 
 use super::{Context, indexes};
 use crate::{
-    codec::stream,
-    dataset::{Dataset, IdKind, Run, ShardMeta, Snapshot, is_shard_name, read_segment, read_sidecar},
+    codec::{checksum::xxh3_64, stream},
+    dataset::{
+        Dataset, IdKind, NumberSet, Run, ShardMeta, Snapshot, is_shard_name, numbered, read_places, read_segment,
+        read_sidecar,
+    },
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -219,13 +226,16 @@ impl Verification<'_> {
 
     fn sidecar(&self, shard: &ShardMeta, ids: &Ids) -> Result<()> {
         let mut ordinal = 0;
-        let runs = self.snapshot.runs()?.of_shard(&shard.path, self.snapshot.version());
+        let table = self.snapshot.runs()?;
+        let runs = table.of_shard(&shard.path, self.snapshot.version());
+        let mut numbers = numbered(self.dataset.store(), &shard.path, &runs, table)?;
         for batch in read_sidecar(self.dataset.store().as_ref(), &shard.path)? {
             for row in 0..batch.num_rows() {
+                let number = numbers.next().transpose()?.flatten();
                 for (column, known, kind) in [(0, &ids.record, "record"), (1, &ids.subject, "subject")] {
                     let Some(id) = text_at(&batch, column, row) else { continue };
-                    let number = number_of(&runs, ordinal)
-                        .ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
+                    let number =
+                        number.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?.record;
                     if !known.contains(&(IdHash::of(id), number)) {
                         return Err(Error::integrity(format!(
                             "the {kind} id `{id}` of row {ordinal} is not in the id index"
@@ -346,7 +356,13 @@ impl Verification<'_> {
     /// Every live record has exactly one number.
     fn numbers(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
         let version = self.snapshot.version();
-        let mut live: Vec<&Run> = self.snapshot.runs()?.all().iter().filter(|r| r.contains(version)).collect();
+        let all = self.snapshot.runs()?.all().iter().filter(|r| r.contains(version));
+        let (scattered, mut live): (Vec<&Run>, Vec<&Run>) = all.partition(|run| run.scattered.is_some());
+        let sorted = match self.sorted_numbers(&scattered) {
+            Ok(sorted) => sorted,
+            Err(e) => return damage(e, problems),
+        };
+        live.extend(&sorted);
         live.sort_by_key(|r| r.first);
         let object = "run table".to_owned();
         let mut report = |problem: String| problems.push(Problem { object: object.clone(), problem });
@@ -364,6 +380,53 @@ impl Verification<'_> {
             report("a record has a number that was never given".to_owned());
         }
         Ok(())
+    }
+
+    /// Numbers of sorted shards, as ranges. Each number is there once, and its place leads back to its row.
+    fn sorted_numbers(&self, runs: &[&Run]) -> Result<Vec<Run>> {
+        let store = self.dataset.store();
+        let mut numbers = NumberSet::default();
+        // Sums over all places that do not depend on their order.
+        let mut sums: BTreeMap<(&str, u64), (u64, u64)> = BTreeMap::new();
+        for run in runs {
+            let Some(scattered) = &run.scattered else { continue };
+            let (sum, _) = sums.entry((&scattered.set, scattered.shard)).or_default();
+            for (ordinal, known) in (0..).zip(numbered(store, &run.shard, &[run], self.snapshot.runs()?)?) {
+                let Some(known) = known? else { continue };
+                if !numbers.insert(known.record) || !(run.first..run.end()).contains(&known.record) {
+                    return Err(Error::integrity(format!("record {} is there twice, or out of bounds", known.record))
+                        .at(store.location().join(&run.shard).to_string()));
+                }
+                *sum = sum.wrapping_add(place_hash(known.record, ordinal));
+            }
+        }
+        for table in &self.snapshot.entry().places {
+            if !runs.iter().any(|run| run.scattered.as_ref().is_some_and(|s| s.set == table.set)) {
+                continue;
+            }
+            read_places(store, table, &mut |record, shard, ordinal| {
+                // Shards of the set that are not live any more have places too.
+                if let Some((_, sum)) = sums.get_mut(&(table.set.as_str(), shard)) {
+                    *sum = sum.wrapping_add(place_hash(record, ordinal));
+                }
+                Ok(())
+            })?;
+        }
+        if let Some((set, shard)) = sums.iter().find(|(_, (rows, places))| rows != places).map(|(key, _)| key) {
+            return Err(Error::integrity(format!("the places of shard {shard} do not lead to its records"))
+                .at(format!("set {set}")));
+        }
+        let range = |(first, records)| Run {
+            first,
+            records,
+            shard: "sorted shards".to_owned(),
+            ordinal: 0,
+            from: self.snapshot.version(),
+            until: None,
+            since: None,
+            scattered: None,
+        };
+        Ok(numbers.ranges().into_iter().map(range).collect())
     }
 
     /// Shards in the folder that no version of the run table knows.
@@ -442,10 +505,12 @@ fn text_at(batch: &RecordBatch, column: usize, row: usize) -> Option<&str> {
     array.is_valid(row).then(|| array.value(row))
 }
 
-fn number_of(runs: &[&Run], ordinal: u64) -> Option<u64> {
-    let after = runs.partition_point(|r| r.ordinal <= ordinal);
-    let run = runs.get(after.checked_sub(1)?)?;
-    (ordinal < run.ordinal + run.records).then(|| run.first + ordinal - run.ordinal)
+/// A hash of a record's place, for sums in which no two places make up for each other.
+fn place_hash(record: u64, ordinal: u64) -> u64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&record.to_le_bytes());
+    bytes[8..].copy_from_slice(&ordinal.to_le_bytes());
+    xxh3_64(&bytes)
 }
 
 fn problem(error: &Error, object: &str) -> Problem {

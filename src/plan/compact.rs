@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use crate::{id::Version, units::Size};
 
 /// Shards smaller than this part of the target are merged.
-const SMALL: f64 = 0.75;
+pub(super) const SMALL: f64 = 0.75;
 
 /// Shards larger than this part of the target would be worth splitting.
 const LARGE: f64 = 1.80;
@@ -49,6 +49,8 @@ pub struct Candidate {
     pub partition: String,
     /// Whether a compaction for this target or a larger one made it.
     pub settled: bool,
+    /// Whether its records were sorted: joined with others in record order they would not be any more.
+    pub sorted: bool,
 }
 
 /// A point in a dataset's history.
@@ -90,6 +92,8 @@ pub enum Choice {
     OtherCodec,
     /// It is the remainder of a compaction, and there is not enough that is new to merge it with.
     Settled,
+    /// Its records are sorted, and would not be after a merge.
+    Sorted,
     /// It is small, but too few others are there to merge it with.
     TooFew,
     /// There is a merge for it, but not in this run.
@@ -108,6 +112,7 @@ impl Choice {
                 "compressed with another codec, or adopted as one stream; shards are copied, not decoded"
             }
             Self::Settled => "remainder of a compaction; waits for more new shards",
+            Self::Sorted => "sorted; --sort-by or --zorder merges it with others and keeps the order",
             Self::TooFew => "small, but there are too few (new) shards to merge it with",
             Self::Deferred => "smaller than 75% of the target; left to another run by --max-bytes",
         }
@@ -140,10 +145,11 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
     let mut choices: Vec<Choice> = candidates
         .iter()
         .map(|shard| match shard.bytes as f64 / target {
-            _ if !in_window(shard, options) => Choice::OutsideWindow,
+            _ if !in_window(shard.version, shard.committed_at, options) => Choice::OutsideWindow,
             _ if !shard.joins => Choice::OtherCodec,
             part if part > LARGE => Choice::Oversized,
             part if part >= SMALL => Choice::RightSize,
+            _ if shard.sorted => Choice::Sorted,
             _ if shard.settled => Choice::Settled,
             _ => Choice::TooFew,
         })
@@ -262,16 +268,17 @@ fn full(bytes: u64, options: &CompactOptions) -> bool {
     bytes as f64 >= SMALL * options.target.0 as f64
 }
 
-fn in_window(shard: &Candidate, options: &CompactOptions) -> bool {
+/// Whether a shard of that version was committed in the window.
+pub fn in_window(version: Version, committed_at: Timestamp, options: &CompactOptions) -> bool {
     let since = match options.since {
         None => true,
-        Some(When::Version(version)) => shard.version >= version,
-        Some(When::Instant(instant)) => shard.committed_at >= instant,
+        Some(When::Version(since)) => version >= since,
+        Some(When::Instant(instant)) => committed_at >= instant,
     };
     let until = match options.until {
         None => true,
-        Some(When::Version(version)) => shard.version <= version,
-        Some(When::Instant(instant)) => shard.committed_at <= instant,
+        Some(When::Version(until)) => version <= until,
+        Some(When::Instant(instant)) => committed_at <= instant,
     };
     since && until
 }
@@ -327,6 +334,7 @@ mod tests {
                 joins: true,
                 partition: String::new(),
                 settled: false,
+                sorted: false,
             })
             .collect()
     }

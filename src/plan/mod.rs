@@ -4,3 +4,4 @@ pub mod compact;
 pub mod memory;
 pub mod names;
 pub mod roll;
+pub mod sort;

@@ -142,6 +142,9 @@ impl LocalStore {
     }
 }
 
+/// Bytes that go to and come from a temporary file at once.
+const SCRATCH_BUFFER: usize = 256 << 10;
+
 /// A local file for a library that writes files by itself; removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
@@ -165,6 +168,27 @@ impl Scratch {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Starts it anew.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(&self) -> Result<impl Write + Send + use<>> {
+        let failed = |e| {
+            let error = Error::storage("creating a temporary file failed");
+            error.at(self.path.display().to_string()).cause(e)
+        };
+        Ok(io::BufWriter::with_capacity(SCRATCH_BUFFER, File::create(&self.path).map_err(failed)?))
+    }
+
+    /// Reads it from its begin.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(&self) -> Result<impl Read + Send + use<>> {
+        let failed = |e| Error::storage("opening a temporary file failed").at(self.path.display().to_string()).cause(e);
+        Ok(io::BufReader::with_capacity(SCRATCH_BUFFER, File::open(&self.path).map_err(failed)?))
     }
 
     /// Copies its bytes.

@@ -175,6 +175,30 @@ impl ParquetEncoder {
         encode_parts(self.schema.field(field), arrays.iter(), writers).map(Some)
     }
 
+    /// Says in every row group that its rows are sorted by these columns, ascending, nulls first. Columns with parts have no
+    /// order that a row group could state; they are left out together with what follows them.
+    #[must_use]
+    pub fn sorted_by(self, columns: &[usize]) -> Self {
+        let mut leaf = 0;
+        let firsts: Vec<Option<i32>> = self
+            .leaves
+            .iter()
+            .map(|leaves| {
+                let first = leaf;
+                leaf += leaves.len();
+                (leaves.len() == 1).then(|| i32::try_from(first).ok()).flatten()
+            })
+            .collect();
+        let sorting: Vec<SortingColumn> = columns
+            .iter()
+            .map_while(|column| *firsts.get(*column)?)
+            .map(|column_idx| SortingColumn { column_idx, descending: false, nulls_first: true })
+            .collect();
+        let properties = self.properties.as_ref().clone().into_builder();
+        let properties = properties.set_sorting_columns((!sorting.is_empty()).then_some(sorting)).build();
+        Self { properties: Arc::new(properties), ..self }
+    }
+
     /// Schema of the batches and of the shards.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema

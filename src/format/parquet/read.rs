@@ -5,7 +5,10 @@
 //! agree before a file counts as read: the footer's, the sum over the row groups, and the rows decoded.
 
 use ::parquet::{
-    arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+    },
     basic::Compression,
     errors::ParquetError,
     file::reader::ChunkReader,
@@ -101,6 +104,27 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     pub fn metadata(&self) -> Vec<(String, String)> {
         let entries = self.builder.metadata().file_metadata().key_value_metadata();
         entries.into_iter().flatten().map(|e| (e.key.clone(), e.value.clone().unwrap_or_default())).collect()
+    }
+
+    /// Decodes only some columns, those of the given names; they stay in the order of the file.
+    #[must_use]
+    pub fn with_columns(mut self, names: &[&str]) -> Self {
+        let fields = self.builder.schema().fields();
+        let roots = (0..fields.len()).filter(|i| names.contains(&fields[*i].name().as_str()));
+        let mask = ProjectionMask::roots(self.builder.parquet_schema(), roots.collect::<Vec<_>>());
+        self.builder = self.builder.with_projection(mask);
+        self
+    }
+
+    /// Decodes only the first row and the last.
+    #[must_use]
+    pub fn with_ends(mut self) -> Self {
+        if let Ok(between @ 1..) = usize::try_from(self.rows.saturating_sub(2)) {
+            let rows = [RowSelector::select(1), RowSelector::skip(between), RowSelector::select(1)];
+            self.builder = self.builder.with_row_selection(RowSelection::from(rows.to_vec()));
+            self.rows = 2;
+        }
+        self
     }
 
     /// Decodes the file, `batch_rows` rows at a time. Ends after the first error.

@@ -623,6 +623,7 @@ impl<'a> Conversion<'a> {
             adds,
             removes: Vec::new(),
             segments: converted.segments.refs,
+            places: Vec::new(),
             sources: &Fresh { prepared, tally: &tally },
             numbers: Numbers::Fresh(converted.records),
         };

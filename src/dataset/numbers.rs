@@ -1,0 +1,343 @@
+//! The record numbers of a shard, one for each row, where they do not follow one another because it was sorted.
+//!
+//! | column | type | meaning |
+//! |---|---|---|
+//! | `record` | u64 | record number |
+//! | `first_version` | u64 | first version that had the record |
+//!
+//! It lies beside the sidecar and has as many rows. [`places`](super::places) lead the other way, from numbers to rows.
+//! First versions stand here because the runs that knew them may be vacuumed, and neighbours may differ.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::UInt64Array,
+    datatypes::{DataType, Field, Schema},
+};
+use parquet::{
+    arrow::arrow_reader::{RowSelection, RowSelector},
+    schema::types::SchemaDescriptor,
+};
+
+use super::{
+    chunks::{self, Values},
+    runs::{Run, RunTable},
+    sidecar::sidecar_path,
+    table::{self, Group, GroupWriter, column},
+};
+use crate::{
+    error::{Error, Result},
+    id::Version,
+    storage::{Staged, Store},
+};
+
+/// Rows of a row group.
+const GROUP_ROWS: usize = 1 << 16;
+
+/// Rows that are read at a time.
+const BATCH_ROWS: usize = 8_192;
+
+/// Path of the numbers of a shard: that of its sidecar, with the same begin of its name.
+pub fn numbers_path(shard: &str) -> String {
+    sidecar_path(shard).replace(".parquet", ".records.parquet")
+}
+
+/// Writes the numbers of a shard as it grows.
+pub struct NumbersWriter {
+    writer: GroupWriter,
+    columns: SchemaDescriptor,
+    records: Vec<u64>,
+    versions: Vec<u64>,
+}
+
+impl std::fmt::Debug for NumbersWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NumbersWriter").field("rows", &self.writer.rows()).finish_non_exhaustive()
+    }
+}
+
+impl NumbersWriter {
+    /// Starts the numbers of a shard.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
+        let columns = table::describe(&schema())?;
+        let writer = GroupWriter::create(store, &numbers_path(shard), &columns)?;
+        Ok(Self { writer, columns, records: Vec::new(), versions: Vec::new() })
+    }
+
+    /// Adds the number of the next row, and the first version that had the record.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn push(&mut self, record: u64, first_version: Version) -> Result<()> {
+        self.records.push(record);
+        self.versions.push(first_version.0);
+        if self.records.len() == GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let rows = self.records.len();
+        let chunk = |column, values: &mut Vec<u64>| {
+            let array = UInt64Array::from(std::mem::take(values));
+            chunks::encode(&self.columns.column(column), rows, &Values::Packed(&array))
+        };
+        let chunks = vec![chunk(0, &mut self.records)?, chunk(1, &mut self.versions)?];
+        self.writer.append(Group { chunks, rows: rows as u64 })
+    }
+
+    /// Ends the table; it has no name yet.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(mut self) -> Result<Staged> {
+        self.flush()?;
+        self.writer.finish()
+    }
+}
+
+/// Who a row of a shard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    /// Record number.
+    pub record: u64,
+    /// First version that had the record.
+    pub first_version: Version,
+    /// First version that had it in this shard.
+    pub from: Version,
+}
+
+/// For each row of a shard, in order, who it is; nothing for rows that no live run holds. `runs` are the live runs of the
+/// shard in row order, `table` knows since when their records are there.
+///
+/// # Errors
+/// When the numbers of a scattered shard cannot be read.
+pub fn numbered<'a>(
+    store: &Arc<dyn Store>,
+    shard: &str,
+    runs: &[&'a Run],
+    table: &RunTable,
+) -> Result<Box<dyn Iterator<Item = Result<Option<Numbered>>> + Send + 'a>> {
+    if let [run] = runs
+        && run.scattered.is_some()
+    {
+        let (from, records) = (run.from, run.records);
+        let rows = stream(store, shard)?
+            .map(move |row| row.map(|(record, first_version)| Some(Numbered { record, first_version, from })));
+        return Ok(Box::new(Counted { rows, left: records }));
+    }
+    let known: Vec<(&Run, Version)> =
+        runs.iter().map(|run| (*run, table.first_version(run.first).unwrap_or(run.from))).collect();
+    let (mut at, mut ordinal) = (0, 0);
+    Ok(Box::new(std::iter::from_fn(move || {
+        while known.get(at).is_some_and(|(run, _)| run.ordinal + run.records <= ordinal) {
+            at += 1;
+        }
+        let (run, first_version) = known.get(at)?;
+        let row = (run.ordinal <= ordinal).then(|| Numbered {
+            record: run.first + (ordinal - run.ordinal),
+            first_version: *first_version,
+            from: run.from,
+        });
+        ordinal += 1;
+        Some(Ok(row))
+    })))
+}
+
+/// Rows that have to be as many as the run says.
+struct Counted<I> {
+    rows: I,
+    left: u64,
+}
+
+impl<I: Iterator<Item = Result<Option<Numbered>>>> Iterator for Counted<I> {
+    type Item = Result<Option<Numbered>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match (self.rows.next(), self.left) {
+            (None, 0) => None,
+            (Some(_), 0) => Some(Err(Error::integrity("expected as many record numbers as rows, found more"))),
+            (None, left) => {
+                self.left = 0;
+                Some(Err(Error::integrity(format!("expected {left} more record numbers, found none"))))
+            }
+            (row, left) => {
+                self.left = left - 1;
+                row
+            }
+        }
+    }
+}
+
+/// All rows: record number and first version.
+fn stream(store: &Arc<dyn Store>, shard: &str) -> Result<impl Iterator<Item = Result<(u64, Version)>> + Send + use<>> {
+    let path = numbers_path(shard);
+    let place = store.location().join(&path).to_string();
+    let damaged = move |e: Error| Error::integrity("the record numbers are damaged").at(&*place).cause(e);
+    let builder = table::open(store, &path)?.with_batch_size(BATCH_ROWS);
+    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
+    let mut failed = false;
+    let batches = std::iter::from_fn(move || {
+        if failed {
+            return None;
+        }
+        let rows = table::guarded(|| {
+            let Some(batch) = reader.next().transpose()? else { return Ok(None) };
+            let (records, versions) = (column::<UInt64Array>(&batch, "record")?, versions(&batch)?);
+            Ok(Some(records.values().iter().copied().zip(versions).collect::<Vec<_>>()))
+        });
+        failed = rows.is_err();
+        rows.map_err(&damaged).transpose()
+    });
+    Ok(batches.flat_map(|rows| match rows {
+        Ok(rows) => rows.into_iter().map(Ok).collect::<Vec<_>>(),
+        Err(e) => vec![Err(e)],
+    }))
+}
+
+fn versions(batch: &arrow::array::RecordBatch) -> Result<Vec<Version>> {
+    Ok(column::<UInt64Array>(batch, "first_version")?.values().iter().map(|version| Version(*version)).collect())
+}
+
+/// Some rows, given their ordinals in ascending order.
+///
+/// # Errors
+/// When the table is missing, damaged or shorter.
+pub(super) fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Result<Vec<(u64, Version)>> {
+    let path = numbers_path(shard);
+    let place = || store.location().join(&path).to_string();
+    let builder = table::open(store, &path)?;
+    let mut selectors = Vec::new();
+    let mut at = 0;
+    for ordinal in ordinals {
+        let ordinal = usize::try_from(*ordinal).map_err(|_| Error::integrity("row out of range"))?;
+        selectors.push(RowSelector::skip(ordinal - at));
+        selectors.push(RowSelector::select(1));
+        at = ordinal + 1;
+    }
+    let rows = table::guarded(|| {
+        let reader = builder.with_row_selection(RowSelection::from(selectors)).build().map_err(table::failed)?;
+        let mut rows = Vec::with_capacity(ordinals.len());
+        for batch in reader {
+            let batch = batch?;
+            let records: &UInt64Array = column(&batch, "record")?;
+            rows.extend(records.values().iter().copied().zip(versions(&batch)?));
+        }
+        Ok(rows)
+    })
+    .map_err(|e| Error::integrity("the record numbers are damaged").at(place()).cause(e))?;
+    if rows.len() != ordinals.len() {
+        return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
+    }
+    Ok(rows)
+}
+
+fn schema() -> Schema {
+    let field = |name: &str| Field::new(name, DataType::UInt64, false);
+    Schema::new(vec![field("record"), field("first_version")])
+}
+
+/// A set of record numbers: bits in pages, for they come in any order but lie close together.
+#[derive(Debug, Default)]
+pub struct NumberSet {
+    pages: std::collections::BTreeMap<u64, Box<[u64; 1024]>>,
+}
+
+impl NumberSet {
+    const PAGE: u64 = 1024 * 64;
+
+    /// Adds a number; false when it was there.
+    pub fn insert(&mut self, number: u64) -> bool {
+        let page = self.pages.entry(number / Self::PAGE).or_insert_with(|| Box::new([0; 1024]));
+        let at = number % Self::PAGE;
+        let word = &mut page[usize::try_from(at / 64).unwrap_or(0)];
+        let bit = 1 << (at % 64);
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    /// The numbers as ranges: first number and how many.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        for (page, words) in &self.pages {
+            for (at, word) in (0..).zip(words.iter()) {
+                let mut word = *word;
+                while word != 0 {
+                    let start = u64::from(word.trailing_zeros());
+                    let length = u64::from((word >> start).trailing_ones());
+                    let first = page * Self::PAGE + at * 64 + start;
+                    match out.last_mut() {
+                        Some((last, records)) if *last + *records == first => *records += length,
+                        _ => out.push((first, length)),
+                    }
+                    word = if start + length == 64 { 0 } else { word >> (start + length) << (start + length) };
+                }
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{dataset::runs::Scattered, storage::RemoteStore};
+
+    fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>) -> Run {
+        Run { first, records, shard: "s".into(), ordinal, from: Version(4), until: None, since: None, scattered }
+    }
+
+    #[test]
+    fn numbers_are_read_back_in_order_and_by_row() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let shard = "0123456789ab/000001.parquet";
+        assert_eq!(numbers_path(shard), "_shardify/sidecar/0123456789ab/000001.records.parquet");
+        let mut writer = NumbersWriter::create(store.as_ref(), shard).unwrap();
+        let expected: Vec<(u64, Version)> =
+            (0..150_000_u64).map(|i| (i * 7919 % 150_000, Version(1 + i % 3))).collect();
+        expected.iter().for_each(|(record, version)| writer.push(*record, *version).unwrap());
+        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0 });
+        let one = run(0, 150_000, 0, scattered.clone());
+        let table = RunTable::new(vec![one.clone()]);
+        let found: Vec<_> = numbered(&store, shard, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
+        assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
+        assert!(found.iter().all(|n| n.from == Version(4)));
+        assert_eq!(read_rows(&store, shard, &[0, 70_000]).unwrap(), [expected[0], expected[70_000]]);
+        let longer = run(0, 150_001, 0, scattered);
+        assert!(numbered(&store, shard, &[&longer], &table).unwrap().any(|n| n.is_err()));
+    }
+
+    #[test]
+    fn rows_between_runs_are_nobody() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let runs = [run(10, 2, 0, None), run(50, 1, 3, None)];
+        let table = RunTable::new(runs.to_vec());
+        let found: Vec<_> = numbered(&store, "s", &[&runs[0], &runs[1]], &table).unwrap().map(|n| n.unwrap()).collect();
+        assert_eq!(found.iter().map(|n| n.map(|n| n.record)).collect::<Vec<_>>(), [Some(10), Some(11), None, Some(50)]);
+    }
+
+    proptest! {
+        #[test]
+        fn sets_have_the_ranges_of_their_numbers(
+            numbers in prop::collection::vec(prop_oneof![0..300_u64, 65_400..65_700_u64, 1_000_000..1_000_100_u64], 0..400),
+        ) {
+            let mut set = NumberSet::default();
+            let mut expected = BTreeSet::new();
+            for number in &numbers {
+                prop_assert_eq!(set.insert(*number), expected.insert(*number));
+            }
+            let ranges = set.ranges();
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0));
+            let found: Vec<u64> = ranges.iter().flat_map(|(first, records)| *first..first + records).collect();
+            prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Where records are that were sorted: from record numbers to rows.
+//!
+//! Shards that were sorted together are a *set*. Its places are tables of (record, shard, ordinal), ordered by record,
+//! which later compactions never rewrite: whether a shard of the set is live is said by its run. A table has up to 4 Mi
+//! rows and the log entry names its least and greatest record, so a lookup opens one table and reads one row group.
+//!
+//! ```text
+//! record   0      1      2      3   ...        `shard` is the number of the shard in the set; the run of the
+//! shard    1      0      0      1              shard that has this number says its path and versions
+//! ordinal  731    12     90     5
+//! ```
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arrow::{
+    array::UInt64Array,
+    datatypes::{DataType, Field, Schema},
+};
+use parquet::{file::statistics::Statistics, schema::types::SchemaDescriptor};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Snapshot,
+    chunks::{self, Values},
+    runs::Run,
+    system_path,
+    table::{self, Group, GroupWriter, column},
+};
+use crate::{
+    error::{Error, Result},
+    storage::{Staged, Store},
+};
+
+/// Rows of a row group: what one lookup decodes.
+const GROUP_ROWS: usize = 16_384;
+
+/// Rows of a table.
+const TABLE_ROWS: u64 = 4 << 20;
+
+/// A table of places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceRef {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// The set that it belongs to.
+    pub set: String,
+    /// Least record in it.
+    pub first: u64,
+    /// Greatest record in it.
+    pub last: u64,
+    /// Rows it has.
+    pub rows: u64,
+}
+
+/// Writes the places of a set.
+pub struct PlacesWriter<'a> {
+    store: &'a dyn Store,
+    set: String,
+    columns: SchemaDescriptor,
+    /// Record, shard, ordinal.
+    pending: [Vec<u64>; 3],
+    open: Option<(GroupWriter, PlaceRef)>,
+    done: Vec<(PlaceRef, Staged)>,
+}
+
+impl std::fmt::Debug for PlacesWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlacesWriter").field("set", &self.set).finish_non_exhaustive()
+    }
+}
+
+impl<'a> PlacesWriter<'a> {
+    /// Starts the places of a set.
+    ///
+    /// # Errors
+    /// When the columns cannot be described.
+    pub fn new(store: &'a dyn Store, set: &str) -> Result<Self> {
+        let (columns, pending) = (table::describe(&schema())?, Default::default());
+        Ok(Self { store, set: set.to_owned(), columns, pending, open: None, done: Vec::new() })
+    }
+
+    /// Adds the place of a record; records grow.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn push(&mut self, record: u64, shard: u64, ordinal: u64) -> Result<()> {
+        for (column, value) in self.pending.iter_mut().zip([record, shard, ordinal]) {
+            column.push(value);
+        }
+        if self.pending[0].len() == GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let (Some(first), Some(last)) = (self.pending[0].first().copied(), self.pending[0].last().copied()) else {
+            return Ok(());
+        };
+        let rows = self.pending[0].len();
+        if self.open.is_none() {
+            let path = system_path(&format!("index/place/{}/{:06}.parquet", self.set, self.done.len()));
+            let writer = GroupWriter::create(self.store, &path, &self.columns)?;
+            self.open = Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0 }));
+        }
+        let columns = &self.columns;
+        let chunk = |(i, values): (usize, &mut Vec<u64>)| {
+            let array = UInt64Array::from(std::mem::take(values));
+            chunks::encode(&columns.column(i), rows, &Values::Packed(&array))
+        };
+        let chunks = self.pending.iter_mut().enumerate().map(chunk).collect::<Result<_>>()?;
+        if let Some((writer, place)) = &mut self.open {
+            writer.append(Group { chunks, rows: rows as u64 })?;
+            place.rows += rows as u64;
+            place.last = last;
+            if place.rows >= TABLE_ROWS {
+                return self.close();
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if let Some((writer, place)) = self.open.take() {
+            self.done.push((place, writer.finish()?));
+        }
+        Ok(())
+    }
+
+    /// Ends the last table; none of them has a name yet.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(mut self) -> Result<Vec<(PlaceRef, Staged)>> {
+        self.flush()?;
+        self.close()?;
+        Ok(self.done)
+    }
+}
+
+/// Shows every place of a table to `visit`: record, shard, ordinal.
+///
+/// # Errors
+/// When it is missing, damaged or not sorted.
+pub fn read_places(
+    store: &Arc<dyn Store>,
+    table: &PlaceRef,
+    visit: &mut dyn FnMut(u64, u64, u64) -> Result<()>,
+) -> Result<()> {
+    let place = || store.location().join(&table.path).to_string();
+    let damaged = |e: Error| Error::integrity("the places of records are damaged").at(place()).cause(e);
+    let builder = table::open(store, &table.path)?.with_batch_size(GROUP_ROWS);
+    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
+    let (mut rows, mut next) = (0, 0);
+    while let Some(batch) = table::guarded(|| Ok(reader.next().transpose()?)).map_err(damaged)? {
+        let number = |name| column::<UInt64Array>(&batch, name);
+        let (records, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
+        for i in 0..batch.num_rows() {
+            let record = records.value(i);
+            if record < next {
+                return Err(Error::integrity("the places of records are not in order").at(place()));
+            }
+            next = record + 1;
+            visit(record, shards.value(i), ordinals.value(i))?;
+        }
+        rows += batch.num_rows() as u64;
+    }
+    if rows == table.rows && table.last.checked_add(1) == Some(next) {
+        return Ok(());
+    }
+    Err(Error::integrity(format!("expected {} places up to record {}, found {rows}", table.rows, table.last))
+        .at(place()))
+}
+
+/// Shard and ordinal of those of `records`, which ascend, that the table has.
+fn lookup(store: &Arc<dyn Store>, table: &PlaceRef, records: &[u64]) -> Result<Vec<(u64, (u64, u64))>> {
+    let place = || store.location().join(&table.path).to_string();
+    let builder = table::open(store, &table.path)?;
+    table::guarded(|| {
+        let groups = (0..builder.metadata().num_row_groups())
+            .filter(|i| may_hold(builder.metadata().row_group(*i).column(0).statistics(), records))
+            .collect();
+        let reader = builder.with_row_groups(groups).with_batch_size(GROUP_ROWS).build().map_err(table::failed)?;
+        let mut found = Vec::new();
+        for batch in reader {
+            let batch = batch?;
+            let number = |name| column::<UInt64Array>(&batch, name);
+            let (known, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
+            let (Some(first), Some(last)) = (known.values().first(), known.values().last()) else { continue };
+            let start = records.partition_point(|record| record < first);
+            for record in records[start..].iter().take_while(|record| *record <= last) {
+                if let Ok(row) = known.values().binary_search(record) {
+                    found.push((*record, (shards.value(row), ordinals.value(row))));
+                }
+            }
+        }
+        Ok(found)
+    })
+    .map_err(|e| Error::integrity("the places of records are damaged").at(place()).cause(e))
+}
+
+/// Whether a row group may hold one of some ascending records: yes, unless its statistics say otherwise.
+fn may_hold(statistics: Option<&Statistics>, records: &[u64]) -> bool {
+    match statistics {
+        // UINT64 is stored as INT64 but ordered as unsigned.
+        Some(Statistics::Int64(s)) => match (s.min_opt(), s.max_opt()) {
+            (Some(min), Some(max)) => {
+                let next = records.get(records.partition_point(|record| *record < min.cast_unsigned()));
+                next.is_some_and(|record| *record <= max.cast_unsigned())
+            }
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// For each record where it is and was, in versions that can be read: runs with the ordinals, oldest version first.
+/// `records` ascend.
+///
+/// # Errors
+/// When the run table or places cannot be read.
+pub fn places_of<'a>(snapshot: &'a Snapshot, records: &[u64]) -> Result<BTreeMap<u64, Vec<(&'a Run, u64)>>> {
+    let table = snapshot.runs()?;
+    let runs: Vec<(u64, Vec<&Run>)> = records.iter().map(|record| (*record, table.of_record(*record))).collect();
+    // What may be in a set is looked up together, so that a table is opened once.
+    let mut asked: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (record, runs) in &runs {
+        for set in runs.iter().filter_map(|run| Some(run.scattered.as_ref()?.set.as_str())) {
+            let asked = asked.entry(set).or_default();
+            if asked.last() != Some(record) {
+                asked.push(*record);
+            }
+        }
+    }
+    let mut found: BTreeMap<(&str, u64), (u64, u64)> = BTreeMap::new();
+    for (set, records) in asked {
+        for table in snapshot.entry().places.iter().filter(|table| table.set == set) {
+            let start = records.partition_point(|record| *record < table.first);
+            let end = records.partition_point(|record| *record <= table.last);
+            if start < end {
+                let places = lookup(snapshot.dataset().store(), table, &records[start..end])?;
+                found.extend(places.into_iter().map(|(record, place)| ((set, record), place)));
+            }
+        }
+    }
+    let ordinal = |record: u64, run: &Run| match &run.scattered {
+        None => Some(run.ordinal + (record - run.first)),
+        Some(scattered) => {
+            let (shard, ordinal) = found.get(&(scattered.set.as_str(), record))?;
+            (*shard == scattered.shard).then_some(*ordinal)
+        }
+    };
+    Ok(runs
+        .into_iter()
+        .map(|(record, runs)| {
+            let places = runs.into_iter().filter_map(|run| Some((run, ordinal(record, run)?))).collect();
+            (record, places)
+        })
+        .collect())
+}
+
+fn schema() -> Schema {
+    let field = |name: &str| Field::new(name, DataType::UInt64, false);
+    Schema::new(vec![field("record"), field("shard"), field("ordinal")])
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    #[test]
+    fn places_are_found_by_record() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = PlacesWriter::new(store.as_ref(), "0123456789ab").unwrap();
+        let expected: Vec<(u64, u64, u64)> = (0..50_000).map(|i| (i * 3, i % 5, i * 7919 % 10_000)).collect();
+        expected.iter().for_each(|(record, shard, ordinal)| writer.push(*record, *shard, *ordinal).unwrap());
+        let (places, staged): (Vec<_>, Vec<_>) = writer.finish().unwrap().into_iter().unzip();
+        store.publish(staged).unwrap();
+        assert_eq!((places.len(), places[0].first, places[0].last, places[0].rows), (1, 0, 149_997, 50_000));
+        let mut found = Vec::new();
+        read_places(&store, &places[0], &mut |record, shard, ordinal| {
+            found.push((record, shard, ordinal));
+            Ok(())
+        })
+        .unwrap();
+        assert!(found == expected);
+        let records = [0, 1, 3, 60_000, 60_001, 149_997];
+        let hits = lookup(&store, &places[0], &records).unwrap();
+        assert_eq!(hits.iter().map(|(record, _)| *record).collect::<Vec<_>>(), [0, 3, 60_000, 149_997]);
+        assert_eq!(hits[2].1, (0, 20_000 * 7919 % 10_000));
+        let short = PlaceRef { rows: 50_001, ..places[0].clone() };
+        assert!(read_places(&store, &short, &mut |_, _, _| Ok(())).is_err());
+    }
+}

@@ -1,0 +1,697 @@
+//! Sorting shards: an external merge sort over whole records, which makes a set of shards that do not overlap.
+//!
+//! Every record travels with its row of the sidecar, its number and its first version, so that whatever moves it moves
+//! all of it:
+//!
+//! ```text
+//! unsorted shards -> runs of --memory / 9, sorted side by side -> temporary files --+
+//! sorted shards -------------------------------------------------------------------+-> merge -> row groups -> shards
+//!                                                                                       numbers -> places of the set
+//! ```
+//!
+//! Sums of hashes over all columns of all records, taken when they are read and again when they are encoded, have to
+//! agree before anything is committed.
+
+mod keys;
+mod runs;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arrow::{
+    array::{ArrayRef, AsArray, RecordBatch, UInt64Array},
+    compute::concat_batches,
+    datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UInt64Type},
+};
+
+use rayon::prelude::*;
+
+use self::{
+    keys::{Keys, Ranks, SAMPLE_ROWS, columns_of},
+    runs::{Batches, Merged, Run, batch_rows, reduce},
+};
+use super::{
+    compact::verify_checksum,
+    encode::{Encoder, Output},
+    ordered::ordered,
+    shard::{FinishedShard, OpenShard, ShardNaming},
+};
+use crate::{
+    dataset::{
+        Arrangement, Dataset, NumbersWriter, Order, PlaceRef, PlacesWriter, Run as NumberRun, RunTable, Scattered,
+        ShardMeta, ShardOrder, SidecarColumns, SidecarGroups, numbered, sidecar_batches, sidecar_schema,
+    },
+    error::{Error, Result},
+    events::{Cancel, Event, Observer},
+    format::parquet::{self, RowGroup, cast_to, logical_bytes},
+    id::Version,
+    plan::{
+        roll::rolls_before,
+        sort::{Range, SortMemory},
+    },
+    record::hash::row_hashes,
+    schema::{schema_of, unite_lists},
+    storage::{Staged, Store},
+};
+
+/// A shard with its live runs.
+pub type Input = (ShardMeta, Vec<NumberRun>);
+
+/// One sort.
+#[derive(Debug, Clone)]
+pub struct Sort {
+    /// Shards whose records are in another order.
+    pub unsorted: Vec<Input>,
+    /// Shards in the wanted order, by the sets that they are of, each in the order of its set.
+    pub sets: Vec<Vec<Input>>,
+    /// Folders `key=value/` of the new shards below that of the compaction.
+    pub partition: String,
+    /// Name of the new set.
+    pub set: String,
+}
+
+impl Sort {
+    fn inputs(&self) -> impl Iterator<Item = &Input> {
+        self.unsorted.iter().chain(self.sets.iter().flatten())
+    }
+}
+
+/// How sorts are done.
+pub struct Sorter<'a> {
+    /// The dataset.
+    pub dataset: &'a Dataset,
+    /// Where record numbers are and were.
+    pub runs: &'a RunTable,
+    /// What records are to be ordered by.
+    pub order: &'a Order,
+    /// Names and codec of new shards.
+    pub naming: &'a ShardNaming,
+    /// Bytes of a shard.
+    pub target: u64,
+    /// Most uncompressed bytes of a row group.
+    pub row_group: u64,
+    /// Sizes that keep it within its memory.
+    pub memory: SortMemory,
+    /// Threads to work with.
+    pub jobs: usize,
+    /// Is told what happens.
+    pub observer: &'a dyn Observer,
+    /// Stops it.
+    pub cancel: &'a Cancel,
+}
+
+/// What a sort made.
+#[derive(Debug, Default)]
+pub struct Sorted {
+    /// The new shards, in order.
+    pub shards: Vec<FinishedShard>,
+    /// Where their records are, if that cannot be told by runs.
+    pub places: Vec<PlaceRef>,
+    /// The tables of places.
+    pub staged: Vec<Staged>,
+}
+
+/// A plain run costs every command that opens the dataset memory; with more of them than one for so many records, numbers
+/// stand beside the shard instead.
+const RECORDS_PER_RUN: u64 = 256;
+
+/// Pairs of record number and row that are sorted at a time.
+const PAIRS: usize = 1 << 20;
+
+/// Least and greatest value of each shard in an order, as bytes that compare like the values; `None` for shards without
+/// records. Of shards that are in that order, only the ends are read.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when they cannot be ordered that way; when a shard cannot be read.
+pub fn ranges(
+    dataset: &Dataset,
+    shards: &[(&ShardMeta, bool)],
+    order: &Order,
+    cancel: &Cancel,
+) -> Result<Vec<Option<Range>>> {
+    let open = |shard: &ShardMeta| {
+        let place = dataset.store().location().join(&shard.path).to_string();
+        parquet::open(dataset.object(&shard.path, shard.bytes), &place)
+    };
+    let mut fields = Fields::empty();
+    for (shard, _) in shards {
+        fields = unite_lists(&fields, open(shard)?.schema().fields());
+    }
+    let columns = columns_of(&schema_of(&fields), order)?;
+    let fields: Fields = columns.iter().map(|column| Arc::clone(&fields[*column])).collect();
+    let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    let schema = schema_of(&fields);
+    let converter = keys::converter(fields.iter().map(|field| field.data_type()))?;
+    shards
+        .par_iter()
+        .map(|(shard, sorted)| {
+            let file = open(shard)?.with_columns(&names);
+            let file = if *sorted { file.with_ends() } else { file };
+            let mut range: Option<Range> = None;
+            for batch in file.batches(8_192) {
+                cancel.check()?;
+                let rows = converter.convert_columns(cast_to(&batch?, &schema)?.columns())?;
+                let (Some(least), Some(most)) = (rows.iter().min(), rows.iter().max()) else { continue };
+                let (first, last) = range.get_or_insert_with(|| (least.data().to_vec(), most.data().to_vec()));
+                if least.data() < first.as_slice() {
+                    *first = least.data().to_vec();
+                }
+                if most.data() > last.as_slice() {
+                    *last = most.data().to_vec();
+                }
+            }
+            Ok(range)
+        })
+        .collect()
+}
+
+/// Columns of a record on its way: those of the shard, of the sidecar, its number and first version.
+struct Layout {
+    data: SchemaRef,
+    all: SchemaRef,
+}
+
+impl Layout {
+    fn new(data: SchemaRef) -> Self {
+        let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
+        let sidecar = sidecar_schema();
+        let fields = data.fields().iter().chain(sidecar.fields()).cloned();
+        let all = fields.chain([number("record"), number("first_version")]).collect::<Fields>();
+        Self { data, all: Arc::new(Schema::new(all)) }
+    }
+
+    /// Where the column of record numbers is.
+    fn record(&self) -> usize {
+        self.all.fields().len() - 2
+    }
+
+    fn data_of(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = batch.columns()[..self.data.fields().len()].to_vec();
+        Ok(RecordBatch::try_new(Arc::clone(&self.data), columns)?)
+    }
+
+    fn sidecar_of(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = batch.columns()[self.data.fields().len()..self.record()].to_vec();
+        Ok(RecordBatch::try_new(sidecar_schema(), columns)?)
+    }
+
+    fn numbers_of(&self, batch: &RecordBatch) -> Vec<(u64, Version)> {
+        let column = |i: usize| batch.column(i).as_primitive::<UInt64Type>().values();
+        let versions = column(self.record() + 1).iter().map(|version| Version(*version));
+        column(self.record()).iter().copied().zip(versions).collect()
+    }
+}
+
+/// A sum of hashes of records, in any order.
+#[derive(Debug, Default)]
+struct Sum {
+    hashes: AtomicU64,
+    records: AtomicU64,
+}
+
+impl Sum {
+    fn add(&self, batch: &RecordBatch) {
+        let sum = row_hashes(batch).into_iter().fold(0, u64::wrapping_add);
+        self.hashes.fetch_add(sum, Ordering::Relaxed);
+        self.records.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (u64, u64) {
+        (self.records.load(Ordering::Relaxed), self.hashes.load(Ordering::Relaxed))
+    }
+}
+
+/// A row group on its way to a shard.
+struct Unit {
+    group: RowGroup,
+    rows: SidecarGroups,
+    numbers: Vec<(u64, Version)>,
+}
+
+impl Sorter<'_> {
+    /// Sorts the records of some shards.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when they cannot be ordered that way; when an input is damaged, or the
+    /// store fails.
+    pub fn sort(&self, sort: &Sort) -> Result<Sorted> {
+        let layout = Layout::new(self.united_schema(sort)?);
+        let columns = columns_of(&layout.data, self.order)?;
+        let curve = match self.order.by {
+            Arrangement::Sort => None,
+            Arrangement::ZOrder => Some(self.ranks(sort, &layout, &columns)?),
+        };
+        let keys = Keys::new(&layout.all, &columns, layout.record(), curve)?;
+        let (read, written) = (Sum::default(), Sum::default());
+        let (sets, doubtful): (Vec<&Vec<Input>>, Vec<&Vec<Input>>) =
+            sort.sets.iter().partition(|set| self.streams(set, &layout, &columns).unwrap_or(false));
+        // Each set that is streamed holds open a shard, with pages of every column.
+        let (sets, more) = sets.split_at(sets.len().min(self.memory.fan_in / 8).max(1).min(sets.len()));
+        let unsorted: Vec<&Input> =
+            sort.unsorted.iter().chain(doubtful.into_iter().chain(more.iter().copied()).flatten()).collect();
+        let runs = self.spill(&unsorted, &layout, &keys, &read)?;
+        let location = self.store().location();
+        let check = || self.cancel.check();
+        let runs = reduce(runs, self.memory.fan_in - sets.len(), location, &layout.all, &keys, &check)?;
+        let streams = sets.iter().map(|set| self.stream(set, &layout, &read)).collect();
+        let merged = Merged::new(&keys, runs, streams)?;
+        let sorted = self.write(sort, &layout, merged, &written)?;
+        if read.get() != written.get() {
+            return Err(Error::integrity(format!(
+                "expected the {} records that were read, found {} with other values",
+                read.get().0,
+                written.get().0
+            ))
+            .hint("nothing was committed; please report this as a bug"));
+        }
+        Ok(sorted)
+    }
+
+    /// Whether the shards of a set can be taken as sorted: widened values may be in another order.
+    fn streams(&self, set: &[Input], layout: &Layout, columns: &[usize]) -> Result<bool> {
+        for (shard, _) in set {
+            let file = self.open(shard)?;
+            let same = |column: &usize| {
+                let wanted = layout.data.field(*column);
+                let found = file.schema().field_with_name(wanted.name());
+                found.is_ok_and(|found| found.data_type().equals_datatype(wanted.data_type()))
+            };
+            if !columns.iter().all(same) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Quantiles of the columns of a Z-order, from records at equal distances.
+    fn ranks(&self, sort: &Sort, layout: &Layout, columns: &[usize]) -> Result<Vec<Ranks>> {
+        let records: u64 = sort.inputs().map(|(shard, _)| shard.records).sum();
+        let every = records.div_ceil(SAMPLE_ROWS).max(1);
+        let fields: Vec<FieldRef> = columns.iter().map(|column| Arc::clone(&layout.data.fields()[*column])).collect();
+        let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+        let schema = schema_of(&fields.iter().cloned().collect());
+        let mut samples: Vec<Vec<ArrayRef>> = vec![Vec::new(); columns.len()];
+        let mut at = 0;
+        for (shard, _) in sort.inputs() {
+            for batch in self.open(shard)?.with_columns(&names).batches(8_192) {
+                self.cancel.check()?;
+                let batch = batch?;
+                let rows = batch.num_rows() as u64;
+                let wanted: UInt64Array = (at..at + rows).filter(|row| row % every == 0).map(|row| row - at).collect();
+                at += rows;
+                // A shard without any of the columns has as many nulls.
+                let batch = cast_to(&batch, &schema)?;
+                for (column, sample) in samples.iter_mut().enumerate() {
+                    sample.push(arrow::compute::take(batch.column(column), &wanted, None)?);
+                }
+            }
+        }
+        samples.iter().zip(&fields).map(|(sample, field)| Ranks::new(sample, field.data_type())).collect()
+    }
+
+    /// Sorts records in runs that fit into memory.
+    fn spill(&self, inputs: &[&Input], layout: &Layout, keys: &Keys, read: &Sum) -> Result<Vec<Run>> {
+        let location = self.store().location();
+        std::thread::scope(|scope| {
+            let mut batches = inputs.iter().flat_map(|input| self.records(input, layout)).peekable();
+            let limit = self.memory.run_bytes;
+            let chunks = std::iter::from_fn(move || {
+                batches.peek()?;
+                let (mut chunk, mut bytes) = (Vec::new(), 0);
+                while bytes < limit {
+                    match batches.next() {
+                        None => break,
+                        Some(Err(e)) => return Some(Err(e)),
+                        Some(Ok(batch)) => {
+                            bytes += logical_bytes(&batch);
+                            chunk.push(batch);
+                        }
+                    }
+                }
+                Some(Ok(chunk))
+            });
+            let work = move |chunk: Vec<RecordBatch>| {
+                chunk.iter().for_each(|batch| read.add(batch));
+                Run::sort(location, &layout.all, keys, &chunk, self.memory.batch_bytes)
+            };
+            let runs = ordered(scope, chunks, self.jobs.min(2), 2, self.cancel, work);
+            Ok(runs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        })
+    }
+
+    /// The records of a sorted set, as they come, with the rows of a batch.
+    fn stream<'s>(&'s self, set: &'s [Input], layout: &'s Layout, read: &'s Sum) -> (Batches<'s>, usize) {
+        let rows = set.iter().map(|(shard, _)| self.rows_of_batch(shard)).min().unwrap_or(1);
+        let batches = set.iter().flat_map(|input| self.records(input, layout));
+        let counted = batches.inspect(|batch| {
+            if let Ok(batch) = batch {
+                read.add(batch);
+            }
+        });
+        (Box::new(counted), rows)
+    }
+
+    fn rows_of_batch(&self, shard: &ShardMeta) -> usize {
+        batch_rows(shard.raw_bytes.max(shard.bytes), shard.records, self.memory.batch_bytes)
+    }
+
+    /// The records of a shard, with all that travels with them.
+    fn records<'s>(&'s self, input: &'s Input, layout: &'s Layout) -> Batches<'s> {
+        match self.open_records(input, layout) {
+            Ok(records) => records,
+            Err(e) => Box::new(std::iter::once(Err(e))),
+        }
+    }
+
+    fn open_records<'s>(&'s self, (shard, runs): &'s Input, layout: &'s Layout) -> Result<Batches<'s>> {
+        verify_checksum(self.dataset, shard, self.cancel)?;
+        let rows = self.rows_of_batch(shard);
+        let mut data = self.open(shard)?.batches(rows);
+        let mut sidecar = Slices { batches: sidecar_batches(self.dataset.store(), &shard.path, rows)?, rest: None };
+        let live: Vec<&NumberRun> = runs.iter().collect();
+        let mut numbers = numbered(self.dataset.store(), &shard.path, &live, self.runs)?;
+        let mut left = shard.records;
+        let mut next = move || -> Result<Option<RecordBatch>> {
+            self.cancel.check()?;
+            let wrong = |found: String| {
+                let message = format!("expected {} records, found {found}", shard.records);
+                Err(Error::integrity(message).at(self.place(shard)))
+            };
+            let Some(batch) = data.next().transpose()? else {
+                return if left == 0 { Ok(None) } else { wrong(format!("{left} less")) };
+            };
+            let rows = batch.num_rows();
+            left = match left.checked_sub(rows as u64) {
+                Some(left) => left,
+                None => return wrong("more".to_owned()),
+            };
+            let (mut records, mut versions) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+            for _ in 0..rows {
+                match numbers.next().transpose()?.flatten() {
+                    Some(known) => {
+                        records.push(known.record);
+                        versions.push(known.first_version.0);
+                    }
+                    None => return wrong("one without a number".to_owned()),
+                }
+            }
+            let mut columns = cast_to(&batch, &layout.data)?.columns().to_vec();
+            columns.extend_from_slice(sidecar.take(rows).map_err(|e| e.at(self.place(shard)))?.columns());
+            columns.push(Arc::new(UInt64Array::from(records)));
+            columns.push(Arc::new(UInt64Array::from(versions)));
+            if left == 0 {
+                self.observer.event(Event::Read { bytes: shard.bytes, records: shard.records });
+            }
+            Ok(Some(RecordBatch::try_new(Arc::clone(&layout.all), columns)?))
+        };
+        Ok(Box::new(std::iter::from_fn(move || next().transpose())))
+    }
+
+    /// Encodes records as they come and appends them to shards.
+    fn write(&self, sort: &Sort, layout: &Layout, merged: Merged<'_>, written: &Sum) -> Result<Sorted> {
+        let encoder = Encoder::sorted(self.naming.codec, &layout.data, self.order)?;
+        let Output::Parquet(parquet) = encoder.output() else {
+            return Err(Error::internal("expected the encoder of Parquet"));
+        };
+        let mut shards = Shards::new(self, sort, &encoder);
+        let limit = self.group_bytes(sort);
+        std::thread::scope(|scope| {
+            let mut batches = merged.peekable();
+            let groups = std::iter::from_fn(move || {
+                batches.peek()?;
+                let (mut group, mut bytes) = (Vec::new(), 0);
+                while bytes < limit {
+                    let next = match batches.next() {
+                        None => break,
+                        Some(next) => next.and_then(|batch| Ok((logical_bytes(&layout.data_of(&batch)?), batch))),
+                    };
+                    match next {
+                        Err(e) => return Some(Err(e)),
+                        Ok((more, batch)) => {
+                            bytes += more;
+                            group.push(batch);
+                        }
+                    }
+                }
+                Some(Ok(group))
+            });
+            let encode = move |group: Vec<RecordBatch>| {
+                let data: Vec<RecordBatch> = group.iter().map(|batch| layout.data_of(batch)).collect::<Result<_>>()?;
+                let (mut rows, mut numbers) = (Vec::new(), Vec::new());
+                for batch in &group {
+                    written.add(batch);
+                    rows.push(SidecarColumns::of_batch(&layout.sidecar_of(batch)?)?);
+                    numbers.extend(layout.numbers_of(batch));
+                }
+                drop(group);
+                let rows = SidecarGroups::encode(&SidecarColumns::join(rows)?)?;
+                Ok(Unit { group: parquet.encode(&data)?, rows, numbers })
+            };
+            // One thread encodes by columns on all processors while another merges.
+            for unit in ordered(scope, groups, 1, 2, self.cancel, encode) {
+                shards.append(unit?)?;
+            }
+            shards.finish()
+        })
+    }
+
+    /// Bytes of a row group: as many as there may be, but few enough to end a shard near its target.
+    fn group_bytes(&self, sort: &Sort) -> u64 {
+        let sum = |of: fn(&ShardMeta) -> u64| sort.inputs().map(|(shard, _)| of(shard)).sum::<u64>().max(1);
+        let (raw, stored) = (sum(|shard| shard.raw_bytes), sum(|shard| shard.bytes));
+        let part = u128::from(self.target / 8) * u128::from(raw) / u128::from(stored);
+        u64::try_from(part).unwrap_or(u64::MAX).clamp(1 << 16, self.row_group.max(1 << 16))
+    }
+
+    fn united_schema(&self, sort: &Sort) -> Result<SchemaRef> {
+        let mut fields = Fields::empty();
+        for (shard, _) in sort.inputs() {
+            fields = unite_lists(&fields, self.open(shard)?.schema().fields());
+        }
+        Ok(schema_of(&fields))
+    }
+
+    fn open(&self, shard: &ShardMeta) -> Result<parquet::ParquetFile<crate::storage::Object>> {
+        parquet::open(self.dataset.object(&shard.path, shard.bytes), &self.place(shard))
+    }
+
+    fn place(&self, shard: &ShardMeta) -> String {
+        self.store().location().join(&shard.path).to_string()
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.dataset.store().as_ref()
+    }
+}
+
+/// Batches that are cut to other lengths.
+struct Slices<I> {
+    batches: I,
+    rest: Option<RecordBatch>,
+}
+
+impl<I: Iterator<Item = Result<RecordBatch>>> Slices<I> {
+    /// The next `rows` rows.
+    fn take(&mut self, rows: usize) -> Result<RecordBatch> {
+        let mut parts: Vec<RecordBatch> = Vec::new();
+        let mut missing = rows;
+        while missing > 0 {
+            let batch = match self.rest.take() {
+                Some(batch) => batch,
+                None => match self.batches.next() {
+                    Some(batch) => batch?,
+                    None => return Err(Error::integrity(format!("expected {missing} more rows of the sidecar"))),
+                },
+            };
+            let taken = missing.min(batch.num_rows());
+            if taken < batch.num_rows() {
+                self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
+            }
+            parts.push(batch.slice(0, taken));
+            missing -= taken;
+        }
+        match parts.as_slice() {
+            [one] => Ok(one.clone()),
+            parts => Ok(concat_batches(&sidecar_schema(), parts)?),
+        }
+    }
+}
+
+/// Shards that grow as sorted records come.
+struct Shards<'a> {
+    sorter: &'a Sorter<'a>,
+    encoder: &'a Encoder,
+    naming: ShardNaming,
+    set: &'a str,
+    open: Option<(OpenShard<'a>, NumbersWriter, Bounds)>,
+    finished: Vec<(FinishedShard, Staged, Bounds)>,
+    pairs: Pairs<'a>,
+    /// Plain runs of all shards, while there are few.
+    plain: Option<BTreeMap<usize, PlainRuns>>,
+    plain_runs: u64,
+    /// Number and first version of the last record.
+    last: (u64, Version),
+    records: u64,
+}
+
+/// First record, records and ordinal of each run of a shard.
+type PlainRuns = Vec<(u64, u64, u64)>;
+
+/// Least and greatest record number of a shard, and its records.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    first: u64,
+    last: u64,
+    records: u64,
+}
+
+impl<'a> Shards<'a> {
+    fn new(sorter: &'a Sorter<'a>, sort: &'a Sort, encoder: &'a Encoder) -> Self {
+        let tag = format!("{}/{}", sorter.naming.tag, sort.partition);
+        let naming = ShardNaming { tag: tag.trim_end_matches('/').to_owned(), ..sorter.naming.clone() };
+        Self {
+            sorter,
+            encoder,
+            naming,
+            set: &sort.set,
+            open: None,
+            finished: Vec::new(),
+            pairs: Pairs { sorter, pending: Vec::new(), runs: Vec::new() },
+            plain: Some(BTreeMap::new()),
+            plain_runs: 0,
+            last: (0, Version(0)),
+            records: sort.inputs().map(|(shard, _)| shard.records).sum(),
+        }
+    }
+
+    fn append(&mut self, unit: Unit) -> Result<()> {
+        let size = self.open.as_ref().map_or(0, |(open, ..)| open.bytes());
+        if rolls_before(size, unit.group.encoded_bytes, self.sorter.target) {
+            self.roll()?;
+        }
+        let shard = self.finished.len();
+        if self.open.is_none() {
+            let store = self.sorter.store();
+            let open = OpenShard::create(store, self.encoder, &self.naming, shard)?;
+            let numbers = NumbersWriter::create(store, &self.naming.path(shard))?;
+            self.open = Some((open, numbers, Bounds { first: u64::MAX, last: 0, records: 0 }));
+        }
+        let Some((open, numbers, bounds)) = &mut self.open else {
+            return Err(Error::internal("no shard is open"));
+        };
+        open.append_row_group(unit.group, unit.rows)?;
+        for (record, version) in unit.numbers {
+            numbers.push(record, version)?;
+            self.pairs.push(record, shard, bounds.records)?;
+            if let Some(plain) = &mut self.plain {
+                let runs = plain.entry(shard).or_default();
+                match runs.last_mut() {
+                    Some((_, length, _)) if (record, version) == (self.last.0 + 1, self.last.1) => *length += 1,
+                    _ => {
+                        runs.push((record, 1, bounds.records));
+                        self.plain_runs += 1;
+                    }
+                }
+                if self.plain_runs > (self.records / RECORDS_PER_RUN).max(16) {
+                    self.plain = None;
+                }
+            }
+            self.last = (record, version);
+            bounds.first = bounds.first.min(record);
+            bounds.last = bounds.last.max(record);
+            bounds.records += 1;
+        }
+        Ok(())
+    }
+
+    fn roll(&mut self) -> Result<()> {
+        let Some((open, numbers, bounds)) = self.open.take() else { return Ok(()) };
+        let finished = open.finish(&[(bounds.first, None)])?;
+        self.sorter.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
+        self.finished.push((finished, numbers.finish()?, bounds));
+        Ok(())
+    }
+
+    /// Ends the last shard, and says where the records are: by runs if those are few, else by numbers and places.
+    fn finish(mut self) -> Result<Sorted> {
+        self.roll()?;
+        let mut sorted = Sorted::default();
+        let first_record = self.finished.iter().map(|(_, _, bounds)| bounds.first).min().unwrap_or_default();
+        let order = ShardOrder { order: self.sorter.order.clone(), set: self.set.to_owned() };
+        for (number, (mut finished, numbers, bounds)) in self.finished.into_iter().enumerate() {
+            let shard = &mut finished.shard;
+            shard.meta.first_record = first_record;
+            shard.meta.order = Some(order.clone());
+            match &mut self.plain {
+                Some(plain) => shard.runs = plain.remove(&number).unwrap_or_default(),
+                None => {
+                    let span = bounds.last - bounds.first + 1;
+                    shard.scattered = Some(Scattered { span, set: self.set.to_owned(), shard: number as u64 });
+                    finished.staged.insert(0, numbers);
+                }
+            }
+            sorted.shards.push(finished);
+        }
+        if self.plain.is_none() {
+            (sorted.places, sorted.staged) = self.pairs.finish(self.set)?.into_iter().unzip();
+        }
+        Ok(sorted)
+    }
+}
+
+/// Where each record is, to be ordered by record number.
+struct Pairs<'a> {
+    sorter: &'a Sorter<'a>,
+    pending: Vec<(u64, u32, u32)>,
+    runs: Vec<Run>,
+}
+
+impl Pairs<'_> {
+    fn push(&mut self, record: u64, shard: usize, ordinal: u64) -> Result<()> {
+        let small = |n: u64| u32::try_from(n).map_err(|_| Error::internal("a shard has too many records"));
+        self.pending.push((record, small(shard as u64)?, small(ordinal)?));
+        if self.pending.len() == PAIRS { self.flush() } else { Ok(()) }
+    }
+
+    fn schema() -> SchemaRef {
+        let field = |name: &str| Field::new(name, DataType::UInt64, false);
+        Arc::new(Schema::new(vec![field("record"), field("shard"), field("ordinal")]))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.pending.sort_unstable();
+        let batches = self.pending.chunks(8_192).map(|pairs| {
+            let column = |of: fn(&(u64, u32, u32)) -> u64| -> ArrayRef {
+                Arc::new(UInt64Array::from_iter_values(pairs.iter().map(of)))
+            };
+            let columns = vec![column(|p| p.0), column(|p| u64::from(p.1)), column(|p| u64::from(p.2))];
+            Ok(RecordBatch::try_new(Self::schema(), columns)?)
+        });
+        self.runs.extend(Run::write(self.sorter.store().location(), &Self::schema(), batches)?);
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn finish(mut self, set: &str) -> Result<Vec<(PlaceRef, Staged)>> {
+        self.flush()?;
+        let schema = Self::schema();
+        let keys = Keys::new(&schema, &[], 0, None)?;
+        let (store, check) = (self.sorter.store(), || self.sorter.cancel.check());
+        let runs = reduce(self.runs, self.sorter.memory.fan_in, store.location(), &schema, &keys, &check)?;
+        let mut places = PlacesWriter::new(store, set)?;
+        for batch in Merged::new(&keys, runs, Vec::new())? {
+            check()?;
+            let batch = batch?;
+            let column = |i: usize| batch.column(i).as_primitive::<UInt64Type>().values();
+            for ((record, shard), ordinal) in column(0).iter().zip(column(1)).zip(column(2)) {
+                places.push(*record, *shard, *ordinal)?;
+            }
+        }
+        places.finish()
+    }
+}

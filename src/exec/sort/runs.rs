@@ -1,0 +1,349 @@
+//! Sorted runs: records that fit into memory are sorted there and written to a temporary file, in Arrow's stream format,
+//! compressed with LZ4; a merge of all runs is the order of everything.
+//!
+//! ```text
+//! batches -> keys -> order of rows -> gathered a batch at a time -> file
+//! files   -> heap of the first key of each -> rows in order -> gathered a batch at a time
+//! ```
+
+use arrow::{
+    array::RecordBatch,
+    compute::interleave_record_batch,
+    datatypes::SchemaRef,
+    ipc::{
+        CompressionType,
+        reader::StreamReader,
+        writer::{IpcWriteOptions, StreamWriter},
+    },
+    row::Rows,
+};
+
+use super::keys::{Keys, prefix};
+use crate::{
+    error::{Error, Result},
+    format::parquet::logical_bytes,
+    storage::{Location, Scratch, scratch},
+};
+
+/// Rows of a batch, unless they are large.
+const BATCH_ROWS: u64 = 8_192;
+
+/// Batches in order, from wherever they come.
+pub(super) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>;
+
+/// Rows of about `bytes` bytes in all that have `rows` rows, so that they make batches of `batch_bytes`.
+pub(super) fn batch_rows(bytes: u64, rows: u64, batch_bytes: u64) -> usize {
+    let rows = batch_bytes.saturating_mul(rows.max(1)) / bytes.max(1);
+    usize::try_from(rows.clamp(1, BATCH_ROWS)).unwrap_or(1)
+}
+
+/// A sorted run in a temporary file, which goes with it.
+#[derive(Debug)]
+pub(super) struct Run {
+    file: Scratch,
+    /// Rows of its batches.
+    batch_rows: usize,
+}
+
+impl Run {
+    /// Writes what is sorted already; `None` when there is nothing.
+    pub(super) fn write(
+        location: &Location,
+        schema: &SchemaRef,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<Option<Self>> {
+        let file = scratch(location)?;
+        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
+        let mut writer = StreamWriter::try_new_with_options(file.create()?, schema, options)?;
+        let mut batch_rows = 0;
+        for batch in batches {
+            let batch = batch?;
+            batch_rows = batch_rows.max(batch.num_rows());
+            writer.write(&batch)?;
+        }
+        writer.finish()?;
+        let mut written = writer.into_inner()?;
+        std::io::Write::flush(&mut written)?;
+        Ok((batch_rows > 0).then_some(Self { file, batch_rows }))
+    }
+
+    /// Sorts batches and writes them.
+    pub(super) fn sort(
+        location: &Location,
+        schema: &SchemaRef,
+        keys: &Keys,
+        batches: &[RecordBatch],
+        batch_bytes: u64,
+    ) -> Result<Option<Self>> {
+        let bytes: u64 = batches.iter().map(logical_bytes).sum();
+        let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let mut rows = keys.none();
+        rows.reserve(count, 24 * count);
+        let mut places = Vec::with_capacity(count);
+        for (number, batch) in batches.iter().enumerate() {
+            keys.append(&mut rows, batch)?;
+            places.extend((0..batch.num_rows()).map(|row| (number, row)));
+        }
+        let rows_of_batch = batch_rows(bytes, count as u64, batch_bytes);
+        let order = order(&rows)?;
+        drop(rows);
+        let sources: Vec<&RecordBatch> = batches.iter().collect();
+        let gather = |wanted: &[u32]| {
+            let wanted: Vec<(usize, usize)> = wanted.iter().map(|row| places[*row as usize]).collect();
+            Ok(interleave_record_batch(&sources, &wanted)?)
+        };
+        Self::write(location, schema, order.chunks(rows_of_batch).map(gather))
+    }
+
+    /// Its batches; the file goes with them.
+    fn open(self) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+        let reader = StreamReader::try_new(self.file.open()?, None)?;
+        let file = self.file;
+        Ok(reader.map(move |batch| {
+            let _kept = &file;
+            Ok(batch?)
+        }))
+    }
+}
+
+/// Numbers of rows in ascending order of their keys.
+fn order(rows: &Rows) -> Result<Vec<u32>> {
+    let count = u32::try_from(rows.num_rows()).map_err(|_| Error::internal("a run has too many rows"))?;
+    let mut order: Vec<(u128, u32)> = (0..count).zip(rows).map(|(i, row)| (prefix(row.data()), i)).collect();
+    let key = |i: u32| rows.row(i as usize);
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))));
+    Ok(order.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Merges runs until there are at most `fan_in`.
+pub(super) fn reduce(
+    mut runs: Vec<Run>,
+    fan_in: usize,
+    location: &Location,
+    schema: &SchemaRef,
+    keys: &Keys,
+    check: &(dyn Fn() -> Result<()> + Sync),
+) -> Result<Vec<Run>> {
+    while runs.len() > fan_in {
+        let mut next = Vec::new();
+        let mut rest = runs.into_iter().peekable();
+        while rest.peek().is_some() {
+            let some: Vec<Run> = rest.by_ref().take(fan_in).collect();
+            let merged = Merged::new(keys, some, Vec::new())?;
+            next.extend(Run::write(location, schema, merged.map(|batch| check().and(batch)))?);
+        }
+        runs = next;
+    }
+    Ok(runs)
+}
+
+/// The next row of a run.
+struct Cursor<'a> {
+    batches: Batches<'a>,
+    keys: Rows,
+    row: usize,
+    prefix: u128,
+    /// Where its batch stands among those that rows are gathered from.
+    source: usize,
+    /// Last key of the batch before.
+    before: Vec<u8>,
+}
+
+impl Cursor<'_> {
+    fn key(&self) -> &[u8] {
+        self.keys.row(self.row).data()
+    }
+
+    fn comes_before(&self, other: &Self) -> bool {
+        (self.prefix, self.key()) < (other.prefix, other.key())
+    }
+}
+
+/// All rows of sorted runs, in order.
+pub(super) struct Merged<'a> {
+    keys: &'a Keys,
+    cursors: Vec<Cursor<'a>>,
+    /// Numbers of the cursors that have rows: no parent comes after its children.
+    heap: Vec<usize>,
+    /// Batches that rows are gathered from.
+    sources: Vec<RecordBatch>,
+    batch_rows: usize,
+    failed: bool,
+}
+
+impl<'a> Merged<'a> {
+    /// Starts to merge runs, and batches that are in order already.
+    pub(super) fn new(keys: &'a Keys, runs: Vec<Run>, sorted: Vec<(Batches<'a>, usize)>) -> Result<Self> {
+        let mut inputs: Vec<(Batches<'a>, usize)> = Vec::new();
+        for run in runs {
+            let rows = run.batch_rows;
+            inputs.push((Box::new(run.open()?), rows));
+        }
+        inputs.extend(sorted);
+        let batch_rows = inputs.iter().map(|(_, rows)| *rows).min().unwrap_or(1).max(1);
+        let mut merged =
+            Self { keys, cursors: Vec::new(), heap: Vec::new(), sources: Vec::new(), batch_rows, failed: false };
+        for (batches, _) in inputs {
+            let (keys, before) = (merged.keys.none(), Vec::new());
+            merged.cursors.push(Cursor { batches, keys, row: 0, prefix: 0, source: 0, before });
+            let cursor = merged.cursors.len() - 1;
+            if merged.load(cursor)? {
+                merged.heap.push(cursor);
+            }
+        }
+        for at in (0..merged.heap.len() / 2).rev() {
+            merged.sink(at);
+        }
+        Ok(merged)
+    }
+
+    /// Reads the next batch of a run; false when there is none.
+    fn load(&mut self, number: usize) -> Result<bool> {
+        let cursor = &mut self.cursors[number];
+        loop {
+            let Some(batch) = cursor.batches.next().transpose()? else { return Ok(false) };
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            cursor.keys = self.keys.of(&batch)?;
+            cursor.row = 0;
+            cursor.prefix = prefix(cursor.key());
+            cursor.source = self.sources.len();
+            self.sources.push(batch);
+            check_order(cursor)?;
+            return Ok(true);
+        }
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let mut first = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.heap.len()
+                    && self.cursors[self.heap[child]].comes_before(&self.cursors[self.heap[first]])
+                {
+                    first = child;
+                }
+            }
+            if first == at {
+                return;
+            }
+            self.heap.swap(at, first);
+            at = first;
+        }
+    }
+
+    fn gather(&mut self) -> Result<Option<RecordBatch>> {
+        let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(self.batch_rows);
+        while wanted.len() < self.batch_rows {
+            let Some(number) = self.heap.first().copied() else { break };
+            let cursor = &mut self.cursors[number];
+            wanted.push((cursor.source, cursor.row));
+            cursor.row += 1;
+            if cursor.row < cursor.keys.num_rows() {
+                cursor.prefix = prefix(cursor.key());
+            } else if !self.load(number)? {
+                self.heap.swap_remove(0);
+            }
+            self.sink(0);
+        }
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let batch = interleave_record_batch(&self.sources.iter().collect::<Vec<_>>(), &wanted)?;
+        // Only the batches that still have rows are kept.
+        let mut kept = Vec::with_capacity(self.heap.len());
+        for number in &self.heap {
+            let cursor = &mut self.cursors[*number];
+            kept.push(self.sources[cursor.source].clone());
+            cursor.source = kept.len() - 1;
+        }
+        self.sources = kept;
+        Ok(Some(batch))
+    }
+}
+
+/// Whether a batch is in order, and comes after the one before. What is not would make a merge that looks right.
+fn check_order(cursor: &mut Cursor<'_>) -> Result<()> {
+    let last = cursor.keys.row(cursor.keys.num_rows() - 1).data();
+    let sorted = cursor.keys.iter().is_sorted() && *cursor.before < *cursor.key();
+    if sorted || (cursor.before.is_empty() && cursor.keys.iter().is_sorted()) {
+        cursor.before = last.to_vec();
+        return Ok(());
+    }
+    Err(Error::integrity("expected records in the order that their shards claim, found others")
+        .hint("sort by other columns first, then by these: that reads all shards as if they were not sorted"))
+}
+
+impl Iterator for Merged<'_> {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let batch = self.gather();
+        self.failed = batch.is_err();
+        batch.transpose()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt64Array};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Sorted in runs of any size and merged with any fan, rows are in the order of one stable sort.
+        #[test]
+        fn runs_merge_to_a_stable_sort(
+            values in prop::collection::vec(prop::option::weighted(0.9, -5..5_i64), 1..300),
+            run in 1..80_usize,
+            fan_in in 2..6_usize,
+        ) {
+            let column: ArrayRef = Arc::new(values.iter().copied().collect::<Int64Array>());
+            let records: ArrayRef = Arc::new((0..values.len() as u64).collect::<UInt64Array>());
+            let batch = RecordBatch::try_from_iter([("v", column), ("n", records)]).unwrap();
+            let schema = batch.schema();
+            let keys = Keys::new(&schema, &[0], 1, None).unwrap();
+            let here = Location::parse("memory:///", std::path::Path::new("/")).unwrap();
+            let mut runs = Vec::new();
+            for start in (0..values.len()).step_by(run) {
+                let part = batch.slice(start, run.min(values.len() - start));
+                let halves = [part.slice(0, part.num_rows() / 2), part.slice(part.num_rows() / 2, part.num_rows().div_ceil(2))];
+                runs.extend(Run::sort(&here, &schema, &keys, &halves, 64).unwrap());
+            }
+            let runs = reduce(runs, fan_in, &here, &schema, &keys, &|| Ok(())).unwrap();
+            prop_assert!(runs.len() <= fan_in);
+            let found: Vec<u64> = Merged::new(&keys, runs, Vec::new())
+                .unwrap()
+                .flat_map(|batch| batch.unwrap().column(1).as_primitive::<arrow::datatypes::UInt64Type>().values().to_vec())
+                .collect();
+            let mut expected: Vec<u64> = (0..values.len() as u64).collect();
+            expected.sort_by_key(|record| values[usize::try_from(*record).unwrap()]);
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn what_claims_to_be_sorted_has_to_be() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![3, 1]));
+        let records: ArrayRef = Arc::new(UInt64Array::from(vec![0, 1]));
+        let batch = RecordBatch::try_from_iter([("v", column), ("n", records)]).unwrap();
+        let keys = Keys::new(&batch.schema(), &[0], 1, None).unwrap();
+        let merge = |parts: Vec<RecordBatch>| {
+            let batches: Batches<'_> = Box::new(parts.into_iter().map(Ok));
+            let rows = Merged::new(&keys, Vec::new(), vec![(batches, 10)])?;
+            rows.map(|batch| Ok(batch?.num_rows())).sum::<Result<usize>>()
+        };
+        assert!(merge(vec![batch.clone()]).is_err());
+        assert!(merge(vec![batch.slice(0, 1), batch.slice(1, 1)]).is_err());
+        assert_eq!(merge(vec![batch.slice(1, 1), batch.slice(0, 1)]).unwrap(), 2);
+        assert!(!batch.column(0).is_null(0));
+    }
+}

@@ -1,0 +1,251 @@
+//! `compact --sort-by` and `--zorder`: rewrites shards so that their records are in order, or says what it would rewrite.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Context,
+    compact::{CompactReport, ShardChoice, partition},
+};
+use crate::{
+    dataset::{Counts, NewShard, Numbers, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    error::{Error, Result},
+    events::Event,
+    exec::{
+        live::refresh,
+        shard::ShardNaming,
+        sort::{Input, Sort, Sorted, Sorter, ranges},
+    },
+    format::OutputFormat,
+    id::TransactionId,
+    plan::{
+        compact::{CompactOptions, in_window},
+        memory::MemoryPlan,
+        sort::{SortCandidate, SortMemory, SortOptions, SortPlan, plan, undecided},
+    },
+    storage::Staged,
+};
+
+/// What is to be sorted, and how.
+pub(super) struct Sorting<'a> {
+    /// What every operation is given.
+    pub(super) context: &'a Context<'a>,
+    /// The version that is sorted.
+    pub(super) snapshot: &'a Snapshot,
+    /// Settings of the dataset, with what the user wants otherwise.
+    pub(super) settings: Settings,
+    /// The wanted order.
+    pub(super) order: &'a Order,
+}
+
+impl Sorting<'_> {
+    /// Plans, and sorts unless only the plan is wanted.
+    pub(super) fn run(&self, options: &CompactOptions, dry_run: bool) -> Result<CompactReport> {
+        if self.settings.shard_format != OutputFormat::Parquet {
+            return Err(Error::usage(format!(
+                "expected a dataset of parquet to sort, found one of {}",
+                self.settings.shard_format
+            ))
+            .at(self.snapshot.dataset().store().location().to_string())
+            .hint("convert its sources into another dataset with --to parquet, then compact that one")
+            .hint("without --sort-by and --zorder its shards are merged in record order"));
+        }
+        let (order, target, min_inputs) = (self.order.clone(), self.settings.target_shard, options.min_inputs);
+        let plan = plan(&self.candidates(options)?, &SortOptions { order, target, min_inputs });
+        let mut report = self.report(&plan, dry_run)?;
+        if dry_run {
+            return Ok(report);
+        }
+        if plan.groups.is_empty() {
+            // A run that was killed after its commit may have left them behind.
+            refresh(self.snapshot, None)?;
+            return Ok(report);
+        }
+        self.sort(&plan, &mut report)?;
+        Ok(report)
+    }
+
+    fn candidates(&self, options: &CompactOptions) -> Result<Vec<SortCandidate>> {
+        let shards = self.snapshot.shards()?;
+        let mut candidates: Vec<SortCandidate> = shards
+            .iter()
+            .map(|shard| SortCandidate {
+                bytes: shard.bytes,
+                records: shard.records,
+                in_window: in_window(shard.version, shard.committed_at, options),
+                partition: partition(&shard.path),
+                order: shard.order.clone(),
+                range: None,
+            })
+            .collect();
+        for inputs in undecided(&candidates, self.order) {
+            let of = |i: &usize| (&shards[*i], shards[*i].order.as_ref().is_some_and(|o| o.order == *self.order));
+            let asked: Vec<(&ShardMeta, bool)> = inputs.iter().map(of).collect();
+            let ranges = ranges(self.snapshot.dataset(), &asked, self.order, &self.context.cancel)?;
+            for (i, range) in inputs.into_iter().zip(ranges) {
+                candidates[i].range = range;
+            }
+        }
+        Ok(candidates)
+    }
+
+    fn report(&self, plan: &SortPlan, dry_run: bool) -> Result<CompactReport> {
+        let shards = self.snapshot.shards()?;
+        let target = self.settings.target_shard.0;
+        let made: u64 = plan.groups.iter().map(|group| ((group.bytes + target / 2) / target).max(1)).sum();
+        let replaced: usize = plan.groups.iter().map(|group| group.inputs().count()).sum();
+        Ok(CompactReport {
+            dataset: self.snapshot.dataset().store().location().to_string(),
+            version: self.snapshot.version(),
+            dry_run,
+            order: Some(self.order.to_string()),
+            folder: None,
+            counts: Counts::default(),
+            bytes_copied: 0,
+            bytes_spliced: 0,
+            bytes_reencoded: 0,
+            groups_dropped: 0,
+            shards_before: shards.len() as u64,
+            shards_after: (shards.len() - replaced) as u64 + made,
+            seconds: 0.0,
+            choices: shards
+                .iter()
+                .zip(&plan.choices)
+                .map(|(shard, choice)| ShardChoice {
+                    shard: shard.path.clone(),
+                    bytes: shard.bytes,
+                    choice: if choice.group().is_some() { "sort" } else { "keep" },
+                    group: choice.group(),
+                    reason: choice.reason(),
+                })
+                .collect(),
+        })
+    }
+
+    fn sort(&self, plan: &SortPlan, report: &mut CompactReport) -> Result<()> {
+        let context = self.context;
+        let naming = ShardNaming {
+            tag: self.tag(plan)?,
+            format: OutputFormat::Parquet,
+            codec: self.settings.codec,
+            indexes: self.settings.indexes.clone(),
+        };
+        let dataset = self.snapshot.dataset();
+        dataset.prove_store()?;
+        let _lock = dataset.store().lock(&naming.tag)?;
+        let total = plan.groups.iter().map(|g| g.bytes).sum();
+        context.observer.event(Event::Phase { name: "sorting", bytes: Some(total) });
+        let (target, row_group) = (self.settings.target_shard, self.settings.row_group);
+        let memory = MemoryPlan::new(context.memory, context.jobs, OutputFormat::Parquet, target, row_group);
+        let sorter = Sorter {
+            dataset,
+            runs: self.snapshot.runs()?,
+            order: self.order,
+            naming: &naming,
+            target: target.0,
+            row_group: memory.unit_bytes,
+            memory: SortMemory::new(context.memory),
+            jobs: context.jobs,
+            observer: context.observer,
+            cancel: &context.cancel,
+        };
+        let sorts = self.sorts(plan, &naming.tag)?;
+        let sorted: Vec<Sorted> = sorts.iter().map(|sort| sorter.sort(sort)).collect::<Result<_>>()?;
+        report.folder = Some(naming.tag.clone());
+        report.bytes_reencoded = total;
+        self.commit(plan, sorted, report)
+    }
+
+    fn sorts(&self, plan: &SortPlan, tag: &str) -> Result<Vec<Sort>> {
+        let shards = self.snapshot.shards()?;
+        let runs = self.snapshot.runs()?.by_shard(self.snapshot.version());
+        let input = |i: &usize| -> Input {
+            let shard = shards[*i].clone();
+            let runs = runs.get(shard.path.as_str()).into_iter().flatten().map(|run| (*run).clone()).collect();
+            (shard, runs)
+        };
+        let sort = |(number, group): (usize, &crate::plan::sort::SortGroup)| Sort {
+            unsorted: group.unsorted.iter().map(input).collect(),
+            sets: group.sets.iter().map(|set| set.iter().map(input).collect()).collect(),
+            partition: group.partition.clone(),
+            set: if number == 0 { tag.to_owned() } else { format!("{tag}-{}", number + 1) },
+        };
+        Ok(plan.groups.iter().enumerate().map(sort).collect())
+    }
+
+    /// Folder of the new shards: the same for the same inputs and options.
+    fn tag(&self, plan: &SortPlan) -> Result<String> {
+        let shards = self.snapshot.shards()?;
+        let order = serde_json::to_vec(self.order).map_err(|e| Error::internal("encoding an order failed").cause(e))?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"sort");
+        hasher.update(&order);
+        hasher.update(&self.settings.target_shard.0.to_le_bytes());
+        hasher.update(&self.settings.row_group.0.to_le_bytes());
+        hasher.update(self.settings.codec.to_string().as_bytes());
+        for group in &plan.groups {
+            hasher.update(&(group.inputs().count() as u64).to_le_bytes());
+            for i in group.inputs() {
+                hasher.update(&shards[i].checksum);
+                hasher.update(shards[i].path.as_bytes());
+            }
+        }
+        Ok(hasher.finalize().to_hex()[..12].to_owned())
+    }
+
+    fn commit(&self, plan: &SortPlan, sorted: Vec<Sorted>, report: &mut CompactReport) -> Result<()> {
+        let shards = self.snapshot.shards()?;
+        let removes: Vec<String> =
+            plan.groups.iter().flat_map(|group| group.inputs().map(|i| shards[i].path.clone())).collect();
+        let (mut places, mut adds) = (Vec::new(), Vec::<NewShard>::new());
+        let mut staged: Vec<Staged> = Vec::new();
+        for one in sorted {
+            places.extend(one.places);
+            staged.extend(one.staged);
+            for finished in one.shards {
+                staged.extend(finished.staged);
+                let mut shard = finished.shard;
+                shard.meta.compacted_for = self.settings.target_shard.0;
+                adds.push(shard);
+            }
+        }
+        report.counts = Counts {
+            records_in: plan.groups.iter().map(|g| g.records).sum(),
+            records_out: adds.iter().map(|s| s.meta.records).sum(),
+            records_rejected: 0,
+            records_deduplicated: 0,
+            bytes_in: plan.groups.iter().map(|g| g.bytes).sum(),
+            bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),
+            shards_added: adds.len() as u64,
+            shards_removed: removes.len() as u64,
+        };
+        report.counts.reconcile()?;
+        self.context.cancel.check()?;
+        let dataset = self.snapshot.dataset();
+        dataset.store().publish(staged)?;
+        let mut arguments = BTreeMap::new();
+        arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
+        let option = match self.order.by {
+            crate::dataset::Arrangement::Sort => "sort-by",
+            crate::dataset::Arrangement::ZOrder => "zorder",
+        };
+        arguments.insert(option.to_owned(), self.order.columns.join(","));
+        let transaction = Transaction {
+            id: TransactionId::fresh(),
+            operation: "compact",
+            arguments,
+            counts: report.counts,
+            // A target for one compaction is not the dataset's from then on.
+            settings: self.snapshot.entry().settings.clone(),
+            adds,
+            removes,
+            segments: Vec::new(),
+            places,
+            sources: &(),
+            numbers: Numbers::Kept,
+        };
+        let snapshot = commit(dataset, &transaction, self.snapshot.version())?;
+        report.version = snapshot.version();
+        report.shards_after = snapshot.entry().totals.shards;
+        refresh(&snapshot, None)
+    }
+}
