@@ -14,10 +14,7 @@ use arrow::{
     array::UInt64Array,
     datatypes::{DataType, Field, Schema},
 };
-use parquet::{
-    arrow::arrow_reader::{RowSelection, RowSelector},
-    schema::types::SchemaDescriptor,
-};
+use parquet::schema::types::SchemaDescriptor;
 
 use super::{
     chunks::{self, Values},
@@ -208,16 +205,9 @@ pub(super) fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -
     let path = numbers_path(shard);
     let place = || store.location().join(&path).to_string();
     let builder = table::open(store, &path)?;
-    let mut selectors = Vec::new();
-    let mut at = 0;
-    for ordinal in ordinals {
-        let ordinal = usize::try_from(*ordinal).map_err(|_| Error::integrity("row out of range"))?;
-        selectors.push(RowSelector::skip(ordinal - at));
-        selectors.push(RowSelector::select(1));
-        at = ordinal + 1;
-    }
+    let selection = table::selection(ordinals)?;
     let rows = table::guarded(|| {
-        let reader = builder.with_row_selection(RowSelection::from(selectors)).build().map_err(table::failed)?;
+        let reader = builder.with_row_selection(selection).build().map_err(table::failed)?;
         let mut rows = Vec::with_capacity(ordinals.len());
         for batch in reader {
             let batch = batch?;

@@ -16,7 +16,7 @@ use arrow::{
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
 use parquet::{
-    arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+    arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
     file::metadata::{PageIndexPolicy, ParquetMetaDataReader},
     schema::types::{ColumnDescPtr, SchemaDescriptor},
 };
@@ -558,15 +558,7 @@ pub fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Resul
         // Tables that list their pages let single pages be read.
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
         let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(object, options).map_err(table::failed)?;
-        let mut selectors = Vec::new();
-        let mut at = 0;
-        for ordinal in ordinals {
-            let ordinal = usize::try_from(*ordinal).map_err(|_| Error::integrity("row out of range"))?;
-            selectors.push(RowSelector::skip(ordinal - at));
-            selectors.push(RowSelector::select(1));
-            at = ordinal + 1;
-        }
-        let reader = builder.with_row_selection(RowSelection::from(selectors)).build().map_err(table::failed)?;
+        let reader = builder.with_row_selection(table::selection(ordinals)?).build().map_err(table::failed)?;
         let mut rows = Vec::with_capacity(ordinals.len());
         for batch in reader {
             decode(&batch?, &mut rows)?;

@@ -10,7 +10,10 @@ use arrow::{
 };
 use bytes::Bytes;
 use parquet::{
-    arrow::{ArrowSchemaConverter, ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
+    arrow::{
+        ArrowSchemaConverter, ArrowWriter,
+        arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+    },
     basic::{Compression, Encoding, ZstdLevel},
     errors::ParquetError,
     file::{
@@ -197,6 +200,22 @@ pub(super) fn read_batches(
 pub(super) fn has_column(store: &Arc<dyn Store>, list: &ListRef, name: &str) -> Result<bool> {
     let reader = open(store, &list.path)?;
     Ok(reader.schema().column_with_name(name).is_some())
+}
+
+/// Selects single rows, given in ascending order.
+///
+/// # Errors
+/// When a row is out of range.
+pub(super) fn selection(rows: &[u64]) -> Result<RowSelection> {
+    let mut selectors = Vec::with_capacity(2 * rows.len());
+    let mut at = 0;
+    for row in rows {
+        let row = usize::try_from(*row).map_err(|_| Error::integrity("row out of range"))?;
+        selectors.push(RowSelector::skip(row - at));
+        selectors.push(RowSelector::select(1));
+        at = row + 1;
+    }
+    Ok(RowSelection::from(selectors))
 }
 
 /// Opens a table that is read in parts.
