@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use ::parquet::{
-    basic::{Compression, Encoding, ZstdLevel},
+    basic::{Compression, Encoding, PageType, ZstdLevel},
     column::writer::ColumnCloseResult,
     file::{
         metadata::{ColumnChunkMetaData, OffsetIndexBuilder},
@@ -29,7 +29,13 @@ use arrow::{
 use bytes::Bytes;
 
 use super::table;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    format::parquet::{
+        put_differences, put_header, put_hybrid, put_levels, put_same_levels, put_texts, put_texts_after_lengths,
+        put_texts_without_prefixes, shared_prefix, width_of,
+    },
+};
 
 /// Rows of a page: what a reader of one row decodes.
 const PAGE_ROWS: usize = 16_384;
@@ -120,10 +126,7 @@ impl Pages {
 
     fn dictionary(&mut self, texts: &[&str]) -> Result<()> {
         self.page.clear();
-        for text in texts {
-            self.page.extend_from_slice(&length(text.len())?.to_le_bytes());
-            self.page.extend_from_slice(text.as_bytes());
-        }
+        put_texts(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut self.page);
         self.push(texts.len(), true)?;
         self.dictionary_end = Some(self.out.len());
         Ok(())
@@ -142,35 +145,36 @@ impl Pages {
             Values::Growing(numbers) | Values::Packed(numbers) => {
                 let slice = UInt64Array::slice(numbers, rows.start, rows.len());
                 if slice.null_count() == 0 {
-                    differences(slice.values(), &mut self.page);
+                    put_differences(slice.values(), &mut self.page);
                 } else {
-                    differences(&slice.iter().flatten().collect::<Vec<_>>(), &mut self.page);
+                    put_differences(&slice.iter().flatten().collect::<Vec<_>>(), &mut self.page);
                 }
             }
             Values::Texts(texts) => {
                 let slice = StringArray::slice(texts, rows.start, rows.len());
                 let texts: Vec<&[u8]> = slice.iter().flatten().map(str::as_bytes).collect();
                 if self.encoding == Encoding::DELTA_BYTE_ARRAY {
-                    shared_begins(&texts, &mut self.page);
+                    put_texts_without_prefixes(&texts, &mut self.page);
                 } else {
-                    lengths_and_bytes(&texts, &mut self.page);
+                    put_texts_after_lengths(&texts, &mut self.page);
                 }
             }
             Values::Keyed { keys, dictionary, valid } => {
                 let keys = &keys[rows.clone()];
-                let width = (usize::BITS - dictionary.len().saturating_sub(1).leading_zeros()).max(1);
+                let width = width_of(dictionary.len().saturating_sub(1) as u64).max(1);
+                self.page.push(width);
                 match valid.map(|valid| valid.slice(rows.start, rows.len())).filter(|v| v.null_count() > 0) {
-                    None => hybrid(keys, width, &mut self.page),
+                    None => put_hybrid(&mut self.page, keys, width),
                     Some(valid) => {
                         let keys: Vec<u32> = valid.valid_indices().map(|row| keys[row]).collect();
-                        hybrid(&keys, width, &mut self.page);
+                        put_hybrid(&mut self.page, &keys, width);
                     }
                 }
             }
         }
         let start = self.out.len();
         self.push(rows.len(), false)?;
-        self.offsets.append_offset_and_size(offset(start)?, length(self.out.len() - start)?.cast_signed());
+        self.offsets.append_offset_and_size(offset(start)?, size(self.out.len() - start)?);
         self.offsets.append_row_count(offset(rows.len())?);
         Ok(())
     }
@@ -186,9 +190,13 @@ impl Pages {
             packed
         };
         let stored = packed.as_deref().unwrap_or(&self.page);
-        let encoding = if dictionary { Encoding::PLAIN } else { self.encoding };
+        let (kind, encoding) = match dictionary {
+            true => (PageType::DICTIONARY_PAGE, Encoding::PLAIN),
+            false => (PageType::DATA_PAGE, self.encoding),
+        };
         let start = self.out.len();
-        header(self.page.len(), stored.len(), values, encoding, dictionary, &mut self.out)?;
+        let sizes = [size(self.page.len())?, size(stored.len())?, crc32fast::hash(stored).cast_signed()];
+        put_header(&mut self.out, kind, sizes, [size(values)?, encoding as i32]);
         self.raw_bytes += self.out.len() - start + self.page.len();
         self.out.extend_from_slice(stored);
         Ok(())
@@ -226,59 +234,12 @@ impl Pages {
     }
 }
 
-fn length(bytes: usize) -> Result<u32> {
-    u32::try_from(bytes).map_err(|_| Error::internal("a page of a table is too large"))
+fn size(bytes: usize) -> Result<i32> {
+    i32::try_from(bytes).map_err(|_| Error::internal("a page of a table is too large"))
 }
 
 fn offset(at: usize) -> Result<i64> {
     i64::try_from(at).map_err(|_| Error::internal("a chunk of a table is too large"))
-}
-
-/// Header of a page, in thrift's compact protocol: `field delta << 4 | type`, numbers as zigzag varints.
-fn header(
-    raw: usize,
-    stored: usize,
-    values: usize,
-    encoding: Encoding,
-    dictionary: bool,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    const NEXT_I32: u8 = 0x15;
-    const RLE: i32 = 3;
-    let number = |out: &mut Vec<u8>, number: i32| {
-        out.push(NEXT_I32);
-        varint(zigzag(i64::from(number)), out);
-    };
-    let size = |n: usize| i32::try_from(n).map_err(|_| Error::internal("a page of a table is too large"));
-    number(out, if dictionary { 2 } else { 0 });
-    number(out, size(raw)?);
-    number(out, size(stored)?);
-    // Structs: field 7 says what is in a dictionary page, field 5 what is in a data page.
-    out.push(if dictionary { 0x4c } else { 0x2c });
-    number(out, size(values)?);
-    number(out, encoding as i32);
-    if !dictionary {
-        number(out, RLE);
-        number(out, RLE);
-    }
-    out.extend_from_slice(&[0, 0]);
-    Ok(())
-}
-
-fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)).cast_unsigned()
-}
-
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(low_byte(value) | 0x80);
-        value >>= 7;
-    }
-    out.push(low_byte(value));
-}
-
-fn low_byte(value: u64) -> u8 {
-    value.to_le_bytes()[0]
 }
 
 /// Which rows have values: one run when they all agree, else their bits.
@@ -293,140 +254,15 @@ fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     match valid {
-        Some(valid) if valid.null_count() < rows.len() => {
-            varint(((rows.len().div_ceil(8) as u64) << 1) | 1, out);
-            let bits: Vec<bool> = valid.iter().collect();
-            out.extend(bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, bit| (byte << 1) | u8::from(*bit))));
-        }
+        Some(valid) if valid.null_count() < rows.len() => put_levels(out, valid.inner()),
         valid => {
             let all = valid.is_none() && !matches!(values, Values::Nulls);
-            varint((rows.len() as u64) << 1, out);
-            out.push(u8::from(all));
+            put_same_levels(out, rows.len(), u32::from(all));
         }
     }
-    let bytes = length(out.len() - at - 4)?;
+    let bytes = size(out.len() - at - 4)?;
     out[at..at + 4].copy_from_slice(&bytes.to_le_bytes());
     Ok(())
-}
-
-/// Keys: runs where there are few, else packed to `width` bits each.
-fn hybrid(keys: &[u32], width: u32, out: &mut Vec<u8>) {
-    out.push(low_byte(u64::from(width)));
-    let bytes = width.div_ceil(8) as usize;
-    let runs = keys.chunk_by(|a, b| a == b);
-    if runs.clone().take(keys.len() / 8 + 1).count() * 8 <= keys.len() {
-        for run in runs {
-            varint((run.len() as u64) << 1, out);
-            out.extend_from_slice(&run[0].to_le_bytes()[..bytes]);
-        }
-        return;
-    }
-    varint(((keys.len().div_ceil(8) as u64) << 1) | 1, out);
-    let mut bits = Bits::new(out);
-    keys.iter().for_each(|key| bits.push(u64::from(*key), width));
-    for _ in keys.len()..keys.len().next_multiple_of(8) {
-        bits.push(0, width);
-    }
-    bits.end();
-}
-
-/// Numbers of some bits, one behind the other, lowest bit first.
-struct Bits<'a> {
-    out: &'a mut Vec<u8>,
-    word: u64,
-    filled: u32,
-}
-
-impl<'a> Bits<'a> {
-    fn new(out: &'a mut Vec<u8>) -> Self {
-        Self { out, word: 0, filled: 0 }
-    }
-
-    /// Adds a number below 2^`width`.
-    #[inline]
-    fn push(&mut self, value: u64, width: u32) {
-        self.word |= value << self.filled;
-        let filled = self.filled + width;
-        if filled < 64 {
-            self.filled = filled;
-            return;
-        }
-        self.out.extend_from_slice(&self.word.to_le_bytes());
-        self.word = value.checked_shr(64 - self.filled).unwrap_or(0);
-        self.filled = filled - 64;
-    }
-
-    fn end(self) {
-        let bytes = self.filled.div_ceil(8) as usize;
-        self.out.extend_from_slice(&self.word.to_le_bytes()[..bytes]);
-    }
-}
-
-const BLOCK: usize = 128;
-const MINIBLOCK: usize = 32;
-
-/// `DELTA_BINARY_PACKED`: the first number, then differences in blocks, each as the excess over the least of its block.
-///
-/// ```text
-/// 128 | 4 | count | first     block: least difference | 4 widths | 4 x 32 excesses of that many bits
-/// ```
-fn differences(numbers: &[u64], out: &mut Vec<u8>) {
-    varint(BLOCK as u64, out);
-    varint((BLOCK / MINIBLOCK) as u64, out);
-    varint(numbers.len() as u64, out);
-    let Some((first, rest)) = numbers.split_first() else { return varint(0, out) };
-    varint(zigzag(first.cast_signed()), out);
-    let mut last = *first;
-    let mut excess = [0_u64; BLOCK];
-    for block in rest.chunks(BLOCK) {
-        let mut least = i64::MAX;
-        for (difference, number) in excess.iter_mut().zip(block) {
-            *difference = number.wrapping_sub(last);
-            least = least.min(difference.cast_signed());
-            last = *number;
-        }
-        let taken = &mut excess[..block.len()];
-        taken.iter_mut().for_each(|difference| *difference = difference.wrapping_sub(least.cast_unsigned()));
-        excess[block.len()..].fill(0);
-        varint(zigzag(least), out);
-        let widths: [u32; BLOCK / MINIBLOCK] = std::array::from_fn(|mini| {
-            let all = excess[mini * MINIBLOCK..][..MINIBLOCK].iter().fold(0, |all, excess| all | excess);
-            u64::BITS - all.leading_zeros()
-        });
-        out.extend(widths.map(|width| low_byte(u64::from(width))));
-        let mut bits = Bits::new(out);
-        for (mini, width) in excess.chunks(MINIBLOCK).zip(widths).filter(|(_, width)| *width > 0) {
-            mini.iter().for_each(|excess| bits.push(*excess, width));
-        }
-        bits.end();
-    }
-}
-
-/// `DELTA_LENGTH_BYTE_ARRAY`: all lengths, then all bytes.
-fn lengths_and_bytes(texts: &[&[u8]], out: &mut Vec<u8>) {
-    differences(&texts.iter().map(|text| text.len() as u64).collect::<Vec<_>>(), out);
-    texts.iter().for_each(|text| out.extend_from_slice(text));
-}
-
-/// `DELTA_BYTE_ARRAY`: how many bytes each text has in common with the one before, then the rest of each.
-fn shared_begins(texts: &[&[u8]], out: &mut Vec<u8>) {
-    let mut shared = Vec::with_capacity(texts.len());
-    let mut rest = Vec::with_capacity(texts.len());
-    let mut last: &[u8] = &[];
-    for text in texts {
-        let common = common_begin(last, text);
-        shared.push(common as u64);
-        rest.push(&text[common..]);
-        last = text;
-    }
-    differences(&shared, out);
-    lengths_and_bytes(&rest, out);
-}
-
-fn common_begin(one: &[u8], other: &[u8]) -> usize {
-    let words = one.chunks_exact(8).zip(other.chunks_exact(8));
-    let equal = words.take_while(|(a, b)| a == b).count() * 8;
-    equal + one[equal..].iter().zip(&other[equal..]).take_while(|(a, b)| a == b).count()
 }
 
 /// Whether neighbours begin alike to a good part.
@@ -434,7 +270,7 @@ fn share_begins(texts: &StringArray) -> bool {
     let mut last: &[u8] = &[];
     let (mut shared, mut all) = (0, 0);
     for text in texts.iter().take(SAMPLED).flatten().map(str::as_bytes) {
-        shared += common_begin(last, text);
+        shared += shared_prefix(last, text);
         all += text.len();
         last = text;
     }

@@ -34,12 +34,12 @@ pub(super) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
 }
 
 /// Bits that a number up to `largest` takes.
-pub(in super::super) fn width_of(largest: u64) -> u8 {
+pub(crate) fn width_of(largest: u64) -> u8 {
     u8::try_from(u64::BITS - largest.leading_zeros()).unwrap_or(u8::MAX)
 }
 
 /// Appends indices of at most `width` bits each in the hybrid form.
-pub(in super::super) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
+pub(crate) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
     let mut rest = values;
     while !rest.is_empty() {
         let packed = before_run(rest);
@@ -119,7 +119,7 @@ fn low_word(pending: u64) -> [u8; 4] {
 }
 
 /// Appends levels of one bit in the hybrid form; a set bit is a value, a cleared one a null.
-pub(super) fn put_levels(out: &mut Vec<u8>, levels: &BooleanBuffer) {
+pub(crate) fn put_levels(out: &mut Vec<u8>, levels: &BooleanBuffer) {
     let chunks = levels.bit_chunks();
     let words: Vec<u64> = chunks.iter().collect();
     let mut at = 0;
@@ -172,7 +172,7 @@ fn break_off(out: &mut Vec<u8>, words: &[u64], tail: Option<(u64, usize)>) {
 }
 
 /// Levels of a page where all are the same.
-pub(super) fn put_same_levels(out: &mut Vec<u8>, rows: usize, level: u32) {
+pub(crate) fn put_same_levels(out: &mut Vec<u8>, rows: usize, level: u32) {
     if rows > 0 {
         put_run(out, rows as u64, level, 1);
     }

@@ -16,7 +16,7 @@ use arrow::{
 use super::{scratch::Scratch, stats::Order};
 
 /// A value of fixed width.
-pub(super) trait Word: Copy + Eq {
+pub(crate) trait Word: Copy + Eq {
     /// Bytes of it.
     const WIDTH: usize;
 

@@ -28,20 +28,24 @@ use std::ops::Range;
 use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
 use arrow::array::Array;
 
+pub(crate) use self::{
+    bits::{put_hybrid, put_levels, put_same_levels, width_of},
+    page::put_header,
+    values::{put_differences, put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix},
+};
 pub(super) use self::{
-    bits::{put_hybrid, put_packed, put_run, put_varint, width_of},
+    bits::{put_packed, put_run, put_varint},
     compress::{Compressor, name_of},
     dictionary::{ends, expected_entries},
-    page::{Chunk, put_header},
+    page::Chunk,
 };
 use self::{
-    bits::{put_levels, put_same_levels},
     column::{Column, Values, Word},
     dictionary::{Dictionary, Entry},
     page::{PageFacts, PageWriter},
     scratch::Scratch,
     stats::{Bounds, Order},
-    values::{put_bits, put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
+    values::{put_bits, put_split},
 };
 use crate::{codec::Codec, error::Result};
 

@@ -116,7 +116,7 @@ impl PageWriter {
             &mut self.bytes,
             kind,
             [small(body.len())?, small(packed.len())?, crc32fast::hash(packed).cast_signed()],
-            [small(values)?, code(encoding)],
+            [small(values)?, encoding as i32],
         );
         self.uncompressed += (self.bytes.len() - start + body.len()) as u64;
         self.bytes.extend_from_slice(packed);
@@ -208,7 +208,7 @@ impl PageWriter {
 
 /// Appends a page header: sizes before and after compression and the checksum, then the number of values and the code
 /// of their encoding.
-pub(in super::super) fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, encoding]: [i32; 2]) {
+pub(crate) fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, encoding]: [i32; 2]) {
     const NUMBER: u8 = 5;
     const STRUCT: u8 = 12;
     const STOP: u8 = 0;
@@ -225,23 +225,10 @@ pub(in super::super) fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i3
     number(out, values);
     number(out, encoding);
     if !dictionary {
-        number(out, code(Encoding::RLE));
-        number(out, code(Encoding::RLE));
+        number(out, Encoding::RLE as i32);
+        number(out, Encoding::RLE as i32);
     }
     out.extend_from_slice(&[STOP, STOP]);
-}
-
-/// Number of an encoding in the format.
-fn code(encoding: Encoding) -> i32 {
-    match encoding {
-        Encoding::PLAIN => 0,
-        Encoding::RLE => 3,
-        Encoding::DELTA_BINARY_PACKED => 5,
-        Encoding::DELTA_LENGTH_BYTE_ARRAY => 6,
-        Encoding::DELTA_BYTE_ARRAY => 7,
-        Encoding::BYTE_STREAM_SPLIT => 9,
-        _ => 8,
-    }
 }
 
 fn small(number: usize) -> Result<i32> {

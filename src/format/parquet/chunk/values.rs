@@ -20,7 +20,7 @@ pub(super) fn put_split<W: Word>(values: &[W], out: &mut Vec<u8>) {
 }
 
 /// Appends whole numbers as differences.
-pub(super) fn put_differences<W: Word>(values: &[W], out: &mut Vec<u8>) {
+pub(crate) fn put_differences<W: Word>(values: &[W], out: &mut Vec<u8>) {
     let signed: Vec<i64> = values.iter().map(|value| value.signed()).collect();
     put_delta(out, &signed, W::WIDTH == 4);
 }
@@ -33,7 +33,7 @@ pub(super) fn put_bits(values: &BooleanBuffer, out: &mut Vec<u8>) {
 }
 
 /// Appends texts, each behind its length.
-pub(super) fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
+pub(crate) fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
     out.reserve(values.iter().map(|value| value.len() + 4).sum());
     for value in values {
         out.extend_from_slice(&length(value).to_le_bytes());
@@ -42,7 +42,7 @@ pub(super) fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// Appends texts behind the lengths of all of them.
-pub(super) fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
+pub(crate) fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
     let lengths: Vec<i64> = values.iter().map(|value| i64::from(length(value))).collect();
     put_delta(out, &lengths, true);
     out.reserve(values.iter().map(|value| value.len()).sum());
@@ -50,7 +50,7 @@ pub(super) fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// Appends of each text what it does not share with the one before.
-pub(super) fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
+pub(crate) fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
     let mut before: &[u8] = &[];
     let mut shared = Vec::with_capacity(values.len());
     let mut rest = Vec::with_capacity(values.len());
@@ -64,7 +64,8 @@ pub(super) fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
     put_texts_after_lengths(&rest, out);
 }
 
-fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
+/// Bytes at the begin that both have in common.
+pub(crate) fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
     let (one_words, _) = one.as_chunks::<8>();
     let (other_words, _) = other.as_chunks::<8>();
     let words = one_words.iter().zip(other_words).take_while(|(a, b)| a == b).count() * 8;
