@@ -316,7 +316,7 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
         let entry = by_format.entry(source.format.name()).or_insert_with(|| (Vec::new(), 0, true));
         let bytes = source.file.bytes();
         if let Some(split) = &source.sample {
-            let fields = schema_of(&source.reader.infer(split));
+            let fields = schema_of(&source.fields);
             if let Parsed::Block(block) = source.reader.parse(split, &fields)? {
                 let whole = split.offset + split.bytes_in() >= bytes;
                 let rows = block.records_in();

@@ -6,6 +6,7 @@
 
 use std::{collections::HashSet, io::Read};
 
+use arrow::datatypes::Fields;
 use rayon::prelude::*;
 
 use super::{
@@ -78,8 +79,10 @@ pub struct RecordSource {
     pub encoding: Option<Encoding>,
     /// Reads it.
     pub reader: Box<dyn RecordReader>,
-    /// Its first records, for a first look at the types.
+    /// Its first records, if they were kept.
     pub sample: Option<Split>,
+    /// Types of its first records.
+    pub fields: Fields,
 }
 
 impl RecordSource {
@@ -93,6 +96,16 @@ impl RecordSource {
             Some(encoding) => encoding::decode(encoding, input),
             None => input,
         })
+    }
+
+    /// Looks at the types of its first records, which only stay in memory where they are to be `kept`.
+    fn infer(&mut self, kept: bool) {
+        if let Some(sample) = &self.sample {
+            self.fields = self.reader.infer(sample);
+        }
+        if !kept {
+            self.sample = None;
+        }
     }
 
     /// Whether its records are samples rather than rows.
@@ -130,8 +143,12 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     }
     let read: Vec<(SourceFile, Option<RecordSource>)> = found
         .into_par_iter()
-        .map(|file| {
-            let source = if may_hold(&file) { look_at(&file, options)? } else { None };
+        .enumerate()
+        .map(|(number, file)| {
+            let mut source = if may_hold(&file) { look_at(&file, options)? } else { None };
+            if let Some(source) = &mut source {
+                source.infer(options.samples.is_none_or(|samples| number < samples));
+            }
             Ok((file, source))
         })
         .collect::<Result<_>>()?;

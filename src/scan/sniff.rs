@@ -2,6 +2,8 @@
 
 use std::io::{Cursor, Read};
 
+use arrow::datatypes::Fields;
+
 use super::{Head, InputFormat, RecordSource, SourceFile, rows::RowsInTar};
 use crate::{
     codec::encoding::{self, Encoding},
@@ -73,8 +75,10 @@ pub struct SniffOptions {
     pub json: json::JsonOptions,
     /// Whether a source that cannot be read is a matter for the conversion.
     pub keep_going: bool,
-    /// How many sources there are.
+    /// How many sources there are; of many, less of each is looked at.
     pub sources: usize,
+    /// Of how many sources the first records stay in memory; of all if this is not said.
+    pub samples: Option<usize>,
 }
 
 type Found = (InputFormat, Box<dyn RecordReader>);
@@ -82,16 +86,18 @@ type Found = (InputFormat, Box<dyn RecordReader>);
 /// The records that a file holds; `None` when it holds none.
 pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     let head_bytes = (ALL_HEAD_BYTES / options.sources.max(1)).clamp(SHORT_HEAD_BYTES, HEAD_BYTES);
-    match source_by(file, options, head_bytes)? {
-        // Its first record may just be longer than that.
-        Some(source) if source.sample.is_some() || head_bytes == HEAD_BYTES => Ok(Some(source)),
-        None if head_bytes == HEAD_BYTES => Ok(None),
-        _ => source_by(file, options, HEAD_BYTES),
+    let head = file.head(head_bytes)?;
+    let enough = head.complete || head_bytes == HEAD_BYTES;
+    let found = source_of(file, options, head)?;
+    if enough || found.as_ref().is_some_and(|source| source.sample.is_some()) {
+        return Ok(found);
     }
+    // Its first record may just be longer than that.
+    source_of(file, options, file.head(HEAD_BYTES)?)
 }
 
-fn source_by(file: &SourceFile, options: &SniffOptions, head_bytes: usize) -> Result<Option<RecordSource>> {
-    let Head { bytes: head, complete, packed } = file.head(head_bytes)?;
+fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Option<RecordSource>> {
+    let Head { bytes: head, complete, packed } = head;
     let wanted = |format| options.from.is_none_or(|from| from == format);
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
         Some((InputFormat::Parquet, Box::new(ParquetReader::open(ranged(file, packed)?, &file.uri())?)))
@@ -112,7 +118,15 @@ fn source_by(file: &SourceFile, options: &SniffOptions, head_bytes: usize) -> Re
         None
     };
     let Some((format, reader)) = found else { return text(file, Head { bytes: head, complete, packed }, options) };
-    let mut source = RecordSource { file: file.clone(), format, packed, encoding: None, reader, sample: None };
+    let mut source = RecordSource {
+        file: file.clone(),
+        format,
+        packed,
+        encoding: None,
+        reader,
+        sample: None,
+        fields: Fields::empty(),
+    };
     source.sample = first_split(&source)?;
     Ok(Some(source))
 }
@@ -122,7 +136,15 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
     let format = options.from.unwrap_or(InputFormat::Csv);
     let reader =
         Box::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
-    RecordSource { file: file.clone(), format, packed: false, encoding: None, reader, sample: None }
+    RecordSource {
+        file: file.clone(),
+        format,
+        packed: false,
+        encoding: None,
+        reader,
+        sample: None,
+        fields: Fields::empty(),
+    }
 }
 
 /// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
@@ -141,7 +163,7 @@ fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
 }
 
 /// Types that the rows in a file had, if shardify wrote it and its folder says so.
-fn types_beside(file: &SourceFile) -> Result<Option<arrow::datatypes::Fields>> {
+fn types_beside(file: &SourceFile) -> Result<Option<Fields>> {
     let Some(text) = file.object().sibling(schema::file::NAME)? else { return Ok(None) };
     // Somebody else's file of that name says nothing.
     Ok(std::str::from_utf8(&text).ok().and_then(|text| schema::file::parse(text).ok()))
@@ -172,7 +194,7 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
     };
     let Some((format, reader)) = text_reader(file, &head, complete, options) else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head, complete);
-    Ok(Some(RecordSource { file: file.clone(), format, packed, encoding, reader, sample }))
+    Ok(Some(RecordSource { file: file.clone(), format, packed, encoding, reader, sample, fields: Fields::empty() }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Option<Found> {
@@ -250,7 +272,7 @@ impl RecordReader for Unreadable {
     }
 
     fn infer(&self, _: &Split) -> arrow::datatypes::Fields {
-        arrow::datatypes::Fields::empty()
+        Fields::empty()
     }
 
     fn parse(&self, _: &Split, _: &arrow::datatypes::SchemaRef) -> Result<Parsed> {

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
-use rayon::prelude::*;
 
 use super::{Conversion, OnSchema};
 use crate::{
@@ -92,22 +91,12 @@ impl Conversion<'_> {
             json: JsonOptions { pinned, ..JsonOptions::default() },
             keep_going: self.options.on_error != OnError::Fail,
             sources: fresh.len(),
+            samples: Some(SAMPLES_KEPT),
         };
         let remote = fresh.iter().any(SourceFile::is_remote);
         let prepared = match opening(remote, || classify(fresh, &sniff))?? {
-            Input::Records(mut sources) => {
-                let fields: Vec<Fields> = sources
-                    .par_iter_mut()
-                    .enumerate()
-                    .map(|(i, source)| {
-                        let Some(sample) = &source.sample else { return Fields::empty() };
-                        let fields = source.reader.infer(sample);
-                        if i >= SAMPLES_KEPT {
-                            source.sample = None;
-                        }
-                        fields
-                    })
-                    .collect();
+            Input::Records(sources) => {
+                let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
                 self.check_same_columns(&sources, &fields)?;
                 refuse_conflicts(&sources, &fields, &self.options.types)?;
                 let fields = self.united(&fields, &sources);
