@@ -74,6 +74,32 @@ pub struct Transaction<'a> {
     pub numbers: Numbers,
 }
 
+impl Transaction<'static> {
+    /// Replaces shards by others that hold the same records.
+    pub fn compaction(
+        parent: &Snapshot,
+        arguments: BTreeMap<String, String>,
+        counts: Counts,
+        adds: Vec<NewShard>,
+        removes: Vec<String>,
+    ) -> Self {
+        Self {
+            id: TransactionId::fresh(),
+            operation: "compact",
+            arguments,
+            counts,
+            // A target for one compaction is not the dataset's from then on.
+            settings: parent.entry().settings.clone(),
+            adds,
+            removes,
+            segments: Vec::new(),
+            places: Vec::new(),
+            sources: &(),
+            numbers: Numbers::Kept,
+        }
+    }
+}
+
 /// Where record numbers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Context, sort::Sorting};
 use crate::{
     codec::Codec,
-    dataset::{Counts, NewShard, Numbers, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -23,7 +23,7 @@ use crate::{
         types,
     },
     format::OutputFormat,
-    id::{TransactionId, Version},
+    id::Version,
     plan::{
         compact::{Candidate, Choice, CompactOptions, CompactPlan, plan},
         memory::MemoryPlan,
@@ -449,20 +449,7 @@ impl Compaction<'_> {
         report.counts.reconcile()?;
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
-        Ok(Transaction {
-            id: TransactionId::fresh(),
-            operation: "compact",
-            arguments,
-            counts: report.counts,
-            // A target for one compaction is not the dataset's from then on.
-            settings: self.snapshot.entry().settings.clone(),
-            adds,
-            removes,
-            segments: Vec::new(),
-            places: Vec::new(),
-            sources: &(),
-            numbers: Numbers::Kept,
-        })
+        Ok(Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes))
     }
 
     /// Deletes what was published for groups that can never be committed, because their inputs are gone. On stores without

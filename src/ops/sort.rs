@@ -7,7 +7,7 @@ use super::{
     compact::{CompactReport, ShardChoice, partition},
 };
 use crate::{
-    dataset::{Counts, NewShard, Numbers, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -16,7 +16,6 @@ use crate::{
         sort::{Input, Sort, Sorted, Sorter, ranges},
     },
     format::OutputFormat,
-    id::TransactionId,
     plan::{
         compact::{CompactOptions, in_window},
         memory::MemoryPlan,
@@ -229,20 +228,8 @@ impl Sorting<'_> {
             crate::dataset::Arrangement::ZOrder => "zorder",
         };
         arguments.insert(option.to_owned(), self.order.columns.join(","));
-        let transaction = Transaction {
-            id: TransactionId::fresh(),
-            operation: "compact",
-            arguments,
-            counts: report.counts,
-            // A target for one compaction is not the dataset's from then on.
-            settings: self.snapshot.entry().settings.clone(),
-            adds,
-            removes,
-            segments: Vec::new(),
-            places,
-            sources: &(),
-            numbers: Numbers::Kept,
-        };
+        let transaction =
+            Transaction { places, ..Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes) };
         let snapshot = commit(dataset, &transaction, self.snapshot.version())?;
         report.version = snapshot.version();
         report.shards_after = snapshot.entry().totals.shards;
