@@ -10,7 +10,7 @@ use arrow::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{codec::sha256, error, id::IdHash};
+use crate::{codec::sha256, error, format::parquet, id::IdHash};
 
 /// Rows after which a column in which nothing repeats is given up.
 const TRIED: u32 = 32_768;
@@ -59,12 +59,22 @@ impl IdColumn {
     /// # Errors
     /// When they are larger than an array can be.
     pub fn join(parts: &[StringArray]) -> error::Result<Self> {
-        if let [one] = parts {
-            return Ok(Self::from(one.clone()).grouped());
+        Ok(Self::from(concat(parts)?).grouped())
+    }
+
+    /// Joins columns of whose texts it is known which are the same; `known` is for them as a whole.
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    pub fn join_known(parts: &[StringArray], known: parquet::Repeats) -> error::Result<Self> {
+        let texts = concat(parts)?;
+        // What does not fit would give wrong ids.
+        let fits = known.keys.len() == texts.len()
+            && known.firsts.iter().all(|row| (*row as usize) < texts.len() && texts.is_valid(*row as usize));
+        if !fits || known.firsts.len() * 10 > texts.len() * 9 {
+            return Ok(Self::from(texts).grouped());
         }
-        let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
-        let joined = arrow::compute::concat(&parts)?;
-        Ok(Self::from(StringArray::from(joined.to_data())).grouped())
+        Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts } })
     }
 
     /// The texts.
@@ -129,6 +139,15 @@ impl IdColumn {
         }
         Texts::Keyed { keys: own, dictionary, valid: texts.nulls().cloned() }
     }
+}
+
+/// One array of several.
+fn concat(parts: &[StringArray]) -> error::Result<StringArray> {
+    if let [one] = parts {
+        return Ok(one.clone());
+    }
+    let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
+    Ok(StringArray::from(arrow::compute::concat(&parts)?.to_data()))
 }
 
 /// [`IdHash::of`] each text, of many at once.

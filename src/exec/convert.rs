@@ -22,7 +22,7 @@ use crate::{
     dataset::Segments,
     error::{Error, Kind, Result},
     events::{Cancel, Event, Observer},
-    exec::encode::{Body, Output},
+    exec::encode::Output,
     format::{
         Misfit, Parsed,
         files::{SampleFiles, Samples, plan_splits, read_block},
@@ -249,17 +249,13 @@ fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {
 
 fn encode(encoder: &Encoder, feedback: &Feedback, unit: Unit) -> Result<Encoded> {
     let number = unit.number;
-    let encoded = encoder.encode(unit);
-    match &encoded {
-        Ok(Encoded { body: Body::RowGroup(group, _), .. }) => {
-            let footer = match encoder.output() {
-                Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
-                Output::Stream(_) => 0,
-            };
-            feedback.tell(number, group.encoded_bytes + footer);
-        }
-        Ok(_) => {}
-        Err(_) => feedback.close(),
+    let footer = match encoder.output() {
+        Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
+        Output::Stream(_) => 0,
+    };
+    let encoded = encoder.encode_telling(unit, |bytes| feedback.tell(number, bytes + footer));
+    if encoded.is_err() {
+        feedback.close();
     }
     encoded
 }

@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
-        parquet::{ParquetEncoder, RowGroup, batch_of_samples, media_metadata},
+        parquet::{ParquetEncoder, Repeats, RowGroup, batch_of_samples, media_metadata},
         tar::TarFraming,
         tfrecord::TfRecordFraming,
     },
@@ -224,19 +224,31 @@ impl Encoder {
     /// # Errors
     /// When a record cannot be expressed in the format.
     pub fn encode(&self, unit: Unit) -> Result<Encoded> {
-        let names = self.names(&unit)?;
+        self.encode_telling(unit, |_| {})
+    }
+
+    /// The same; tells the bytes of a row group as soon as they are known, which is before all of the work is done.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_telling(&self, unit: Unit, tell: impl FnOnce(u64)) -> Result<Encoded> {
         let (starts_shard, bytes_in) = (unit.starts_shard, unit.bytes_in);
         let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
-        let (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
-        let mut end_keys = None;
+        let (record_hashes, subject_hashes, end_keys);
         let (body, records) = match &self.output {
             Output::Parquet(encoder) => {
-                let group = self.row_group(encoder, &unit)?;
+                let (group, repeats) = self.row_group(encoder, &unit)?;
+                tell(group.encoded_bytes);
+                let names = self.names(&unit, repeats)?;
+                (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
+                end_keys = None;
                 let hashes = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
                 let rows = sidecar_rows(unit, names, hashes);
                 (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
             }
             Output::Stream(framing) => {
+                let names = self.names(&unit, KnownRepeats::default())?;
+                (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 end_keys = streamed.end_keys;
                 let rows = sidecar_rows(unit, names, streamed.hashes);
@@ -249,7 +261,8 @@ impl Encoder {
         Ok(Encoded { body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
     }
 
-    fn row_group(&self, encoder: &ParquetEncoder, unit: &Unit) -> Result<RowGroup> {
+    /// The row group, and which ids are the same, where encoding them told.
+    fn row_group(&self, encoder: &ParquetEncoder, unit: &Unit) -> Result<(RowGroup, KnownRepeats)> {
         if encoder.schema().fields().is_empty() {
             let place = unit.pieces.first().map_or_else(String::new, |piece| piece.source.name.clone());
             return Err(Error::input(
@@ -266,7 +279,16 @@ impl Encoder {
                 Payload::Samples(samples) => batch_of_samples(samples, encoder.schema()),
             })
             .collect::<Result<_>>()?;
-        encoder.encode(&batches)
+        // Ids made of several columns, or of a part of one, are none of its columns.
+        let field = |name: &String| encoder.schema().index_of(name).ok();
+        let (id, subject) = (self.id.as_slice(), self.subject.as_ref());
+        let (id, subject) = (if let [id] = id { field(id) } else { None }, subject.and_then(field));
+        let noted: Vec<usize> = id.into_iter().chain(subject).collect();
+        let (group, mut repeats) = encoder.encode_noting(&batches, &noted)?;
+        let mut of =
+            |field: Option<usize>| repeats.get_mut(noted.iter().position(|noted| Some(*noted) == field)?)?.take();
+        let known = KnownRepeats { subject: of(subject), id: of(id) };
+        Ok((group, known))
     }
 
     /// Frames and compresses the unit.
@@ -340,7 +362,7 @@ impl Encoder {
         Some(Payload::Samples(samples))
     }
 
-    fn names(&self, unit: &Unit) -> Result<Names> {
+    fn names(&self, unit: &Unit, known: KnownRepeats) -> Result<Names> {
         let records: usize = unit.pieces.iter().map(|p| p.payload.len()).sum();
         let mut ids = Vec::new();
         let mut subjects = Vec::new();
@@ -359,15 +381,18 @@ impl Encoder {
                 }
             }
         }
-        let join = |parts: Vec<StringArray>| -> Result<Option<IdColumn>> {
+        let join = |parts: Vec<StringArray>, known: Option<Repeats>| -> Result<Option<IdColumn>> {
             if parts.is_empty() {
                 return Ok(None);
             }
-            let joined = IdColumn::join(&parts)?;
+            let joined = match known {
+                Some(known) => IdColumn::join_known(&parts, known)?,
+                None => IdColumn::join(&parts)?,
+            };
             debug_assert_eq!(joined.texts().len(), records);
             Ok(Some(joined))
         };
-        Ok(Names { record_ids: join(ids)?, subject_ids: join(subjects)? })
+        Ok(Names { record_ids: join(ids, known.id)?, subject_ids: join(subjects, known.subject)? })
     }
 }
 
@@ -392,6 +417,13 @@ pub fn check_neighbours(last: &str, next: &str) -> Result<()> {
     }
     Err(Error::input(format!("two neighbouring records have the same key `{next}`; readers would take them for one"))
         .hint("choose an --id that is unique, or leave it out"))
+}
+
+/// Which ids are the same, as far as anybody has looked.
+#[derive(Default)]
+struct KnownRepeats {
+    id: Option<Repeats>,
+    subject: Option<Repeats>,
 }
 
 struct Names {

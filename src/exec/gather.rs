@@ -128,6 +128,11 @@ impl Feedback {
         self.changed.notify_all();
     }
 
+    /// The size of a unit, if it is known by now.
+    fn size(&self, unit: usize) -> Option<u64> {
+        self.lock().sizes.get(unit).copied().flatten()
+    }
+
     /// Waits for the size of a unit; `None` when the run has failed.
     fn wait(&self, unit: usize) -> Option<u64> {
         let mut state = self.lock();
@@ -392,17 +397,21 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         }
     }
 
-    /// Size of the unit to be filled next, and whether it starts a shard.
-    fn budget(&mut self) -> Result<(u64, bool)> {
+    /// Size of the unit to be filled next, and whether it starts a shard; `None` while that depends on what is not known
+    /// and there is still something else to do: to gather what the largest unit would take.
+    fn budget(&mut self) -> Result<Option<(u64, bool)>> {
         if let Some(cut) = self.cut {
-            return Ok(cut);
+            return Ok(Some(cut));
         }
         let cut = match &mut self.cutting {
             Cutting::Even(bytes) => (*bytes, false),
             Cutting::RowGroups(planner, feedback) => {
+                let idle = self.ended || self.pending_bytes >= planner.unit_bytes();
                 while self.told < planner.must_know() {
-                    let Some(bytes) = feedback.wait(self.told) else {
-                        return Err(Error::internal("the run has ended"));
+                    let bytes = match feedback.size(self.told) {
+                        Some(bytes) => bytes,
+                        None if !idle => return Ok(None),
+                        None => feedback.wait(self.told).ok_or_else(|| Error::internal("the run has ended"))?,
                     };
                     planner.encoded(self.told, bytes);
                     self.told += 1;
@@ -412,7 +421,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             }
         };
         self.cut = Some(cut);
-        Ok(cut)
+        Ok(self.cut)
     }
 
     /// Cuts a unit of at most `budget` bytes (at least one record) off the pending pieces.
@@ -455,9 +464,11 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                     return Ok(None);
                 }
             } else {
-                let (budget, starts_shard) = self.budget()?;
-                if self.ended || self.pending_bytes >= budget {
-                    return Ok(Some(self.cut_unit(budget, starts_shard)));
+                match self.budget()? {
+                    Some((budget, starts_shard)) if self.ended || self.pending_bytes >= budget => {
+                        return Ok(Some(self.cut_unit(budget, starts_shard)));
+                    }
+                    _ => {}
                 }
             }
             match self.input.next() {

@@ -58,6 +58,11 @@ impl RowGroupPlanner {
         Self { target: target.max(1), unit_bytes: unit_bytes.max(1), units: Vec::new(), shard_start: 0 }
     }
 
+    /// Uncompressed bytes of a row group at most.
+    pub fn unit_bytes(&self) -> u64 {
+        self.unit_bytes
+    }
+
     /// How many units, from the first one, must have been [encoded](Self::encoded) before the next [cut](Self::cut).
     pub fn must_know(&self) -> usize {
         let all = self.units.len();

@@ -7,12 +7,21 @@
 //! take -> Vec -> lend -> Bytes, and slices of it -> the last one dropped -> take ...
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 
-/// Buffers kept at most.
+/// Buffers kept at most, where nothing else is said.
 const KEPT: usize = 16;
+
+/// Buffers of columns kept at most: what the columns of a few units take.
+const KEPT_OF_COLUMNS: usize = 256;
+
+/// Bytes of all that is kept, at most.
+const KEPT_BYTES: usize = 96 << 20;
 
 /// Larger buffers are not kept.
 const LARGEST: usize = 16 << 20;
@@ -20,18 +29,64 @@ const LARGEST: usize = 16 << 20;
 /// Capacities are multiples of this, so that buffers for pieces of about one size can stand in for each other.
 const STEP: usize = 256 << 10;
 
+/// A buffer is not given for what is this many times smaller.
+const TOO_LARGE: usize = 4;
+
 /// Buffers that nobody uses.
-#[derive(Debug, Clone, Default)]
-pub struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+#[derive(Debug, Clone)]
+pub struct Spare(Arc<Mutex<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    buffers: VecDeque<Vec<u8>>,
+    bytes: usize,
+    most: usize,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self::keeping(KEPT)
+    }
+}
+
+/// Memory of the values of columns, which are made by one stage of a pipeline and dropped by another.
+pub fn of_columns() -> &'static Spare {
+    static COLUMNS: LazyLock<Spare> = LazyLock::new(|| Spare::keeping(KEPT_OF_COLUMNS));
+    &COLUMNS
+}
 
 impl Spare {
+    fn keeping(most: usize) -> Self {
+        Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, most })))
+    }
+
     /// An empty buffer with room for `capacity` bytes at least.
     pub fn take(&self, capacity: usize) -> Vec<u8> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match kept {
-            Some(buffer) if buffer.capacity() >= capacity => buffer,
-            _ => Vec::with_capacity(capacity.next_multiple_of(STEP)),
+        let mut buffer = self.find(capacity).unwrap_or_else(|| Vec::with_capacity(capacity.next_multiple_of(STEP)));
+        buffer.clear();
+        buffer
+    }
+
+    /// A buffer of `length` bytes at least, which hold anything.
+    pub fn take_filled(&self, length: usize) -> Vec<u8> {
+        match self.find(length) {
+            Some(mut buffer) => {
+                buffer.resize(buffer.len().max(length), 0);
+                buffer
+            }
+            None => vec![0; length],
         }
+    }
+
+    /// The smallest buffer with so much room.
+    fn find(&self, capacity: usize) -> Option<Vec<u8>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |buffer: &Vec<u8>| (capacity..=capacity.max(STEP) * TOO_LARGE).contains(&buffer.capacity());
+        let fitting = kept.buffers.iter().enumerate().filter(|(_, buffer)| fits(buffer));
+        let (place, _) = fitting.min_by_key(|(_, buffer)| buffer.capacity())?;
+        let buffer = kept.buffers.remove(place)?;
+        kept.bytes -= buffer.capacity();
+        Some(buffer)
     }
 
     /// Makes the buffer immutable; it comes back when nothing refers to it any more.
@@ -39,12 +94,19 @@ impl Spare {
         Bytes::from_owner(Lent { buffer, spare: self.clone() })
     }
 
-    fn keep(&self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT && (1..=LARGEST).contains(&buffer.capacity()) {
-            kept.push(buffer);
+    fn keep(&self, buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if !(1..=LARGEST).contains(&capacity) {
+            return;
         }
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The oldest make way, for nobody seems to want them.
+        while kept.buffers.len() >= kept.most || kept.bytes + capacity > KEPT_BYTES {
+            let Some(oldest) = kept.buffers.pop_front() else { break };
+            kept.bytes -= oldest.capacity();
+        }
+        kept.bytes += capacity;
+        kept.buffers.push_back(buffer);
     }
 }
 
@@ -94,5 +156,26 @@ mod tests {
         assert!(spare.take(STEP + 1).capacity() > STEP);
         drop(spare.lend(Vec::with_capacity(LARGEST + 1)));
         assert!(spare.take(1).capacity() <= LARGEST);
+    }
+    #[test]
+    fn what_is_taken_filled_keeps_its_length() {
+        let spare = Spare::default();
+        let mut buffer = spare.take_filled(1000);
+        buffer[..3].copy_from_slice(b"abc");
+        let place = buffer.as_ptr();
+        buffer.truncate(900);
+        drop(spare.lend(buffer));
+        let again = spare.take_filled(950);
+        assert_eq!((again.as_ptr(), again.len(), &again[..3]), (place, 950, &b"abc"[..]));
+    }
+
+    #[test]
+    fn the_oldest_makes_way() {
+        let spare = Spare::keeping(2);
+        let buffers: Vec<Vec<u8>> = (1..4).map(|i| Vec::with_capacity(i * STEP)).collect();
+        buffers.into_iter().for_each(|buffer| drop(spare.lend(buffer)));
+        assert_eq!(spare.find(1).map(|buffer| buffer.capacity()), Some(2 * STEP));
+        assert_eq!(spare.find(1).map(|buffer| buffer.capacity()), Some(3 * STEP));
+        assert!(spare.find(1).is_none());
     }
 }

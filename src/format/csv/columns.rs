@@ -8,7 +8,7 @@
 //! value is, whether it is there, or whether it is quoted, as these change from row to row and cannot be foreseen:
 //!
 //! ```text
-//! text      start --copy 32 bytes--> values   only longer ones take another way; the next value overwrites the excess
+//! text      start --copy 32 bytes--> values   the next value overwrites the excess; for longer values 128
 //! validity  one bit per value in a register, 64 of them written at once
 //! ```
 
@@ -30,9 +30,11 @@ use super::{
     tokenize::{QUOTE, Row, Tokenizer, unquote},
     value,
 };
+use crate::record::spare;
 
-/// Bytes that are copied at once.
+/// Bytes that are copied at once, of short values and of longer ones.
 const WIDE: usize = 32;
+const WIDER: usize = 128;
 
 /// The fields of a chunk.
 #[derive(Debug, Clone, Copy)]
@@ -89,13 +91,6 @@ impl<'a> Cells<'a> {
             return Some(unquote(raw, scratch)).filter(|value| !value.is_empty());
         }
         (!raw.is_empty() && self.null != Some(raw)).then_some(raw)
-    }
-
-    /// Whether a field, which must not be empty, is text in quotes without any within.
-    #[inline]
-    fn is_plainly_quoted(&self, raw: &[u8]) -> bool {
-        let inner = || raw.get(1..raw.len() - 1).filter(|_| raw[0] == QUOTE && raw.ends_with(&[QUOTE]));
-        raw[0] == QUOTE && (self.plainly_quoted || inner().is_some_and(|inner| memchr::memchr(QUOTE, inner).is_none()))
     }
 }
 
@@ -388,18 +383,15 @@ impl Column for Booleans {
 /// Text, which takes every value.
 #[derive(Default)]
 struct Text {
+    /// The values, and behind them whatever was there before.
     values: Vec<u8>,
+    /// Bytes of the values.
+    used: usize,
     /// Ends of the values, with a zero before them.
     offsets: Vec<i32>,
     valid: Bits,
-    /// Values of a group whose quotes had to be taken out.
+    /// A value whose quotes had to be taken out.
     scratch: Vec<u8>,
-}
-
-/// Where the values of a group are: in the split, or behind it in the scratch.
-struct Places {
-    starts: [usize; GROUP],
-    lengths: [usize; GROUP],
 }
 
 impl Column for Text {
@@ -409,78 +401,82 @@ impl Column for Text {
             self.offsets.reserve(cells.expected + 1);
             self.offsets.push(0);
         }
-        let unused = self.values.is_empty();
+        if self.used == 0 && rows > 0 {
+            // A little more than all of it takes if it is like this chunk.
+            let chunk: usize = (0..rows).map(|row| cells.raw(row, column).len()).sum();
+            let whole = chunk as u64 * cells.expected as u64 / rows as u64;
+            self.make_room(usize::try_from(whole + whole / 32).unwrap_or(0));
+        }
         for first in (0..rows).step_by(GROUP) {
             self.append_group(cells, first..rows.min(first + GROUP), column);
-        }
-        if unused {
-            // A little more than what follows if it is like this chunk.
-            let whole = self.values.len() as u64 * cells.expected as u64 / rows.max(1) as u64;
-            self.values.reserve(usize::try_from(whole + whole / 32).unwrap_or(0) + GROUP * WIDE);
         }
     }
 
     fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        let Self { values, mut offsets, mut valid, .. } = std::mem::take(self);
+        let Self { mut values, used, mut offsets, mut valid, .. } = std::mem::take(self);
         if offsets.is_empty() {
             offsets.push(0);
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_vec(values), valid.take_nulls())?))
+        values.truncate(used);
+        let values = Buffer::from(spare::of_columns().lend(values));
+        Ok(Arc::new(StringArray::try_new(offsets, values, valid.take_nulls())?))
     }
 }
 
 impl Text {
+    /// Makes room for so many bytes more, and for what is copied beyond them.
+    fn make_room(&mut self, bytes: usize) {
+        let wanted = self.used + bytes + WIDER;
+        if self.values.capacity() == 0 {
+            self.values = spare::of_columns().take_filled(wanted);
+        } else if self.values.len() < wanted {
+            self.values.resize(wanted.max(self.values.capacity()), 0);
+        }
+    }
+
     fn append_group(&mut self, cells: Cells<'_>, rows: Range<usize>, column: usize) {
-        let mut places = Places { starts: [0; GROUP], lengths: [0; GROUP] };
+        // No value is longer than its record.
+        self.make_room(cells.rows[rows.clone()].iter().map(|row| (row.end - row.start) as usize).sum());
+        let out = &mut self.values[self.used..];
+        let mut ends = [0; GROUP];
         let mut valid = 0;
-        self.scratch.clear();
+        let mut at = 0;
         for (i, row) in rows.clone().enumerate() {
             let (start, end) = cells.span(row, column);
             let there = (start != end) & cells.null.is_none_or(|null| null != &cells.bytes[start..end]);
             let quoted = there & (cells.bytes.get(start) == Some(&QUOTE));
             valid |= u64::from(there) << i;
-            places.starts[i] = start + usize::from(quoted);
-            places.lengths[i] =
-                (end - start).wrapping_sub(2 * usize::from(quoted)) & 0_usize.wrapping_sub(there.into());
             if quoted & !cells.plainly_quoted {
-                (places.starts[i], places.lengths[i]) = self.unquoted(cells, start, end);
+                // Quotes are ASCII, so taking some of them away leaves UTF-8.
+                self.scratch.clear();
+                let value = unquote(&cells.bytes[start..end], &mut self.scratch);
+                out[at..at + value.len()].copy_from_slice(value);
+                at += value.len();
+            } else {
+                let quotes = 2 * usize::from(quoted);
+                let length = (end - start).wrapping_sub(quotes) & 0_usize.wrapping_sub(there.into());
+                copy(&cells.bytes[start + usize::from(quoted)..], &mut out[at..], length);
+                at += length;
             }
+            ends[i] = offset(self.used + at);
         }
         self.valid.push(valid, rows.len());
-        let old = self.values.len();
-        let end = old + places.lengths.iter().sum::<usize>();
-        self.values.resize(end + WIDE, 0);
-        let mut ends = [0; GROUP];
-        let mut at = old;
-        for (i, end) in ends.iter_mut().enumerate().take(rows.len()) {
-            let (start, length) = (places.starts[i], places.lengths[i]);
-            match (cells.bytes.get(start..start + WIDE), self.values.get_mut(at..at + WIDE)) {
-                (Some(from), Some(to)) if length <= WIDE => to.copy_from_slice(from),
-                _ => {
-                    let scratch = || &self.scratch[start - cells.bytes.len()..][..length];
-                    let from = cells.bytes.get(start..start + length).unwrap_or_else(scratch);
-                    self.values[at..at + length].copy_from_slice(from);
-                }
-            }
-            at += length;
-            *end = offset(at);
-        }
         self.offsets.extend_from_slice(&ends[..rows.len()]);
-        self.values.truncate(end);
+        self.used += at;
     }
+}
 
-    /// Start and length of a value in quotes, which may have some within.
-    fn unquoted(&mut self, cells: Cells<'_>, start: usize, end: usize) -> (usize, usize) {
-        let raw = &cells.bytes[start..end];
-        if cells.is_plainly_quoted(raw) {
-            return (start + 1, raw.len() - 2);
-        }
-        let old = self.scratch.len();
-        let mut value = Vec::new();
-        // Quotes are ASCII, so taking some of them away leaves UTF-8.
-        self.scratch.extend_from_slice(unquote(raw, &mut value));
-        (cells.bytes.len() + old, self.scratch.len() - old)
+/// Copies so many bytes, and some behind them if there are any.
+#[inline(always)]
+fn copy(from: &[u8], to: &mut [u8], length: usize) {
+    match (from.first_chunk::<WIDE>(), to.first_chunk_mut::<WIDE>()) {
+        (Some(from), Some(to)) if length <= WIDE => return *to = *from,
+        _ => {}
+    }
+    match (from.first_chunk::<WIDER>(), to.first_chunk_mut::<WIDER>()) {
+        (Some(from), Some(to)) if length <= WIDER => *to = *from,
+        _ => to[..length].copy_from_slice(&from[..length]),
     }
 }
 

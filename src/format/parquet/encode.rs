@@ -32,7 +32,7 @@ use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::{
-    chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS},
+    chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS, Repeats},
     splice::{GroupNote, SplicedChunk},
 };
 use crate::{
@@ -163,7 +163,7 @@ impl ParquetEncoder {
 
     /// Encodes one field by itself; `None` if its columns are other ones than Arrow would make.
     pub(super) fn encode_field(&self, field: usize, arrays: &[ArrayRef]) -> Result<Option<Vec<Encoded>>> {
-        if let Some(chunk) = self.encode_plain(field, arrays.iter())? {
+        if let Some(chunk) = self.encode_plain(field, arrays.iter(), false)? {
             return Ok(Some(vec![Encoded::Own(chunk)]));
         }
         if self.keeps {
@@ -221,15 +221,24 @@ impl ParquetEncoder {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when a batch has another schema, or a null where the schema
     /// allows none.
     pub fn encode(&self, batches: &[RecordBatch]) -> Result<RowGroup> {
+        Ok(self.encode_noting(batches, &[])?.0)
+    }
+
+    /// The same; also tells of some fields which values are the same, where the encoder found out.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_noting(&self, batches: &[RecordBatch], noted: &[usize]) -> Result<(RowGroup, Vec<Option<Repeats>>)> {
         for batch in batches {
             self.check(batch)?;
         }
         let arrays = |field: usize| batches.iter().map(move |batch| batch.column(field));
         let named = |field: usize| move |e: Error| e.column(self.schema.field(field).name().as_str());
-        let own: Vec<Option<Chunk>> = (0..self.leaves.len())
+        let mut own: Vec<Option<Chunk>> = (0..self.leaves.len())
             .into_par_iter()
-            .map(|field| self.encode_plain(field, arrays(field)).map_err(named(field)))
+            .map(|field| self.encode_plain(field, arrays(field), noted.contains(&field)).map_err(named(field)))
             .collect::<Result<_>>()?;
+        let repeats = noted.iter().map(|field| own.get_mut(*field)?.as_mut()?.repeats.take()).collect();
         let mut writers = match own.iter().any(Option::is_none) {
             true => self.factory.create_column_writers(0).map_err(encoding_failed)?,
             false => Vec::new(),
@@ -251,19 +260,25 @@ impl ParquetEncoder {
         for field in encoded {
             columns.append(&mut field?);
         }
-        Ok(RowGroup {
+        let group = RowGroup {
             rows: batches.iter().map(RecordBatch::num_rows).sum(),
             encoded_bytes: columns.iter().map(Encoded::bytes).sum(),
             raw_bytes: batches.iter().map(logical_bytes).sum(),
             columns,
-        })
+        };
+        Ok((group, repeats))
     }
 
     /// Encodes a column without parts; `None` if that is left to the parquet crate.
-    fn encode_plain<'a>(&self, field: usize, arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<Option<Chunk>> {
+    fn encode_plain<'a>(
+        &self,
+        field: usize,
+        arrays: impl Iterator<Item = &'a ArrayRef>,
+        tells_repeats: bool,
+    ) -> Result<Option<Chunk>> {
         let [leaf] = self.leaves[field].as_slice() else { return Ok(None) };
         let arrays: Vec<&dyn Array> = arrays.map(|array| &**array).collect();
-        chunk::encode(leaf, &arrays, chunk::Options { codec: self.codec, looks: !is_binary(leaf) })
+        chunk::encode(leaf, &arrays, chunk::Options { codec: self.codec, looks: !is_binary(leaf), tells_repeats })
     }
 
     /// Begins a shard. Bytes reach `sink` in pieces; it needs no buffer of its own.

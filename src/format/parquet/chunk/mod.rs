@@ -84,6 +84,38 @@ pub(super) struct Options {
     pub(super) codec: Codec,
     /// Whether values are looked at: for dictionaries, bounds and better encodings. Contents of files are not.
     pub(super) looks: bool,
+    /// Whether it is told which texts are the same.
+    pub(super) tells_repeats: bool,
+}
+
+/// Which values of a column are the same, as its dictionary has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeats {
+    /// For each row the number of its value; of a null `u32::MAX`.
+    pub keys: Vec<u32>,
+    /// For each number the row where it occurs first.
+    pub firsts: Vec<u32>,
+}
+
+impl Repeats {
+    /// By the numbers of the values, which count up as values first occur.
+    fn new(indices: &[u32], entries: usize, column: &Column<'_>) -> Self {
+        let keys = match &column.validity {
+            None => indices.to_vec(),
+            Some(validity) => {
+                let mut keys = vec![u32::MAX; column.rows];
+                validity.set_indices().zip(indices).for_each(|(row, index)| keys[row] = *index);
+                keys
+            }
+        };
+        let mut firsts = Vec::with_capacity(entries);
+        for (row, key) in (0_u32..).zip(&keys) {
+            if *key as usize == firsts.len() {
+                firsts.push(row);
+            }
+        }
+        Self { keys, firsts }
+    }
 }
 
 /// Encodes the arrays, one behind the other; `None` for types that are none of this module's.
@@ -111,7 +143,7 @@ fn encode_with(
         Values::Bytes(values) if options.looks => plan_texts(values, &mut compressor)?,
         Values::Bits(_) | Values::Bytes(_) => Plan::plain(),
     };
-    let job = Job { column: &column, plan, descr, looks: options.looks };
+    let job = Job { column: &column, plan, descr, options };
     let (chunk, compressor, packed) = match &column.values {
         Values::Narrow(values) => job.write_words(values, compressor, scratch),
         Values::Wide(values) => job.write_words(values, compressor, scratch),
@@ -294,14 +326,14 @@ struct Job<'a> {
     column: &'a Column<'a>,
     plan: Plan,
     descr: &'a ColumnDescPtr,
-    looks: bool,
+    options: Options,
 }
 
 impl Job<'_> {
     fn writer(&self, compressor: Compressor, scratch: &mut Scratch, with_dictionary: bool) -> (PageWriter, Encoding) {
         let encoding = if with_dictionary { Encoding::RLE_DICTIONARY } else { self.plan.encoding };
         let (packed, order) = (std::mem::take(&mut scratch.packed), self.column.order);
-        (PageWriter::new(self.descr, compressor, packed, encoding, order, self.looks), encoding)
+        (PageWriter::new(self.descr, compressor, packed, encoding, order, self.options.looks), encoding)
     }
 
     /// Writes all pages, whose values `put` appends.
@@ -392,7 +424,7 @@ impl Job<'_> {
         let facts = |range: Range<usize>| {
             let bytes = values[range.clone()].iter().map(|value| value.len() as u64).sum();
             let bounds = match &dictionary {
-                _ if !self.looks => None,
+                _ if !self.options.looks => None,
                 Some(dictionary) if dictionary.entries.len() <= PAGE_ROWS * 4 => {
                     Bounds::of_bytes(dictionary.occurring(range, &mut seen))
                 }
@@ -400,9 +432,14 @@ impl Job<'_> {
             };
             (bounds, Some(bytes))
         };
-        let finished = self.write(pages, writer, scratch, facts, put);
+        let mut finished = self.write(pages, writer, scratch, facts, put)?;
+        if let Some(dictionary) = &dictionary
+            && self.options.tells_repeats
+        {
+            finished.0.repeats = Some(Repeats::new(&dictionary.indices, dictionary.entries.len(), self.column));
+        }
         scratch.indices = dictionary.map_or_else(Vec::new, |dictionary| dictionary.indices);
-        finished
+        Ok(finished)
     }
 }
 

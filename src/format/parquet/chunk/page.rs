@@ -32,6 +32,8 @@ pub(in super::super) struct Chunk {
     pub(in super::super) bytes: Vec<u8>,
     /// What the footer and the page indexes say of it.
     pub(in super::super) close: ColumnCloseResult,
+    /// Which values are the same, where that was asked for and there is a dictionary.
+    pub(in super::super) repeats: Option<super::Repeats>,
 }
 
 /// What is said of a data page.
@@ -168,7 +170,7 @@ impl PageWriter {
             column_index,
             offset_index: Some(std::mem::take(&mut self.offsets).build()),
         };
-        Ok((Chunk { bytes: self.bytes, close }, self.compressor, self.packed))
+        Ok((Chunk { bytes: self.bytes, close, repeats: None }, self.compressor, self.packed))
     }
 
     fn histogram(&self, rows: usize, nulls: usize) -> Result<Option<LevelHistogram>> {
