@@ -29,7 +29,7 @@ use crate::{
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
-    record::{Part, Payload, RecordBlock, Reject, Split, spare::Spare},
+    record::{Content, Part, Payload, RecordBlock, Reject, Split, spare::Spare},
     scan::{RecordSource, SourceFile, content_hash},
     storage::Store,
 };
@@ -66,6 +66,9 @@ const LOCAL_BYTES: u64 = 1 << 20;
 /// Files read at a time from a local disk at least: more than processors, for while one waits for the disk others go on.
 const LOCAL_REQUESTS: usize = 32;
 
+/// Heads of files read at a time from a local disk.
+const LOCAL_OPENING: usize = 16;
+
 /// The same where each file is a request that others should not have to wait for.
 const REMOTE_FILES: usize = 8;
 
@@ -76,11 +79,12 @@ const REMOTE_REQUESTS: usize = 64;
 ///
 /// # Errors
 /// When threads cannot be started.
-pub fn opening<T: Send>(remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
-    if !remote {
+pub fn opening<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let requests = if remote { REMOTE_REQUESTS } else { LOCAL_OPENING };
+    if files <= rayon::current_num_threads() {
         return Ok(work());
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(REMOTE_REQUESTS).build();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(requests.min(files)).build();
     Ok(pool.map_err(|e| Error::internal("starting threads failed").cause(e))?.install(work))
 }
 
@@ -181,10 +185,16 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
         let reads: Box<dyn Iterator<Item = Result<Read>> + Send> = match work {
             Work::Records { sources, schema } => {
                 let parser = Parser { pipeline, sources, schema, columns };
-                let (requests, window) = width(sources, pipeline);
-                let pieces = pieces(sources, *memory, pipeline.on_error);
-                let read = ordered(scope, pieces, requests, window, pipeline.cancel, move |piece| parser.parse(piece));
-                Box::new(read.flat_map(|reads| match reads {
+                let budget = Arc::new(Budget::new(memory.split_bytes * memory.parse_window as u64));
+                let (room, least) = (Arc::clone(&budget), memory.split_bytes / PIECES_FOR_ONE);
+                let pieces = pieces(sources, *memory, pipeline.on_error).map_while(move |piece| {
+                    let bytes = piece.as_ref().map_or(0, |piece| piece.bytes(sources, memory.split_bytes).max(least));
+                    room.acquire(bytes).then(|| piece.map(|piece| (bytes, piece)))
+                });
+                let window = memory.parse_window * usize::try_from(PIECES_FOR_ONE).unwrap_or(1);
+                let parse = move |(bytes, piece)| Ok((bytes, parser.parse(piece)?));
+                let read = ordered(scope, pieces, requests(sources, pipeline), window, pipeline.cancel, parse);
+                Box::new(Released::new(read, budget).flat_map(|reads| match reads {
                     Ok(reads) => reads.into_iter().map(Ok).collect::<Vec<_>>(),
                     Err(e) => vec![Err(e)],
                 }))
@@ -364,12 +374,27 @@ fn is_small(source: &RecordSource) -> bool {
     !source.packed && !source.reader.reads_by_itself() && source.file.bytes() <= SMALL_SOURCE
 }
 
-/// Workers, and pieces that they work on or that wait for their turn.
-fn width(sources: &[RecordSource], pipeline: &Pipeline<'_>) -> (usize, usize) {
-    let window = pipeline.memory.parse_window;
+/// Pieces that may be in flight instead of one of full size. Small sources make small pieces.
+const PIECES_FOR_ONE: u64 = 32;
+
+impl SourcePiece {
+    /// Bytes that count against those in flight, when `most` are those of a full split.
+    fn bytes(&self, sources: &[RecordSource], most: u64) -> u64 {
+        match self {
+            Self::Split(_, Split { content: Content::Bytes(bytes), .. }) => bytes.len() as u64,
+            // What comes of them may be many times larger.
+            Self::Split(..) => most,
+            Self::Whole(source) => sources[*source].file.bytes(),
+            Self::End(..) | Self::Broken(..) => 0,
+        }
+    }
+}
+
+/// Workers that read pieces.
+fn requests(sources: &[RecordSource], pipeline: &Pipeline<'_>) -> usize {
     // What small sources take has room for many requests; splits of large ones have not.
-    let requests = sources.iter().all(is_small) && sources.iter().any(|source| source.file.is_remote());
-    if requests { (REMOTE_REQUESTS, window.max(REMOTE_REQUESTS)) } else { (pipeline.jobs, window) }
+    let remote = sources.iter().all(is_small) && sources.iter().any(|source| source.file.is_remote());
+    if remote { REMOTE_REQUESTS } else { pipeline.jobs }
 }
 
 /// Turns pieces of sources into what there is to gather.

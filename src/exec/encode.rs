@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder},
-    datatypes::{DataType, SchemaRef},
+    array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray, StringBuilder},
+    datatypes::{DataType, Schema, SchemaRef},
 };
 use bytes::Bytes;
 
@@ -231,15 +231,16 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub fn encode_telling(&self, unit: Unit, tell: impl FnOnce(u64)) -> Result<Encoded> {
+    pub fn encode_telling(&self, mut unit: Unit, tell: impl FnOnce(u64)) -> Result<Encoded> {
         let (starts_shard, bytes_in) = (unit.starts_shard, unit.bytes_in);
         let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
         let (record_hashes, subject_hashes, end_keys);
         let (body, records) = match &self.output {
             Output::Parquet(encoder) => {
-                let (group, repeats) = self.row_group(encoder, &unit)?;
+                let texts = self.id_texts(&unit)?;
+                let (group, known) = self.row_group(encoder, &mut unit)?;
                 tell(group.encoded_bytes);
-                let names = self.names(&unit, repeats)?;
+                let names = texts.join(known)?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
                 let hashes = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
@@ -247,7 +248,7 @@ impl Encoder {
                 (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
             }
             Output::Stream(framing) => {
-                let names = self.names(&unit, KnownRepeats::default())?;
+                let names = self.id_texts(&unit)?.join(KnownRepeats::default())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 end_keys = streamed.end_keys;
@@ -261,8 +262,8 @@ impl Encoder {
         Ok(Encoded { body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
     }
 
-    /// The row group, and which ids are the same, where encoding them told.
-    fn row_group(&self, encoder: &ParquetEncoder, unit: &Unit) -> Result<(RowGroup, KnownRepeats)> {
+    /// The row group, and which ids are the same, where encoding them told. Of rows nothing but their number is left.
+    fn row_group(&self, encoder: &ParquetEncoder, unit: &mut Unit) -> Result<(RowGroup, KnownRepeats)> {
         if encoder.schema().fields().is_empty() {
             let place = unit.pieces.first().map_or_else(String::new, |piece| piece.source.name.clone());
             return Err(Error::input(
@@ -273,9 +274,13 @@ impl Encoder {
         }
         let batches: Vec<RecordBatch> = unit
             .pieces
-            .iter()
-            .map(|piece| match &piece.payload {
-                Payload::Rows(batch) => Ok(batch.clone()),
+            .iter_mut()
+            .map(|piece| match &mut piece.payload {
+                Payload::Rows(batch) => {
+                    let number = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                    let none = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &number)?;
+                    Ok(std::mem::replace(batch, none))
+                }
                 Payload::Samples(samples) => batch_of_samples(samples, encoder.schema()),
             })
             .collect::<Result<_>>()?;
@@ -284,7 +289,7 @@ impl Encoder {
         let (id, subject) = (self.id.as_slice(), self.subject.as_ref());
         let (id, subject) = (if let [id] = id { field(id) } else { None }, subject.and_then(field));
         let noted: Vec<usize> = id.into_iter().chain(subject).collect();
-        let (group, mut repeats) = encoder.encode_noting(&batches, &noted)?;
+        let (group, mut repeats) = encoder.encode_noting(batches, &noted)?;
         let mut of =
             |field: Option<usize>| repeats.get_mut(noted.iter().position(|noted| Some(*noted) == field)?)?.take();
         let known = KnownRepeats { subject: of(subject), id: of(id) };
@@ -362,37 +367,42 @@ impl Encoder {
         Some(Payload::Samples(samples))
     }
 
-    fn names(&self, unit: &Unit, known: KnownRepeats) -> Result<Names> {
-        let records: usize = unit.pieces.iter().map(|p| p.payload.len()).sum();
-        let mut ids = Vec::new();
-        let mut subjects = Vec::new();
+    /// The ids, piece by piece.
+    fn id_texts(&self, unit: &Unit) -> Result<IdTexts> {
+        let (mut records, mut subjects) = (Vec::new(), Vec::new());
         for piece in &unit.pieces {
             match &piece.payload {
                 Payload::Rows(batch) => {
                     if !self.id.is_empty() {
-                        ids.push(id_column(batch, &self.id)?);
+                        records.push(id_column(batch, &self.id)?);
                     }
                     if let Some(subject) = &self.subject {
                         subjects.push(id_column(batch, std::slice::from_ref(subject))?);
                     }
                 }
                 Payload::Samples(samples) => {
-                    ids.push(samples.iter().map(|s| Some(s.key.as_str())).collect());
+                    records.push(samples.iter().map(|s| Some(s.key.as_str())).collect());
                 }
             }
         }
-        let join = |parts: Vec<StringArray>, known: Option<Repeats>| -> Result<Option<IdColumn>> {
-            if parts.is_empty() {
-                return Ok(None);
-            }
-            let joined = match known {
-                Some(known) => IdColumn::join_known(&parts, known)?,
-                None => IdColumn::join(&parts)?,
-            };
-            debug_assert_eq!(joined.texts().len(), records);
-            Ok(Some(joined))
+        Ok(IdTexts { records, subjects })
+    }
+}
+
+/// Ids of a unit, piece by piece; none at all where there are none.
+struct IdTexts {
+    records: Vec<StringArray>,
+    subjects: Vec<StringArray>,
+}
+
+impl IdTexts {
+    fn join(self, known: KnownRepeats) -> Result<Names> {
+        let join = |parts: Vec<StringArray>, known: Option<Repeats>| match known {
+            _ if parts.is_empty() => Ok(None),
+            Some(known) => IdColumn::join_known(&parts, known).map(Some),
+            None => IdColumn::join(&parts).map(Some),
         };
-        Ok(Names { record_ids: join(ids, known.id)?, subject_ids: join(subjects, known.subject)? })
+        Ok(Names { record_ids: join(self.records, known.id)?, subject_ids: join(self.subjects, known.subject)? })
     }
 }
 

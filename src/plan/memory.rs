@@ -15,7 +15,8 @@ use crate::{format::OutputFormat, units::Size};
 /// shards depend on the machine.
 pub const DEFAULT_MEMORY: Size = Size::mib(1024);
 
-const MAX_SPLIT: u64 = 8 << 20;
+/// Small: what a split becomes is megabytes of columns, and memory that no one has touched yet is slow.
+const MAX_SPLIT: u64 = 2 << 20;
 const MAX_STREAM_UNIT: u64 = 4 << 20;
 const MIN_UNIT: u64 = 64 << 10;
 

@@ -153,21 +153,27 @@ enum Quick<N> {
 }
 
 impl<N> Quick<N> {
-    /// Which texts are not empty, and which are values; `numbers` are the values.
-    fn parse(self, cells: Cells<'_>, rows: Range<usize>, column: usize, numbers: &mut [N; GROUP]) -> (u64, u64) {
+    /// Which texts are not empty, and which are values; `numbers` are the values. `group` holds anything before and after.
+    fn parse(
+        self,
+        cells: Cells<'_>,
+        rows: Range<usize>,
+        column: usize,
+        group: &mut Group,
+        numbers: &mut [N; GROUP],
+    ) -> (u64, u64) {
         let mut there = 0;
         let valid = match self {
             Self::Short(parse) => {
-                let mut group = Group::new();
+                group.lengths[rows.len()..].fill(0);
                 for (i, row) in rows.enumerate() {
                     let (start, end) = cells.span(row, column);
                     there |= u64::from(start != end) << i;
-                    if let Some(word) = cells.bytes[..end].last_chunk() {
-                        group.words[i] = u64::from_le_bytes(*word);
-                        group.lengths[i] = if end - start > 8 { 0 } else { (end - start) as u64 };
-                    }
+                    let word = cells.bytes[..end].last_chunk().filter(|_| end - start <= 8);
+                    group.words[i] = word.map_or(0, |word| u64::from_le_bytes(*word));
+                    group.lengths[i] = word.map_or(0, |_| (end - start) as u64);
                 }
-                parse(&group, numbers)
+                parse(group, numbers)
             }
             Self::Moment(parse, suffix) => {
                 let mut moments = Moments::new();
@@ -263,6 +269,9 @@ struct Primitives<T: ArrowPrimitiveType, P> {
     data_type: DataType,
     values: Vec<T::Native>,
     valid: Bits,
+    /// Room for what is parsed at a time.
+    group: Group,
+    numbers: [T::Native; GROUP],
     scratch: Vec<u8>,
 }
 
@@ -272,7 +281,17 @@ where
     P: Fn(&[u8]) -> Option<T::Native>,
 {
     fn new(quick: Option<Quick<T::Native>>, parse: P, data_type: DataType) -> Self {
-        Self { quick, parse, data_type, values: Vec::new(), valid: Bits::default(), scratch: Vec::new() }
+        let (group, numbers) = (Group::new(), [T::Native::default(); GROUP]);
+        Self {
+            quick,
+            parse,
+            data_type,
+            values: Vec::new(),
+            valid: Bits::default(),
+            group,
+            numbers,
+            scratch: Vec::new(),
+        }
     }
 
     /// Values of some rows by `quick`, which are at most a group.
@@ -283,17 +302,16 @@ where
         rows: Range<usize>,
         faults: &mut Faults<'_>,
     ) {
-        let mut numbers = [T::Native::default(); GROUP];
-        let (there, mut valid) = quick.parse(cells, rows.clone(), faults.column, &mut numbers);
+        let (there, mut valid) = quick.parse(cells, rows.clone(), faults.column, &mut self.group, &mut self.numbers);
         let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
         while others != 0 {
             let i = others.trailing_zeros() as usize;
             others &= others - 1;
             let value = self.look_at(cells, rows.start + i, faults);
-            numbers[i] = value.unwrap_or_default();
+            self.numbers[i] = value.unwrap_or_default();
             valid = (valid & !(1 << i)) | u64::from(value.is_some()) << i;
         }
-        self.values.extend_from_slice(&numbers[..rows.len()]);
+        self.values.extend_from_slice(&self.numbers[..rows.len()]);
         self.valid.push(valid, rows.len());
     }
 

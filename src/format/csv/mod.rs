@@ -247,6 +247,10 @@ impl<'a> Parse<'a> {
             {
                 return Ok(Parsed::Misfit(misfit));
             }
+            if self.rows.is_empty() {
+                self.rows.reserve(cells.expected);
+                self.hashes.reserve(cells.expected);
+            }
             self.rows.extend(tokens.rows.iter().map(|row| row.number));
             self.hashes.extend(tokens.rows.iter().map(|row| xxh3_64(&bytes[row.start as usize..row.end as usize])));
         }

@@ -199,10 +199,10 @@ impl<'a> Tokenizer<'a> {
         self.index.lines
     }
 
-    /// Rows that the whole split will have if the rest is like the chunks so far.
+    /// Rows that the whole split will have if the rest is like the chunks so far, and a few more.
     pub(super) fn expected_rows(&self) -> usize {
         let whole = self.bytes.len() as u64 * (u64::from(self.records) + 1) / self.position.max(1) as u64;
-        usize::try_from(whole).unwrap_or(self.rows.len()).max(self.rows.len())
+        usize::try_from(whole + whole / 32).unwrap_or(self.rows.len()).max(self.rows.len())
     }
 
     /// Finds at least one more record, unless what is left is one whose quote is never closed.

@@ -6,6 +6,7 @@
 //! encoded by [`chunk`], columns with parts and unusual types by the parquet crate.
 
 use std::{
+    cmp::Reverse,
     io::{BufWriter, Write},
     sync::Arc,
 };
@@ -221,52 +222,65 @@ impl ParquetEncoder {
     /// [`Kind::Internal`](crate::error::Kind::Internal) when a batch has another schema, or a null where the schema
     /// allows none.
     pub fn encode(&self, batches: &[RecordBatch]) -> Result<RowGroup> {
-        Ok(self.encode_noting(batches, &[])?.0)
+        Ok(self.encode_noting(batches.to_vec(), &[])?.0)
     }
 
-    /// The same; also tells of some fields which values are the same, where the encoder found out.
+    /// The same; also tells of some fields which values are the same, where the encoder found out. Columns are dropped one
+    /// by one when they are encoded.
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub fn encode_noting(&self, batches: &[RecordBatch], noted: &[usize]) -> Result<(RowGroup, Vec<Option<Repeats>>)> {
-        for batch in batches {
+    pub fn encode_noting(
+        &self,
+        batches: Vec<RecordBatch>,
+        noted: &[usize],
+    ) -> Result<(RowGroup, Vec<Option<Repeats>>)> {
+        for batch in &batches {
             self.check(batch)?;
         }
-        let arrays = |field: usize| batches.iter().map(move |batch| batch.column(field));
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let raw_bytes = batches.iter().map(logical_bytes).sum();
         let named = |field: usize| move |e: Error| e.column(self.schema.field(field).name().as_str());
-        let mut own: Vec<Option<Chunk>> = (0..self.leaves.len())
-            .into_par_iter()
-            .map(|field| self.encode_plain(field, arrays(field), noted.contains(&field)).map_err(named(field)))
-            .collect::<Result<_>>()?;
-        let repeats = noted.iter().map(|field| own.get_mut(*field)?.as_mut()?.repeats.take()).collect();
-        let mut writers = match own.iter().any(Option::is_none) {
+        let mut columns: Vec<(usize, Vec<ArrayRef>)> = columns_of(batches, self.leaves.len());
+        // The largest first: begun last, it would keep one thread busy while the others have nothing left to do.
+        columns.sort_by_key(|(_, arrays)| Reverse(arrays.iter().map(|a| a.get_buffer_memory_size()).sum::<usize>()));
+        let mut first = columns
+            .into_iter()
+            .par_bridge()
+            .map(|(field, arrays)| {
+                let own = self.encode_plain(field, arrays.iter(), noted.contains(&field)).map_err(named(field))?;
+                Ok((field, own.map_or(Attempt::General(arrays), Attempt::Own)))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        first.sort_unstable_by_key(|(field, _)| *field);
+        let mut repeats = vec![None; noted.len()];
+        let mut writers = match first.iter().any(|(_, attempt)| matches!(attempt, Attempt::General(_))) {
             true => self.factory.create_column_writers(0).map_err(encoding_failed)?,
             false => Vec::new(),
         }
         .into_iter();
-        let fields: Vec<_> = own
-            .into_iter()
-            .enumerate()
-            .map(|(field, own)| (field, own, writers.by_ref().take(self.leaves[field].len()).collect::<Vec<_>>()))
-            .collect();
+        let mut fields = Vec::new();
+        for (field, mut attempt) in first {
+            if let (Attempt::Own(chunk), Some(place)) = (&mut attempt, noted.iter().position(|noted| *noted == field)) {
+                repeats[place] = chunk.repeats.take();
+            }
+            fields.push((field, attempt, writers.by_ref().take(self.leaves[field].len()).collect::<Vec<_>>()));
+        }
         let encoded: Vec<Result<Vec<Encoded>>> = fields
             .into_par_iter()
-            .map(|(field, own, writers)| match own {
-                Some(chunk) => Ok(vec![Encoded::Own(chunk)]),
-                None => encode_parts(self.schema.field(field), arrays(field), writers).map_err(named(field)),
+            .map(|(field, attempt, writers)| match attempt {
+                Attempt::Own(chunk) => Ok(vec![Encoded::Own(chunk)]),
+                Attempt::General(arrays) => {
+                    encode_parts(self.schema.field(field), arrays.iter(), writers).map_err(named(field))
+                }
             })
             .collect();
         let mut columns = Vec::new();
         for field in encoded {
             columns.append(&mut field?);
         }
-        let group = RowGroup {
-            rows: batches.iter().map(RecordBatch::num_rows).sum(),
-            encoded_bytes: columns.iter().map(Encoded::bytes).sum(),
-            raw_bytes: batches.iter().map(logical_bytes).sum(),
-            columns,
-        };
-        Ok((group, repeats))
+        let encoded_bytes = columns.iter().map(Encoded::bytes).sum();
+        Ok((RowGroup { rows, encoded_bytes, raw_bytes, columns }, repeats))
     }
 
     /// Encodes a column without parts; `None` if that is left to the parquet crate.
@@ -314,6 +328,22 @@ impl ParquetEncoder {
         }
         Ok(())
     }
+}
+
+/// What our own encoder made of a column, or the column if that is none of its own.
+enum Attempt {
+    Own(Chunk),
+    General(Vec<ArrayRef>),
+}
+
+/// Each field with its arrays in all batches.
+fn columns_of(batches: Vec<RecordBatch>, fields: usize) -> Vec<(usize, Vec<ArrayRef>)> {
+    let mut columns: Vec<_> = (0..fields).map(|field| (field, Vec::with_capacity(batches.len()))).collect();
+    for batch in batches {
+        let (_, arrays, _) = batch.into_parts();
+        columns.iter_mut().zip(arrays).for_each(|((_, column), array)| column.push(array));
+    }
+    columns
 }
 
 impl<W: Write + Send> ParquetShard<W> {

@@ -94,7 +94,7 @@ impl Conversion<'_> {
             samples: Some(SAMPLES_KEPT),
         };
         let remote = fresh.iter().any(SourceFile::is_remote);
-        let prepared = match opening(remote, || classify(fresh, &sniff))?? {
+        let prepared = match opening(fresh.len(), remote, || classify(fresh, &sniff))?? {
             Input::Records(sources) => {
                 let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
                 self.check_same_columns(&sources, &fields)?;
