@@ -224,18 +224,40 @@ fn put_delta_block(out: &mut Vec<u8>, differences: &[i64], narrow: bool) {
 
 /// Packs 32 values of up to 64 bits.
 fn put_wide(out: &mut Vec<u8>, values: &[u64; MINI], width: u8) {
-    let (mut pending, mut filled) = (0_u128, 0);
+    macro_rules! by_width {
+        ($($w:literal)*) => {
+            match width {
+                $($w => out.extend_from_slice(&pack_wide::<$w>(values)[..$w * 4]),)*
+                _ => pack_blocks(out, &[values.map(low_bits)], width),
+            }
+        };
+    }
+    by_width!(33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the width tells that there are no more")]
+fn low_bits(value: u64) -> u32 {
+    value as u32
+}
+
+/// [`pack`] for wider values, in words of eight bytes.
+#[inline]
+fn pack_wide<const W: usize>(values: &[u64; MINI]) -> [u8; MINI * 8] {
+    let mut bytes = [0; MINI * 8];
+    let (words, _) = bytes.as_chunks_mut::<8>();
+    let (mut pending, mut filled, mut next) = (0_u128, 0, 0);
     for &value in values {
         pending |= u128::from(value) << filled;
-        filled += usize::from(width);
+        filled += W;
         if filled >= 64 {
             let [a, b, c, d, e, f, g, h, ..] = pending.to_le_bytes();
-            out.extend_from_slice(&[a, b, c, d, e, f, g, h]);
+            words[next] = [a, b, c, d, e, f, g, h];
+            next += 1;
             pending >>= 64;
             filled -= 64;
         }
     }
-    out.extend_from_slice(&pending.to_le_bytes()[..filled / 8]);
+    bytes
 }
 
 #[cfg(test)]
