@@ -240,6 +240,11 @@ fn low_bits(value: u64) -> u32 {
     value as u32
 }
 
+fn low_half(pending: u128) -> [u8; 8] {
+    let [a, b, c, d, e, f, g, h, ..] = pending.to_le_bytes();
+    [a, b, c, d, e, f, g, h]
+}
+
 /// [`pack`] for wider values, in words of eight bytes.
 #[inline]
 fn pack_wide<const W: usize>(values: &[u64; MINI]) -> [u8; MINI * 8] {
@@ -250,12 +255,15 @@ fn pack_wide<const W: usize>(values: &[u64; MINI]) -> [u8; MINI * 8] {
         pending |= u128::from(value) << filled;
         filled += W;
         if filled >= 64 {
-            let [a, b, c, d, e, f, g, h, ..] = pending.to_le_bytes();
-            words[next] = [a, b, c, d, e, f, g, h];
+            words[next] = low_half(pending);
             next += 1;
             pending >>= 64;
             filled -= 64;
         }
+    }
+    // Of an odd width half a word is left.
+    if filled > 0 {
+        words[next] = low_half(pending);
     }
     bytes
 }
