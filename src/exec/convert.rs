@@ -104,7 +104,7 @@ pub struct Reading {
 impl Reading {
     /// Plans to read the files within `memory`. What comes out does not depend on it.
     pub fn new(files: &[SourceFile], samples: &Samples, memory: MemoryPlan, jobs: usize) -> Self {
-        let budget = 2 * memory.split_bytes * memory.parse_window as u64;
+        let budget = 4 * memory.split_bytes * memory.parse_window as u64;
         if files.iter().any(SourceFile::is_remote) {
             let split_bytes = memory.split_bytes / 8;
             Self {

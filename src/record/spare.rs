@@ -60,7 +60,7 @@ impl Spare {
         Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, most })))
     }
 
-    /// An empty buffer with room for `capacity` bytes at least.
+    /// An empty buffer with room for `capacity` bytes at least; the largest there is if that is 0, for nobody knows.
     pub fn take(&self, capacity: usize) -> Vec<u8> {
         let mut buffer = self.find(capacity).unwrap_or_else(|| Vec::with_capacity(capacity.next_multiple_of(STEP)));
         buffer.clear();
@@ -81,9 +81,12 @@ impl Spare {
     /// The smallest buffer with so much room.
     fn find(&self, capacity: usize) -> Option<Vec<u8>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |buffer: &Vec<u8>| (capacity..=capacity.max(STEP) * TOO_LARGE).contains(&buffer.capacity());
-        let fitting = kept.buffers.iter().enumerate().filter(|(_, buffer)| fits(buffer));
-        let (place, _) = fitting.min_by_key(|(_, buffer)| buffer.capacity())?;
+        let fits = |found| (capacity..=capacity.max(STEP) * TOO_LARGE).contains(&found);
+        let buffers = kept.buffers.iter().map(Vec::capacity).enumerate();
+        let (place, _) = match capacity {
+            0 => buffers.max_by_key(|(_, capacity)| *capacity),
+            _ => buffers.filter(|(_, capacity)| fits(*capacity)).min_by_key(|(_, capacity)| *capacity),
+        }?;
         let buffer = kept.buffers.remove(place)?;
         kept.bytes -= buffer.capacity();
         Some(buffer)
