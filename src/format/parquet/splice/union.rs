@@ -53,6 +53,19 @@ impl Form {
         }
         Some(places)
     }
+
+    /// Hashes of the entries of a dictionary page.
+    pub(super) fn hashes<'a>(self, page: &'a [u8], places: &'a [u32]) -> impl Iterator<Item = u64> + 'a {
+        places.windows(2).map(move |place| {
+            let entry = &page[place[0] as usize..place[1] as usize];
+            match self {
+                Self::Fixed(4) => mixed(word::<4>(entry)),
+                Self::Fixed(8) => mixed(word::<8>(entry)),
+                Self::Text => hash_text(entry),
+                Self::Fixed(_) => xxh3_64(entry),
+            }
+        })
+    }
 }
 
 /// The entries of several dictionaries.
