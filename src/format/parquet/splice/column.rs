@@ -248,7 +248,7 @@ impl Merging<'_> {
     fn copy(&mut self, pages: &Pages, page: &Page, mut facts: Facts) -> Result<(), Stop> {
         if self.keeps(pages) {
             if !facts.are_known() {
-                facts.learn_unless_known(pages, &pages.cut(page, &mut self.buffers.page)?);
+                facts.learn_unless_known(pages, &pages.levels(page, &mut self.buffers.page)?);
             }
             self.tally.copied += page.whole.len() as u64;
             return Ok(self.out.copy(pages.bytes.slice(page.whole.clone()), &page.header, Some(facts))?);
@@ -316,7 +316,8 @@ impl Merging<'_> {
         let (mut count, mut packed, mut inflated) = (0, 0, 0);
         let middle = (parts.len() >= MANY_PARTS).then_some(parts.len() / 2);
         for at in [0, 1].into_iter().chain(middle) {
-            let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.dictionary.as_ref()?))) else {
+            let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.dictionary.as_ref()?)))
+            else {
                 continue;
             };
             let (values, entries) = (indices(part), page.header.values);
@@ -379,13 +380,10 @@ impl Merging<'_> {
         body.push(to);
         let start = body.len();
         let mut sums = Sums::default();
-        let mapped = hybrid::remap(
-            (indices, width, cut.present),
-            (table, to),
-            &mut self.buffers.values,
-            body,
-            |found| sums.add(found),
-        );
+        let mapped =
+            hybrid::remap((indices, width, cut.present), (table, to), &mut self.buffers.values, body, |found| {
+                sums.add(found)
+            });
         if !mapped {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }

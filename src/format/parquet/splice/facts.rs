@@ -149,7 +149,7 @@ pub(super) fn facts_of(
         facts.text_bytes = offsets.and_then(|index| index.unencoded_byte_array_data_bytes()?.get(number).copied());
         // Who rewrites a page inflates it anyway, and learns then.
         if facts.rows.is_none() || (facts.nulls.is_none() && (pages.repetition > 0 || !Pages::is_indices(page))) {
-            facts.learn(&pages.cut(page, buffer)?);
+            facts.learn(&pages.levels(page, buffer)?);
         }
         facts.count_levels(pages);
         found.push(facts);

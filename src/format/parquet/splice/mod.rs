@@ -4,7 +4,7 @@
 //! survey   footers of all files ---> schema and metadata of the output
 //! splice   row groups, in order ---> for each column:  column    pages copied, or indices and dictionaries rewritten
 //!                                                      re-encode what has another type or is made in unknown ways
-//!          page  hybrid  union  stored                 what pages are taken apart into and put together from
+//!          page  hybrid  union  stored  beginning      what pages are taken apart into and put together from
 //!          facts bounds  out                           what footers and page indexes say of the result
 //! prove    the written file ---> every page is the one that was meant
 //! ```
@@ -14,6 +14,7 @@
 //! others. Bloom filters are taken over with a row group that stands alone; filters of several row groups cannot be
 //! merged without growing, and values that are not decoded cannot be put into a new one.
 
+mod beginning;
 mod bounds;
 mod column;
 mod facts;

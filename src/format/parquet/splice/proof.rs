@@ -10,7 +10,7 @@
 //! The file is read once, from its first byte to its last. Counts of rows, values and nulls come from the footers of the
 //! inputs.
 
-use std::io::{BufReader, Read};
+use std::io::Read;
 
 use ::parquet::file::metadata::ColumnChunkMetaData;
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,8 +24,8 @@ use crate::{
 /// One page in so many of those with new bytes is inflated again.
 pub(super) const SAMPLE: usize = 16;
 
-/// Bytes read at a time, unless a page has more.
-const PIECE: usize = 256 << 10;
+/// Bytes that are passed by at once.
+const PIECE: u64 = 256 << 10;
 
 /// What was noted of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ fn check_counts(chunk: &ColumnChunkMetaData, note: &ChunkNote) -> Result<(), Str
 
 /// Reads a file onwards.
 struct Reader {
-    source: BufReader<Box<dyn Read + Send>>,
+    source: Box<dyn Read + Send>,
     at: u64,
     page: Vec<u8>,
 }
@@ -125,25 +125,37 @@ struct Reader {
 impl Reader {
     fn new(input: &RangedInput) -> Result<Self> {
         let source: Box<dyn Read + Send> = match input {
-            RangedInput::Object(object) => object.read()?,
+            RangedInput::Object(object) => object.read_back()?,
             RangedInput::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes.clone())),
         };
-        Ok(Self { source: BufReader::with_capacity(PIECE, source), at: 0, page: Vec::new() })
+        Ok(Self { source, at: 0, page: Vec::new() })
     }
 
     /// Goes on to an offset; what is asked for behind it is taken from there.
     fn skip_to(&mut self, offset: u64) -> Result<()> {
-        let bytes = offset.checked_sub(self.at).ok_or_else(|| {
-            Error::integrity(format!("expected column chunks one behind the other, found one at {offset}"))
-        })?;
-        self.at += std::io::copy(&mut self.source.by_ref().take(bytes), &mut std::io::sink())?;
+        if offset < self.at {
+            return Err(Error::integrity(format!(
+                "expected column chunks one behind the other, found one at {offset}"
+            )));
+        }
+        while self.at < offset && !self.take((offset - self.at).min(PIECE))?.is_empty() {}
         Ok(())
     }
 
     /// The next bytes; fewer at the end of the file.
     fn take(&mut self, bytes: u64) -> Result<&[u8]> {
-        self.page.clear();
-        self.at += self.source.by_ref().take(bytes).read_to_end(&mut self.page)? as u64;
-        Ok(&self.page)
+        let length = usize::try_from(bytes).map_err(|_| Error::internal("a page is larger than memory"))?;
+        if self.page.len() < length {
+            self.page.resize(length, 0);
+        }
+        let mut found = 0;
+        while found < length {
+            match self.source.read(&mut self.page[found..length])? {
+                0 => break,
+                more => found += more,
+            }
+        }
+        self.at += found as u64;
+        Ok(&self.page[..found])
     }
 }
