@@ -50,6 +50,8 @@ pub struct Merger<'a> {
     pub row_group: u64,
     /// Whether checksums that the format has are checked as well.
     pub check_crc: bool,
+    /// Whether everything is compared with the inputs once more.
+    pub compare: bool,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops it.
@@ -89,6 +91,9 @@ impl Merger<'_> {
                 shard.shard.meta.records
             ))
             .hint("nothing was committed; please report this as a bug"));
+        }
+        if self.compare {
+            self.compare(merge, &shard)?;
         }
         self.observer.event(Event::Shard { bytes: shard.shard.meta.bytes });
         let Tally { copied: bytes_copied, spliced: bytes_spliced, reencoded: bytes_reencoded } = tally;
@@ -142,7 +147,7 @@ impl Merger<'_> {
         Ok(schema_of(&fields))
     }
 
-    fn open(&self, input: &ShardMeta) -> Result<parquet::ParquetFile<crate::storage::Object>> {
+    pub(super) fn open(&self, input: &ShardMeta) -> Result<parquet::ParquetFile<crate::storage::Object>> {
         parquet::open(self.dataset.object(&input.path, input.bytes), &self.place(input))
     }
 
