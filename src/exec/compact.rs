@@ -15,7 +15,7 @@ use super::{
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
 use crate::{
-    dataset::{Dataset, Run, ShardMeta, read_sidecar},
+    dataset::{Dataset, Run, ShardMeta, sidecar_batches},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -169,9 +169,14 @@ impl Merger<'_> {
         out: &mut OpenShard<'_>,
         shift: i128,
     ) -> Result<()> {
-        let rows = match rows {
-            Some(rows) => rows,
-            None => read_sidecar(self.store(), &input.path)?,
+        let Some(rows) = rows else {
+            let mut found = 0;
+            for batch in sidecar_batches(self.dataset.store(), &input.path, DECODE_ROWS)? {
+                let batch = batch?;
+                found += batch.num_rows() as u64;
+                out.append_sidecar(&batch, shift)?;
+            }
+            return self.check_row_count(input, found);
         };
         self.check_rows(input, &rows)?;
         rows.iter().try_for_each(|batch| out.append_sidecar(batch, shift))
@@ -179,7 +184,10 @@ impl Merger<'_> {
 
     /// Refuses a sidecar that does not tell of each record.
     pub(super) fn check_rows(&self, input: &ShardMeta, sidecar: &[RecordBatch]) -> Result<()> {
-        let rows: u64 = sidecar.iter().map(|batch| batch.num_rows() as u64).sum();
+        self.check_row_count(input, sidecar.iter().map(|batch| batch.num_rows() as u64).sum())
+    }
+
+    fn check_row_count(&self, input: &ShardMeta, rows: u64) -> Result<()> {
         if rows == input.records {
             return Ok(());
         }

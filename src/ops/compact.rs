@@ -448,17 +448,8 @@ impl Compaction<'_> {
         report.bytes_copied = groups.iter().map(|g| g.merged.bytes_copied).sum();
         report.bytes_spliced = groups.iter().map(|g| g.merged.bytes_spliced).sum();
         report.bytes_reencoded = groups.iter().map(|g| g.merged.bytes_reencoded).sum();
-        report.counts = Counts {
-            records_in: planned().map(|g| g.records).sum(),
-            records_out: adds.iter().map(|s| s.meta.records).sum(),
-            records_rejected: 0,
-            records_deduplicated: 0,
-            bytes_in: planned().map(|g| g.bytes).sum(),
-            bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),
-            shards_added: adds.len() as u64,
-            shards_removed: removes.len() as u64,
-        };
-        report.counts.reconcile()?;
+        let planned = (planned().map(|g| g.records).sum(), planned().map(|g| g.bytes).sum());
+        report.counts = counts(planned, &adds, &removes)?;
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
         Ok(Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes))
@@ -477,6 +468,22 @@ impl Compaction<'_> {
         }
         Ok(())
     }
+}
+
+/// Counts of a run that replaces shards, which have so many records and bytes, by others.
+pub(super) fn counts((records, bytes): (u64, u64), adds: &[NewShard], removes: &[String]) -> Result<Counts> {
+    let counts = Counts {
+        records_in: records,
+        records_out: adds.iter().map(|s| s.meta.records).sum(),
+        records_rejected: 0,
+        records_deduplicated: 0,
+        bytes_in: bytes,
+        bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),
+        shards_added: adds.len() as u64,
+        shards_removed: removes.len() as u64,
+    };
+    counts.reconcile()?;
+    Ok(counts)
 }
 
 /// A merge whose outputs have their names.
