@@ -138,10 +138,12 @@ def warm(pattern):
     return total
 
 
-def run(command, out, cold):
-    """One run: seconds, processor seconds, peak memory in MiB, bytes of shards."""
+def run(command, out, cold, prepare=None):
+    """One run, after `prepare`: seconds, processor seconds, peak memory in MiB, bytes of shards."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
+    if prepare:
+        prepare()
     os.sync()
     if cold:
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -203,7 +205,7 @@ def measure(job, source, programs, out, options):
     return size, results, check(job, source, out)
 
 
-def report(job, size, goal, results, checked):
+def report(job, size, goals, results, checked):
     median = {name: {key: statistics.median(r[key] for r in runs) for key in runs[0]} for name, runs in results.items()}
     own = median["shardify"]["wall"]
     print(f"\n{job}: {size / 1e6:,.0f} MB; {checked}")
@@ -213,9 +215,9 @@ def report(job, size, goal, results, checked):
         ratio = "" if name == "shardify" else f"{m['wall'] / own:.2f}x"
         print(f"| {name:<14} | {m['wall']:7.2f} | {size / m['wall'] / 1e6:6.0f} | {m['cpu']:6.2f} | {m['peak']:8.0f} | "
               f"{m['bytes'] / 1e6:9.1f} | {ratio:>11} |")
-    peer, must, aim = goal
-    if peer in median:
-        print(f"against {peer}: {median[peer]['wall'] / own:.2f}x (must {must}x, aim {aim}x)", flush=True)
+    for peer, must, aim in goals:
+        if peer in median:
+            print(f"against {peer}: {median[peer]['wall'] / own:.2f}x (must {must:.2f}x, aim {aim:.2f}x)", flush=True)
     return {"job": job, "bytes": size, "median": median, "runs": results}
 
 
@@ -245,7 +247,7 @@ def main():
             programs = {name: command for name, command in programs.items()
                         if name == "shardify" or name.removeprefix("limit: ") in options.peers.split(",")}
         size, results, checked = measure(job, source, programs, out, options)
-        reports.append(report(job, size, goal, results, checked))
+        reports.append(report(job, size, [goal], results, checked))
     shutil.rmtree(out, ignore_errors=True)
     if options.json:
         options.json.write_text(json.dumps(reports, indent=1))

@@ -8,6 +8,12 @@
     FOLDER/csv_parts/*.csv  the same rows in many files, each with a header
     FOLDER/clinical.jsonl   the same rows as JSON Lines
     FOLDER/tree/*/*         samples of three files: an image that does not compress (8 to 12 KiB), a JSON of 200 bytes, a label
+
+Made only for bench_compact.py, by pyarrow, compressed with snappy:
+
+    FOLDER/pq_small/*       2,000 Parquet files of 0.5 MB with the same columns
+    FOLDER/pq_plain/*       the same values without dictionaries
+    FOLDER/pq_medium/*      500 of 3.4 MB
 """
 
 import argparse
@@ -102,6 +108,39 @@ def make_tree(folder, samples):
     (folder / "tree").mkdir(parents=True)
     with multiprocessing.Pool() as pool:
         pool.map(write_samples, parts(folder / "tree", samples, max(1, samples // 1000)), chunksize=1)
+
+
+def write_parquet(job):
+    import numpy
+    import pyarrow
+    import pyarrow.compute as pc
+    import pyarrow.parquet
+    folder, number, rows, dictionaries = job
+    rng = numpy.random.default_rng([rows, number])
+    maybe = lambda values, share=0.04: pyarrow.array(values, mask=rng.random(rows) < share)
+    below = lambda least, most: rng.integers(least, most, rows)
+    pick = lambda words: numpy.array(words, dtype=object)[below(0, len(words))]
+    padded = lambda prefix, numbers, width: numpy.char.add(prefix, numpy.char.zfill(numbers.astype(str), width))
+    notes = ["; ".join(words) for words in zip(pick(PHRASES + ODD), pick(PHRASES), pick(PHRASES), pick(PHRASES + ODD))]
+    codes = [f"{letter}{code:02}.0" for letter in "ABCEGIJKLMNRSZ" for code in range(40)]
+    decimals = [maybe(numpy.round(rng.normal(mean, spread, rows), places)) for mean, spread, places in DECIMALS]
+    columns = [pyarrow.array(padded("PAT-", below(1, 50_001), 5)), pyarrow.array(padded("V", numpy.arange(rows) + number * rows, 9)),
+               pyarrow.array(numpy.datetime64(START, "us") + below(0, 189_216_000) * numpy.timedelta64(1_000_000, "us")), *decimals,
+               pyarrow.array(below(0, 100)), maybe(rng.poisson(3, rows)), maybe(rng.poisson(4, rows)), pyarrow.array(below(1, 999)),
+               maybe(pick(list("FMX"))), pyarrow.array(pick(WARDS)), maybe(pick(codes)), maybe(numpy.array(notes, dtype=object), 0.1)]
+    pyarrow.parquet.write_table(pyarrow.table(columns, names=COLUMNS), folder / f"part-{number:05}.parquet", compression="snappy",
+                                use_dictionary=dictionaries)
+
+
+def make_parquet(folder, files, rows, dictionaries):
+    if folder.exists():
+        return
+    making = folder.with_suffix(".making")
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    with multiprocessing.Pool() as pool:
+        pool.map(write_parquet, [(making, number, rows, dictionaries) for number in range(files)], chunksize=4)
+    making.rename(folder)
 
 
 def make(folder, rows, files, samples):

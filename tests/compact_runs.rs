@@ -13,7 +13,7 @@ use shardify::{
     format::OutputFormat,
     ops::{
         Context,
-        compact::{CompactReport, Options, compact},
+        compact::{CompactReport, Options, Proof, compact},
         convert::{ConvertOptions, convert},
         verify::verify,
     },
@@ -155,4 +155,54 @@ fn bounded_runs_take_small_steps_to_the_same_end() {
     assert!(runs > 1, "{runs}");
     assert_eq!(compact(&plain, &out, &wide).unwrap().counts.shards_added, 0);
     assert!(verify(&plain, &out, None, true).unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_full_proof_finds_nothing_in_what_is_right() {
+    for to in [OutputFormat::Tar, OutputFormat::TfRecord, OutputFormat::Parquet] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = dataset(folder.path(), to);
+        let plain = context(folder.path(), &Silent);
+        let full = Options { proof: Proof::Full, ..options(&plain, &out) };
+        assert_eq!(compact(&plain, &out, &full).unwrap().counts.shards_added, 3, "{to}");
+        assert!(verify(&plain, &out, None, true).unwrap().problems.is_empty());
+    }
+}
+
+/// Changes a byte of every shard that waits for its name.
+struct Vandal<'a> {
+    folder: &'a Path,
+}
+
+impl Observer for Vandal<'_> {
+    fn event(&self, event: Event) {
+        // The last input was read, and the last bytes are about to be compared.
+        if !matches!(event, Event::Read { .. }) {
+            return;
+        }
+        for shard in self.folder.join("ds").read_dir().unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+            for file in shard.path().read_dir().unwrap().flatten().map(|entry| entry.path()) {
+                let shards = [Some("tar".as_ref()), Some("tfrecord".as_ref())];
+                if shards.contains(&file.extension()) {
+                    let mut bytes = std::fs::read(&file).unwrap();
+                    let at = bytes.len() / 2;
+                    bytes[at] ^= 1;
+                    std::fs::write(&file, bytes).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_proof_finds_what_changed_after_it_was_copied() {
+    for to in [OutputFormat::Tar, OutputFormat::TfRecord] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = dataset(folder.path(), to);
+        let plain = context(folder.path(), &Silent);
+        let full = Options { proof: Proof::Full, ..options(&plain, &out) };
+        let error = compact(&context(folder.path(), &Vandal { folder: folder.path() }), &out, &full).unwrap_err();
+        assert_eq!(error.kind(), Kind::Integrity, "{to}: {error:?}");
+        assert_eq!(plain.dataset(&out).unwrap().open().unwrap().version().0, 12);
+    }
 }

@@ -67,6 +67,13 @@ pub(super) struct Global {
     pub(super) progress: ProgressWhen,
 }
 
+/// What `compact` reads once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum VerifyWhat {
+    /// All values of all columns, decoded; all bytes of tar and TFRecord
+    Full,
+}
+
 /// When progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ProgressWhen {
@@ -482,6 +489,9 @@ pub(super) struct CompactArgs {
     /// Do not check the checksums inside TFRecord shards; records are compared with what is on record all the same
     #[arg(long)]
     no_check: bool,
+    /// Read new shards beside their inputs before the commit, besides comparing checksums
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["sort_by", "zorder"])]
+    verify: Option<VerifyWhat>,
     /// Print the plan with reasons and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -506,6 +516,7 @@ impl CompactArgs {
             order: self.order(),
             max_bytes: self.max_bytes,
             no_check: self.no_check,
+            proof: if self.verify.is_some() { compact::Proof::Full } else { compact::Proof::default() },
             dry_run: self.dry_run,
         })
     }

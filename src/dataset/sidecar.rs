@@ -121,6 +121,25 @@ impl SourceRuns {
         }
     }
 
+    /// One name for each record.
+    fn of(names: &StringArray) -> Self {
+        let mut runs = Self::default();
+        if let Some(name) = all_same(names) {
+            runs.push(&name.into(), names.len());
+            return runs;
+        }
+        let (mut last, mut count) = ("", 0);
+        for name in names.iter().flatten() {
+            if name != last {
+                runs.push(&last.into(), count);
+                (last, count) = (name, 0);
+            }
+            count += 1;
+        }
+        runs.push(&last.into(), count);
+        runs
+    }
+
     /// Records of one source.
     pub fn one(name: &Arc<str>, records: usize) -> Self {
         let mut runs = Self::default();
@@ -169,6 +188,19 @@ impl SourceRuns {
     }
 }
 
+/// The text that all of these are, if they are. Texts of one length that stand one behind the other are the same if all
+/// bytes equal those a text further on.
+fn all_same(texts: &StringArray) -> Option<&str> {
+    let offsets = texts.value_offsets();
+    let (first, last) = (*offsets.first()?, *offsets.last()?);
+    let length = offsets.get(1)? - first;
+    let even = offsets.windows(2).fold(true, |even, pair| even & (pair[1] - pair[0] == length));
+    let place = |offset: i32| usize::try_from(offset).ok();
+    let bytes = texts.value_data().get(place(first)?..place(last)?)?;
+    let (head, tail) = (bytes.get(..bytes.len() - place(length)?)?, bytes.get(place(length)?..)?);
+    (even && texts.null_count() == 0 && head == tail).then(|| texts.value(0))
+}
+
 impl SidecarColumns {
     /// Columns of a batch of another sidecar.
     ///
@@ -184,20 +216,12 @@ impl SidecarColumns {
             Ok((numbers.null_count() < numbers.len()).then(|| numbers.clone()))
         };
         let names: &StringArray = column(batch, "source")?;
-        let mut sources = SourceRuns::default();
-        let mut last: Arc<str> = "".into();
-        for name in names.iter().flatten() {
-            if *last != *name {
-                last = name.into();
-            }
-            sources.push(&last, 1);
-        }
         let hashes: &UInt64Array = column(batch, "hash")?;
         Ok(Self {
             record_ids: ids("record_id")?,
             subject_ids: ids("subject_id")?,
             extents: numbers("offset")?.zip(numbers("length")?),
-            sources,
+            sources: SourceRuns::of(names),
             rows: numbers("row")?,
             hashes: hashes.values().to_vec(),
         })
@@ -629,6 +653,33 @@ pub fn schema() -> SchemaRef {
 mod tests {
     use super::*;
     use crate::storage::RemoteStore;
+
+    #[test]
+    fn sources_are_told_apart_wherever_they_change() {
+        for texts in [
+            vec!["a"; 5],
+            vec!["ab", "ab", "ba"],
+            vec!["abab", "ab", "ab"],
+            vec!["a", "b", "a", "a"],
+            vec!["", "", "a"],
+            vec!["", ""],
+            vec!["aa", "a", "aaa"],
+            vec![],
+        ] {
+            for first in 0..texts.len().max(1) {
+                let array = StringArray::from(texts.clone());
+                let runs = SourceRuns::of(&array.slice(first, texts.len().saturating_sub(first)));
+                let mut start = 0;
+                let found: Vec<&str> = runs
+                    .names
+                    .iter()
+                    .zip(&runs.ends)
+                    .flat_map(|(name, end)| std::iter::repeat_n(&**name, end - std::mem::replace(&mut start, *end)))
+                    .collect();
+                assert_eq!(found, texts.get(first..).unwrap_or_default(), "{texts:?} {first}");
+            }
+        }
+    }
 
     fn columns(range: std::ops::Range<u64>) -> SidecarColumns {
         let rows: Vec<u64> = range.collect();

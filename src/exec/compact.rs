@@ -15,7 +15,7 @@ use super::{
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
 use crate::{
-    dataset::{Dataset, Run, ShardMeta, read_sidecar},
+    dataset::{Dataset, Run, ShardMeta, sidecar_batches},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -50,6 +50,8 @@ pub struct Merger<'a> {
     pub row_group: u64,
     /// Whether checksums that the format has are checked as well.
     pub check_crc: bool,
+    /// Whether everything is compared with the inputs once more.
+    pub compare: bool,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops it.
@@ -89,6 +91,9 @@ impl Merger<'_> {
                 shard.shard.meta.records
             ))
             .hint("nothing was committed; please report this as a bug"));
+        }
+        if self.compare {
+            self.compare(merge, &shard)?;
         }
         self.observer.event(Event::Shard { bytes: shard.shard.meta.bytes });
         let Tally { copied: bytes_copied, spliced: bytes_spliced, reencoded: bytes_reencoded } = tally;
@@ -142,7 +147,7 @@ impl Merger<'_> {
         Ok(schema_of(&fields))
     }
 
-    fn open(&self, input: &ShardMeta) -> Result<parquet::ParquetFile<crate::storage::Object>> {
+    pub(super) fn open(&self, input: &ShardMeta) -> Result<parquet::ParquetFile<crate::storage::Object>> {
         parquet::open(self.dataset.object(&input.path, input.bytes), &self.place(input))
     }
 
@@ -164,9 +169,14 @@ impl Merger<'_> {
         out: &mut OpenShard<'_>,
         shift: i128,
     ) -> Result<()> {
-        let rows = match rows {
-            Some(rows) => rows,
-            None => read_sidecar(self.store(), &input.path)?,
+        let Some(rows) = rows else {
+            let mut found = 0;
+            for batch in sidecar_batches(self.dataset.store(), &input.path, DECODE_ROWS)? {
+                let batch = batch?;
+                found += batch.num_rows() as u64;
+                out.append_sidecar(&batch, shift)?;
+            }
+            return self.check_row_count(input, found);
         };
         self.check_rows(input, &rows)?;
         rows.iter().try_for_each(|batch| out.append_sidecar(batch, shift))
@@ -174,7 +184,10 @@ impl Merger<'_> {
 
     /// Refuses a sidecar that does not tell of each record.
     pub(super) fn check_rows(&self, input: &ShardMeta, sidecar: &[RecordBatch]) -> Result<()> {
-        let rows: u64 = sidecar.iter().map(|batch| batch.num_rows() as u64).sum();
+        self.check_row_count(input, sidecar.iter().map(|batch| batch.num_rows() as u64).sum())
+    }
+
+    fn check_row_count(&self, input: &ShardMeta, rows: u64) -> Result<()> {
         if rows == input.records {
             return Ok(());
         }

@@ -38,8 +38,11 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// How many these are at most.
 const BATCH_FILES: usize = 32;
 
-/// Sidecars of so many rows are read with their files.
+/// Sidecars of so many rows are read with their files; of larger ones, rows when they are wanted.
 const SIDECAR_ROWS: u64 = 1 << 17;
+
+/// Rows of the files that are read at once.
+const BATCH_ROWS: u64 = 1 << 18;
 
 /// Uniting dictionaries makes row groups smaller than the sum of their parts; this much, unless known better.
 const SHRINKS_TO: f64 = 0.8;
@@ -210,10 +213,11 @@ impl Splicing<'_> {
 fn batches<T>(inputs: &[(ShardMeta, T)]) -> impl Iterator<Item = &[(ShardMeta, T)]> {
     let mut rest = inputs;
     std::iter::from_fn(move || {
-        let mut bytes = 0;
+        let (mut bytes, mut rows) = (0, 0);
         let fits = |(input, _): &&(ShardMeta, T)| {
             bytes += input.bytes;
-            bytes <= BATCH_BYTES
+            rows += input.records;
+            bytes <= BATCH_BYTES && rows <= BATCH_ROWS
         };
         let count = rest.iter().take(BATCH_FILES).take_while(fits).count().max(1).min(rest.len());
         let (batch, after) = rest.split_at(count);

@@ -284,12 +284,13 @@ impl Adoption<'_> {
         for (file, found) in told {
             match found {
                 Ok(None) if !is_named_like_a_shard(file.name()) => self.report.files_passed_over += 1,
-                Ok(None) => self.skip(
-                    &file.uri(),
-                    Error::input("expected a Parquet, tar or TFRecord file, as the name says, found something else")
-                        .at(file.uri())
-                        .hint("leave it out with --exclude"),
-                )?,
+                Ok(None) => {
+                    let found =
+                        if file.bytes() == 0 { "found nothing, the file is empty" } else { "found something else" };
+                    let message = format!("expected a Parquet, tar or TFRecord file, as the name says, {found}");
+                    let error = Error::input(message).at(file.uri()).hint("leave it out with --exclude");
+                    self.skip(&file.uri(), error)?;
+                }
                 Ok(found) => out.push((file, found)),
                 Err(e) => self.skip(&file.uri(), e)?,
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Context,
-    compact::{CompactReport, ShardChoice, partition},
+    compact::{CompactReport, ShardChoice, counts, partition},
 };
 use crate::{
     dataset::{Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
@@ -207,17 +207,8 @@ impl Sorting<'_> {
                 adds.push(shard);
             }
         }
-        report.counts = Counts {
-            records_in: plan.groups.iter().map(|g| g.records).sum(),
-            records_out: adds.iter().map(|s| s.meta.records).sum(),
-            records_rejected: 0,
-            records_deduplicated: 0,
-            bytes_in: plan.groups.iter().map(|g| g.bytes).sum(),
-            bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),
-            shards_added: adds.len() as u64,
-            shards_removed: removes.len() as u64,
-        };
-        report.counts.reconcile()?;
+        let planned = (plan.groups.iter().map(|g| g.records).sum(), plan.groups.iter().map(|g| g.bytes).sum());
+        report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
         let dataset = self.snapshot.dataset();
         dataset.store().publish(staged)?;

@@ -156,7 +156,8 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         && options.from.is_none()
         && names_records(file.name())
     {
-        return Err(Error::input("expected records, as the name says, found something else")
+        let found = if file.bytes() == 0 { "found nothing, the file is empty" } else { "found something else" };
+        return Err(Error::input(format!("expected records, as the name says, {found}"))
             .at(file.uri())
             .hint("name its format with --from; --from files takes it as it is"));
     }

@@ -31,7 +31,7 @@ use rustix::{
 };
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, changed,
+    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, back, changed,
     durable::{Syncer, Syncs},
     missing,
     sink::FileWriter,
@@ -254,6 +254,11 @@ impl Store for LocalStore {
             Err(e) if absent(&e) => Err(missing(&self.location, path)),
             Err(e) => Err(self.failed(path, "opening")(e)),
         }
+    }
+
+    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        back::open(&self.at(path))
+            .map_err(|e| if absent(&e) { missing(&self.location, path) } else { self.failed(path, "opening")(e) })
     }
 
     fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {

@@ -12,6 +12,7 @@
 //! Local folders have their own implementation because a general object store neither syncs by default nor writes a
 //! large file without copying it through small buffers; everything else goes through the `object_store` crate.
 
+mod back;
 mod durable;
 mod local;
 mod location;
@@ -114,6 +115,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
+
+    /// As [`Self::read`], for an object that was just written and is read once: from where it is kept, if there is a way.
+    ///
+    /// # Errors
+    /// When the object is missing or the store fails.
+    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.read(path)
+    }
 
     /// Appends a whole object that had `bytes` bytes when it was listed to `into`; when it fails, part of it.
     ///
@@ -364,6 +373,14 @@ impl Object {
     /// When the object is missing.
     pub fn read(&self) -> Result<Box<dyn Read + Send>> {
         self.store.read(&self.path)
+    }
+
+    /// Opens it from its first byte, as [`Store::read_back`] does.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn read_back(&self) -> Result<Box<dyn Read + Send>> {
+        self.store.read_back(&self.path)
     }
 }
 

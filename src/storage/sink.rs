@@ -29,7 +29,7 @@ use super::{PIECE, read_some};
 use crate::error::Result;
 
 /// Bytes that go to the disk at once.
-const CHUNK: usize = 2 << 20;
+pub(super) const CHUNK: usize = 2 << 20;
 
 /// Chunks of a file: one that is filled, one that is written, one that waits.
 const CHUNKS: usize = 3;
@@ -39,9 +39,9 @@ const BLOCK: usize = 4096;
 
 /// How a file is opened so that the page cache is passed by.
 #[cfg(target_os = "linux")]
-const DIRECT: Option<OFlags> = Some(OFlags::DIRECT);
+pub(super) const DIRECT: Option<OFlags> = Some(OFlags::DIRECT);
 #[cfg(not(target_os = "linux"))]
-const DIRECT: Option<OFlags> = None;
+pub(super) const DIRECT: Option<OFlags> = None;
 
 /// Writes a new file.
 #[derive(Debug)]
@@ -148,14 +148,14 @@ fn already() -> io::Error {
 
 /// Memory that begins at a multiple of a block.
 #[derive(Debug)]
-struct Chunk {
+pub(super) struct Chunk {
     memory: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Chunk {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let memory = vec![0; CHUNK + BLOCK];
         // Where the address cannot be told the file system will refuse, and that is dealt with.
         let start = memory.as_ptr().align_offset(BLOCK).min(BLOCK);
@@ -172,17 +172,21 @@ impl Chunk {
     }
 
     /// Memory behind its bytes, for at most [`Self::room`] more.
-    fn space(&mut self, bytes: usize) -> &mut [u8] {
+    pub(super) fn space(&mut self, bytes: usize) -> &mut [u8] {
         &mut self.memory[self.end..self.end + bytes]
     }
 
     /// Keeps the first bytes of [`Self::space`], and returns them.
-    fn keep(&mut self, bytes: usize) -> &[u8] {
+    pub(super) fn keep(&mut self, bytes: usize) -> &[u8] {
         self.end += bytes;
         &self.memory[self.end - bytes..self.end]
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn clear(&mut self) {
+        self.end = self.start;
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 }
@@ -205,7 +209,7 @@ impl Behind {
         let write = move || {
             for mut chunk in filled {
                 target.append(chunk.bytes())?;
-                chunk.end = chunk.start;
+                chunk.clear();
                 // Nobody takes it once the file is finished.
                 let _ = emptied.send(chunk);
             }

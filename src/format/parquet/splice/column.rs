@@ -12,19 +12,23 @@
 //! A united dictionary holds each value once: pyarrow reads wrong values, without an error, where one occurs twice.
 //! Rewritten pages are of version 1, which all readers take.
 
+use std::ops::Range;
+
 use ::parquet::{basic::Compression, file::metadata::ColumnChunkMetaData, schema::types::ColumnDescPtr};
 use bytes::Bytes;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    super::chunk::{Compressor, expected_entries, width_of},
+    super::{
+        chunk::{Compressor, expected_entries, width_of},
+        thrift::PageHeader,
+    },
     Tally,
     bounds::Order,
     facts::{Facts, Indexes, facts_of},
     hybrid,
     out::{Out, SplicedChunk},
     page::{Cut, PLAIN, Page, Pages, Refused, Taken, form_of, inflate},
-    proof::{Inner, Sums},
+    proof::Sums,
     stored::{put_before, put_stored},
     union::{Form, Union},
 };
@@ -34,8 +38,14 @@ use crate::{
     format::ranged::RangedInput,
 };
 
-/// Parts whose dictionaries are looked at before it is decided what becomes of all.
+/// Parts whose dictionaries are united before it is decided what becomes of all.
 const SAMPLE: usize = 6;
+
+/// From so many parts on one more is looked at before anything is united.
+const MANY_PARTS: usize = 16;
+
+/// Entries of a dictionary that are looked at, about.
+const FEW_ENTRIES: u64 = 2048;
 
 /// A dictionary must be this much smaller than the values: readers hold it in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
@@ -44,8 +54,9 @@ const DICTIONARY_GAIN: f64 = 0.95;
 const DICTIONARY_BYTES: f64 = 4e6;
 const MOST_DICTIONARY_BYTES: usize = 8 << 20;
 
-/// Bytes of a page of gathered values.
+/// Bytes of a page of gathered values, and of a dictionary that becomes one page of what were several.
 const MOST_GATHERED: usize = 16 << 20;
+const MOST_TURNED: u64 = 4 << 20;
 
 /// A page that was compressed to more than this part of it is stored as it is.
 const INCOMPRESSIBLE: f64 = 0.9;
@@ -98,6 +109,7 @@ pub(super) fn merge(target: &Target<'_>, parts: &[Part<'_>]) -> Result<Option<(S
     let merging = Merging {
         target,
         out: Out::new(target.column, target.name),
+        order,
         compressor: Compressor::new(target.codec)?,
         tally: Tally::default(),
         buffers,
@@ -147,6 +159,7 @@ struct Buffers {
     dictionary: Vec<u8>,
     body: Vec<u8>,
     packed: Vec<u8>,
+    values: Vec<u32>,
 }
 
 /// Why merging stops.
@@ -171,6 +184,7 @@ impl From<Error> for Stop {
 struct Merging<'a> {
     target: &'a Target<'a>,
     out: Out,
+    order: Order,
     compressor: Compressor,
     tally: Tally,
     buffers: Buffers,
@@ -231,13 +245,17 @@ impl Merging<'_> {
     }
 
     /// Takes over a page whose values need no change.
-    fn copy(&mut self, pages: &Pages, page: &Page, facts: Facts) -> Result<(), Stop> {
+    fn copy(&mut self, pages: &Pages, page: &Page, mut facts: Facts) -> Result<(), Stop> {
         if self.keeps(pages) {
+            if !facts.are_known() {
+                facts.learn_unless_known(pages, &pages.levels(page, &mut self.buffers.page)?);
+            }
             self.tally.copied += page.whole.len() as u64;
             return Ok(self.out.copy(pages.bytes.slice(page.whole.clone()), &page.header, Some(facts))?);
         }
         self.tally.reencoded += page.whole.len() as u64;
         let cut = pages.cut(page, &mut self.buffers.page)?;
+        facts.learn_unless_known(pages, &cut);
         let body = &mut self.buffers.body;
         body.clear();
         cut.put_levels(pages, body);
@@ -255,6 +273,9 @@ impl Merging<'_> {
             pages.map(|(_, facts)| facts.values - facts.nulls.unwrap_or(0).min(facts.values)).sum()
         };
         let total: u64 = parts.iter().map(indices).sum();
+        if !self.foreseen(parts, form, indices, total)? {
+            return Ok(None);
+        }
         let (mut union, mut tables) = (Union::new(), Vec::with_capacity(parts.len()));
         let (mut seen, mut packed, mut inflated) = (0, 0, 0);
         for (at, part) in parts.iter().enumerate() {
@@ -271,13 +292,58 @@ impl Merging<'_> {
             seen += values;
             inflated += page.len();
             packed += part.pages.dictionary.as_ref().map_or(0, |page| page.body.len());
-            if (at + 1 == SAMPLE || at + 1 == parts.len())
-                && !worth_uniting(&union, seen, total, packed as f64 / inflated.max(1) as f64)
-            {
-                return Ok(None);
+            if at + 1 == SAMPLE || at + 1 == parts.len() {
+                let entry_bytes = union.page().len() as f64 / union.entries().max(1) as f64;
+                let entries = expected(seen, union.entries(), total);
+                if !worth_uniting(entries, entry_bytes, total, packed as f64 / inflated.max(1) as f64) {
+                    return Ok(None);
+                }
             }
         }
         Ok(Some((union, tables)))
+    }
+
+    /// Looks at a sample of the entries of few parts, always the same ones by their hashes, and says whether it is worth
+    /// while to unite all: where nearly all values differ, that would be in vain.
+    fn foreseen(
+        &mut self,
+        parts: &[Loaded<'_>],
+        form: Form,
+        indices: impl Fn(&Loaded<'_>) -> u64,
+        total: u64,
+    ) -> Step<bool> {
+        let (mut sample, mut seen, mut divisor) = (Vec::new(), 0.0, None);
+        let (mut count, mut packed, mut inflated) = (0, 0, 0);
+        let middle = (parts.len() >= MANY_PARTS).then_some(parts.len() / 2);
+        for at in [0, 1].into_iter().chain(middle) {
+            let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.dictionary.as_ref()?)))
+            else {
+                continue;
+            };
+            let (values, entries) = (indices(part), page.header.values);
+            if values == 0 {
+                continue;
+            }
+            if entries <= values / 2 {
+                return Ok(true);
+            }
+            let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
+            let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
+            let divisor = *divisor.get_or_insert_with(|| (entries / FEW_ENTRIES).max(1));
+            let before = sample.len();
+            sample.extend(form.hashes(page, &places).filter(|hash| hash % divisor == 0));
+            seen += (sample.len() - before) as f64 * values as f64 / entries as f64;
+            count += entries;
+            inflated += page.len();
+            packed += part.pages.dictionary.as_ref().map_or(0, |page| page.body.len());
+        }
+        let Some(divisor) = divisor else { return Ok(true) };
+        sample.sort_unstable();
+        sample.dedup();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than the number of values")]
+        let entries = expected(seen as u64, sample.len(), total / divisor) * divisor as f64;
+        let entry_bytes = inflated as f64 / count as f64;
+        Ok(worth_uniting(entries, entry_bytes, total, packed as f64 / inflated.max(1) as f64))
     }
 
     fn rewrite_all(&mut self, parts: Vec<Loaded<'_>>, union: &Union, tables: &[Vec<u32>]) -> Step<()> {
@@ -306,86 +372,132 @@ impl Merging<'_> {
     fn rewrite(&mut self, pages: &Pages, page: &Page, mut facts: Facts, table: &[u32], to: u8) -> Result<(), Stop> {
         self.tally.spliced += page.whole.len() as u64;
         let cut = pages.cut(page, &mut self.buffers.page)?;
-        facts.learn_unless_known(&cut);
+        facts.learn_unless_known(pages, &cut);
         let body = &mut self.buffers.body;
         body.clear();
         cut.put_levels(pages, body);
         let (width, indices) = cut.indices()?;
         body.push(to);
+        let start = body.len();
         let mut sums = Sums::default();
-        if !hybrid::remap(indices, width, cut.present, table, to, body, |found| sums.add(found)) {
+        let mapped =
+            hybrid::remap((indices, width, cut.present), (table, to), &mut self.buffers.values, body, |found| {
+                sums.add(found)
+            });
+        if !mapped {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
-        self.put(page, INDICES, facts)?;
-        self.out.note(Inner::Indices(sums));
-        Ok(())
+        // From what is there once the table is forgotten.
+        let mut written = Sums::default();
+        if !hybrid::read(&body[start..], to, cut.present, |found| written.add(found)) || written != sums {
+            return Err(mistaken("expected the indices that were meant, found others").into());
+        }
+        self.put(&page.header, INDICES, facts)
     }
 
-    /// Writes the page in `body`, compressed if that is worth it; `page` is what it was made of.
-    fn put(&mut self, page: &Page, encoding: i32, facts: Facts) -> Result<(), Stop> {
-        let Buffers { body, packed, .. } = &mut self.buffers;
-        let fits = page.header.compressed as f64 > INCOMPRESSIBLE * page.header.uncompressed as f64;
-        if fits {
-            packed.clear();
-            if put_stored(self.target.name, body, packed) {
-                return Ok(self.out.page(facts.values, encoding, body.len(), packed, Some(facts))?);
-            }
+    /// Writes the page in `body`, compressed if that is worth it; `like` is what it was made of.
+    fn put(&mut self, like: &PageHeader, encoding: i32, facts: Facts) -> Result<(), Stop> {
+        let Buffers { body, packed, page, .. } = &mut self.buffers;
+        packed.clear();
+        let dense = like.compressed as f64 > INCOMPRESSIBLE * like.uncompressed as f64;
+        let stored = dense && put_stored(self.target.name, body, packed);
+        let packed = if stored { packed } else { self.compressor.compress(body, packed)? };
+        if self.out.is_sample() {
+            same(inflate(self.target.name, packed, body.len() as u64, page)?, &[body])?;
         }
-        let packed = self.compressor.compress(body, packed)?;
         Ok(self.out.page(facts.values, encoding, body.len(), packed, Some(facts))?)
     }
 
     /// Writes the values of a part without a dictionary.
     fn gather(&mut self, part: Loaded<'_>, form: Form) -> Result<(), Stop> {
-        let Loaded { pages, facts, .. } = part;
-        let indexed = pages.data.iter().filter(|page| Pages::is_indices(page)).count();
+        let Loaded { pages, mut facts, .. } = part;
         self.tally.spliced += pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
-        let mut places = None;
-        for (page, mut facts) in pages.data.iter().zip(facts) {
+        let indexed = |number: &usize| Pages::is_indices(&pages.data[*number]);
+        let first = (0..pages.data.len()).find(indexed).unwrap_or_default();
+        let end = first + (first..pages.data.len()).take_while(indexed).count();
+        let only = !(end..pages.data.len()).any(|number| indexed(&number));
+        let (mut places, mut turned) = (None, 0..0);
+        for (number, page) in pages.data.iter().enumerate() {
             if !Pages::is_indices(page) {
-                self.copy(&pages, page, facts)?;
+                self.copy(&pages, page, std::mem::take(&mut facts[number]))?;
                 continue;
             }
             self.tally.spliced += page.whole.len() as u64;
+            if number == first && only && self.turn_dictionary(&pages, first..end, &mut facts)? {
+                turned = first..end;
+            }
+            if turned.contains(&number) {
+                continue;
+            }
+            if places.is_none() {
+                places = Some(self.load_dictionary(&pages, form)?);
+            }
             let mut room = std::mem::take(&mut self.buffers.page);
             let cut = pages.cut(page, &mut room)?;
-            facts.learn_unless_known(&cut);
-            if indexed > 1 || !self.turn_dictionary(&pages, &cut, &facts)? {
-                if places.is_none() {
-                    places = Some(self.load_dictionary(&pages, form)?);
-                }
-                self.gather_page(&pages, &cut, facts, places.as_deref().unwrap_or_default())?;
-            }
+            let mut facts = std::mem::take(&mut facts[number]);
+            facts.learn_unless_known(&pages, &cut);
+            self.gather_page(&pages, &cut, facts, places.as_deref().unwrap_or_default())?;
             self.buffers.page = room;
         }
         Ok(())
     }
 
-    /// Makes the dictionary a page of values, if it has each value once and in order; false if it has not.
-    fn turn_dictionary(&mut self, pages: &Pages, cut: &Cut<'_>, facts: &Facts) -> Result<bool, Stop> {
+    /// Makes the dictionary a page of values, if some pages of indices have each of its entries once and in order; false
+    /// if they have not.
+    fn turn_dictionary(&mut self, pages: &Pages, of: Range<usize>, facts: &mut [Facts]) -> Result<bool, Stop> {
         let Some(entries) = pages.dictionary.as_ref().filter(|_| self.keeps(pages)) else { return Ok(false) };
-        let (width, indices) = cut.indices()?;
-        let straight = entries.header.values == cut.present as u64
-            && matches!(entries.header.encoding, 0 | 2)
-            && hybrid::counts_up(indices, width, cut.present);
-        if !straight {
+        let inflated = entries.header.uncompressed;
+        let may = matches!(entries.header.encoding, 0 | 2)
+            && (of.len() == 1 || (pages.repetition == 0 && inflated <= MOST_TURNED));
+        if !may {
             return Ok(false);
         }
-        let Buffers { body, packed, .. } = &mut self.buffers;
+        let mut next = 0_u32;
+        let (mut levels, mut counts) = (Vec::new(), Vec::with_capacity(of.len()));
+        let Buffers { page: room, body, packed, dictionary, .. } = &mut self.buffers;
         body.clear();
         packed.clear();
-        cut.put_levels(pages, body);
-        let length = entries.header.uncompressed;
-        if !put_before(self.target.name, body, pages.stored(entries), length, packed) {
+        for number in of.clone() {
+            let page = &pages.data[number];
+            let cut = pages.cut(page, room)?;
+            let (width, indices) = cut.indices()?;
+            if !hybrid::counts_up(indices, width, cut.present, next) {
+                return Ok(false);
+            }
+            next = u32::try_from(next as usize + cut.present).map_err(|_| Refused::Unknown)?;
+            facts[number].learn_unless_known(pages, &cut);
+            if of.len() == 1 {
+                cut.put_levels(pages, body);
+            }
+            counts.push((levels.len()..levels.len() + cut.definition.len(), page.header.values));
+            levels.extend_from_slice(cut.definition);
+        }
+        if entries.header.values != u64::from(next) {
             return Ok(false);
         }
-        let inflated = body.len() + usize::try_from(length).map_err(|_| Refused::Unknown)?;
-        self.out.page(facts.values, 0, inflated, packed, Some(facts.clone()))?;
-        if self.out.is_sample() {
-            let length = entries.header.uncompressed;
-            let values = inflate(pages.codec, pages.stored(entries), length, &mut self.buffers.dictionary)?;
-            self.out.note(Inner::Values(xxh3_64(values)));
+        if of.len() > 1 && pages.definition > 0 {
+            let count = |values: u64| usize::try_from(values).unwrap_or(usize::MAX);
+            let parts: Vec<_> = counts.into_iter().map(|(at, values)| (&levels[at], count(values))).collect();
+            body.extend_from_slice(&[0; 4]);
+            if !hybrid::joined(&parts, pages.definition, body) {
+                return Err(Refused::from("expected a level for each value").into());
+            }
+            let length = u32::try_from(body.len() - 4).map_err(|_| Refused::Unknown)?;
+            body[..4].copy_from_slice(&length.to_le_bytes());
         }
+        if !put_before(self.target.name, body, pages.stored(entries), inflated, packed) {
+            return Ok(false);
+        }
+        let mut all = std::mem::take(&mut facts[of.start]);
+        for number in of.skip(1) {
+            all.join(std::mem::take(&mut facts[number]), self.order);
+        }
+        let length = body.len() + usize::try_from(inflated).map_err(|_| Refused::Unknown)?;
+        if self.out.is_sample() {
+            let values = inflate(pages.codec, pages.stored(entries), inflated, dictionary)?;
+            same(inflate(pages.codec, packed, length as u64, room)?, &[body, values])?;
+        }
+        self.out.page(all.values, 0, length, packed, Some(all))?;
         Ok(true)
     }
 
@@ -403,45 +515,68 @@ impl Merging<'_> {
 
     /// Writes the values of a page, which stand in the loaded dictionary.
     fn gather_page(&mut self, pages: &Pages, cut: &Cut<'_>, facts: Facts, places: &[u32]) -> Result<(), Stop> {
-        let Buffers { body, packed, dictionary, .. } = &mut self.buffers;
+        let Buffers { body, dictionary, .. } = &mut self.buffers;
         body.clear();
         cut.put_levels(pages, body);
-        let levels = body.len();
         let (width, indices) = cut.indices()?;
         let mut beyond = false;
+        // Of values that are nearly all different most stand side by side: they are copied in stretches.
+        let (mut start, mut end) = (0, 0);
         let whole = hybrid::read(indices, width, cut.present, |indices| {
             for index in indices {
                 let index = *index as usize;
-                match (places.get(index), places.get(index + 1)) {
-                    (Some(start), Some(end)) if body.len() <= MOST_GATHERED => {
-                        body.extend_from_slice(&dictionary[*start as usize..*end as usize]);
-                    }
-                    (Some(_), Some(_)) => {}
-                    _ => beyond = true,
+                if index == end && start < end {
+                    end += 1;
+                    continue;
                 }
+                beyond |= !take(dictionary, places, start..end, body);
+                (start, end) = (index, index + 1);
             }
         });
+        beyond |= !take(dictionary, places, start..end, body);
         if beyond || !whole {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
         if body.len() > MOST_GATHERED {
             return Err(Refused::Unknown.into());
         }
-        let packed = self.compressor.compress(body, packed)?;
-        self.out.page(facts.values, 0, body.len(), packed, Some(facts))?;
-        if self.out.is_sample() {
-            self.out.note(Inner::Values(xxh3_64(&body[levels..])));
-        }
-        Ok(())
+        let entries = pages.dictionary.as_ref().ok_or(Refused::Unknown)?;
+        self.put(&entries.header, 0, facts)
     }
 }
 
-/// Whether a dictionary of all values is likely to be smaller than the values, given what `seen` of `total` values had
-/// and how well entries are compressed.
-fn worth_uniting(union: &Union, seen: u64, total: u64, ratio: f64) -> bool {
+/// Appends entries of a dictionary; false if it has not as many. What is too much for a page is left out.
+fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<u8>) -> bool {
+    let (Some(start), Some(end)) = (places.get(entries.start), places.get(entries.end)) else { return false };
+    if out.len() <= MOST_GATHERED {
+        out.extend_from_slice(&dictionary[*start as usize..*end as usize]);
+    }
+    true
+}
+
+/// Something was made wrong here.
+fn mistaken(message: &str) -> Error {
+    Error::integrity(message).hint("nothing was committed; please report this as a bug")
+}
+
+/// Refuses a page that inflates to other bytes than those that it was made of.
+fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
+    let mut rest = Some(found);
+    for part in parts {
+        rest = rest.and_then(|rest| rest.strip_prefix(*part));
+    }
+    if rest == Some(&[]) { Ok(()) } else { Err(mistaken("expected the page that was made, found another")) }
+}
+
+/// How many different entries there are among `total` values, when `seen` values had `found`.
+fn expected(seen: u64, found: usize, total: u64) -> f64 {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let entries = expected_entries(count(seen), union.entries().min(count(seen)), count(total));
-    let entry_bytes = union.page().len() as f64 / union.entries().max(1) as f64;
+    expected_entries(count(seen), found.min(count(seen)), count(total))
+}
+
+/// Whether a dictionary of so many entries is smaller than the values, which it stands for, given how well entries are
+/// compressed.
+fn worth_uniting(entries: f64, entry_bytes: f64, total: u64, ratio: f64) -> bool {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
     let width = width_of(entries as u64);
     let dictionary = entries * entry_bytes * ratio + total as f64 * f64::from(width) / 8.0;

@@ -53,9 +53,49 @@ impl Facts {
     }
 
     /// Learns from the levels of the page what footers and indexes did not say.
-    pub(super) fn learn_unless_known(&mut self, cut: &Cut<'_>) {
-        if self.rows.is_none() || self.nulls.is_none() {
+    pub(super) fn learn_unless_known(&mut self, pages: &Pages, cut: &Cut<'_>) {
+        if !self.are_known() {
             self.learn(cut);
+            self.count_levels(pages);
+        }
+    }
+
+    /// Whether footers and indexes said what the page indexes need.
+    pub(super) fn are_known(&self) -> bool {
+        self.rows.is_some() && self.nulls.is_some()
+    }
+
+    /// Where values are null or not, and no parts of anything, their number tells how often each level occurs.
+    fn count_levels(&mut self, pages: &Pages) {
+        if let (0, 1, Some(nulls)) = (pages.repetition, pages.definition, self.nulls) {
+            let counts = [nulls, self.values.saturating_sub(nulls)];
+            self.histograms[1] = Some(counts.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect());
+        }
+    }
+
+    /// What is known of two pages that become one; the other one follows.
+    pub(super) fn join(&mut self, other: Self, order: Order) {
+        let add = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| one + other);
+        let sum = |one: Option<i64>, other: Option<i64>| one.zip(other).map(|(one, other)| one + other);
+        let (one_null, other_null) = (self.is_null(), other.is_null());
+        self.bounds = match (self.bounds.take(), other.bounds) {
+            (bounds, _) if other_null => bounds,
+            (_, bounds) if one_null => bounds,
+            (Some((least, greatest)), Some((l, g))) => Some((
+                if order.compare(&l, &least).is_lt() { l } else { least },
+                if order.compare(&g, &greatest).is_gt() { g } else { greatest },
+            )),
+            _ => None,
+        };
+        self.rows = add(self.rows, other.rows);
+        self.nulls = add(self.nulls, other.nulls);
+        self.values += other.values;
+        self.nans = sum(self.nans, other.nans);
+        self.text_bytes = sum(self.text_bytes, other.text_bytes);
+        for (one, other) in self.histograms.iter_mut().zip(other.histograms) {
+            *one = one.take().zip(other).and_then(|(one, other)| {
+                (one.len() == other.len()).then(|| one.iter().zip(&other).map(|(one, other)| one + other).collect())
+            });
         }
     }
 
@@ -107,13 +147,11 @@ pub(super) fn facts_of(
             facts.rows = rows_between(index, number, rows);
         }
         facts.text_bytes = offsets.and_then(|index| index.unencoded_byte_array_data_bytes()?.get(number).copied());
-        if facts.rows.is_none() || facts.nulls.is_none() {
-            facts.learn(&pages.cut(page, buffer)?);
+        // Who rewrites a page inflates it anyway, and learns then.
+        if facts.rows.is_none() || (facts.nulls.is_none() && (pages.repetition > 0 || !Pages::is_indices(page))) {
+            facts.learn(&pages.levels(page, buffer)?);
         }
-        if let (0, 1, Some(nulls)) = (pages.repetition, pages.definition, facts.nulls) {
-            let counts = [nulls, facts.values.saturating_sub(nulls)];
-            facts.histograms[1] = Some(counts.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect());
-        }
+        facts.count_levels(pages);
         found.push(facts);
     }
     let counted = found.iter().map(|page| page.rows).sum::<Option<u64>>();

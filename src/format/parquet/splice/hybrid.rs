@@ -1,8 +1,9 @@
 //! Reads and rewrites the hybrid of runs and packed groups in which Parquet stores levels and dictionary indices; its
 //! picture is in `chunk::bits`.
 //!
-//! A rewritten sequence keeps the cuts between runs, so that nothing has to be found out about the values. What fills up
-//! the last group may be anything and is never looked at: who reads knows how many values there are.
+//! A rewritten sequence keeps its long runs, and packs what stands between them in one stretch, so that nothing has to be
+//! found out about the values. What fills up the last group may be anything and is never looked at: who reads knows how
+//! many values there are.
 
 use super::super::chunk::{put_packed, put_run};
 
@@ -203,9 +204,9 @@ pub(super) fn begins_with_zero(bytes: &[u8], most: i16) -> bool {
     read(bytes, width, 1, |levels| first = levels.first().copied()) && first == Some(0)
 }
 
-/// Whether the values are 0, 1, 2 and so on.
-pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize) -> bool {
-    let (mut next, mut differs) = (0_u32, 0);
+/// Whether the values are `next` and those that follow it, one by one.
+pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize, mut next: u32) -> bool {
+    let mut differs = 0;
     let mut up = true;
     // What goes wrong usually does so at once.
     let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
@@ -233,49 +234,125 @@ pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize) -> bool {
     up
 }
 
-/// Rewrites indices through a table into values of `to` bits, and tells `seen` what the table gave; false when an index is
-/// not in the table or the bytes are no such sequence.
-pub(super) fn remap(
-    bytes: &[u8],
+/// Runs of fewer bits than that are packed with what stands beside them; narrow values are taken for wider ones.
+const SHORT_BITS: usize = 128;
+const LEAST_WIDTH: u8 = 4;
+
+/// Values that are packed at once: whole groups.
+const MOST_PACKED: usize = 64 * BLOCK;
+
+/// Writes values of `width` bits. Packed ones that follow each other become one stretch: readers look at each run anew, and
+/// some writers begin one every few hundred values.
+struct Writer<'a> {
     width: u8,
-    count: usize,
-    table: &[u32],
-    to: u8,
+    /// Values to be packed.
+    values: &'a mut Vec<u32>,
+    out: &'a mut Vec<u8>,
+}
+
+impl Writer<'_> {
+    fn run(&mut self, value: u32, mut count: usize) {
+        if count.saturating_mul(usize::from(self.width.max(LEAST_WIDTH))) < SHORT_BITS {
+            self.values.extend(std::iter::repeat_n(value, count));
+            return;
+        }
+        // Only the last stretch may end within a group.
+        let fill = (self.values.len().next_multiple_of(GROUP) - self.values.len()).min(count);
+        self.values.extend(std::iter::repeat_n(value, fill));
+        count -= fill;
+        if count > 0 {
+            self.flush(self.values.len());
+            put_run(self.out, count as u64, value, self.width);
+        }
+    }
+
+    /// Unpacks values, which are at most [`MOST_PACKED`], to be packed again.
+    fn packed(&mut self, packed: &[u8], width: u8, (first, count): (usize, usize)) -> &mut [u32] {
+        if self.values.len() >= MOST_PACKED {
+            self.flush(self.values.len() / GROUP * GROUP);
+        }
+        let start = self.values.len();
+        self.values.resize(start + count, 0);
+        let values = &mut self.values[start..];
+        unpack(packed, width, first, values);
+        values
+    }
+
+    fn flush(&mut self, count: usize) {
+        put_packed(self.out, &self.values[..count], self.width);
+        self.values.drain(..count);
+    }
+}
+
+/// Cuts so many values into pieces: where each begins, and how many it has.
+fn pieces(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..count).step_by(MOST_PACKED).map(move |first| (first, (count - first).min(MOST_PACKED)))
+}
+
+/// Appends the levels of several sequences as one.
+pub(super) fn joined(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> bool {
+    let Ok(width) = u8::try_from(u16::BITS - most.unsigned_abs().leading_zeros()) else { return false };
+    let mut values = Vec::new();
+    let mut writer = Writer { width, values: &mut values, out };
+    for (bytes, count) in parts {
+        let Some(mut runs) = Runs::new(bytes, width, *count) else { return false };
+        while runs.left > 0 {
+            match runs.next() {
+                None => return false,
+                Some(Run::Same(value, count)) => writer.run(value, count),
+                Some(Run::Packed(packed, count)) => pieces(count).for_each(|piece| {
+                    writer.packed(packed, width, piece);
+                }),
+            }
+        }
+    }
+    writer.flush(writer.values.len());
+    true
+}
+
+/// Rewrites indices through a table into values of `to` bits, and tells `seen` what the table gave; false when an index is
+/// not in the table or the bytes are no such sequence. `room` is memory to be used again.
+pub(super) fn remap(
+    (bytes, width, count): (&[u8], u8, usize),
+    (table, to): (&[u32], u8),
+    room: &mut Vec<u32>,
     out: &mut Vec<u8>,
     mut seen: impl FnMut(&[u32]),
 ) -> bool {
     let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
-    let mut values = Vec::new();
+    room.clear();
+    let mut writer = Writer { width: to, values: room, out };
     while runs.left > 0 {
         match runs.next() {
             None => return false,
             Some(Run::Same(_, 0)) => {}
             Some(Run::Same(value, count)) => match table.get(value as usize) {
                 Some(value) => {
-                    put_run(out, count as u64, *value, to);
                     let block = [*value; BLOCK];
                     (0..count).step_by(BLOCK).for_each(|at| seen(&block[..(count - at).min(BLOCK)]));
+                    writer.run(*value, count);
                 }
                 None => return false,
             },
             Some(Run::Packed(packed, count)) => {
-                values.resize(count, 0);
-                unpack(packed, width, 0, &mut values);
-                let mut beyond = false;
-                for value in &mut values {
-                    match table.get(*value as usize) {
-                        Some(mapped) => *value = *mapped,
-                        None => beyond = true,
+                for piece in pieces(count) {
+                    let values = writer.packed(packed, width, piece);
+                    let mut beyond = false;
+                    for value in &mut *values {
+                        match table.get(*value as usize) {
+                            Some(mapped) => *value = *mapped,
+                            None => beyond = true,
+                        }
                     }
+                    if beyond {
+                        return false;
+                    }
+                    seen(values);
                 }
-                if beyond {
-                    return false;
-                }
-                seen(&values);
-                put_packed(out, &values, to);
             }
         }
     }
+    writer.flush(writer.values.len());
     true
 }
 
@@ -309,12 +386,15 @@ mod tests {
             let table: Vec<u32> = (0..=mask).map(|i| i.wrapping_mul(0x9e37_79b9) & most).collect();
             let mut mapped = Vec::new();
             let mut told = 0;
-            let whole = remap(&bytes, width, values.len(), &table, to, &mut mapped, |some| told += some.len());
+            let mut room = Vec::new();
+            let whole =
+                remap((&bytes, width, values.len()), (&table, to), &mut room, &mut mapped, |some| told += some.len());
             prop_assert!(whole && told == values.len());
             let expected: Vec<u32> = values.iter().map(|v| table[*v as usize]).collect();
             prop_assert_eq!(back(&mapped, to, values.len()), expected);
             let largest = values.iter().max().copied().unwrap_or(0);
-            let short = remap(&bytes, width, values.len(), &table[..largest as usize], to, &mut mapped, |_| {});
+            let short = (&table[..largest as usize], to);
+            let short = remap((&bytes, width, values.len()), short, &mut room, &mut mapped, |_| {});
             prop_assert!(values.is_empty() || !short);
         }
 
@@ -331,14 +411,34 @@ mod tests {
         }
 
         #[test]
+        fn levels_of_several_pages_become_one_sequence(
+            parts in prop::collection::vec(prop::collection::vec((0_u32..3, 1_usize..90), 0..40), 0..5)
+        ) {
+            let levels: Vec<Vec<u32>> = parts.iter().map(|runs| {
+                runs.iter().flat_map(|(level, n)| std::iter::repeat_n(*level, *n)).collect()
+            }).collect();
+            let stored: Vec<(Vec<u8>, usize)> = levels.iter().map(|levels| {
+                let mut bytes = Vec::new();
+                put_hybrid(&mut bytes, levels, 2);
+                (bytes, levels.len())
+            }).collect();
+            let stored: Vec<(&[u8], usize)> = stored.iter().map(|(bytes, count)| (&bytes[..], *count)).collect();
+            let mut out = Vec::new();
+            prop_assert!(joined(&stored, 2, &mut out));
+            let all = levels.concat();
+            prop_assert_eq!(back(&out, 2, all.len()), all);
+        }
+
+        #[test]
         fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..60), width in 0_u8..=40, count in 0_usize..10_000) {
             let mut seen = 0;
             let whole = read(&bytes, width, count, |values| seen += values.len());
             prop_assert!(!whole || seen == count);
             let mut out = Vec::new();
-            remap(&bytes, width, count, &[0; 100], 7, &mut out, |_| {});
+            remap((&bytes, width, count), (&[0; 100], 7), &mut Vec::new(), &mut out, |_| {});
             histogram(&bytes, i16::from(width % 5), count);
-            counts_up(&bytes, width, count);
+            counts_up(&bytes, width, count, 0);
+            joined(&[(&bytes, count), (&bytes, 3)], i16::from(width % 5), &mut out);
         }
     }
 
@@ -347,10 +447,11 @@ mod tests {
         for count in [0_u32, 1, 7, 8, 9, 5000] {
             let mut bytes = Vec::new();
             put_hybrid(&mut bytes, &(0..count).collect::<Vec<_>>(), 13);
-            assert!(counts_up(&bytes, 13, count as usize), "{count}");
+            assert!(counts_up(&bytes, 13, count as usize, 0), "{count}");
+            assert!(count == 0 || !counts_up(&bytes, 13, count as usize, 1), "{count}");
             bytes.clear();
             put_hybrid(&mut bytes, &(0..count).map(|i| if i == 4000 { 1 } else { i }).collect::<Vec<_>>(), 13);
-            assert_eq!(counts_up(&bytes, 13, count as usize), count < 4001, "{count}");
+            assert_eq!(counts_up(&bytes, 13, count as usize, 0), count < 4001, "{count}");
         }
     }
 }

@@ -4,16 +4,17 @@
 //! survey   footers of all files ---> schema and metadata of the output
 //! splice   row groups, in order ---> for each column:  column    pages copied, or indices and dictionaries rewritten
 //!                                                      re-encode what has another type or is made in unknown ways
-//!          page  hybrid  union  stored                 what pages are taken apart into and put together from
-//!          facts bounds  out                           what footers and page indexes say of the result
+//!          page  hybrid  union  stored  beginning      what pages are taken apart into and put together from
+//!          facts bounds  bloom  out                    what footers and page indexes say of the result
 //! prove    the written file ---> every page is the one that was meant
 //! ```
 //!
 //! Nothing is believed of a foreign file: page headers are held against their chunk, counts against the footer, checksums
 //! against the bytes. What cannot be spliced is decoded, column by column, so that one odd column does not cost all
-//! others. Bloom filters are taken over with a row group that stands alone; filters of several row groups cannot be
-//! merged without growing, and values that are not decoded cannot be put into a new one.
+//! others. Of columns with Bloom filters the values are read once more to make a new one.
 
+mod beginning;
+mod bloom;
 mod bounds;
 mod column;
 mod facts;
@@ -30,7 +31,6 @@ use std::{ops::Range, sync::Arc};
 
 use ::parquet::{
     basic::{ConvertedType, LogicalType},
-    bloom_filter::Sbbf,
     schema::types::{ColumnDescPtr, ColumnDescriptor},
 };
 use arrow::{
@@ -39,8 +39,11 @@ use arrow::{
 };
 use rayon::prelude::*;
 
-use self::column::{Part, Target, merge};
 pub(super) use self::out::SplicedChunk;
+use self::{
+    bloom::filter_of,
+    column::{Part, Target, merge},
+};
 pub use self::{
     proof::{GroupNote, prove},
     source::Source,
@@ -50,11 +53,9 @@ pub use self::{
 use super::{
     chunk::name_of,
     encode::{Encoded, ParquetEncoder, RowGroup},
-    read::PARQUET,
 };
 use crate::{
     error::{Error, Result},
-    format::guard::guard,
     record::widen::cast_to,
 };
 
@@ -220,13 +221,7 @@ impl Field {
             })
             .collect();
         let Some((mut chunk, tally)) = merge(&target, &chunks)? else { return Ok(None) };
-        if let [alone] = chunks.as_slice()
-            && alone.chunk.bloom_filter_offset().is_some()
-        {
-            // A filter that cannot be read is none.
-            let filter = guard(PARQUET, alone.name, || Sbbf::read_from_column_chunk(alone.chunk, alone.input));
-            chunk.close.bloom_filter = filter.ok().flatten();
-        }
+        chunk.close.bloom_filter = filter_of(column, &chunks)?;
         Ok(Some((chunk, tally)))
     }
 

@@ -27,7 +27,7 @@ use super::{
     },
     bounds::{Order, united},
     facts::Facts,
-    proof::{ChunkNote, Inner, PageNote, SAMPLE},
+    proof::{ChunkNote, PageNote, SAMPLE},
 };
 use crate::error::{Error, Result};
 
@@ -147,16 +147,9 @@ impl Out {
         }
     }
 
-    /// Adds to what was noted of the last page.
-    pub(super) fn note(&mut self, inner: Inner) {
-        if let Some(note) = self.notes.last_mut() {
-            note.inner = inner;
-        }
-    }
-
-    /// Whether the last page is one of those that are looked into.
+    /// Whether the next page is one of those that are looked into.
     pub(super) fn is_sample(&self) -> bool {
-        self.notes.len() % SAMPLE == 1
+        self.notes.len().is_multiple_of(SAMPLE)
     }
 
     fn at(&self) -> usize {
@@ -166,7 +159,7 @@ impl Out {
     /// Takes over a page with its header.
     pub(super) fn copy(&mut self, page: Bytes, header: &PageHeader, facts: Option<Facts>) -> Result<()> {
         let (start, length) = (self.at(), page.len());
-        self.notes.push(PageNote { stored: xxh3_64(&page), inner: Inner::Nothing });
+        self.notes.push(PageNote { stored: xxh3_64(&page), bytes: length as u64 });
         if length < SMALL {
             self.tail.extend_from_slice(&page);
         } else {
@@ -204,7 +197,8 @@ impl Out {
         );
         let header = self.tail.len() - before;
         self.tail.extend_from_slice(stored);
-        self.notes.push(PageNote { stored: xxh3_64(&self.tail[before..]), inner: Inner::Nothing });
+        let page = &self.tail[before..];
+        self.notes.push(PageNote { stored: xxh3_64(page), bytes: page.len() as u64 });
         if self.tail.len() > PIECE {
             self.end_tail();
         }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::{
     super::thrift::{Fault, PageHeader, PageKind, page_header},
-    hybrid,
+    beginning, hybrid,
     union::Form,
 };
 
@@ -162,7 +162,6 @@ impl Pages {
 
     /// Inflates a data page and cuts it into levels and values.
     pub(super) fn cut<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Taken<Cut<'a>> {
-        let count = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         let stored = self.stored(page);
         let (repetition, definition, values) = match page.header.kind {
             PageKind::Data { levels } => {
@@ -182,6 +181,31 @@ impl Pages {
             }
             PageKind::Dictionary | PageKind::Other => return Err(Refused::Unknown),
         };
+        self.cut_of(page, [repetition, definition, values])
+    }
+
+    /// The levels of a page, without its values if these need not be inflated for them.
+    pub(super) fn levels<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Taken<Cut<'a>> {
+        /// Pages of fewer bytes are inflated before anybody has thought about it.
+        const SHORT: u64 = 64 << 10;
+        let PageKind::Data { levels } = page.header.kind else { return self.cut(page, buffer) };
+        let easy = self.codec == Compression::SNAPPY && self.repetition == 0 && self.definition > 0;
+        if !easy || page.header.uncompressed < SHORT {
+            return self.cut(page, buffer);
+        }
+        // Packed ones with their length, and room for the heads of runs.
+        let bits = u64::from(u16::BITS - self.definition.unsigned_abs().leading_zeros());
+        let most = usize::try_from(page.header.values / 8 * bits / 4 * 5 + 1024).unwrap_or(usize::MAX);
+        let found = beginning::of_snappy(self.stored(page), most, buffer)
+            .and_then(|body| prefixed(body, self.definition, levels[0]).ok())
+            .map(|(definition, _)| definition.len());
+        let Some(length) = found else { return self.cut(page, buffer) };
+        self.cut_of(page, [&[], &buffer[4..4 + length], &[]])
+    }
+
+    /// A page whose parts were found.
+    fn cut_of<'a>(&self, page: &Page, [repetition, definition, values]: [&'a [u8]; 3]) -> Taken<Cut<'a>> {
+        let count = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         let counted = |levels: &[u8], most: i16| match most {
             0 => Ok(vec![i64::try_from(count).unwrap_or(i64::MAX)]),
             _ => hybrid::histogram(levels, most, count).ok_or(Refused::from("expected a level for each value")),

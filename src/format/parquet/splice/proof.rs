@@ -1,40 +1,39 @@
 //! What a new file must hold, noted while it was put together, and the look at the file once it is written.
 //!
-//! Every page is read back and compared by a checksum: for pages that were copied, with that of the source's bytes; for
-//! new ones, with that of what was made. Rewritten indices are read out of the written page and compared with those that
-//! the table gave, one page in [`SAMPLE`] of gathered values is inflated and compared. Counts of rows, values and nulls
-//! come from the footers of the inputs.
+//! ```text
+//! page that was copied      checksum of the source's bytes    = checksum of the bytes in the file
+//! page that was made        checksum of what was made         = checksum of the bytes in the file
+//!        indices            what was compressed, read again   = what the table gave
+//!        one in SAMPLE      what was made, inflated again     = what was compressed
+//! ```
+//!
+//! The file is read once, from its first byte to its last. Counts of rows, values and nulls come from the footers of the
+//! inputs.
+
+use std::io::Read;
 
 use ::parquet::file::metadata::ColumnChunkMetaData;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{
-    Source, hybrid,
-    page::{Page, Pages, Refused, Taken},
+use super::Source;
+use crate::{
+    error::{Error, Result},
+    format::ranged::RangedInput,
 };
-use crate::error::{Error, Result};
 
-/// One page in so many of those with gathered values is inflated.
+/// One page in so many of those with new bytes is inflated again.
 pub(super) const SAMPLE: usize = 16;
+
+/// Bytes that are passed by at once.
+const PIECE: u64 = 256 << 10;
 
 /// What was noted of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageNote {
     /// Checksum of the page with its header.
     pub(super) stored: u64,
-    /// What to look at beyond that.
-    pub(super) inner: Inner,
-}
-
-/// What to look at inside of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Inner {
-    /// Nothing.
-    Nothing,
-    /// The checksum of the indices.
-    Indices(Sums),
-    /// The checksum of the inflated values.
-    Values(u64),
+    /// Bytes of both.
+    pub(super) bytes: u64,
 }
 
 /// What was noted of a chunk.
@@ -75,7 +74,6 @@ impl Sums {
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) when they differ.
 pub fn prove(file: &Source, notes: &[GroupNote]) -> Result<()> {
-    use rayon::prelude::*;
     let differs = |message: String| {
         Error::integrity(message).at(file.name.as_str()).hint("nothing was committed; please report this as a bug")
     };
@@ -83,60 +81,81 @@ pub fn prove(file: &Source, notes: &[GroupNote]) -> Result<()> {
     if groups.len() != notes.len() {
         return Err(differs(format!("expected {} row groups, found {}", notes.len(), groups.len())));
     }
-    let chunks = groups.iter().zip(notes).enumerate().flat_map(|(number, (group, note))| {
-        group.columns().iter().zip(&note.columns).map(move |(chunk, note)| (number, chunk, note))
-    });
+    let mut reader = Reader::new(&file.input)?;
     for (number, (group, note)) in groups.iter().zip(notes).enumerate() {
         if u64::try_from(group.num_rows()) != Ok(note.rows) || group.columns().len() != note.columns.len() {
             let message = format!("row group {number}: expected {} rows, found {}", note.rows, group.num_rows());
             return Err(differs(message));
         }
-    }
-    let chunks: Vec<_> = chunks.collect();
-    chunks.par_iter().try_for_each(|(number, chunk, note)| {
-        let Some(note) = note else { return Ok(()) };
-        let (start, length) = chunk.byte_range();
-        let bytes = file.input.range(start..start + length)?;
-        check(bytes, chunk, note).map_err(|refused| {
-            let reason = match refused {
-                Refused::Damaged(message) => message,
-                Refused::Unknown => "expected pages that can be read".to_owned(),
-            };
-            differs(format!("row group {number}, column {}: {reason}", chunk.column_path()))
-        })
-    })
-}
-
-fn check(bytes: bytes::Bytes, chunk: &ColumnChunkMetaData, note: &ChunkNote) -> Taken<()> {
-    let nulls = chunk.statistics().and_then(|statistics| statistics.null_count_opt());
-    if chunk.num_values() != note.values || (note.nulls.is_some() && nulls != note.nulls) {
-        let (found, expected) = (chunk.num_values(), note.values);
-        let message = format!("expected {expected} values with {:?} nulls, found {found} with {nulls:?}", note.nulls);
-        return Err(Refused::Damaged(message));
-    }
-    let pages = Pages::of(bytes, chunk)?;
-    if pages.dictionary.iter().chain(&pages.data).count() != note.pages.len() {
-        return Err(format!("expected {} pages, found {}", note.pages.len(), pages.data.len()).as_str().into());
-    }
-    let mut buffer = Vec::new();
-    for (page, note) in pages.dictionary.iter().chain(&pages.data).zip(&note.pages) {
-        let same = xxh3_64(&pages.bytes[page.whole.clone()]) == note.stored;
-        if !same || !look(&pages, page, note.inner, &mut buffer)? {
-            return Err("expected the page that was made, found another".into());
+        for (chunk, note) in group.columns().iter().zip(&note.columns) {
+            let Some(note) = note else { continue };
+            let place = || format!("row group {number}, column {}", chunk.column_path());
+            check_counts(chunk, note).map_err(|message| differs(format!("{}: {message}", place())))?;
+            reader.skip_to(chunk.byte_range().0)?;
+            for page in &note.pages {
+                if xxh3_64(reader.take(page.bytes)?) != page.stored {
+                    return Err(differs(format!("{}: expected the page that was made, found another", place())));
+                }
+            }
         }
     }
     Ok(())
 }
 
-fn look(pages: &Pages, page: &Page, inner: Inner, buffer: &mut Vec<u8>) -> Taken<bool> {
-    Ok(match inner {
-        Inner::Nothing => true,
-        Inner::Values(expected) => xxh3_64(pages.cut(page, buffer)?.values) == expected,
-        Inner::Indices(expected) => {
-            let cut = pages.cut(page, buffer)?;
-            let (width, indices) = cut.indices()?;
-            let mut sums = Sums::default();
-            hybrid::read(indices, width, cut.present, |indices| sums.add(indices)) && sums == expected
+fn check_counts(chunk: &ColumnChunkMetaData, note: &ChunkNote) -> Result<(), String> {
+    let nulls = chunk.statistics().and_then(|statistics| statistics.null_count_opt());
+    if chunk.num_values() != note.values || (note.nulls.is_some() && nulls != note.nulls) {
+        let (found, expected) = (chunk.num_values(), note.values);
+        return Err(format!("expected {expected} values with {:?} nulls, found {found} with {nulls:?}", note.nulls));
+    }
+    let (found, expected) = (chunk.byte_range().1, note.pages.iter().map(|page| page.bytes).sum::<u64>());
+    if found != expected {
+        return Err(format!("expected pages of {expected} bytes, found {found} bytes"));
+    }
+    Ok(())
+}
+
+/// Reads a file onwards.
+struct Reader {
+    source: Box<dyn Read + Send>,
+    at: u64,
+    page: Vec<u8>,
+}
+
+impl Reader {
+    fn new(input: &RangedInput) -> Result<Self> {
+        let source: Box<dyn Read + Send> = match input {
+            RangedInput::Object(object) => object.read_back()?,
+            RangedInput::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes.clone())),
+        };
+        Ok(Self { source, at: 0, page: Vec::new() })
+    }
+
+    /// Goes on to an offset; what is asked for behind it is taken from there.
+    fn skip_to(&mut self, offset: u64) -> Result<()> {
+        if offset < self.at {
+            return Err(Error::integrity(format!(
+                "expected column chunks one behind the other, found one at {offset}"
+            )));
         }
-    })
+        while self.at < offset && !self.take((offset - self.at).min(PIECE))?.is_empty() {}
+        Ok(())
+    }
+
+    /// The next bytes; fewer at the end of the file.
+    fn take(&mut self, bytes: u64) -> Result<&[u8]> {
+        let length = usize::try_from(bytes).map_err(|_| Error::internal("a page is larger than memory"))?;
+        if self.page.len() < length {
+            self.page.resize(length, 0);
+        }
+        let mut found = 0;
+        while found < length {
+            match self.source.read(&mut self.page[found..length])? {
+                0 => break,
+                more => found += more,
+            }
+        }
+        self.at += found as u64;
+        Ok(&self.page[..found])
+    }
 }

@@ -2,17 +2,22 @@
 //!
 //! Where all files have one schema, the output has it too, down to the names of lists, ids of fields and types that
 //! Arrow does not know; so do all row groups fit without a change. Where they differ, the output has the schema that
-//! Arrow makes of their union. Key-value metadata on which all agree is kept.
+//! Arrow makes of their union. Key-value metadata on which all agree is kept, and so is the order of their rows, where bounds
+//! say that each row group continues the one before.
 
 use std::sync::Arc;
 
 use ::parquet::{
-    file::metadata::SortingColumn,
+    file::metadata::{RowGroupMetaData, SortingColumn},
     schema::types::{SchemaDescriptor, TypePtr},
 };
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 
-use super::{super::encode::ParquetEncoder, Source};
+use super::{
+    super::encode::ParquetEncoder,
+    Source,
+    bounds::{Bounded, Order, bounds_of},
+};
 use crate::{
     codec::Codec,
     error::Result,
@@ -39,9 +44,75 @@ struct Seen {
     /// Arrow's schema as it is written, if all files agree on it.
     hint: Option<Option<String>>,
     metadata: Vec<(String, String)>,
-    /// How all row groups are sorted, if they are, and whether there is but one.
-    sorting: Option<Vec<SortingColumn>>,
-    groups: usize,
+    /// How all row groups are sorted, alone and one behind the other.
+    sorting: Sorting,
+}
+
+/// What row groups say of their order, and whether it holds from each to the next.
+#[derive(Debug)]
+enum Sorting {
+    /// None was seen.
+    Unknown,
+    /// By these columns; the last one ends so.
+    By(Vec<SortingColumn>, Option<Edge>),
+    /// Not, or nobody knows.
+    Not,
+}
+
+/// What is known of the values of a row group in the column that it is sorted by first.
+#[derive(Debug, Clone)]
+struct Edge {
+    least: Vec<u8>,
+    greatest: Vec<u8>,
+    has_nulls: bool,
+}
+
+impl Edge {
+    fn of(group: &RowGroupMetaData, by: &SortingColumn, order: Order) -> Option<Self> {
+        let chunk = group.columns().get(usize::try_from(by.column_idx).ok()?)?;
+        let statistics = chunk.statistics()?;
+        let numbers = order != Order::Float || statistics.nan_count_opt() == Some(0);
+        if chunk.column_descr().max_rep_level() > 0 || !numbers {
+            return None;
+        }
+        let Bounded::Within((least, _), (greatest, _)) = bounds_of(chunk, order) else { return None };
+        Some(Self { least, greatest, has_nulls: statistics.null_count_opt()? > 0 })
+    }
+
+    /// Whether all values of `next` come after these. Where some may be equal, it is for the other columns to say, whose
+    /// values are not known.
+    fn comes_before(&self, next: &Self, by: &SortingColumn, only: bool, order: Order) -> bool {
+        let nulls = if by.nulls_first { next.has_nulls } else { self.has_nulls };
+        let compared = if by.descending {
+            order.compare(&next.greatest, &self.least)
+        } else {
+            order.compare(&self.greatest, &next.least)
+        };
+        !nulls && (compared.is_lt() || (compared.is_eq() && only))
+    }
+}
+
+impl Sorting {
+    fn add(&mut self, group: &RowGroupMetaData) {
+        if group.num_rows() == 0 || matches!(self, Self::Not) {
+            return;
+        }
+        let Some((found, by)) = group.sorting_columns().and_then(|found| Some((found, found.first()?))) else {
+            *self = Self::Not;
+            return;
+        };
+        let column = usize::try_from(by.column_idx).ok().and_then(|number| group.columns().get(number));
+        let order = column.map_or(Order::Undefined, |chunk| Order::of(chunk.column_descr()));
+        let next = Edge::of(group, by, order);
+        let follows = match (&*self, &next) {
+            (Self::By(before, Some(last)), Some(next)) => {
+                before == found && last.comes_before(next, by, found.len() == 1, order)
+            }
+            (Self::By(..), _) => false,
+            _ => true,
+        };
+        *self = if follows { Self::By(found.clone(), next) } else { Self::Not };
+    }
 }
 
 impl Survey {
@@ -57,18 +128,12 @@ impl Survey {
             if entry.key == ARROW_SCHEMA { hint = Some(value) } else { metadata.push((entry.key.clone(), value)) }
         }
         let root = file.schema_descr().root_schema_ptr();
-        let groups = source.metadata.row_groups();
-        let sorting = match groups.split_first() {
-            Some((first, rest)) if rest.iter().all(|group| group.sorting_columns() == first.sorting_columns()) => {
-                first.sorting_columns().cloned()
-            }
-            _ => None,
-        };
         let Some(seen) = &mut self.seen else {
             let fields = source.schema()?.fields().clone();
             let (same_root, same_fields) = (true, true);
-            let (hint, groups) = (Some(hint), groups.len());
-            self.seen = Some(Seen { root, same_root, fields, same_fields, hint, metadata, sorting, groups });
+            let mut sorting = Sorting::Unknown;
+            source.metadata.row_groups().iter().for_each(|group| sorting.add(group));
+            self.seen = Some(Seen { root, same_root, fields, same_fields, hint: Some(hint), metadata, sorting });
             return Ok(());
         };
         let same = root.get_fields() == seen.root.get_fields();
@@ -84,10 +149,7 @@ impl Survey {
             seen.hint = None;
         }
         seen.metadata.retain(|entry| metadata.contains(entry));
-        if seen.sorting != sorting {
-            seen.sorting = None;
-        }
-        seen.groups += groups.len();
+        source.metadata.row_groups().iter().for_each(|group| seen.sorting.add(group));
         Ok(())
     }
 
@@ -98,8 +160,11 @@ impl Survey {
     pub fn encoder(self, codec: Codec, more: impl Fn(&SchemaRef) -> Vec<(String, String)>) -> Result<ParquetEncoder> {
         let Some(seen) = self.seen else { return ParquetEncoder::new(&schema_of(&Fields::empty()), codec, &[]) };
         let mut metadata = seen.metadata;
-        // Sorted row groups behind one another are not sorted, and nobody would notice.
-        let sorting = seen.sorting.filter(|_| seen.groups == 1);
+        // Sorted row groups behind one another need not be sorted, and nobody would notice.
+        let sorting = match seen.sorting {
+            Sorting::By(columns, _) => Some(columns),
+            _ => None,
+        };
         if seen.same_root && seen.same_fields {
             let schema = Arc::new(Schema::new(seen.fields.clone()));
             let leaves = SchemaDescriptor::new(Arc::clone(&seen.root));

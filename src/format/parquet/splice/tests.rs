@@ -503,3 +503,76 @@ fn the_corpus_keeps_its_rows() {
     }
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
 }
+
+#[test]
+fn filters_of_several_row_groups_become_one_of_all_values() {
+    use ::parquet::bloom_filter::Sbbf;
+    let properties =
+        WriterProperties::builder().set_bloom_filter_enabled(true).set_max_row_group_row_count(Some(700)).build();
+    let ids =
+        |range: Range<i64>| -> ArrayRef { Arc::new(StringArray::from_iter_values(range.map(|i| format!("p{i}")))) };
+    let files: Vec<Bytes> = (0..3)
+        .map(|k| {
+            let numbers: ArrayRef =
+                Arc::new(Int64Array::from_iter((0..2000).map(|i| (i % 3 > 0).then_some(i % 40 + k))));
+            let table = batch([("id", ids(k * 2000..(k + 1) * 2000)), ("n", numbers)]);
+            let mut writer = ArrowWriter::try_new(Vec::new(), table.schema(), Some(properties.clone())).unwrap();
+            writer.write(&table).unwrap();
+            writer.into_inner().unwrap().into()
+        })
+        .collect();
+    let (out, tally) = spliced(&files, Codec::Zstd(1), 100).unwrap();
+    assert_eq!(tally.reencoded, 0);
+    let metadata = footer(&out);
+    let filter = |leaf: usize| {
+        let chunk = metadata.row_group(0).column(leaf);
+        Sbbf::read_from_column_chunk(chunk, &RangedInput::Bytes(out.clone())).unwrap().unwrap()
+    };
+    assert_eq!(metadata.num_row_groups(), 1);
+    let (texts, numbers) = (filter(0), filter(1));
+    assert!((0..6000).all(|i| texts.check(format!("p{i}").as_str())));
+    assert!((0..42).all(|n: i64| numbers.check(&n)));
+    let mistakes = (6000..16_000).filter(|i| texts.check(format!("p{i}").as_str())).count();
+    assert!(mistakes < 300, "{mistakes}");
+    assert!(numbers.num_blocks() < texts.num_blocks() / 8);
+}
+
+#[test]
+fn row_groups_are_called_sorted_when_each_continues_the_one_before() {
+    use ::parquet::file::metadata::SortingColumn;
+    let file = |values: Vec<Option<i64>>, by: &[(i32, bool, bool)]| -> Bytes {
+        let column = |c: &(i32, bool, bool)| SortingColumn { column_idx: c.0, descending: c.1, nulls_first: c.2 };
+        let sorting = (!by.is_empty()).then(|| by.iter().map(column).collect());
+        let properties = WriterProperties::builder().set_sorting_columns(sorting).build();
+        let numbers: ArrayRef = Arc::new(Int64Array::from(values));
+        let table = batch([("n", numbers.clone()), ("m", numbers)]);
+        let mut writer = ArrowWriter::try_new(Vec::new(), table.schema(), Some(properties)).unwrap();
+        writer.write(&table).unwrap();
+        writer.into_inner().unwrap().into()
+    };
+    let some = |values: &[i64]| values.iter().copied().map(Some).collect::<Vec<_>>();
+    let (up, down, both) = ([(0, false, true)], [(0, true, true)], [(0, false, true), (1, false, true)]);
+    let with_null = |mut values: Vec<Option<i64>>| {
+        values.insert(0, None);
+        values
+    };
+    for (number, (files, kept)) in [
+        (vec![file(some(&[1, 2]), &up), file(some(&[2, 3]), &up)], true),
+        (vec![file(some(&[1, 2]), &both), file(some(&[2, 3]), &both)], false),
+        (vec![file(some(&[1, 2]), &both), file(some(&[3, 3]), &both)], true),
+        (vec![file(some(&[1, 4]), &up), file(some(&[2, 3]), &up)], false),
+        (vec![file(some(&[4, 3]), &down), file(some(&[3, 1]), &down)], true),
+        (vec![file(some(&[4, 3]), &down), file(some(&[4, 1]), &down)], false),
+        (vec![file(some(&[1, 2]), &up), file(some(&[2, 3]), &[])], false),
+        (vec![file(some(&[1, 2]), &up), file(some(&[3, 2]), &down)], false),
+        (vec![file(with_null(some(&[1, 2])), &up), file(some(&[2, 3]), &up)], true),
+        (vec![file(some(&[1, 2]), &up), file(with_null(some(&[2, 3])), &up)], false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (out, _) = spliced(&files, Codec::Snappy, 100).unwrap();
+        let group = footer(&out).row_group(0).clone();
+        assert_eq!(group.sorting_columns().is_some(), kept, "{number}: {:?}", group.sorting_columns());
+    }
+}

@@ -1,0 +1,174 @@
+//! `compact --verify full`: a finished merge is read beside its inputs, record by record.
+//!
+//! ```text
+//! parquet         rows of input 0 | rows of input 1 | ...    decoded, as the output has them
+//!                 rows of the output                         decoded: every value of every column
+//! tar, tfrecord   body of input 0 | body of input 1 | ...    as stored
+//!                 body of the output                         every byte
+//! ```
+//!
+//! What makes shards has no part in this: where it is mistaken, this is not.
+
+use std::io::Read;
+
+use arrow::{
+    array::{Array, RecordBatch},
+    datatypes::SchemaRef,
+};
+
+use super::{
+    compact::{Merge, Merger},
+    shard::FinishedShard,
+};
+use crate::{
+    dataset::ShardMeta,
+    error::{Error, Result},
+    format::{
+        OutputFormat,
+        parquet::{self, cast_to},
+    },
+};
+
+/// Rows decoded at a time.
+const ROWS: usize = 8_192;
+
+/// Bytes compared at a time.
+const PIECE: u64 = 256 << 10;
+
+impl Merger<'_> {
+    /// Compares a finished shard, which has no name yet, with what it was made of.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when they differ, [`Kind::Usage`](crate::error::Kind::Usage) when the
+    /// store lets nothing be read that has no name.
+    pub(super) fn compare(&self, merge: &Merge, made: &FinishedShard) -> Result<()> {
+        let Some(path) = made.staged.last().and_then(|staged| staged.readable_at(self.store())) else {
+            return Err(Error::usage("expected a store that can be read before the commit, for --verify full")
+                .at(self.store().location().to_string())
+                .hint("leave --verify out, and run `verify --read-data` after the compaction"));
+        };
+        match self.naming.format {
+            OutputFormat::Parquet => self.compare_rows(merge, &path, &made.shard.meta),
+            OutputFormat::Tar | OutputFormat::TfRecord => self.compare_bytes(merge, &path, &made.shard.meta),
+        }
+    }
+
+    fn compare_rows(&self, merge: &Merge, path: &str, made: &ShardMeta) -> Result<()> {
+        let file = parquet::open(self.dataset.object(path, made.bytes), &self.place(made))?;
+        let schema = file.schema().clone();
+        let mut batches = file.batches(ROWS);
+        let (mut left, mut ordinal) = (RecordBatch::new_empty(schema.clone()), 0);
+        for (input, _) in &merge.inputs {
+            for batch in self.open(input)?.batches(ROWS) {
+                self.cancel.check()?;
+                let batch = cast_to(&batch?, &schema)?;
+                let mut row = 0;
+                while row < batch.num_rows() {
+                    if left.num_rows() == 0 {
+                        left = match batches.next() {
+                            Some(next) => next?,
+                            None => return Err(self.differs(made, "fewer records", ordinal)),
+                        };
+                        continue;
+                    }
+                    let rows = (batch.num_rows() - row).min(left.num_rows());
+                    if let Some((at, column)) = difference(&schema, &batch.slice(row, rows), &left.slice(0, rows)) {
+                        return Err(self.differs(made, "another value", ordinal + at as u64).column(column));
+                    }
+                    left = left.slice(rows, left.num_rows() - rows);
+                    row += rows;
+                    ordinal += rows as u64;
+                }
+            }
+        }
+        if left.num_rows() > 0 || batches.next().transpose()?.is_some_and(|more| more.num_rows() > 0) {
+            return Err(self.differs(made, "more records", ordinal));
+        }
+        Ok(())
+    }
+
+    fn compare_bytes(&self, merge: &Merge, path: &str, made: &ShardMeta) -> Result<()> {
+        let body = |path: &str, shard: &ShardMeta| -> Result<Box<dyn Read + Send>> {
+            let mut source = self.store().read(path)?;
+            std::io::copy(&mut source.by_ref().take(shard.body_offset), &mut std::io::sink())?;
+            Ok(Box::new(source.take(shard.body_bytes)))
+        };
+        let (mut out, mut compared) = (body(path, made)?, 0);
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        for (input, _) in &merge.inputs {
+            let mut source = body(&input.path, input)?;
+            loop {
+                self.cancel.check()?;
+                one.clear();
+                other.clear();
+                let taken = source.by_ref().take(PIECE).read_to_end(&mut one)?;
+                if taken == 0 {
+                    break;
+                }
+                out.by_ref().take(taken as u64).read_to_end(&mut other)?;
+                if one != other {
+                    let at = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
+                    return Err(mistaken("expected the bytes of the records, found others")
+                        .at(self.place(made))
+                        .byte(made.body_offset + compared + at as u64));
+                }
+                compared += taken as u64;
+            }
+        }
+        if compared != made.body_bytes {
+            let message = format!("expected {compared} bytes of records, found {}", made.body_bytes);
+            return Err(mistaken(&message).at(self.place(made)));
+        }
+        Ok(())
+    }
+
+    fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
+        mistaken(&format!("record {ordinal}: expected what the inputs hold, found {found}")).at(self.place(made))
+    }
+}
+
+fn mistaken(message: &str) -> Error {
+    Error::integrity(message).hint("nothing was committed; please report this as a bug")
+}
+
+/// The first row that differs, and in which column. Numbers are equal if their bits are.
+fn difference(schema: &SchemaRef, one: &RecordBatch, other: &RecordBatch) -> Option<(usize, String)> {
+    let columns = one.columns().iter().zip(other.columns()).enumerate();
+    let mut differing = columns.filter(|(_, (one, other))| one != other);
+    let (number, (one, other)) = differing.next()?;
+    let row = (0..one.len()).position(|row| one.slice(row, 1) != other.slice(row, 1));
+    Some((row.unwrap_or(0), schema.field(number).name().clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::{
+        array::{ArrayRef, Float64Array, StringArray},
+        datatypes::{DataType, Field, Schema},
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_named() {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("x", DataType::Float64, true),
+            Field::new("note", DataType::Utf8, true),
+        ]));
+        let batch = |x: Vec<Option<f64>>, note: Vec<Option<&str>>| {
+            let columns: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(x)), Arc::new(StringArray::from(note))];
+            RecordBatch::try_new(schema.clone(), columns).unwrap_or_else(|_| RecordBatch::new_empty(schema.clone()))
+        };
+        let one = batch(vec![Some(f64::NAN), Some(0.0), None], vec![Some("a"), None, Some("")]);
+        assert_eq!(difference(&schema, &one, &one), None);
+        for (other, row, column) in [
+            (batch(vec![Some(f64::NAN), Some(-0.0), None], vec![Some("a"), None, Some("")]), 1, "x"),
+            (batch(vec![Some(f64::NAN), Some(0.0), Some(0.0)], vec![Some("a"), None, Some("")]), 2, "x"),
+            (batch(vec![Some(f64::NAN), Some(0.0), None], vec![Some("a"), Some(""), Some("")]), 1, "note"),
+        ] {
+            assert_eq!(difference(&schema, &one, &other), Some((row, column.to_owned())));
+        }
+    }
+}
