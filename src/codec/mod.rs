@@ -11,6 +11,7 @@ pub mod encoding;
 pub mod metered;
 pub mod sha256;
 pub mod stream;
+pub mod zip;
 
 use std::{fmt, str::FromStr};
 

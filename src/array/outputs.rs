@@ -1,0 +1,1 @@
+//! Tensors in formats that have none.
