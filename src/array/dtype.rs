@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array, ArrayRef, BinaryBuilder, BooleanArray, FixedSizeBinaryArray, FixedSizeListArray, ListArray,
+        ArrayRef, BinaryBuilder, BooleanArray, FixedSizeBinaryArray, FixedSizeListArray, ListArray,
         StringBuilder, StructArray, make_array, new_null_array,
     },
     buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer},
@@ -437,7 +437,7 @@ fn wide(bytes: &[u8], characters: usize) -> Result<ArrayRef> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use arrow::array::{AsArray, Float32Array, Int16Array};
+    use arrow::array::{Array, AsArray, Float32Array, Int16Array};
     use arrow::datatypes::TimestampSecondType;
 
     use super::*;

@@ -217,18 +217,19 @@ pub fn plain(text: &str) -> Result<(DType, bool)> {
             let (number, unit) = unit.trim_end_matches(']').split_at(unit.find(char::is_alphabetic).unwrap_or(0));
             let number: i64 = if number.is_empty() { 1 } else { number.parse().unwrap_or(1) };
             let (unit, scale) = match unit {
-                "W" => (TimeUnit::Second, 604_800),
-                "D" => (TimeUnit::Second, 86_400),
-                "h" => (TimeUnit::Second, 3_600),
-                "m" => (TimeUnit::Second, 60),
-                "s" => (TimeUnit::Second, 1),
+                // Parquet has no seconds.
+                "W" => (TimeUnit::Millisecond, 604_800_000),
+                "D" => (TimeUnit::Millisecond, 86_400_000),
+                "h" => (TimeUnit::Millisecond, 3_600_000),
+                "m" => (TimeUnit::Millisecond, 60_000),
+                "s" => (TimeUnit::Millisecond, 1_000),
                 "ms" => (TimeUnit::Millisecond, 1),
                 "us" => (TimeUnit::Microsecond, 1),
                 "ns" => (TimeUnit::Nanosecond, 1),
                 "" | "generic" => return Ok((DType::Int(8), swapped)),
                 _ => return refused("times in units that Arrow does not have"),
             };
-            let scale = scale * number;
+            let Some(scale) = number.checked_mul(scale) else { return refused("times in units that are too long") };
             if kind == 'M' { DType::Instant(unit, scale) } else { DType::Span(unit, scale) }
         }
         ('O', _) => return refused("Python objects, which only unpickling would read"),
@@ -384,7 +385,7 @@ mod tests {
             ("'<c16'", DType::Complex(8)),
             ("'|S7'", DType::Text(7, Padding::Nul)),
             ("'<U7'", DType::Wide(7)),
-            ("'<M8[D]'", DType::Instant(TimeUnit::Second, 86_400)),
+            ("'<M8[D]'", DType::Instant(TimeUnit::Millisecond, 86_400_000)),
             ("'<m8[25us]'", DType::Span(TimeUnit::Microsecond, 25)),
         ] {
             assert_eq!(descr(text).unwrap().dtype, dtype, "{text}");

@@ -202,14 +202,14 @@ impl Plan {
         }
         let nullable = column.decode.gives_nulls() || column.dtype.may_be_null();
         let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
-        let item = Field::new("item", data_type, nullable);
-        if item.data_type().is_primitive() || item.data_type() == &DataType::Boolean {
+        if data_type.is_primitive() || data_type == DataType::Boolean {
             let kept = column.dims.iter().zip(&column.axes).filter(|(_, axis)| **axis != Axis::Record);
             let dims: Vec<String> = kept.map(|(dim, _)| dim.clone()).collect();
-            return tensor_field(name, item, &lengths, &dims);
+            return tensor_field(name, data_type, nullable, &lengths, &dims);
         }
         // Tensors hold numbers; other values lie in lists of lists.
-        tensor_field(name, item.clone(), &lengths, &[])?;
+        tensor_field(name, data_type.clone(), nullable, &lengths, &[])?;
+        let item = Field::new("item", data_type, true);
         let list = |inner: Field, length: &usize| {
             let length = i32::try_from(*length).unwrap_or(i32::MAX);
             Field::new("item", DataType::FixedSizeList(Arc::new(inner), length), false)

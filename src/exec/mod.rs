@@ -11,6 +11,7 @@
 pub mod adopt;
 pub mod budget;
 pub mod compact;
+pub mod constants;
 pub mod convert;
 mod copy;
 pub mod encode;

@@ -42,6 +42,8 @@ pub enum InputFormat {
     Tar,
     /// TFRecord of `tf.train.Example`.
     TfRecord,
+    /// NPY or NPZ of numpy.
+    Npy,
 }
 
 impl InputFormat {
@@ -57,12 +59,18 @@ impl InputFormat {
             Self::Files => "files",
             Self::Tar => "tar",
             Self::TfRecord => "tfrecord",
+            Self::Npy => "npy",
         }
     }
 
     /// Whether columns have types of their own, which a type of another source may contradict.
     pub fn is_typed(self) -> bool {
-        matches!(self, Self::Parquet | Self::Arrow)
+        matches!(self, Self::Parquet | Self::Arrow) || self.is_array()
+    }
+
+    /// Whether sources hold arrays.
+    pub fn is_array(self) -> bool {
+        matches!(self, Self::Npy)
     }
 }
 

@@ -6,12 +6,16 @@ use arrow::datatypes::Fields;
 
 use super::{Head, InputFormat, RecordSource, SourceFile, rows::RowsInTar};
 use crate::{
+    array::{Arrays, records::ArrayOptions},
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Place, Result},
     format::{
-        Parsed, RecordReader, SourceBytes, SplitStream, csv,
+        Parsed, RecordReader, SourceBytes, SplitStream,
+        arrays::ArrayReader,
+        csv,
         ipc::{self, IpcForm, IpcReader},
         json,
+        npy::{self, NpySource},
         parquet::{self, ParquetReader},
         ranged::RangedInput,
         tar::{self, TarReader},
@@ -42,6 +46,8 @@ pub(super) const RECORDS: &[&str] = &[
     "json",
     "jsonl",
     "ndjson",
+    "npy",
+    "npz",
     "parq",
     "parquet",
     "pq",
@@ -71,6 +77,8 @@ pub struct SniffOptions {
     pub encoding: Option<Encoding>,
     /// Settings of delimited text.
     pub csv: csv::CsvOptions,
+    /// What records of arrays are.
+    pub arrays: ArrayOptions,
     /// Settings of JSON.
     pub json: json::JsonOptions,
     /// Whether a source that cannot be read is a matter for the conversion.
@@ -114,6 +122,8 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         })
     } else if wanted(InputFormat::TfRecord) && tfrecord::sniff(&head) {
         Some((InputFormat::TfRecord, Box::new(TfRecordReader::new(types_beside(file)?))))
+    } else if let Some(form) = npy::sniff(&head).filter(|_| wanted(InputFormat::Npy)) {
+        return array_source(file, options, packed, InputFormat::Npy, |input| Ok(Box::new(NpySource::open(input, form)?)));
     } else {
         None
     };
@@ -129,6 +139,22 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
     };
     source.sample = first_split(&source)?;
     Ok(Some(source))
+}
+
+/// A source of arrays.
+fn array_source(
+    file: &SourceFile,
+    options: &SniffOptions,
+    packed: bool,
+    format: InputFormat,
+    open: impl FnOnce(RangedInput) -> Result<Box<dyn Arrays>>,
+) -> Result<Option<RecordSource>> {
+    let uri = file.uri();
+    let arrays = open(ranged(file, packed)?).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
+    let reader = ArrayReader::new(arrays, &options.arrays, &uri, file.bytes())?;
+    let sample = Some(reader.first_split());
+    let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
+    Ok(Some(RecordSource { file, format, packed, encoding: None, reader, sample, fields }))
 }
 
 /// A source that fails with `error` when it is converted.
@@ -155,7 +181,7 @@ fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
     let mut bytes = Vec::new();
     file.open(|_| {})?.take(PACKED_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PACKED_FILE {
-        return Err(Error::input("expected at most 256 MiB of Parquet or Arrow in a compressed file, found more")
+        return Err(Error::input("expected at most 256 MiB of Parquet, Arrow or arrays in a compressed file, found more")
             .at(file.uri())
             .hint("decompress it first; these formats compress by themselves"));
     }
