@@ -186,6 +186,205 @@ def no_mask(values):
     return values, np.zeros(values.shape, dtype=bool)
 
 
+# --- netCDF4 and h5py ------------------------------------------------------------------------------------------------
+
+
+def netcdf_arrays(path, raw):
+    """Variables of all groups; decoded as netCDF4 does, and times by cftime."""
+    import cftime
+    import netCDF4
+
+    data = netCDF4.Dataset(path)
+    expected = {}
+
+    def visit(group, prefix):
+        for name, variable in group.variables.items():
+            variable.set_auto_maskandscale(not raw)
+            variable.set_auto_chartostring(False)
+            values = variable[...]
+            mask = np.ma.getmaskarray(values)
+            values = np.ma.getdata(values)
+            time = None if raw else time_units(variable)
+            if time:
+                values, mask = times(values, mask, *time)
+            elif values.dtype.kind == "S" and not raw and values.ndim:
+                rows = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
+                flat = np.empty(len(rows), dtype=object)
+                flat[:] = [row.tobytes().rstrip(b"\0") for row in rows]
+                values = flat.reshape(values.shape[:-1])
+                mask = np.zeros(values.shape, dtype=bool)
+            elif values.dtype.kind in "SU":
+                values, mask = values.astype(object), np.zeros(values.shape, dtype=bool)
+            elif values.dtype.names:
+                flat = np.empty(values.size, dtype=object)
+                flat[:] = [tuple(item) for item in values.reshape(-1).tolist()]
+                values, mask = flat.reshape(values.shape), np.zeros(values.shape, dtype=bool)
+            expected[prefix + name] = (np.asarray(values), np.asarray(mask))
+        for name, child in group.groups.items():
+            visit(child, f"{prefix}{name}.")
+
+    visit(data, "")
+    return expected
+
+
+def time_units(variable):
+    units = getattr(variable, "units", None)
+    scaled = any(hasattr(variable, name) for name in ("scale_factor", "add_offset"))
+    if not isinstance(units, str) or " since " not in units or variable.dtype.kind not in "iuf" or scaled:
+        return None
+    return units, getattr(variable, "calendar", "standard")
+
+
+def times(values, mask, units, calendar):
+    import cftime
+
+    calendar = calendar.lower()
+    if values.dtype.kind == "f":
+        mask = mask | np.isnan(values)
+    safe = np.where(mask, 0, values)
+    dates = np.asarray(cftime.num2date(safe, units, calendar, only_use_cftime_datetimes=True))
+    if calendar in ("360_day", "all_leap", "366_day"):
+        text = lambda date: date.strftime("%Y-%m-%dT%H:%M:%S") + (f".{date.microsecond:06}" if date.microsecond else "")
+        out = np.vectorize(text, otypes=[object])(dates)
+        return out, mask
+    if calendar in ("noleap", "365_day"):
+        out = np.vectorize(lambda date: np.datetime64(date.isoformat(), "us"), otypes=["M8[us]"])(dates)
+    else:
+        # The instant itself.
+        epoch = cftime.DatetimeGregorian(1970, 1, 1) if calendar in ("standard", "gregorian") else None
+        kind = {"julian": cftime.DatetimeJulian, "proleptic_gregorian": cftime.DatetimeProlepticGregorian}
+        epoch = epoch or kind[calendar](1969, 12, 19) if calendar == "julian" else epoch or kind[calendar](1970, 1, 1)
+        micros = lambda date: round((date - epoch).total_seconds() * 1e6)
+        out = np.vectorize(lambda date: np.datetime64(micros(date), "us"), otypes=["M8[us]"])(dates)
+    return out, mask
+
+
+def hdf5_arrays(path):
+    import h5py
+
+    expected = {}
+    seen = set()
+
+    def visit(name, item):
+        if not isinstance(item, h5py.Dataset) or item.id.get_offset() in ():
+            return
+        if h5py.h5o.get_info(item.id).addr in seen:
+            return
+        seen.add(h5py.h5o.get_info(item.id).addr)
+        if item.shape is None:
+            return
+        values = np.asarray(item[()])
+        if values.dtype.names and not (item.dtype.kind == "c"):
+            flat = np.empty(values.size, dtype=object)
+            flat[:] = [tuple(item) for item in values.reshape(-1).tolist()]
+            values = flat.reshape(values.shape)
+        elif values.dtype.kind in "SU":
+            values = values.astype(object)
+        expected[name.replace("/", ".")] = (values, np.zeros(values.shape, dtype=bool))
+
+    with h5py.File(path) as file:
+        file.visititems(visit)
+    return expected
+
+
+def make_netcdf(folder):
+    import netCDF4
+
+    rng = np.random.default_rng(3)
+    for kind in ("NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"):
+        with netCDF4.Dataset(folder / f"{kind.lower()}.nc", "w", format=kind) as data:
+            data.createDimension("time", None)
+            data.createDimension("lat", 5)
+            data.createDimension("lon", 8)
+            data.createDimension("chars", 6)
+            time = data.createVariable("time", "f8", ("time",))
+            time.units, time.calendar = "hours since 1990-01-01 06:00:00", "gregorian"
+            lat = data.createVariable("lat", "f4", ("lat",))
+            packed = data.createVariable("packed", "i2", ("time", "lat", "lon"), fill_value=-999)
+            packed.scale_factor, packed.add_offset = np.float32(0.01), np.float32(20)
+            wide = data.createVariable("wide", "i2", ("time", "lat"), fill_value=-1)
+            wide.scale_factor, wide.add_offset = 0.1, 273.15
+            limited = data.createVariable("limited", "f4", ("time", "lat", "lon"))
+            limited.valid_range = np.array([-1, 1], dtype="f4")
+            unsigned = data.createVariable("unsigned", "i1", ("time", "lat"), fill_value=np.int8(-1))
+            unsigned._Unsigned = "true"
+            bare = data.createVariable("bare", "i4", ("time", "lat"))
+            names = data.createVariable("names", "S1", ("time", "chars"))
+            crs = data.createVariable("crs", "i4", ())
+            for variable in data.variables.values():
+                variable.set_auto_maskandscale(False)
+            n = 7
+            time[:] = np.arange(n) * 6
+            lat[:] = np.linspace(-90, 90, 5)
+            values = rng.integers(-2000, 2000, (n, 5, 8))
+            packed[:] = np.where(values % 7 == 0, -999, values)
+            wide[:] = values[:, :, 0]
+            limited[:] = rng.normal(size=(n, 5, 8))
+            unsigned[:] = rng.integers(-128, 128, (n, 5))
+            bare[: n - 2] = values[: n - 2, :, 1]
+            names[:] = netCDF4.stringtochar(np.array([f"n{i}" for i in range(n)], dtype="S6"))
+            crs[...] = 7
+            if kind != "NETCDF4":
+                continue
+            for calendar in ("noleap", "360_day", "julian", "all_leap", "proleptic_gregorian"):
+                other = data.createVariable(calendar, "i4", ("time",))
+                other.units, other.calendar = "days since 2001-02-27", calendar
+                other[:] = np.arange(n) * 367
+            text = data.createVariable("text", str, ("time",))
+            text[:] = np.array([f"t\u00e4{i}" for i in range(n)], dtype=object)
+            for codec in ("zlib", "zstd", "szip", "bzip2", "blosc_lz4", "blosc_zstd", "blosc_zlib", "blosc_lz"):
+                try:
+                    options = {"compression": codec} if codec != "zlib" else {"zlib": True, "shuffle": True, "fletcher32": True}
+                    packed = data.createVariable(f"c_{codec}", "f4", ("time", "lat", "lon"), chunksizes=(2, 5, 3), **options)
+                    packed[:] = rng.normal(size=(n, 5, 8)).round(1)
+                except RuntimeError:
+                    pass
+            group = data.createGroup("deep").createGroup("er")
+            inner = group.createVariable("inner", "u8", ("time", "lat"))
+            inner[:] = rng.integers(0, 1 << 60, (n, 5))
+            compound = data.createCompoundType(np.dtype([("a", "i2"), ("b", "f8")]), "pair")
+            pairs = data.createVariable("pairs", compound, ("time",))
+            pairs[:] = np.array([(i, i / 2) for i in range(n)], dtype=[("a", "i2"), ("b", "f8")])
+
+
+def make_hdf5(folder):
+    import h5py
+
+    rng = np.random.default_rng(5)
+    for libver in ("earliest", "latest"):
+        with h5py.File(folder / f"{libver}.h5", "w", libver=libver) as file:
+            base = rng.integers(0, 100, (12, 6, 7))
+            for kind in "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split():
+                file[f"le_{kind}"] = base.astype("<" + kind)
+                file[f"be_{kind}"] = base.astype(">" + kind)
+            file["bool"] = base > 50
+            file["scalar"] = 3.25
+            file["text"] = np.array([f"s{i}" for i in range(12)], dtype="S5")
+            file.create_dataset("vlen_text", data=[f"\u00e4{i}" for i in range(12)], dtype=h5py.string_dtype())
+            ragged = file.create_dataset("ragged", (12,), dtype=h5py.vlen_dtype("i4"))
+            for i in range(12):
+                ragged[i] = np.arange(i)
+            struct = np.zeros(12, dtype=[("x", "<f4", (2,)), ("n", ">i8"), ("s", "S3")])
+            struct["n"] = np.arange(12)
+            file["struct"] = struct
+            file["opaque"] = np.array([b"ab%d" % i for i in range(10)] + [b"abc"] * 2, dtype="V3")
+            file["enum"] = np.arange(12, dtype="i2")
+            for name, options in {
+                "gzip": {"compression": "gzip"},
+                "shuffled": {"compression": "gzip", "shuffle": True, "fletcher32": True},
+                "lzf": {"compression": "lzf", "shuffle": True},
+                "scaled": {"scaleoffset": True},
+                "plain": {},
+            }.items():
+                file.create_dataset(name, data=base.astype("i4"), chunks=(5, 4, 7), **options)
+            for name, maxshape in {"grow1": (None, 6, 7), "grow2": (None, None, 7), "fixed": (12, 6, 7)}.items():
+                file.create_dataset(name, data=base.astype("f4"), chunks=(3, 2, 7), maxshape=maxshape)
+            sparse = file.create_dataset("sparse", (12, 6, 7), "f4", chunks=(3, 2, 7), fillvalue=-7.5)
+            sparse[4] = 1
+            file["group/inner"] = base.astype("f8")
+            file["link"] = h5py.SoftLink("/group/inner")
+
+
 # --- numpy -----------------------------------------------------------------------------------------------------------
 
 
@@ -333,6 +532,39 @@ def check_hostile(shardify, path, scratch):
 FORMATS = {".npy": "npy", ".npz": "npy", ".nc": "netcdf", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 
 
+def check_file(shardify, path, scratch, must):
+    """A netCDF or HDF5 file, raw and decoded."""
+    for raw in (True, False):
+        try:
+            import netCDF4
+
+            netCDF4.Dataset(path).close()
+            expected = netcdf_arrays(path, raw)
+        except (OSError, RuntimeError, UnicodeDecodeError, TypeError, AttributeError):
+            try:
+                expected = hdf5_arrays(path)
+            except (OSError, RuntimeError, KeyError, TypeError):
+                check_hostile(shardify, path, scratch)
+                return
+        if path.suffix in (".h5", ".hdf5"):
+            try:
+                expected = hdf5_arrays(path)
+            except (OSError, RuntimeError, KeyError, TypeError) as error:
+                print(f"h5py cannot read {path.name}: {error}")
+        check(shardify, path, expected, scratch, *(["--raw"] if raw else []), may_refuse=not must)
+
+
+def hostile_others(made, folder):
+    """Cut and changed files of the other formats."""
+    for name in ("netcdf3_classic.nc", "netcdf3_64bit_data.nc", "netcdf4.nc", "earliest.h5", "latest.h5"):
+        good = (made / name).read_bytes()
+        stem, suffix = name.split(".")
+        for part in (0.1, 0.5, 0.9):
+            (folder / f"{stem}_cut{part}.{suffix}").write_bytes(good[: int(len(good) * part)])
+        for at in np.linspace(8, min(len(good) - 1, 20000), 30).astype(int):
+            (folder / f"{stem}_flip{at}.{suffix}").write_bytes(good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shardify", default="target/release/shardify")
@@ -346,11 +578,18 @@ def main():
     hostile.mkdir()
     make_numpy(made)
     hostile_numpy(hostile)
+    make_netcdf(made)
+    make_hdf5(made)
+    hostile_others(made, hostile)
     files = sorted(made.iterdir())
     if options.corpus:
-        files += sorted(Path(options.corpus).glob("npy/**/*.np?"))
+        for kind in ("npy", "netcdf", "hdf5"):
+            files += sorted(path for path in Path(options.corpus).glob(f"{kind}/**/*.*") if path.is_file())
     for path in files:
-        if options.only not in str(path) or path.suffix not in (".npy", ".npz"):
+        if options.only not in str(path):
+            continue
+        if path.suffix not in (".npy", ".npz"):
+            check_file(shardify, path, scratch, must=path.parent == made)
             continue
         try:
             expected = numpy_arrays(path)

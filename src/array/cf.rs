@@ -59,11 +59,11 @@ struct Scale {
 }
 
 impl Decode {
-    /// What the attributes of a variable say. With `fills` values that nobody wrote are those of netCDF.
+    /// What the attributes of a variable say.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) when units are those of a time that cannot be counted.
-    pub fn of(variable: &Variable, fills: bool) -> Result<Self> {
+    pub fn of(variable: &Variable) -> Result<Self> {
         let mut stored = match &variable.dtype {
             dtype @ (DType::Int(_) | DType::UInt(_) | DType::Float(4 | 8)) => dtype.clone(),
             _ => return Ok(Self::default()),
@@ -75,7 +75,7 @@ impl Decode {
             (DType::UInt(width), Some("false")) => (decode.other_sign, stored) = (true, DType::Int(*width)),
             _ => {}
         }
-        decode.missing = missing(variable, &stored, decode.other_sign, fills);
+        decode.missing = missing(variable, &stored, decode.other_sign);
         decode.scale = scale(variable, &stored);
         if let (None, Some(units)) = (&decode.scale, variable.attribute("units").and_then(Attribute::text)) {
             let calendar = variable.attribute("calendar").and_then(Attribute::text).unwrap_or("standard");
@@ -332,12 +332,12 @@ fn bounds(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<Boun
     fitting.map(|integer| Bound { integer: Some(integer), double: 0.0 }).collect()
 }
 
-fn missing(variable: &Variable, stored: &DType, wrap: bool, fills: bool) -> Missing {
+fn missing(variable: &Variable, stored: &DType, wrap: bool) -> Missing {
     let all = |name| bounds(variable.attribute(name), stored, wrap);
     let mut values = all("missing_value");
     let fill = all("_FillValue");
     match default_fill(stored) {
-        Some(default) if fills && variable.attribute("_FillValue").is_none() => values.push(default),
+        Some(default) if variable.fills && variable.attribute("_FillValue").is_none() => values.push(default),
         _ => values.extend(fill),
     }
     let range = all("valid_range");
@@ -409,11 +409,13 @@ mod tests {
             codecs: vec![],
             attributes,
             characters: false,
+            fills: false,
         }
     }
 
     fn column(variable: &Variable, fills: bool, bytes: &[u8]) -> ArrayRef {
-        let decode = Decode::of(variable, fills).unwrap();
+        let variable = &Variable { fills, ..variable.clone() };
+        let decode = Decode::of(variable).unwrap();
         let column = decode.column(&variable.dtype, bytes).unwrap();
         assert_eq!(column.data_type(), &decode.column_type(&variable.dtype, false));
         column
@@ -437,7 +439,7 @@ mod tests {
         assert_eq!(column(&given, true, &bytes(&[-1, 7, 3, 11, -10, 10])).as_ref(), &expected as &dyn Array);
         let none = variable(DType::Int(2), vec![]);
         assert_eq!(column(&none, true, &bytes(&[-32_767, 1])).null_count(), 1);
-        assert!(Decode::of(&none, false).unwrap().is_plain());
+        assert!(Decode::of(&none).unwrap().is_plain());
     }
 
     #[test]
@@ -462,7 +464,7 @@ mod tests {
         let expected = TimestampMicrosecondArray::from(vec![3_600_000_000]);
         assert_eq!(column(&time, true, &bytes(&[1])).as_ref(), &expected as &dyn Array);
         let lunar = variable(DType::Int(2), vec![("units", text("months since 1970-01-01"))]);
-        assert_eq!(Decode::of(&lunar, true).unwrap_err().place().column.as_deref(), Some("v"));
+        assert_eq!(Decode::of(&lunar).unwrap_err().place().column.as_deref(), Some("v"));
     }
 
     #[test]

@@ -32,8 +32,6 @@ pub struct Header {
     pub attributes: Vec<(String, Attribute)>,
     /// Names of dimensions that can grow.
     pub unlimited: Vec<String>,
-    /// Whether values that nobody wrote have the fill values of netCDF, where a variable names no other.
-    pub netcdf_fills: bool,
 }
 
 /// An array of a source.
@@ -55,6 +53,8 @@ pub struct Variable {
     pub attributes: Vec<(String, Attribute)>,
     /// Whether its last dimension counts the characters of a text.
     pub characters: bool,
+    /// Whether values that nobody wrote have the fill value of netCDF, where the attributes name no other.
+    pub fills: bool,
 }
 
 impl Variable {

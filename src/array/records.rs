@@ -13,7 +13,7 @@
 //! Patches begin every stride; where the last one would leave cells over, one more is moved back so that it ends at the
 //! edge, so that every cell is in a record and all records have one shape.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::datatypes::{DataType, Field};
 
@@ -128,6 +128,7 @@ impl Plan {
     pub fn new(header: &Header, options: &ArrayOptions) -> Result<Self> {
         let chosen = chosen(header, options)?;
         let views: Vec<View<'_>> = chosen.iter().map(|number| View::new(header, *number, options.raw)).collect();
+        check_lengths(header, &views)?;
         let dim = record_dim(header, &views, options)?;
         let length = dim.as_ref().map_or(1, |dim| length_of(&views, dim).unwrap_or(0));
         let patches = patches(&views, dim.as_deref(), options)?;
@@ -165,7 +166,7 @@ impl Plan {
 
     fn column(&self, header: &Header, view: &View<'_>) -> Result<Column> {
         let variable = &header.variables[view.number];
-        let decode = if self.raw { Decode::default() } else { Decode::of(variable, header.netcdf_fills)? };
+        let decode = if self.raw { Decode::default() } else { Decode::of(variable)? };
         let mut sliced = false;
         let axes: Vec<Axis> = view
             .dims
@@ -322,6 +323,23 @@ fn length_of(views: &[View<'_>], dim: &str) -> Option<u64> {
     views.iter().find_map(|view| Some(view.shape[view.dims.iter().position(|found| found == dim)?]))
 }
 
+/// A dimension has one length.
+fn check_lengths(header: &Header, views: &[View<'_>]) -> Result<()> {
+    let mut lengths: BTreeMap<&str, u64> = BTreeMap::new();
+    for view in views {
+        for (dim, length) in view.dims.iter().zip(view.shape) {
+            let known = *lengths.entry(dim).or_insert(*length);
+            if known != *length {
+                let message = format!("expected {known} as the length of dimension `{dim}`, found {length}");
+                return Err(Error::input(message)
+                    .column(header.variables[view.number].name.as_str())
+                    .hint("choose variables with --var"));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn dims_of(views: &[View<'_>]) -> String {
     let mut all: Vec<&str> = Vec::new();
     for dim in views.iter().flat_map(|view| view.dims) {
@@ -424,6 +442,7 @@ mod tests {
             codecs: vec![],
             attributes: vec![],
             characters: false,
+            fills: false,
         };
         Header {
             variables: variables.iter().map(variable).collect(),

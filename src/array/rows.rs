@@ -332,6 +332,7 @@ mod tests {
             codecs: vec![],
             attributes: vec![],
             characters: false,
+            fills: false,
         };
         Counting(Header { variables: variables.iter().map(variable).collect(), ..Header::default() })
     }

@@ -239,6 +239,9 @@ enum From {
     Tar,
     #[value(name = "tfrecord")]
     TfRecord,
+    #[value(name = "netcdf")]
+    NetCdf,
+    Hdf5,
     Npy,
 }
 
@@ -379,6 +382,8 @@ impl ConvertArgs {
                 From::Files => InputFormat::Files,
                 From::Tar => InputFormat::Tar,
                 From::TfRecord => InputFormat::TfRecord,
+                From::NetCdf => InputFormat::NetCdf,
+                From::Hdf5 => InputFormat::Hdf5,
                 From::Npy => InputFormat::Npy,
             }),
             to: self.to.map(|t| match t {

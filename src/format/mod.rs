@@ -12,6 +12,8 @@ pub mod guard;
 pub mod index;
 pub mod ipc;
 pub mod json;
+pub mod hdf5;
+pub mod netcdf;
 pub mod npy;
 pub mod parquet;
 pub mod ranged;

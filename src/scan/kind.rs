@@ -42,6 +42,10 @@ pub enum InputFormat {
     Tar,
     /// TFRecord of `tf.train.Example`.
     TfRecord,
+    /// NetCDF: classic, 64-bit offset, CDF-5, or netCDF-4.
+    NetCdf,
+    /// HDF5.
+    Hdf5,
     /// NPY or NPZ of numpy.
     Npy,
 }
@@ -59,6 +63,8 @@ impl InputFormat {
             Self::Files => "files",
             Self::Tar => "tar",
             Self::TfRecord => "tfrecord",
+            Self::NetCdf => "netcdf",
+            Self::Hdf5 => "hdf5",
             Self::Npy => "npy",
         }
     }
@@ -70,7 +76,7 @@ impl InputFormat {
 
     /// Whether sources hold arrays.
     pub fn is_array(self) -> bool {
-        matches!(self, Self::Npy)
+        matches!(self, Self::NetCdf | Self::Hdf5 | Self::Npy)
     }
 }
 

@@ -14,7 +14,9 @@ use crate::{
         arrays::ArrayReader,
         csv,
         ipc::{self, IpcForm, IpcReader},
+        hdf5::{self, Hdf5Source},
         json,
+        netcdf::{self, NetCdfSource},
         npy::{self, NpySource},
         parquet::{self, ParquetReader},
         ranged::RangedInput,
@@ -40,12 +42,20 @@ const PACKED_FILE: u64 = 256 << 20;
 pub(super) const RECORDS: &[&str] = &[
     "arrow",
     "arrows",
+    "cdf",
     "csv",
     "feather",
+    "h5",
+    "hdf",
+    "hdf5",
+    "he5",
     "ipc",
     "json",
     "jsonl",
+    "nc",
+    "nc4",
     "ndjson",
+    "netcdf",
     "npy",
     "npz",
     "parq",
@@ -122,8 +132,17 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         })
     } else if wanted(InputFormat::TfRecord) && tfrecord::sniff(&head) {
         Some((InputFormat::TfRecord, Box::new(TfRecordReader::new(types_beside(file)?))))
+    } else if wanted(InputFormat::NetCdf) && netcdf::sniff(&head) {
+        let open = |input| Ok((InputFormat::NetCdf, Box::new(NetCdfSource::open(input)?) as Box<dyn Arrays>));
+        return array_source(file, options, packed, open);
+    } else if (wanted(InputFormat::NetCdf) || wanted(InputFormat::Hdf5)) && hdf5::sniff(&head) {
+        return array_source(file, options, packed, |input| {
+            let source = Hdf5Source::open(input, &file.uri())?;
+            Ok((if source.is_netcdf() { InputFormat::NetCdf } else { InputFormat::Hdf5 }, Box::new(source)))
+        });
     } else if let Some(form) = npy::sniff(&head).filter(|_| wanted(InputFormat::Npy)) {
-        return array_source(file, options, packed, InputFormat::Npy, |input| Ok(Box::new(NpySource::open(input, form)?)));
+        let open = |input| Ok((InputFormat::Npy, Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>));
+        return array_source(file, options, packed, open);
     } else {
         None
     };
@@ -146,11 +165,10 @@ fn array_source(
     file: &SourceFile,
     options: &SniffOptions,
     packed: bool,
-    format: InputFormat,
-    open: impl FnOnce(RangedInput) -> Result<Box<dyn Arrays>>,
+    open: impl FnOnce(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)>,
 ) -> Result<Option<RecordSource>> {
     let uri = file.uri();
-    let arrays = open(ranged(file, packed)?).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
+    let (format, arrays) = open(ranged(file, packed)?).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
     let reader = ArrayReader::new(arrays, &options.arrays, &uri, file.bytes())?;
     let sample = Some(reader.first_split());
     let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());

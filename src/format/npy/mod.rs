@@ -147,6 +147,7 @@ impl NpySource {
             codecs: packed.iter().map(|_| "deflate".to_owned()).collect(),
             attributes: Vec::new(),
             characters: false,
+            fills: false,
         });
         self.stored.push(Stored { npy, offset, packed });
         Ok(())
