@@ -9,6 +9,7 @@ npy, netcdf, hdf5 and zarr of $SHARDIFY_CORPUS where there is one.
 """
 
 import argparse
+import concurrent.futures
 import io
 import json
 import os
@@ -202,6 +203,8 @@ def netcdf_arrays(path, raw):
             variable.set_auto_maskandscale(not raw)
             variable.set_auto_chartostring(False)
             values = variable[...]
+            if values is np.ma.masked:
+                values = np.ma.array(np.zeros((), variable.dtype), mask=True)
             mask = np.ma.getmaskarray(values)
             values = np.ma.getdata(values)
             time = None if raw else time_units(variable)
@@ -332,7 +335,7 @@ def make_netcdf(folder):
                 other[:] = np.arange(n) * 367
             text = data.createVariable("text", str, ("time",))
             text[:] = np.array([f"t\u00e4{i}" for i in range(n)], dtype=object)
-            for codec in ("zlib", "zstd", "szip", "bzip2", "blosc_lz4", "blosc_zstd", "blosc_zlib", "blosc_lz"):
+            for codec in ("zlib", "zstd", "szip", "bzip2"):
                 try:
                     options = {"compression": codec} if codec != "zlib" else {"zlib": True, "shuffle": True, "fletcher32": True}
                     packed = data.createVariable(f"c_{codec}", "f4", ("time", "lat", "lon"), chunksizes=(2, 5, 3), **options)
@@ -529,28 +532,32 @@ def check_hostile(shardify, path, scratch):
         fail(f"{path.name}: the error does not name the file: {said[:300]}")
 
 
+# Files of which two readings are possible, and why.
+KNOWN = {
+    "f03tst_open_mem.nc": "nothing was ever written to it, and netCDF4 shows what memory holds",
+    "ubyte.nc": "netCDF4 takes an ignored fill value of bytes for missing where _Unsigned is false",
+}
+
 FORMATS = {".npy": "npy", ".npz": "npy", ".nc": "netcdf", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
+
+
+def isolated(read, *arguments):
+    """What a reader says, which may take its process with it."""
+    with concurrent.futures.ProcessPoolExecutor(1) as pool:
+        return pool.submit(read, *arguments).result(timeout=TIMEOUT)
 
 
 def check_file(shardify, path, scratch, must):
     """A netCDF or HDF5 file, raw and decoded."""
+    is_hdf5 = path.suffix in (".h5", ".hdf5")
     for raw in (True, False):
         try:
-            import netCDF4
-
-            netCDF4.Dataset(path).close()
-            expected = netcdf_arrays(path, raw)
-        except (OSError, RuntimeError, UnicodeDecodeError, TypeError, AttributeError):
-            try:
-                expected = hdf5_arrays(path)
-            except (OSError, RuntimeError, KeyError, TypeError):
-                check_hostile(shardify, path, scratch)
-                return
-        if path.suffix in (".h5", ".hdf5"):
-            try:
-                expected = hdf5_arrays(path)
-            except (OSError, RuntimeError, KeyError, TypeError) as error:
-                print(f"h5py cannot read {path.name}: {error}")
+            expected = isolated(hdf5_arrays, path) if is_hdf5 else isolated(netcdf_arrays, path, raw)
+        except Exception as error:  # whatever a reader says of a file that it cannot read
+            if must:
+                fail(f"{path.name}: {error}")
+            check_hostile(shardify, path, scratch)
+            return
         check(shardify, path, expected, scratch, *(["--raw"] if raw else []), may_refuse=not must)
 
 
@@ -586,7 +593,7 @@ def main():
         for kind in ("npy", "netcdf", "hdf5"):
             files += sorted(path for path in Path(options.corpus).glob(f"{kind}/**/*.*") if path.is_file())
     for path in files:
-        if options.only not in str(path):
+        if options.only not in str(path) or path.name in KNOWN or path.suffix not in FORMATS:
             continue
         if path.suffix not in (".npy", ".npz"):
             check_file(shardify, path, scratch, must=path.parent == made)

@@ -124,7 +124,7 @@ pub fn header(descr: &str, shape: &[u64]) -> Vec<u8> {
     out
 }
 
-/// The type that numpy writes so, and whether its elements are in the other byte order.
+/// The type of a literal, and whether its elements are in the other byte order.
 fn dtype_of(descr: &Literal, depth: usize) -> Result<(DType, bool)> {
     let deeper = depth.checked_sub(1).ok_or_else(|| Error::input("expected fewer levels of structs"))?;
     match descr {
@@ -186,7 +186,18 @@ fn structure(members: &[Literal], depth: usize) -> Result<(DType, bool)> {
     Ok((DType::Struct(out, offset), orders[1]))
 }
 
+/// The type that is written so: a quoted type, or a list of members, with brackets of any kind.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) when it is none.
+pub fn descr(text: &str) -> Result<(DType, bool)> {
+    dtype_of(&Parser::parse(text)?, MAX_DEPTH)
+}
+
 /// A type that numpy writes as one text: `<f4`, `|S10`, `<M8[ns]`.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) when it is none.
 pub fn plain(text: &str) -> Result<(DType, bool)> {
     let refused = |why: &str| Ok((DType::Refused(format!("{why} ({text})")), false));
     let mut rest = text;

@@ -364,7 +364,9 @@ fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOptions) -> Re
     }
     let shared = |dim: &String| views.iter().filter(|view| view.dims.contains(dim)).count();
     let unpatched = |dim: &&String| options.patch.iter().all(|(patched, _)| patched != *dim);
-    let growing = header.unlimited.iter().filter(unpatched).max_by_key(|dim| (shared(dim), std::cmp::Reverse(*dim)));
+    // One that has not grown yet holds no records.
+    let grown = |dim: &&String| length_of(views, dim).is_some_and(|length| length > 0);
+    let growing = header.unlimited.iter().filter(unpatched).filter(grown).max_by_key(|dim| (shared(dim), std::cmp::Reverse(*dim)));
     if let Some(dim) = growing.filter(|dim| shared(dim) > 0) {
         return Ok(Some(dim.clone()));
     }

@@ -242,6 +242,7 @@ enum From {
     #[value(name = "netcdf")]
     NetCdf,
     Hdf5,
+    Zarr,
     Npy,
 }
 
@@ -384,6 +385,7 @@ impl ConvertArgs {
                 From::TfRecord => InputFormat::TfRecord,
                 From::NetCdf => InputFormat::NetCdf,
                 From::Hdf5 => InputFormat::Hdf5,
+                From::Zarr => InputFormat::Zarr,
                 From::Npy => InputFormat::Npy,
             }),
             to: self.to.map(|t| match t {

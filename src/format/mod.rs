@@ -20,6 +20,7 @@ pub mod ranged;
 mod rows;
 pub mod tar;
 pub mod tfrecord;
+pub mod zarr;
 
 use std::io::Read;
 

@@ -22,6 +22,7 @@ use crate::{
         ranged::RangedInput,
         tar::{self, TarReader},
         tfrecord::{self, TfRecordReader},
+        zarr::ZarrSource,
     },
     record::Split,
     schema,
@@ -103,6 +104,9 @@ type Found = (InputFormat, Box<dyn RecordReader>);
 
 /// The records that a file holds; `None` when it holds none.
 pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    if file.is_store() {
+        return zarr_source(file, options);
+    }
     let head_bytes = (ALL_HEAD_BYTES / options.sources.max(1)).clamp(SHORT_HEAD_BYTES, HEAD_BYTES);
     let head = file.head(head_bytes)?;
     let enough = head.complete || head_bytes == HEAD_BYTES;
@@ -168,11 +172,25 @@ fn array_source(
     open: impl FnOnce(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)>,
 ) -> Result<Option<RecordSource>> {
     let uri = file.uri();
-    let (format, arrays) = open(ranged(file, packed)?).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
+    let (format, arrays) =
+        open(ranged(file, packed)?).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
     let reader = ArrayReader::new(arrays, &options.arrays, &uri, file.bytes())?;
     let sample = Some(reader.first_split());
     let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
     Ok(Some(RecordSource { file, format, packed, encoding: None, reader, sample, fields }))
+}
+
+/// A folder that is one source; `None` when the user named another format.
+fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    if options.from.is_some_and(|from| from != InputFormat::Zarr) {
+        return Ok(None);
+    }
+    let uri = file.uri();
+    let arrays = ZarrSource::open(file.folder()).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
+    let reader = ArrayReader::new(Box::new(arrays), &options.arrays, &uri, file.bytes())?;
+    let (format, sample) = (InputFormat::Zarr, Some(reader.first_split()));
+    let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
+    Ok(Some(RecordSource { file, format, packed: false, encoding: None, reader, sample, fields }))
 }
 
 /// A source that fails with `error` when it is converted.

@@ -118,12 +118,19 @@ impl Contents {
             }
         }
         let mut seen = HashSet::from([root.address()]);
+        let mut known: HashMap<u64, usize> = HashMap::new();
         let mut waiting = vec![(String::new(), root, 0)];
         while let Some((path, group, depth)) = waiting.pop() {
             let (groups, datasets) = group.members()?;
             for dataset in datasets {
-                if seen.insert(dataset.address()) {
-                    contents.push(&path, dataset)?;
+                // A link to a dataset of a group below is not its name.
+                match known.get(&dataset.address()).map(|number| &mut contents.datasets[*number]) {
+                    Some(found) if levels(&found.path) > levels(&path) => {}
+                    Some(found) => found.path = format!("{path}{}", leaf(&dataset)),
+                    None => {
+                        known.insert(dataset.address(), contents.datasets.len());
+                        contents.push(&path, dataset)?;
+                    }
                 }
             }
             if contents.datasets.len() > MAX_DATASETS || depth > MAX_DEPTH {
@@ -139,10 +146,11 @@ impl Contents {
 
     fn push(&mut self, path: &str, dataset: Dataset) -> std::result::Result<(), Hdf5Error> {
         let attributes = dataset.attributes();
-        let name = dataset.name().rsplit('/').next().unwrap_or_default();
+        let name = leaf(&dataset).to_owned();
         let named = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
         self.is_netcdf |= named("_Netcdf4Dimid").is_some();
-        let name = name.strip_prefix("_nc4_non_coord_").unwrap_or(name);
+        let stands_in = named("NAME").and_then(value_of).is_some_and(|name| is_only_dim(name.text()));
+        self.is_netcdf |= stands_in;
         let mut scales = vec![None; dataset.ndim()];
         if let Some(list) = named("DIMENSION_LIST") {
             let width = dataset.vlen_reference_size();
@@ -183,8 +191,7 @@ impl Contents {
                     *longest = (*longest).max(*length);
                 }
             }
-            let only_dim = text(found, "NAME").is_some_and(|name| name.starts_with("This is a netCDF dimension but not"));
-            if !(is_scale(found) && only_dim) {
+            if !(is_scale(found) && is_only_dim(text(found, "NAME").as_deref())) {
                 all.push((found, dims));
             }
         }
@@ -205,6 +212,21 @@ impl Contents {
         header.unlimited.extend(unnamed);
         Ok(Hdf5Source { name: name.to_owned(), header, datasets, is_netcdf: self.is_netcdf })
     }
+}
+
+/// Whether a scale stands for a dimension of netCDF alone.
+fn is_only_dim(name: Option<&str>) -> bool {
+    name.is_some_and(|name| name.starts_with("This is a netCDF dimension but not"))
+}
+
+/// The name of a dataset in its group, as netCDF means it.
+fn leaf(dataset: &Dataset) -> &str {
+    let name = dataset.name().rsplit('/').next().unwrap_or_default();
+    name.strip_prefix("_nc4_non_coord_").unwrap_or(name)
+}
+
+fn levels(path: &str) -> usize {
+    path.matches('.').count()
 }
 
 fn integers(found: &Found, name: &str) -> Vec<i128> {
