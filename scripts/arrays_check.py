@@ -153,6 +153,8 @@ def compare(label, expected, out):
     rows, constants = written(out)
     for name, (values, mask) in expected.items():
         checked += 1
+        if f"{label.split()[0]}:{name}" in KNOWN:
+            continue
         if name in constants:
             found, found_mask = constants[name]
             if not same(values, mask, np.asarray(found), np.asarray(found_mask)):
@@ -388,6 +390,115 @@ def make_hdf5(folder):
             file["link"] = h5py.SoftLink("/group/inner")
 
 
+# --- zarr ------------------------------------------------------------------------------------------------------------
+
+
+def zarr_arrays(path):
+    import zarr
+
+    root = zarr.open(str(path), mode="r")
+    if isinstance(root, zarr.Array):
+        return {"array": no_mask(fixed(np.asarray(root[...])))}
+    found = {name: item for name, item in root.members(max_depth=None) if isinstance(item, zarr.Array)}
+    return {name.replace("/", "."): no_mask(fixed(np.asarray(item[...]))) for name, item in found.items()}
+
+
+def fixed(values):
+    if values.dtype.names:
+        flat = np.empty(values.size, dtype=object)
+        flat[:] = [tuple(item) for item in values.reshape(-1).tolist()]
+        return flat.reshape(values.shape)
+    return values.astype(object) if values.dtype.kind in "SUT" else values
+
+
+def make_zarr(folder):
+    import numcodecs
+    import zarr
+
+    rng = np.random.default_rng(11)
+    base = rng.integers(0, 90, (10, 7, 9))
+    compressors = {
+        "none": None,
+        "zlib": numcodecs.Zlib(),
+        "gzip": numcodecs.GZip(),
+        "zstd": numcodecs.Zstd(),
+        "lz4": numcodecs.LZ4(),
+        "bz2": numcodecs.BZ2(),
+        **{f"blosc_{name}": numcodecs.Blosc(cname=name) for name in ("lz4", "lz4hc", "blosclz", "zlib", "zstd", "snappy")
+           if name in numcodecs.blosc.list_compressors()},
+        "bits": numcodecs.Blosc(cname="lz4", shuffle=numcodecs.Blosc.BITSHUFFLE),
+        "unshuffled": numcodecs.Blosc(cname="blosclz", shuffle=numcodecs.Blosc.NOSHUFFLE),
+    }
+    two = zarr.open_group(str(folder / "two.zarr"), mode="w", zarr_format=2)
+    for name, compressor in compressors.items():
+        for dtype in ("<f4", ">i2", "<f8"):
+            array = two.create_array(f"{name}_{dtype[1:]}", shape=base.shape, chunks=(4, 3, 9), dtype=dtype, compressors=compressor)
+            array[...] = base
+    big = zarr.open_group(str(folder / "big.zarr"), mode="w", zarr_format=2)
+    smooth = np.sin(np.arange(400 * 300).reshape(400, 300) / 500).astype("f4")
+    for name, compressor in compressors.items():
+        array = big.create_array(name, shape=smooth.shape, chunks=(100, 300), dtype="<f4", compressors=compressor)
+        array[...] = smooth
+    for dtype in "b1 i1 u2 u8 f2 c8 c16 S5 U3 M8[ns] m8[s]".split():
+        array = two.create_array(f"t_{dtype[:2]}", shape=(10,), chunks=(3,), dtype=np.dtype(dtype))
+        array[...] = base[:, 0, 0].astype(dtype) if dtype[0] not in "SU" else np.array([f"x{i}" for i in range(10)], dtype=dtype)
+    fortran = two.create_array("fortran", shape=base.shape, chunks=(4, 3, 9), dtype="<i4", order="F")
+    fortran[...] = base
+    sparse = two.create_array("sparse", shape=(10, 6), chunks=(2, 2), dtype="<f4", fill_value=7.5)
+    sparse[3] = 1
+    deep = two.create_array("a/b/deep", shape=(10, 4), chunks=(5, 4), dtype="<u4")
+    deep[...] = 9
+    zarr.consolidate_metadata(str(folder / "two.zarr"), zarr_format=2)
+    alone = zarr.create_array(str(folder / "alone.zarr"), shape=base.shape, chunks=(4, 3, 9), dtype="<i4", zarr_format=2)
+    alone[...] = base
+    three = zarr.open_group(str(folder / "three.zarr"), mode="w", zarr_format=3)
+    from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+    for name, compressor in {"none": None, "gzip": GzipCodec(), "zstd": ZstdCodec(checksum=True), "blosc": BloscCodec(typesize=4, shuffle="bitshuffle")}.items():
+        array = three.create_array(name, shape=base.shape, chunks=(4, 3, 9), dtype="f4", compressors=compressor)
+        array[...] = base
+        array = three.create_array(f"sharded_{name}", shape=base.shape, chunks=(2, 3, 3), shards=(4, 6, 9), dtype="i4", compressors=compressor, fill_value=-1)
+        array[:7] = base[:7]
+    array = three.create_array("turned", shape=base.shape, chunks=(4, 3, 9), dtype="f4", filters=[TransposeCodec(order=(2, 0, 1))], serializer=BytesCodec(endian="big"))
+    array[...] = base
+    for dtype in ("bool", "int8", "uint64", "float16", "float64", "complex64", "complex128"):
+        array = three.create_array(f"t_{dtype}", shape=(10,), chunks=(3,), dtype=dtype)
+        array[...] = base[:, 0, 0].astype(dtype)
+    array = three.create_array("words", shape=(10,), chunks=(3,), dtype=str)
+    array[...] = np.array([f"w\u00e4{i}" for i in range(10)], dtype=object)
+    array = three.create_array("v2keys", shape=(10, 4), chunks=(3, 2), dtype="i2", chunk_key_encoding={"name": "v2", "separator": "."})
+    array[...] = 3
+
+
+def hostile_zarr(folder):
+    good = {"chunks": [4], "compressor": None, "dtype": "<f8", "fill_value": 0, "filters": None, "order": "C", "shape": [10], "zarr_format": 2}
+    for name, change in {
+        "huge": {"shape": [10**18], "chunks": [10**17]},
+        "wide": {"shape": [4, 10**15], "chunks": [1, 10**15]},
+        "zero": {"chunks": [0]},
+        "rank": {"chunks": [4, 4]},
+        "codec": {"compressor": {"id": "secret"}},
+        "type": {"dtype": "<q9"},
+        "objects": {"dtype": "|O"},
+        "fill": {"fill_value": "nonsense"},
+        "key": {"dimension_separator": "/../../"},
+        "bomb": {"compressor": {"id": "zlib"}},
+    }.items():
+        store = folder / f"{name}.zarr"
+        store.mkdir()
+        (store / ".zarray").write_text(json.dumps({**good, **change}))
+        import zlib
+
+        (store / "0").write_bytes(zlib.compress(bytes(1 << 28)) if name == "bomb" else b"x" * 32)
+    escape = folder / "escape.zarr"
+    escape.mkdir()
+    (escape / ".zmetadata").write_text(json.dumps({"metadata": {"../alone.zarr/.zarray": good}, "zarr_consolidated_format": 1}))
+    (escape / ".zgroup").write_text('{"zarr_format": 2}')
+    three = folder / "notjson.zarr"
+    three.mkdir()
+    (three / "zarr.json").write_text('{"zarr_format": 3, ')
+
+
 # --- numpy -----------------------------------------------------------------------------------------------------------
 
 
@@ -535,6 +646,7 @@ def check_hostile(shardify, path, scratch):
 # Files of which two readings are possible, and why.
 KNOWN = {
     "f03tst_open_mem.nc": "nothing was ever written to it, and netCDF4 shows what memory holds",
+    "ref_nccopy3_subset.nc:time": "cftime passes over the zone -9:00, which UDUNITS takes for an offset",
     "ubyte.nc": "netCDF4 takes an ignored fill value of bytes for missing where _Unsigned is false",
 }
 
@@ -587,13 +699,22 @@ def main():
     hostile_numpy(hostile)
     make_netcdf(made)
     make_hdf5(made)
+    make_zarr(made)
+    hostile_zarr(hostile)
     hostile_others(made, hostile)
     files = sorted(made.iterdir())
     if options.corpus:
+        files += sorted(path.parent for path in Path(options.corpus).glob("zarr/**/.zarray"))
         for kind in ("npy", "netcdf", "hdf5"):
             files += sorted(path for path in Path(options.corpus).glob(f"{kind}/**/*.*") if path.is_file())
     for path in files:
-        if options.only not in str(path) or path.name in KNOWN or path.suffix not in FORMATS:
+        if options.only not in str(path) or path.name in KNOWN:
+            continue
+        if path.is_dir():
+            expected = zarr_arrays(path)
+            check(shardify, path, expected, scratch, "--raw", may_refuse=False)
+            continue
+        if path.suffix not in FORMATS:
             continue
         if path.suffix not in (".npy", ".npz"):
             check_file(shardify, path, scratch, must=path.parent == made)
