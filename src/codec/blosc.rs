@@ -130,9 +130,12 @@ pub fn unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
     out[whole..].copy_from_slice(&input[whole..]);
 }
 
-/// Puts bits back that were sorted by their place in an element, 8 elements at a time; others stay.
+/// Puts bits back that were sorted by their place in an element. Blocks whose elements do not come in eights were left alone.
 fn bit_unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
-    let elements = out.len() / type_size / 8 * 8;
+    let elements = out.len() / type_size;
+    if elements % 8 != 0 {
+        return out.copy_from_slice(input);
+    }
     let row = elements / 8;
     out[elements * type_size..].copy_from_slice(&input[elements * type_size..]);
     out[..elements * type_size].fill(0);
@@ -229,9 +232,11 @@ mod tests {
         unshuffle(&[1, 3, 5, 2, 4, 6, 9], &mut out, 2);
         assert_eq!(out, [1, 2, 3, 4, 5, 6, 9]);
         // Eight elements of one byte: bit 0 of all of them in the first byte.
-        let mut out = vec![0; 9];
-        bit_unshuffle(&[0b0000_0101, 0, 0, 0, 0, 0, 0, 0b1000_0000, 7], &mut out, 1);
-        assert_eq!(out, [1, 0, 1, 0, 0, 0, 0, 128, 7]);
+        let mut out = vec![0; 8];
+        bit_unshuffle(&[0b0000_0101, 0, 0, 0, 0, 0, 0, 0b1000_0000], &mut out, 1);
+        assert_eq!(out, [1, 0, 1, 0, 0, 0, 0, 128]);
+        bit_unshuffle(&[1, 2, 3], &mut out[..3], 1);
+        assert_eq!(out[..3], [1, 2, 3]);
     }
 
     #[test]

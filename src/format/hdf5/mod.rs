@@ -125,7 +125,7 @@ impl Contents {
             for dataset in datasets {
                 // A link to a dataset of a group below is not its name.
                 match known.get(&dataset.address()).map(|number| &mut contents.datasets[*number]) {
-                    Some(found) if levels(&found.path) > levels(&path) => {}
+                    Some(found) if levels(&found.path) >= levels(&path) => {}
                     Some(found) => found.path = format!("{path}{}", leaf(&dataset)),
                     None => {
                         known.insert(dataset.address(), contents.datasets.len());

@@ -106,6 +106,8 @@ impl<'a> Parser<'a> {
     fn name(&mut self) -> Parsed<String> {
         let length = self.number()?;
         let name = self.padded(length)?;
+        // Some old writers counted the end of the text too.
+        let name = name.strip_suffix(&[0]).unwrap_or(name);
         String::from_utf8(name.to_vec()).map_err(|_| self.bad("a name in UTF-8", "other bytes"))
     }
 

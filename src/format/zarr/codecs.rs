@@ -27,6 +27,7 @@ enum Packing {
     Lz4,
     Bzip2,
     Crc32c,
+    Fletcher32,
     Shuffle(usize),
 }
 
@@ -64,7 +65,7 @@ pub(super) struct Codecs {
 
 fn refused(what: &str, name: &str) -> Error {
     Error::input(format!("expected a {what} of Zarr that is known, found `{name}`"))
-        .hint("known are gzip, zlib, zstd, blosc, lz4, bz2, crc32c, shuffle, transpose, bytes, vlen-utf8, vlen-bytes, \
+        .hint("known are gzip, zlib, zstd, blosc, lz4, bz2, crc32c, fletcher32, shuffle, transpose, bytes, vlen-utf8, vlen-bytes, \
                sharding_indexed")
 }
 
@@ -136,6 +137,7 @@ impl Codecs {
             "lz4" => Packing::Lz4,
             "bz2" => Packing::Bzip2,
             "crc32c" => Packing::Crc32c,
+            "fletcher32" => Packing::Fletcher32,
             "shuffle" => Packing::Shuffle(usize::try_from(element()).unwrap_or(0).max(1)),
             "vlen-utf8" | "vlen-bytes" => {
                 self.layout = Layout::Varied;
@@ -273,6 +275,18 @@ fn varied(bytes: &[u8], elements: usize) -> Result<Vec<Vec<u8>>> {
     Ok(values)
 }
 
+/// Fletcher's checksum as HDF5 has it: over big-endian words of 16 bits, an odd byte filled up with zeros.
+fn fletcher32(bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let last = rest.first().map(|byte| u32::from(*byte) << 8);
+    let (mut low, mut high) = (0_u32, 0_u32);
+    for word in words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).chain(last) {
+        low = (low + word) % 65_535;
+        high = (high + low) % 65_535;
+    }
+    high << 16 | low
+}
+
 fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let bounded = |input: &mut dyn Read, name: &str| {
         let mut out = Vec::new();
@@ -307,6 +321,14 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
             let (content, sum) = input.split_last_chunk::<4>().ok_or_else(cut)?;
             let found = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, content);
             if found != u64::from(u32::from_le_bytes(*sum)) {
+                return Err(Error::integrity("the checksum of a chunk is wrong"));
+            }
+            Ok(content.to_vec())
+        }
+        Packing::Fletcher32 => {
+            let cut = || Error::input("expected a checksum, found the end of the chunk");
+            let (content, sum) = input.split_last_chunk::<4>().ok_or_else(cut)?;
+            if fletcher32(content) != u32::from_le_bytes(*sum) {
                 return Err(Error::integrity("the checksum of a chunk is wrong"));
             }
             Ok(content.to_vec())
