@@ -20,8 +20,15 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Imports within a layer: who, and whom. Never in a circle.
-const SAME_LAYER: &[(&str, &str)] =
-    &[("id", "error"), ("units", "error"), ("events", "error"), ("events", "units"), ("record", "schema"), ("array", "record"), ("array", "schema")];
+const SAME_LAYER: &[(&str, &str)] = &[
+    ("id", "error"),
+    ("units", "error"),
+    ("events", "error"),
+    ("events", "units"),
+    ("record", "schema"),
+    ("array", "record"),
+    ("array", "schema"),
+];
 
 const MAX_LINES: usize = 800;
 

@@ -81,7 +81,8 @@ fn netcdf_is_decoded_and_constants_lie_beside() {
 fn patches_and_cells_are_rows() {
     let folder = Folder::new();
     folder.copy("arrays/grid.nc", "grid.nc");
-    let records = |command: &str| folder.run(&format!("convert grid.nc {command} --json")).ok().summary()["records_out"].clone();
+    let records =
+        |command: &str| folder.run(&format!("convert grid.nc {command} --json")).ok().summary()["records_out"].clone();
     assert_eq!(records("--out patches --patch lat=2,lon=2"), 4 * 2 * 2);
     assert_eq!(records("--out strides --patch lon=2 --stride lon=1"), 4 * 3);
     assert_eq!(records("--out cells --flatten"), 4 * 3 * 4);

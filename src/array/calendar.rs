@@ -140,8 +140,10 @@ impl TimeUnits {
         let lower = units.trim().to_ascii_lowercase();
         let (unit, since) = lower.split_once(" since ")?;
         Some(Self::read(unit.trim(), since.trim(), calendar).ok_or_else(|| {
-            Error::input(format!("expected units of time such as `days since 1970-01-01`, found `{units}` ({calendar})"))
-                .hint("keep the numbers as they are with --raw")
+            Error::input(format!(
+                "expected units of time such as `days since 1970-01-01`, found `{units}` ({calendar})"
+            ))
+            .hint("keep the numbers as they are with --raw")
         }))
     }
 
@@ -305,9 +307,12 @@ mod tests {
     #[test]
     fn what_cannot_be_counted_is_refused() {
         assert!(TimeUnits::parse("kelvin", "standard").is_none());
-        for (units, calendar) in
-            [("months since 1970-01-01", ""), ("days since 1970-13-01", ""), ("days since x", ""), ("days since 1", "x")]
-        {
+        for (units, calendar) in [
+            ("months since 1970-01-01", ""),
+            ("days since 1970-13-01", ""),
+            ("days since x", ""),
+            ("days since 1", "x"),
+        ] {
             assert!(TimeUnits::parse(units, calendar).unwrap().is_err(), "{units}");
         }
     }

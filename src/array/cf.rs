@@ -17,11 +17,7 @@ use arrow::{
     datatypes::{DataType, TimeUnit},
 };
 
-use super::{
-    Attribute, DType, Variable,
-    calendar::TimeUnits,
-    dtype::primitive,
-};
+use super::{Attribute, DType, Variable, calendar::TimeUnits, dtype::primitive};
 use crate::error::{Error, Result};
 
 /// How stored values of a variable are to be taken.
@@ -145,7 +141,7 @@ impl Decode {
         &self,
         stored: &DType,
         bytes: &[u8],
-        read: fn([u8; N]) -> T,
+        read: impl Fn([u8; N]) -> T,
         double: impl Fn(T) -> f64,
         single: impl Fn(T) -> f32,
     ) -> Result<ArrayRef> {
@@ -176,7 +172,7 @@ impl Decode {
         &self,
         stored: &DType,
         bytes: &[u8],
-        read: fn([u8; N]) -> T,
+        read: impl Fn([u8; N]) -> T,
         double: impl Fn(T) -> f64,
         single: impl Fn(T) -> f32,
         narrow: impl Fn(f64) -> T,
@@ -205,7 +201,6 @@ impl Decode {
             },
         }
     }
-
 }
 
 impl Scale {
@@ -261,8 +256,9 @@ fn times(
         Error::input(format!("expected a time that a timestamp reaches, found {found} units after the start"))
             .hint("keep the numbers as they are with --raw")
     };
-    let is_null =
-        |i| nulls.as_ref().is_some_and(|nulls| nulls.is_null(i)) || matches!(number(i), Number::Double(d) if d.is_nan());
+    let is_null = |i| {
+        nulls.as_ref().is_some_and(|nulls| nulls.is_null(i)) || matches!(number(i), Number::Double(d) if d.is_nan())
+    };
     if !units.has_timestamps() {
         let mut out = StringBuilder::new();
         for i in 0..count {
@@ -429,11 +425,7 @@ mod tests {
     fn missing_values_are_null() {
         let given = variable(
             DType::Int(2),
-            vec![
-                ("_FillValue", shorts(&[-1])),
-                ("missing_value", single(7.0)),
-                ("valid_range", shorts(&[-10, 10])),
-            ],
+            vec![("_FillValue", shorts(&[-1])), ("missing_value", single(7.0)), ("valid_range", shorts(&[-10, 10]))],
         );
         let expected = Int16Array::from(vec![None, None, Some(3), None, Some(-10), Some(10)]);
         assert_eq!(column(&given, true, &bytes(&[-1, 7, 3, 11, -10, 10])).as_ref(), &expected as &dyn Array);
@@ -444,8 +436,7 @@ mod tests {
 
     #[test]
     fn packed_values_are_unpacked_as_numpy_does() {
-        let given =
-            variable(DType::Int(2), vec![("scale_factor", single(0.1)), ("add_offset", single(20.0))]);
+        let given = variable(DType::Int(2), vec![("scale_factor", single(0.1)), ("add_offset", single(20.0))]);
         let found = column(&given, false, &bytes(&[3]));
         assert_eq!(found.as_primitive::<Float32Type>().value(0), 3.0_f32 * 0.1 + 20.0);
         let one = variable(DType::Int(2), vec![("scale_factor", single(1.0))]);

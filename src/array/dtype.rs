@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        ArrayRef, BinaryBuilder, BooleanArray, FixedSizeBinaryArray, FixedSizeListArray, ListArray,
-        StringBuilder, StructArray, make_array, new_null_array,
+        ArrayRef, BinaryBuilder, BooleanArray, FixedSizeBinaryArray, FixedSizeListArray, ListArray, StringBuilder,
+        StructArray, make_array, new_null_array,
     },
     buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer},
     datatypes::{ArrowPrimitiveType, DataType, Field, Fields, Float16Type, TimeUnit},
@@ -175,9 +175,7 @@ impl DType {
             Self::Float(_) => DataType::Float64,
             Self::Complex(part) => {
                 let float = Self::Float(*part).column_type(raw);
-                DataType::Struct(
-                    vec![Field::new("re", float.clone(), false), Field::new("im", float, false)].into(),
-                )
+                DataType::Struct(vec![Field::new("re", float.clone(), false), Field::new("im", float, false)].into())
             }
             Self::Text(..) | Self::AnyText if raw => DataType::Binary,
             Self::Text(..) | Self::Wide(_) | Self::AnyText => DataType::Utf8,
@@ -204,6 +202,13 @@ impl DType {
     /// [`Kind::Input`](crate::error::Kind::Input) for texts that are not UTF-8 and times that are too far away.
     pub fn column(&self, values: Values, raw: bool) -> Result<ArrayRef> {
         match (self, values) {
+            // Numbers are taken as they are.
+            (Self::Int(width) | Self::UInt(width) | Self::Float(width), Values::Fixed(bytes))
+                if bytes.len() % width == 0 && bytes.as_ptr().align_offset(*width) == 0 =>
+            {
+                let data = arrow::array::ArrayData::builder(self.column_type(raw)).len(bytes.len() / width);
+                Ok(make_array(data.add_buffer(Buffer::from_vec(bytes)).build()?))
+            }
             (_, Values::Fixed(bytes)) => match self.width() {
                 Some(0) => Ok(new_null_array(&self.column_type(raw), 0)),
                 Some(width) if bytes.len() % width == 0 => self.fixed(&bytes, bytes.len() / width, raw),
@@ -243,7 +248,8 @@ impl DType {
             }
             Self::Wide(characters) => wide(bytes, *characters)?,
             Self::Opaque(width) => {
-                let width = i32::try_from(*width).map_err(|_| Error::input("expected less than 2 GiB in an element"))?;
+                let width =
+                    i32::try_from(*width).map_err(|_| Error::input("expected less than 2 GiB in an element"))?;
                 Arc::new(FixedSizeBinaryArray::try_new(width, Buffer::from_slice_ref(bytes), None)?)
             }
             Self::Instant(_, scale) | Self::Span(_, scale) => times(self.column_type(raw), bytes, count, *scale)?,
@@ -449,7 +455,10 @@ mod tests {
     #[test]
     fn numbers_and_bools() {
         assert_eq!(column(&DType::Int(2), &[1, 0, 255, 255]).as_ref(), &Int16Array::from(vec![1, -1]) as &dyn Array);
-        assert_eq!(column(&DType::Bool, &[0, 1, 7]).as_ref(), &BooleanArray::from(vec![false, true, true]) as &dyn Array);
+        assert_eq!(
+            column(&DType::Bool, &[0, 1, 7]).as_ref(),
+            &BooleanArray::from(vec![false, true, true]) as &dyn Array
+        );
         let mut swapped = 1.5_f32.to_be_bytes();
         DType::Float(4).swap(&mut swapped);
         assert_eq!(column(&DType::Float(4), &swapped).as_ref(), &Float32Array::from(vec![1.5]) as &dyn Array);

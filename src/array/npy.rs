@@ -75,7 +75,8 @@ pub fn data_offset(head: &[u8]) -> Result<usize> {
 pub fn parse(head: &[u8]) -> Result<NpyHeader> {
     let offset = data_offset(head)?;
     let start = if head[6] == 1 { 10 } else { PREAMBLE };
-    let text = head.get(start..offset).ok_or_else(|| Error::input("expected an NPY header, found the end of the file"))?;
+    let text =
+        head.get(start..offset).ok_or_else(|| Error::input("expected an NPY header, found the end of the file"))?;
     let text: String = match std::str::from_utf8(text) {
         Ok(text) => text.to_owned(),
         Err(_) => text.iter().map(|byte| char::from(*byte)).collect(),
@@ -377,8 +378,7 @@ mod tests {
         for version in [1, 2, 3] {
             let header = parse(&with(version, text)).unwrap();
             let offset = if version == 1 { 10 } else { 12 } + text.len();
-            let expected =
-                NpyHeader { dtype: DType::Float(4), swapped: true, shape: vec![5], fortran: false, offset };
+            let expected = NpyHeader { dtype: DType::Float(4), swapped: true, shape: vec![5], fortran: false, offset };
             assert_eq!(header, expected);
         }
         for bad in ["", "{}", "{'descr': '<f4'", "{'descr': '<f4', 'fortran_order': 1, 'shape': (5,)}", "((((((((("] {
@@ -403,10 +403,7 @@ mod tests {
         }
         let found = descr("[('a', '<f4', (2,)), ('', '|V4'), (('title', 'b'), '|u1')]").unwrap();
         let member = |name: &str, offset, dtype| Member { name: name.to_owned(), offset, dtype };
-        let members = vec![
-            member("a", 0, DType::Array(Box::new(DType::Float(4)), 2)),
-            member("b", 12, DType::UInt(1)),
-        ];
+        let members = vec![member("a", 0, DType::Array(Box::new(DType::Float(4)), 2)), member("b", 12, DType::UInt(1))];
         assert_eq!((found.dtype, found.fortran), (DType::Struct(members, 13), true));
         for text in ["'|O'", "'O'", "'<f16'", "'<M8[M]'", "[('a', '|O')]"] {
             assert!(descr(text).unwrap().dtype.refusal().is_some(), "{text}");

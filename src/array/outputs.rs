@@ -72,8 +72,8 @@ impl<'a> Dense<'a> {
     fn new(field: &Field, column: &'a ArrayRef) -> Result<Self> {
         let list = column.as_fixed_size_list();
         let item = list.value_type();
-        let (descr, width) =
-            numpy(&item).ok_or_else(|| Error::internal(format!("{item} is no type of tensors")).column(field.name()))?;
+        let (descr, width) = numpy(&item)
+            .ok_or_else(|| Error::internal(format!("{item} is no type of tensors")).column(field.name()))?;
         let row_values = usize::try_from(list.value_length()).unwrap_or(0);
         let values = list.values();
         let mut bytes = if item == DataType::Boolean {
@@ -163,8 +163,11 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
     for (key, mut parts) in keys.iter().zip(parts) {
         parts.sort_by(|a, b| a.extension.cmp(&b.extension));
         if let Some(pair) = parts.windows(2).find(|pair| pair[0].extension == pair[1].extension) {
-            return Err(Error::input(format!("expected variables whose names differ, found `{}` twice", pair[0].extension))
-                .hint("readers of WebDataset do not tell upper from lower case; choose variables with --var"));
+            return Err(Error::input(format!(
+                "expected variables whose names differ, found `{}` twice",
+                pair[0].extension
+            ))
+            .hint("readers of WebDataset do not tell upper from lower case; choose variables with --var"));
         }
         samples.push(Sample { key: key.clone(), origin: String::new(), parts });
     }

@@ -151,7 +151,8 @@ impl Plan {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_constants(&self, header: &Header) -> Result<Self> {
-        let mut plan = Self { dim: None, length: 1, patches: vec![], cells: None, columns: vec![], constants: vec![], ..*self };
+        let mut plan =
+            Self { dim: None, length: 1, patches: vec![], cells: None, columns: vec![], constants: vec![], ..*self };
         for number in &self.constants {
             plan.columns.push(plan.column(header, &View::new(header, *number, self.raw))?);
         }
@@ -161,7 +162,10 @@ impl Plan {
     /// Whether a variable differs between records.
     fn takes(&self, view: &View<'_>) -> bool {
         let has = |dim: &String| view.dims.contains(dim);
-        self.cells.is_some() || self.dim.is_none() || self.dim.iter().any(has) || self.patches.iter().any(|p| has(&p.dim))
+        self.cells.is_some()
+            || self.dim.is_none()
+            || self.dim.iter().any(has)
+            || self.patches.iter().any(|p| has(&p.dim))
     }
 
     fn column(&self, header: &Header, view: &View<'_>) -> Result<Column> {
@@ -366,7 +370,12 @@ fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOptions) -> Re
     let unpatched = |dim: &&String| options.patch.iter().all(|(patched, _)| patched != *dim);
     // One that has not grown yet holds no records.
     let grown = |dim: &&String| length_of(views, dim).is_some_and(|length| length > 0);
-    let growing = header.unlimited.iter().filter(unpatched).filter(grown).max_by_key(|dim| (shared(dim), std::cmp::Reverse(*dim)));
+    let growing = header
+        .unlimited
+        .iter()
+        .filter(unpatched)
+        .filter(grown)
+        .max_by_key(|dim| (shared(dim), std::cmp::Reverse(*dim)));
     if let Some(dim) = growing.filter(|dim| shared(dim) > 0) {
         return Ok(Some(dim.clone()));
     }

@@ -50,7 +50,10 @@ pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<
         Some(_) if first % per_record != 0 || count % per_record != 0 => {
             return Err(Error::internal("rows of cells are cut between records"));
         }
-        _ => Slab { start: vec![first / per_record], count: vec![(first + count).div_ceil(per_record) - first / per_record] },
+        _ => Slab {
+            start: vec![first / per_record],
+            count: vec![(first + count).div_ceil(per_record) - first / per_record],
+        },
     };
     for dim in missing_coordinates(plan) {
         columns.push(index_column(plan, dim, &records));
@@ -60,7 +63,9 @@ pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<
             Some(_) => cell_column(source, plan, column, &records),
             None => record_column(source, plan, column, first, count),
         };
-        columns.push(read.map_err(|e| if e.place().column.is_some() { e } else { e.column(column.field.name().as_str()) })?);
+        columns.push(
+            read.map_err(|e| if e.place().column.is_some() { e } else { e.column(column.field.name().as_str()) })?,
+        );
     }
     let schema = Arc::new(Schema::new(fields(plan)));
     let options = RecordBatchOptions::new().with_row_count(usize::try_from(count).ok());
@@ -139,7 +144,8 @@ fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, first: u64, 
     let moved = match along {
         // The records come first, whatever their place in the variable.
         Some(along) if along > 0 => {
-            let order: Vec<usize> = std::iter::once(along).chain((0..column.axes.len()).filter(|a| *a != along)).collect();
+            let order: Vec<usize> =
+                std::iter::once(along).chain((0..column.axes.len()).filter(|a| *a != along)).collect();
             Some(permute(&read.bytes, read.width, &slab.count, &order))
         }
         _ => None,
@@ -257,8 +263,11 @@ fn repeated(grid: &[(&str, u64)], axes: &[usize]) -> Vec<u64> {
 fn cell_column(source: &dyn Arrays, plan: &Plan, column: &Column, records: &Slab) -> Result<ArrayRef> {
     let slab = around(plan, column, &(records.start[0]..records.start[0] + records.count[0]), &[]);
     let read = Elements::read(source, column, slab)?;
-    let bytes = read.bytes.clone();
-    let values = flat(column, plan, read.values(bytes))?;
+    let values = match read.varied {
+        None => Values::Fixed(read.bytes),
+        Some(varied) => Values::Varied(varied),
+    };
+    let values = flat(column, plan, values)?;
     let grid = grid(plan, records);
     let axis = |dim: &String| grid.iter().position(|(name, _)| name == dim).unwrap_or(0);
     let axes: Vec<usize> = column.dims.iter().map(axis).collect();
@@ -268,8 +277,52 @@ fn cell_column(source: &dyn Arrays, plan: &Plan, column: &Column, records: &Slab
     Ok(take(values.as_ref(), &UInt64Array::from(repeated(&grid, &axes)), None)?)
 }
 
+/// Mixes a word into a hash, as wyhash does: cells are many and small.
+fn mixed(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(word ^ 0xe703_7ed1_a0b4_28db);
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
+    let folded = product as u64 ^ (product >> 64) as u64;
+    folded ^ word.rotate_left(32)
+}
+
+/// A hash of each row of cells, whose columns are of fixed width: their words mixed, and where nulls are.
+fn cell_hashes(batch: &RecordBatch) -> Option<Vec<u64>> {
+    let widths: Vec<usize> =
+        batch.columns().iter().map(|column| column.data_type().primitive_width()).collect::<Option<_>>()?;
+    let mut hashes = vec![0; batch.num_rows()];
+    for (column, width) in batch.columns().iter().zip(widths) {
+        let data = column.to_data();
+        let bytes = data.buffers().first()?.as_slice().get(data.offset() * width..)?;
+        match width {
+            2 => mix(&mut hashes, bytes, |word| u16::from_le_bytes(word).into()),
+            4 => mix(&mut hashes, bytes, |word| u32::from_le_bytes(word).into()),
+            8 => mix(&mut hashes, bytes, u64::from_le_bytes),
+            1 => mix(&mut hashes, bytes, |[word]| word.into()),
+            _ => return None,
+        }
+        if let Some(nulls) = column.nulls() {
+            for (_, hash) in hashes.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row)) {
+                *hash = mixed(*hash, u64::MAX);
+            }
+        }
+    }
+    Some(hashes)
+}
+
+fn mix<const N: usize>(hashes: &mut [u64], bytes: &[u8], word: impl Fn([u8; N]) -> u64) {
+    for (hash, bytes) in hashes.iter_mut().zip(bytes.as_chunks::<N>().0) {
+        *hash = mixed(*hash, word(*bytes));
+    }
+}
+
 /// A hash of each row: over the bytes of its tensors, after that of its other columns.
+///
+/// # Errors
+/// When the batch is not what it says.
 pub fn hashes(batch: &RecordBatch) -> Result<Vec<u64>> {
+    if let Some(hashes) = cell_hashes(batch) {
+        return Ok(hashes);
+    }
     let is_tensor = |column: &&ArrayRef| match column.data_type() {
         DataType::FixedSizeList(item, _) => item.data_type().primitive_width().is_some(),
         _ => false,

@@ -233,8 +233,10 @@ fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
     for variable in &report.variables {
         let dims: Vec<String> = variable.dims.iter().map(|(dim, length)| format!("{dim} {length}")).collect();
         let lengths = |chunk: &Vec<u64>| chunk.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
-        let chunks = variable.chunks.as_ref().map_or_else(String::new, |chunks| format!("  chunks {}", lengths(chunks)));
-        let codecs = if variable.codecs.is_empty() { String::new() } else { format!(" {}", variable.codecs.join(", ")) };
+        let chunks =
+            variable.chunks.as_ref().map_or_else(String::new, |chunks| format!("  chunks {}", lengths(chunks)));
+        let codecs =
+            if variable.codecs.is_empty() { String::new() } else { format!(" {}", variable.codecs.join(", ")) };
         let role = if variable.role == "record" { String::new() } else { format!("  {}", variable.role) };
         let shape = format!("{}({})", variable.variable, dims.join(", "));
         writeln!(w, "  {}  {}{chunks}{}{role}", clean(&shape), clean(&variable.data_type), clean(&codecs))?;

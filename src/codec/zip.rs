@@ -131,7 +131,9 @@ fn member(entry: &[u8]) -> Result<(Member, usize)> {
         (0, 0) => return Err(Error::input(format!("expected `{name}` to be stored in {bytes} bytes, found {packed}"))),
         (_, 1) => return Err(Error::input(format!("expected members without a password, found `{name}` with one"))),
         (method, _) => {
-            return Err(Error::input(format!("expected stored or deflated members, found `{name}` of method {method}")));
+            return Err(Error::input(format!(
+                "expected stored or deflated members, found `{name}` of method {method}"
+            )));
         }
     };
     let crc32 = u32::try_from(number(entry, 16, 4)).unwrap_or_default();
@@ -146,8 +148,9 @@ impl Member {
     pub fn offset(&self, archive: &dyn Ranges) -> Result<u64> {
         let header = archive.read(self.local, LOCAL_BYTES)?;
         if !header.starts_with(MAGIC) {
-            return Err(Error::input(format!("expected the header of `{}`, found something else", self.name))
-                .byte(self.local));
+            return Err(
+                Error::input(format!("expected the header of `{}`, found something else", self.name)).byte(self.local)
+            );
         }
         let start = self.local + LOCAL_BYTES + number(&header, 26, 2) + number(&header, 28, 2);
         match start.checked_add(self.packed) {
@@ -163,7 +166,9 @@ impl Member {
     pub fn content(&self, archive: &dyn Ranges, limit: u64) -> Result<Vec<u8>> {
         let wrong = |what: &str| Error::input(format!("expected {what} in member `{}`", self.name)).byte(self.local);
         if self.bytes > limit || self.packed > limit {
-            return Err(wrong(&format!("at most {limit} bytes")).hint("raise --memory, or store the array uncompressed"));
+            return Err(
+                wrong(&format!("at most {limit} bytes")).hint("raise --memory, or store the array uncompressed")
+            );
         }
         let packed = archive.read(self.offset(archive)?, self.packed)?;
         let mut out = Vec::new();

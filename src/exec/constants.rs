@@ -19,9 +19,7 @@ const NAME: &str = "_constants.arrow";
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) when two sources disagree, or one cannot be read.
-pub fn of_sources<'a>(
-    sources: impl Iterator<Item = (String, &'a dyn RecordReader)>,
-) -> Result<Option<RecordBatch>> {
+pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReader)>) -> Result<Option<RecordBatch>> {
     let mut all: Option<(String, RecordBatch)> = None;
     for (name, reader) in sources {
         let Some(found) = reader.constants()? else { continue };
@@ -33,11 +31,13 @@ pub fn of_sources<'a>(
             known.column_by_name(column.name()).is_none_or(|other| found.column_by_name(column.name()) != Some(other))
         };
         if let Some(column) = found.schema_ref().fields().iter().find(differs) {
-            return Err(Error::input("expected what has not the dimension of the records to be the same in all sources")
-                .at(name)
-                .column(column.name())
-                .hint(format!("another value is in {first}; convert such sources one by one into datasets of their own"))
-                .hint("choose variables with --var"));
+            return Err(Error::input(
+                "expected what has not the dimension of the records to be the same in all sources",
+            )
+            .at(name)
+            .column(column.name())
+            .hint(format!("another value is in {first}; convert such sources one by one into datasets of their own"))
+            .hint("choose variables with --var"));
         }
     }
     Ok(all.map(|(_, batch)| batch))

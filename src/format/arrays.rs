@@ -1,7 +1,7 @@
 //! What all array formats have in common: a reader of records on top of an array source.
 //!
-//! Splits are cut so that each holds whole chunks along the records wherever memory has room for that: then every stored
-//! chunk is read and decoded once.
+//! Splits are cut so that each holds whole chunks along the records wherever memory has room for that; elsewhere chunks go by
+//! way of the disk (`stripes.rs`). Either way every stored chunk is read and decoded once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,11 +10,11 @@ use arrow::{
     datatypes::{Fields, SchemaRef},
 };
 
-use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream};
+use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream, stripes::Striped};
 use crate::{
     array::{
         Arrays,
-        records::{ArrayOptions, Plan},
+        records::{ArrayOptions, Axis, Plan},
         rows::{fields, hashes, rows},
     },
     error::{Error, Result},
@@ -31,6 +31,9 @@ const DEFAULT_LIMIT: u64 = 256 << 20;
 /// Rows of a split at most.
 const MAX_ROWS: u64 = 1 << 20;
 
+/// A split with whole chunks may take this part of what a record may: several are in flight.
+const ALIGNED: u64 = 4;
+
 /// Bytes of constants that are kept for all records.
 const MAX_CONSTANTS: u64 = 64 << 20;
 
@@ -38,7 +41,7 @@ const MAX_CONSTANTS: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct ArrayReader {
     name: String,
-    source: Box<dyn Arrays>,
+    source: Striped,
     plan: Plan,
     fields: Fields,
     columns: Vec<String>,
@@ -57,6 +60,7 @@ impl ArrayReader {
         let fields = fields(&plan);
         let columns = fields.iter().map(|field| field.name().clone()).collect();
         let limit = AtomicU64::new(DEFAULT_LIMIT);
+        let source = Striped::new(source);
         Ok(Self { name: name.to_owned(), source, plan, fields, columns, bytes, limit })
     }
 
@@ -86,8 +90,10 @@ impl ArrayReader {
                 Size(limit),
                 Size(atom)
             ))
-            .hint("a record may take an eighth of the memory: raise --memory, cut smaller records with --patch, or name \
-                   another --record-dim"));
+            .hint(
+                "a record may take an eighth of the memory: raise --memory, cut smaller records with --patch, or name \
+                   another --record-dim",
+            ));
         }
         if record_bytes > limit {
             return Ok((split_bytes / atom).max(1));
@@ -96,7 +102,7 @@ impl ArrayReader {
         let chunk = self.plan.chunk();
         let records = if chunk <= fitting {
             fitting / chunk * chunk
-        } else if record_bytes.saturating_mul(chunk) <= limit {
+        } else if record_bytes.saturating_mul(chunk) <= limit / ALIGNED {
             chunk
         } else {
             fitting
@@ -114,6 +120,12 @@ impl RecordReader for ArrayReader {
             Err(error) => return Box::new(std::iter::once(Err(error.at(self.name.as_str())))),
         };
         let total = self.plan.rows();
+        let records = step / self.plan.rows_per_record().max(1);
+        self.source.stripe(self.plan.columns.iter().filter_map(|column| {
+            let along = column.axes.iter().position(|axis| *axis == Axis::Record)?;
+            // Of a chunk that reaches beyond a split, each split would decode all.
+            (column.chunk > records && column.chunk > 1).then_some((column.variable, along))
+        }));
         Box::new((0..total.div_ceil(step)).map(move |number| {
             let first = number * step;
             let count = step.min(total - first);
@@ -134,7 +146,7 @@ impl RecordReader for ArrayReader {
     }
 
     fn arrays(&self) -> Option<(&dyn Arrays, &Plan)> {
-        Some((self.source.as_ref(), &self.plan))
+        Some((&self.source, &self.plan))
     }
 
     fn constants(&self) -> Result<Option<RecordBatch>> {
@@ -154,14 +166,14 @@ impl RecordReader for ArrayReader {
             .at(self.name.as_str())
             .hint("choose variables with --var, or name another --record-dim"));
         }
-        rows(self.source.as_ref(), &plan, 0, 1).map(Some).map_err(|e| self.placed(e))
+        rows(&self.source, &plan, 0, 1).map(Some).map_err(|e| self.placed(e))
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let Content::Rows { rows: count, bytes } = split.content else {
             return Err(Error::internal("expected records of arrays, found bytes").at(self.name.as_str()));
         };
-        let batch = rows(self.source.as_ref(), &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
+        let batch = rows(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
         let hashes = hashes(&batch)?;
         Ok(match cast_or_unfit(&batch, schema).map_err(|e| self.placed(e))? {
             Err(Unfit { column, row, value, expected, .. }) => {

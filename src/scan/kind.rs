@@ -155,9 +155,8 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let mixed = options.from.is_none() && found.par_iter().any(|file| !named(file));
     // Beside a picture an array of the same name is a part of a sample too.
     let may_be_part = |file: &SourceFile| is_document(file.name()) || is_numpy(file.name());
-    let may_hold = |file: &SourceFile| {
-        options.from.is_some() || alone || (named(file) && !(mixed && may_be_part(file)))
-    };
+    let may_hold =
+        |file: &SourceFile| options.from.is_some() || alone || (named(file) && !(mixed && may_be_part(file)));
     if !found.par_iter().any(may_hold) {
         return Ok(Input::Files(found));
     }
@@ -190,9 +189,8 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         return Ok(Input::Records(sources));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let is_label = |s: &RecordSource| {
-        matches!(s.format, InputFormat::Json | InputFormat::Npy) || is_document(s.file.name())
-    };
+    let is_label =
+        |s: &RecordSource| matches!(s.format, InputFormat::Json | InputFormat::Npy) || is_document(s.file.name());
     let records = read.iter().find(|(_, s)| s.as_ref().is_some_and(|s| !is_label(s)));
     let other = read.iter().find(|(_, s)| s.is_none());
     match (records, other) {

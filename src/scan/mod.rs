@@ -13,7 +13,10 @@ use std::{io::Read, path::Path, sync::Arc};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
-use rayon::{iter::{IntoParallelRefIterator, ParallelIterator}, slice::ParallelSliceMut};
+use rayon::{
+    iter::{IntoParallelRefIterator, ParallelIterator},
+    slice::ParallelSliceMut,
+};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};

@@ -13,8 +13,8 @@ use crate::{
         Parsed, RecordReader, SourceBytes, SplitStream,
         arrays::ArrayReader,
         csv,
-        ipc::{self, IpcForm, IpcReader},
         hdf5::{self, Hdf5Source},
+        ipc::{self, IpcForm, IpcReader},
         json,
         netcdf::{self, NetCdfSource},
         npy::{self, NpySource},
@@ -186,7 +186,8 @@ fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<Recor
         return Ok(None);
     }
     let uri = file.uri();
-    let arrays = ZarrSource::open(file.folder()).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
+    let arrays =
+        ZarrSource::open(file.folder()).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
     let reader = ArrayReader::new(Box::new(arrays), &options.arrays, &uri, file.bytes())?;
     let (format, sample) = (InputFormat::Zarr, Some(reader.first_split()));
     let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
@@ -217,9 +218,11 @@ fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
     let mut bytes = Vec::new();
     file.open(|_| {})?.take(PACKED_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PACKED_FILE {
-        return Err(Error::input("expected at most 256 MiB of Parquet, Arrow or arrays in a compressed file, found more")
-            .at(file.uri())
-            .hint("decompress it first; these formats compress by themselves"));
+        return Err(Error::input(
+            "expected at most 256 MiB of Parquet, Arrow or arrays in a compressed file, found more",
+        )
+        .at(file.uri())
+        .hint("decompress it first; these formats compress by themselves"));
     }
     Ok(RangedInput::Bytes(bytes.into()))
 }

@@ -124,11 +124,9 @@ mod tests {
     use std::path::Path;
 
     use super::super::{ScanOptions, scan};
-    use crate::storage::StoreSettings;
 
     fn names(folder: &Path, source: &str) -> (Vec<String>, u64) {
-        let settings = StoreSettings::default();
-        let found = scan(&[source.to_owned()], folder, &settings, &ScanOptions::default()).unwrap();
+        let found = scan(&[source.to_owned()], folder, &[], &ScanOptions::default()).unwrap();
         let name = |file: &super::SourceFile| format!("{}{}", file.name(), if file.is_store() { "!" } else { "" });
         (found.files.iter().map(name).collect(), found.passed_over)
     }
@@ -151,7 +149,10 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, content).unwrap();
         }
-        assert_eq!(names(folder.path(), "."), (vec!["a.csv".into(), "b.zarr!".into(), "c!".into(), "d/zarr.json".into()], 2));
+        assert_eq!(
+            names(folder.path(), "."),
+            (vec!["a.csv".into(), "b.zarr!".into(), "c!".into(), "d/zarr.json".into()], 2)
+        );
         assert_eq!(names(folder.path(), "b.zarr"), (vec!["b.zarr!".into()], 0));
     }
 }

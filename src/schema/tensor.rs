@@ -35,19 +35,15 @@ const MISSING: &str = "shardify:missing";
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) when a tensor has more elements than Arrow can count.
-pub fn tensor_field(
-    name: &str,
-    item: DataType,
-    missing: bool,
-    shape: &[usize],
-    dim_names: &[String],
-) -> Result<Field> {
+pub fn tensor_field(name: &str, item: DataType, missing: bool, shape: &[usize], dim_names: &[String]) -> Result<Field> {
     let elements = shape.iter().try_fold(1_usize, |all, length| all.checked_mul(*length));
     let elements = elements.and_then(|elements| i32::try_from(elements).ok());
     let Some(elements) = elements else {
-        return Err(Error::input(format!("expected records of at most 2147483647 elements, found the shape {shape:?}"))
-            .column(name)
-            .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
+        return Err(Error::input(format!(
+            "expected records of at most 2147483647 elements, found the shape {shape:?}"
+        ))
+        .column(name)
+        .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
     };
     let metadata = Metadata { shape: shape.to_vec(), dim_names: dim_names.to_vec() };
     let metadata = serde_json::to_string(&metadata).map_err(|e| Error::internal("a shape is no JSON").cause(e))?;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 
-use super::{tensor_shape, REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated, unite_lists, wide_field};
+use super::{REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated, tensor_shape, unite_lists, wide_field};
 
 /// The field that holds every value of both; always nullable and named as `a`.
 pub fn unite_fields(a: &Field, b: &Field) -> Field {

@@ -18,6 +18,7 @@ mod location;
 mod object;
 mod secrets;
 mod sink;
+mod spill;
 mod spool;
 pub mod sys;
 mod walk;
@@ -35,6 +36,7 @@ pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
 pub use secrets::plain_urls;
+pub use spill::Spill;
 pub use spool::Spool;
 
 use crate::error::{Error, Result};

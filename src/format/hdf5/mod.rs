@@ -14,8 +14,8 @@ use std::{
 };
 
 use hdf5_reader::{
-    Attribute as Hdf5Attribute, Dataset, Datatype, Hdf5File, H5Type, OpenOptions, SliceInfo, SliceInfoElem,
-    VarLenKind, error::Error as Hdf5Error,
+    Attribute as Hdf5Attribute, Dataset, Datatype, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem, VarLenKind,
+    error::Error as Hdf5Error,
 };
 
 use self::{
@@ -394,8 +394,11 @@ impl H5Type for AnyRaw {
 fn read<T: H5Type>(dataset: &Dataset, slab: &Slab) -> std::result::Result<Vec<T>, Hdf5Error> {
     let range = |(start, count): (&u64, &u64)| SliceInfoElem::Slice { start: *start, end: start + count, step: 1 };
     let selections = slab.start.iter().zip(&slab.count).map(range).collect();
-    let array =
-        if slab.count.is_empty() { dataset.read_array::<T>()? } else { dataset.read_slice::<T>(&SliceInfo { selections })? };
+    let array = if slab.count.is_empty() {
+        dataset.read_array::<T>()?
+    } else {
+        dataset.read_slice::<T>(&SliceInfo { selections })?
+    };
     let (elements, offset) = array.into_raw_vec_and_offset();
     if offset.unwrap_or(0) != 0 {
         return Err(Hdf5Error::InvalidData("an array that does not begin at its begin".to_owned()));

@@ -1,9 +1,6 @@
 //! Types of HDF5 as types of elements, and elements in native order.
 
-use hdf5_reader::{
-    CompoundField, Datatype, StringPadding, StringSize, VarLenKind,
-    error::ByteOrder,
-};
+use hdf5_reader::{CompoundField, Datatype, StringPadding, StringSize, VarLenKind, error::ByteOrder};
 
 use crate::array::{
     DType,

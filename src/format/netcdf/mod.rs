@@ -225,11 +225,7 @@ fn parse(head: &[u8], total: u64) -> Parsed<(Header, Vec<Stored>, u64)> {
     Ok((header, stored, record_bytes))
 }
 
-fn variable(
-    parser: &mut Parser<'_>,
-    dims: &[(String, u64)],
-    grows: Option<usize>,
-) -> Parsed<(Variable, Stored)> {
+fn variable(parser: &mut Parser<'_>, dims: &[(String, u64)], grows: Option<usize>) -> Parsed<(Variable, Stored)> {
     let name = parser.name()?;
     let rank = parser.number()?;
     let mut numbers = Vec::new();
@@ -343,14 +339,10 @@ impl NetCdfSource {
 }
 
 /// Reads a box of an array that lies in one piece; `read` gives bytes from an offset on.
-fn read_box(
-    shape: &[u64],
-    slab: &Slab,
-    width: usize,
-    read: impl Fn(u64, u64) -> Result<Bytes>,
-) -> Result<Vec<u8>> {
+fn read_box(shape: &[u64], slab: &Slab, width: usize, read: impl Fn(u64, u64) -> Result<Bytes>) -> Result<Vec<u8>> {
     let total = slab.bytes(width)?;
-    let (Some((_, inner)), Some(first), Some(rows)) = (shape.split_first(), slab.start.first(), slab.count.first()) else {
+    let (Some((_, inner)), Some(first), Some(rows)) = (shape.split_first(), slab.start.first(), slab.count.first())
+    else {
         return Ok(read(0, width as u64)?.to_vec());
     };
     if total == 0 {
@@ -380,7 +372,7 @@ mod tests {
     /// A CDF-1 file: `t` grows and has 2 records, `x` is 3; `v(x)` of shorts, `r(t, x)` of bytes, `s(t)` of ints.
     fn file() -> Vec<u8> {
         let mut out = b"CDF\x01".to_vec();
-        let mut number = |out: &mut Vec<u8>, n: u32| out.extend_from_slice(&n.to_be_bytes());
+        let number = |out: &mut Vec<u8>, n: u32| out.extend_from_slice(&n.to_be_bytes());
         let name = |out: &mut Vec<u8>, name: &str| {
             out.extend_from_slice(&u32::try_from(name.len()).unwrap().to_be_bytes());
             out.extend_from_slice(name.as_bytes());

@@ -134,8 +134,11 @@ impl NpySource {
             let bytes = npy.shape.iter().try_fold(width as u64, |all, length| all.checked_mul(*length));
             let found = total - npy.offset as u64;
             if bytes.is_none_or(|bytes| bytes > found) {
-                let message = format!("expected an array of shape {:?}, found {found} bytes of {}", npy.shape, dtype.name());
-                return Err(Error::input(message).byte(offset + npy.offset as u64).hint("the file may have been cut short"));
+                let message =
+                    format!("expected an array of shape {:?}, found {found} bytes of {}", npy.shape, dtype.name());
+                return Err(Error::input(message)
+                    .byte(offset + npy.offset as u64)
+                    .hint("the file may have been cut short"));
             }
         }
         self.header.variables.push(Variable {

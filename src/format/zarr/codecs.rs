@@ -76,8 +76,7 @@ fn lengths(value: Option<&Value>) -> Option<Vec<u64>> {
 impl Codecs {
     /// Those of version 2: a compressor and filters, elements in C or Fortran order.
     pub(super) fn of_v2(metadata: &Value, rank: usize, swapped: bool) -> Result<Self> {
-        let mut codecs =
-            Self { order: None, layout: Layout::Plain, swapped, packing: Vec::new(), names: Vec::new() };
+        let mut codecs = Self { order: None, layout: Layout::Plain, swapped, packing: Vec::new(), names: Vec::new() };
         if metadata.get("order").and_then(Value::as_str) == Some("F") {
             codecs.order = Some((0..rank).rev().collect());
         }
@@ -219,7 +218,8 @@ fn sharding(configuration: Option<&Value>, shape: &[u64], depth: usize) -> Resul
     let depth = depth.checked_sub(1).ok_or_else(|| bad("fewer levels"))?;
     let configuration = configuration.ok_or_else(|| bad("a configuration"))?;
     let chunks = lengths(configuration.get("chunk_shape")).ok_or_else(|| bad("a shape of chunks"))?;
-    let divides = chunks.len() == shape.len() && chunks.iter().zip(shape).all(|(inner, outer)| *inner > 0 && outer % inner == 0);
+    let divides =
+        chunks.len() == shape.len() && chunks.iter().zip(shape).all(|(inner, outer)| *inner > 0 && outer % inner == 0);
     if !divides {
         return Err(bad("chunks that divide the shard"));
     }
