@@ -13,6 +13,7 @@
 //! Modules stand in layers and import only downwards; `tests/architecture.rs` enforces it. `ARCHITECTURE.md` is the
 //! map, `docs/FORMAT.md` describes every byte written.
 
+pub mod array;
 pub mod cli;
 pub mod codec;
 pub mod dataset;

@@ -6,6 +6,7 @@ use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
+    array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
     dataset::{Arrangement, Order},
     error::{Error, Result},
@@ -179,6 +180,27 @@ pub(super) struct ConvertArgs {
     /// Delimited text has no header
     #[arg(long)]
     no_header: bool,
+    /// Arrays: dimension along which records lie [default: one that can grow, else the first that variables share]
+    #[arg(long, value_name = "DIM")]
+    record_dim: Option<String>,
+    /// Arrays: variables to take; all unless given
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
+    var: Vec<String>,
+    /// Arrays: values as they are stored, without _FillValue, scale_factor, units of time and other CF conventions
+    #[arg(long)]
+    raw: bool,
+    /// Arrays: cut each record into patches of this size
+    #[arg(long, value_name = "DIM=N[,DIM=N]", value_delimiter = ',', value_parser = dim_size)]
+    patch: Vec<(String, u64)>,
+    /// Arrays: distance from one patch to the next [default: their size]
+    #[arg(long, value_name = "DIM=N[,DIM=N]", value_delimiter = ',', value_parser = dim_size)]
+    stride: Vec<(String, u64)>,
+    /// Arrays: a row for each cell instead of each record
+    #[arg(long)]
+    flatten: bool,
+    /// Arrays: what a tensor becomes in tfrecord
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = TensorChoice::Bytes)]
+    tensors: TensorChoice,
     /// What a row becomes in tar; default: a table with a column __key__ becomes samples again, any other json
     #[arg(long, value_enum, value_name = "HOW")]
     rows: Option<RowsChoice>,
@@ -224,6 +246,25 @@ enum From {
     Tar,
     #[value(name = "tfrecord")]
     TfRecord,
+    #[value(name = "netcdf")]
+    NetCdf,
+    Hdf5,
+    Zarr,
+    Npy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TensorChoice {
+    /// Bytes, shape and type
+    Bytes,
+    /// A list of numbers
+    Lists,
+}
+
+/// A dimension with a number: `lat=64`.
+fn dim_size(text: &str) -> Result<(String, u64), String> {
+    let (dim, size) = text.split_once('=').ok_or_else(|| format!("expected DIM=N, found `{text}`"))?;
+    Ok((dim.to_owned(), size.parse().map_err(|_| format!("expected a number for `{dim}`, found `{size}`"))?))
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -349,6 +390,10 @@ impl ConvertArgs {
                 From::Files => InputFormat::Files,
                 From::Tar => InputFormat::Tar,
                 From::TfRecord => InputFormat::TfRecord,
+                From::NetCdf => InputFormat::NetCdf,
+                From::Hdf5 => InputFormat::Hdf5,
+                From::Zarr => InputFormat::Zarr,
+                From::Npy => InputFormat::Npy,
             }),
             to: self.to.map(|t| match t {
                 To::Parquet => OutputFormat::Parquet,
@@ -368,6 +413,15 @@ impl ConvertArgs {
             null: self.null.clone(),
             delimiter: self.delimiter,
             no_header: self.no_header,
+            arrays: ArrayOptions {
+                record_dim: self.record_dim.clone(),
+                vars: self.var.clone(),
+                raw: self.raw,
+                patch: self.patch.clone(),
+                stride: self.stride.clone(),
+                flatten: self.flatten,
+            },
+            tensor_lists: self.tensors == TensorChoice::Lists,
             rows: self.rows.map(|rows| match rows {
                 RowsChoice::Json => RowsAs::Json,
                 RowsChoice::Parts => RowsAs::Parts,

@@ -217,9 +217,33 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
             writeln!(w, "  {:<width$}  {}{nulls}{unique}", clean(&column.column), clean(&column.data_type))?;
         }
     }
+    variables(w, report)?;
     match &report.command {
         Some(command) => writeln!(w, "next\n  {}\n  {}", clean(command), clean(&report.advice))?,
         None => writeln!(w, "next\n  {}", clean(&report.advice))?,
+    }
+    Ok(())
+}
+
+/// The variables of an array source, each with its attributes.
+fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
+    if let Some(dim) = &report.record_dim {
+        writeln!(w, "records along {}", clean(dim))?;
+    }
+    for variable in &report.variables {
+        let dims: Vec<String> = variable.dims.iter().map(|(dim, length)| format!("{dim} {length}")).collect();
+        let lengths = |chunk: &Vec<u64>| chunk.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+        let chunks =
+            variable.chunks.as_ref().map_or_else(String::new, |chunks| format!("  chunks {}", lengths(chunks)));
+        let codecs =
+            if variable.codecs.is_empty() { String::new() } else { format!(" {}", variable.codecs.join(", ")) };
+        let role = if variable.role == "record" { String::new() } else { format!("  {}", variable.role) };
+        let shape = format!("{}({})", variable.variable, dims.join(", "));
+        writeln!(w, "  {}  {}{chunks}{}{role}", clean(&shape), clean(&variable.data_type), clean(&codecs))?;
+        for (name, value) in &variable.attributes {
+            let short: String = value.chars().take(80).collect();
+            writeln!(w, "    {}: {}", clean(name), clean(&short))?;
+        }
     }
     Ok(())
 }

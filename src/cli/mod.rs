@@ -177,6 +177,7 @@ impl Session<'_> {
             }
             report.formats.iter().try_for_each(|format| json::object(w, "format", format))?;
             report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;
+            report.variables.iter().try_for_each(|variable| json::object(w, "variable", variable))?;
             report.sizes.iter().try_for_each(|bucket| json::object(w, "sizes", bucket))?;
             json::summary(w, &report)
         })?;

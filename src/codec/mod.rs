@@ -5,12 +5,15 @@
 //! them and inputs, [`encoding`] turns text of any encoding into UTF-8, [`checksum`] holds the sums that formats and the
 //! catalog use, [`sha256`] hashes ids, and [`metered`] reads a stream while hashing each record in it.
 
+pub mod blosc;
 pub mod checksum;
 pub mod decompress;
 pub mod encoding;
+pub mod lzf;
 pub mod metered;
 pub mod sha256;
 pub mod stream;
+pub mod zip;
 
 use std::{fmt, str::FromStr};
 

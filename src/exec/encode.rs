@@ -12,6 +12,7 @@ use arrow::{
 use bytes::Bytes;
 
 use crate::{
+    array::outputs,
     codec::{self, Codec, checksum::xxh3_64},
     dataset::{Arrangement, IdColumn, IdHashes, Order, SidecarColumns, SidecarGroups, SourceRuns},
     error::{Error, Result},
@@ -123,6 +124,8 @@ pub enum RowsAs {
     Json,
     /// A member for each column that is not null.
     Parts,
+    /// A member in NPY for each tensor, and one of JSON with all else; in TFRecord features of bytes, shape and type.
+    Tensors,
 }
 
 /// How shards of a format are made.
@@ -343,8 +346,19 @@ impl Encoder {
                     .hint("use --rows json")),
                 }
             }
+            (Payload::Rows(batch), RowsAs::Tensors) => Ok(Some(match (own_columns(piece)?, self.names_members()) {
+                (Some(Payload::Rows(own)), true) => Payload::Samples(outputs::samples(&own, keys)?),
+                (Some(Payload::Rows(own)), false) => Payload::Rows(outputs::features(&own)?),
+                (_, true) => Payload::Samples(outputs::samples(batch, keys)?),
+                (_, false) => Payload::Rows(outputs::features(batch)?),
+            })),
             _ => own_columns(piece),
         }
+    }
+
+    /// Whether records are samples with members that have names.
+    fn names_members(&self) -> bool {
+        matches!(&self.output, Output::Stream(framing) if framing.has_keys())
     }
 
     /// Changes keys, and the extensions of samples, so that readers take them; `None` when no extension changed.

@@ -12,6 +12,7 @@ pub mod adopt;
 pub mod budget;
 pub mod compact;
 mod compare;
+pub mod constants;
 pub mod convert;
 mod copy;
 pub mod encode;

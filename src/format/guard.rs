@@ -43,10 +43,17 @@ pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl 
     Err(error.at(name))
 }
 
-/// Whatever the crates for Parquet and Arrow report.
+/// Whatever the crates for Parquet, Arrow and HDF5 report.
 pub(super) enum DecodeError {
     Parquet(ParquetError),
     Arrow(ArrowError),
+    Hdf5(hdf5_reader::error::Error),
+}
+
+impl From<hdf5_reader::error::Error> for DecodeError {
+    fn from(error: hdf5_reader::error::Error) -> Self {
+        Self::Hdf5(error)
+    }
 }
 
 impl From<ParquetError> for DecodeError {
@@ -72,6 +79,8 @@ impl DecodeError {
             },
             Self::Arrow(ArrowError::IoError(_, io)) if is_outside(&io) => Ok(io),
             Self::Arrow(error) => Err(error.into()),
+            Self::Hdf5(hdf5_reader::error::Error::Io(io)) if is_outside(&io) => Ok(io),
+            Self::Hdf5(error) => Err(error.into()),
         }
     }
 }

@@ -5,23 +5,33 @@
 //! shards are row groups and a footer, has its own encoder.
 
 mod ahead;
+pub mod arrays;
 pub mod csv;
 pub mod files;
 pub mod guard;
+pub mod hdf5;
 pub mod index;
 pub mod ipc;
 pub mod json;
+pub mod netcdf;
+pub mod npy;
 pub mod parquet;
 pub mod ranged;
 mod rows;
+mod stripes;
 pub mod tar;
 pub mod tfrecord;
+pub mod zarr;
 
 use std::io::Read;
 
-use arrow::datatypes::{Fields, SchemaRef};
+use arrow::{
+    array::RecordBatch,
+    datatypes::{Fields, SchemaRef},
+};
 
 use crate::{
+    array::{Arrays, records::Plan},
     codec::Codec,
     error::{Error, Result},
     record::{Payload, RecordBlock, Split},
@@ -54,6 +64,19 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
     fn columns(&self) -> Option<&[String]> {
         None
+    }
+
+    /// The arrays that records are slices of, and what was decided about them.
+    fn arrays(&self) -> Option<(&dyn Arrays, &Plan)> {
+        None
+    }
+
+    /// What is the same for all records of the source: a row whose columns are no columns of the records.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn constants(&self) -> Result<Option<RecordBatch>> {
+        Ok(None)
     }
 
     /// Types of the columns as far as this split tells; columns without a value have type `Null`. Bad records are

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{Context, adopt, compact};
 use crate::{
+    array::{Header, Variable, records::Plan},
     dataset::{Dataset, Snapshot},
     error::{Error, Result},
     exec::encode::{framing, id_column},
@@ -69,6 +70,44 @@ pub struct ColumnReport {
     pub unique: bool,
 }
 
+/// A variable of an array source.
+#[derive(Debug, Clone, Serialize)]
+pub struct VariableReport {
+    /// Its name.
+    pub variable: String,
+    /// Type of an element.
+    #[serde(rename = "data_type")]
+    pub data_type: String,
+    /// Its dimensions, with their lengths.
+    pub dims: Vec<(String, u64)>,
+    /// Shape of the stored chunks; absent where it is stored in one piece.
+    pub chunks: Option<Vec<u64>>,
+    /// How chunks are compressed, where the source tells.
+    pub codecs: Vec<String>,
+    /// What becomes of it: a column of records, a constant, or nothing because it cannot be read.
+    pub role: &'static str,
+    /// Its attributes.
+    pub attributes: Vec<(String, String)>,
+}
+
+fn variables(header: &Header, plan: &Plan) -> Vec<VariableReport> {
+    let role = |number: usize| match header.variables[number].dtype.refusal() {
+        Some(_) => "refused",
+        None if plan.constants.contains(&number) => "constant",
+        None => "record",
+    };
+    let report = |(number, variable): (usize, &Variable)| VariableReport {
+        variable: variable.name.clone(),
+        data_type: variable.dtype.name(),
+        dims: variable.dims.iter().cloned().zip(variable.shape.iter().copied()).collect(),
+        chunks: variable.chunks.clone(),
+        codecs: variable.codecs.clone(),
+        role: role(number),
+        attributes: variable.attributes.iter().map(|(name, value)| (name.clone(), value.describe())).collect(),
+    };
+    header.variables.iter().enumerate().map(report).collect()
+}
+
 /// Files of `from` bytes and more, up to twice as many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bucket {
@@ -115,6 +154,12 @@ pub struct InspectReport {
     /// The columns.
     #[serde(skip)]
     pub columns: Vec<ColumnReport>,
+    /// Dimension along which the records of arrays lie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_dim: Option<String>,
+    /// The variables of the first array source.
+    #[serde(skip)]
+    pub variables: Vec<VariableReport>,
     /// Sizes of the files.
     #[serde(skip)]
     pub sizes: Vec<Bucket>,
@@ -162,7 +207,13 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     let mut note = None;
     if !others.is_empty() {
         match classify(others.clone(), &SniffOptions::default()) {
-            Ok(Input::Records(sources)) => tables(&sources, &mut report.formats, &mut sample)?,
+            Ok(Input::Records(sources)) => {
+                if let Some((arrays, plan)) = sources.iter().find_map(|source| source.reader.arrays()) {
+                    report.record_dim.clone_from(&plan.dim);
+                    report.variables = variables(arrays.header(), plan);
+                }
+                tables(&sources, &mut report.formats, &mut sample)?;
+            }
             Ok(Input::Files(files)) => report.formats.push(samples(&files)),
             Err(e) => {
                 note = Some(e.message().to_owned());
@@ -195,6 +246,8 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         advice: String::new(),
         formats: Vec::new(),
         columns: Vec::new(),
+        record_dim: None,
+        variables: Vec::new(),
         sizes: histogram(sizes),
     }
 }
@@ -315,7 +368,9 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
     for (i, source) in sources.iter().enumerate() {
         let entry = by_format.entry(source.format.name()).or_insert_with(|| (Vec::new(), 0, true));
         let bytes = source.file.bytes();
-        if let Some(split) = &source.sample {
+        if let Some((_, plan)) = source.reader.arrays() {
+            entry.1 += plan.rows();
+        } else if let Some(split) = &source.sample {
             let fields = schema_of(&source.fields);
             if let Parsed::Block(block) = source.reader.parse(split, &fields)? {
                 let whole = split.offset + split.bytes_in() >= bytes;
@@ -423,7 +478,7 @@ fn is_id(name: &str) -> bool {
 /// Says which command to run next.
 fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
     let source = quoted(&report.source);
-    let mut options = String::new();
+    let mut options = report.record_dim.iter().map(|dim| format!(" --record-dim {}", quoted(dim))).collect::<String>();
     if let Some(id) = &report.id {
         options.push_str(&format!(" --id {}", quoted(id)));
     }

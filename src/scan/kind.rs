@@ -42,6 +42,14 @@ pub enum InputFormat {
     Tar,
     /// TFRecord of `tf.train.Example`.
     TfRecord,
+    /// NetCDF: classic, 64-bit offset, CDF-5, or netCDF-4.
+    NetCdf,
+    /// HDF5.
+    Hdf5,
+    /// Zarr, version 2 or 3.
+    Zarr,
+    /// NPY or NPZ of numpy.
+    Npy,
 }
 
 impl InputFormat {
@@ -57,12 +65,21 @@ impl InputFormat {
             Self::Files => "files",
             Self::Tar => "tar",
             Self::TfRecord => "tfrecord",
+            Self::NetCdf => "netcdf",
+            Self::Hdf5 => "hdf5",
+            Self::Zarr => "zarr",
+            Self::Npy => "npy",
         }
     }
 
     /// Whether columns have types of their own, which a type of another source may contradict.
     pub fn is_typed(self) -> bool {
-        matches!(self, Self::Parquet | Self::Arrow)
+        matches!(self, Self::Parquet | Self::Arrow) || self.is_array()
+    }
+
+    /// Whether sources hold arrays.
+    pub fn is_array(self) -> bool {
+        matches!(self, Self::NetCdf | Self::Hdf5 | Self::Zarr | Self::Npy)
     }
 }
 
@@ -134,10 +151,12 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     refuse_delta_tables(&found)?;
     let alone = found.len() == 1;
     // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
-    let mixed = options.from.is_none() && found.par_iter().any(|file| !names_records(file.name()));
-    let may_hold = |file: &SourceFile| {
-        options.from.is_some() || alone || (names_records(file.name()) && !(mixed && is_document(file.name())))
-    };
+    let named = |file: &SourceFile| file.is_store() || names_records(file.name());
+    let mixed = options.from.is_none() && found.par_iter().any(|file| !named(file));
+    // Beside a picture an array of the same name is a part of a sample too.
+    let may_be_part = |file: &SourceFile| is_document(file.name()) || is_numpy(file.name());
+    let may_hold =
+        |file: &SourceFile| options.from.is_some() || alone || (named(file) && !(mixed && may_be_part(file)));
     if !found.par_iter().any(may_hold) {
         return Ok(Input::Files(found));
     }
@@ -163,11 +182,16 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     }
     if read.iter().all(|(_, source)| source.is_some()) {
         let sources: Vec<RecordSource> = read.into_iter().filter_map(|(_, source)| source).collect();
+        if options.from.is_none() && is_sample_of_arrays(&sources) {
+            return Ok(Input::Files(sources.into_iter().map(|source| source.file).collect()));
+        }
+        refuse_arrays_and_others(&sources)?;
         refuse_rows_and_samples(&sources)?;
         return Ok(Input::Records(sources));
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
-    let is_label = |s: &RecordSource| s.format == InputFormat::Json || is_document(s.file.name());
+    let is_label =
+        |s: &RecordSource| matches!(s.format, InputFormat::Json | InputFormat::Npy) || is_document(s.file.name());
     let records = read.iter().find(|(_, s)| s.as_ref().is_some_and(|s| !is_label(s)));
     let other = read.iter().find(|(_, s)| s.is_none());
     match (records, other) {
@@ -241,6 +265,29 @@ fn refuse_delta_tables(found: &[SourceFile]) -> Result<()> {
     }
 }
 
+/// Whether arrays of numpy lie beside JSON documents, which say what they are.
+fn is_sample_of_arrays(sources: &[RecordSource]) -> bool {
+    let any = |format| sources.iter().any(|source| source.format == format);
+    let only = sources.iter().all(|s| s.format == InputFormat::Npy || is_document(s.file.name()));
+    only && any(InputFormat::Npy) && !sources.iter().all(|source| source.format == InputFormat::Npy)
+}
+
+fn refuse_arrays_and_others(sources: &[RecordSource]) -> Result<()> {
+    let arrays = sources.iter().find(|s| s.format.is_array());
+    let others = sources.iter().find(|s| !s.format.is_array());
+    match (arrays, others) {
+        (Some(arrays), Some(others)) => Err(Error::usage(format!(
+            "expected either arrays or other records, found both: `{}` is {}, `{}` is {}",
+            arrays.file.name(),
+            arrays.format.name(),
+            others.file.name(),
+            others.format.name()
+        ))
+        .hint("convert them one after the other, choosing with --include")),
+        _ => Ok(()),
+    }
+}
+
 fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
     let samples = sources.iter().find(|s| s.gives_samples());
     let rows = sources.iter().find(|s| !s.gives_samples());
@@ -261,6 +308,12 @@ const WIDS_FILE: &str = "shardindex.json";
 /// Whether a name is that of a JSON document.
 fn is_document(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with(".json")
+}
+
+/// Whether a name is that of an array of numpy.
+fn is_numpy(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with(".npy") || name.ends_with(".npz")
 }
 
 /// Whether a name suggests looking for records.

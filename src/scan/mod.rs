@@ -7,12 +7,16 @@
 mod kind;
 mod rows;
 mod sniff;
+mod stores;
 
 use std::{io::Read, path::Path, sync::Arc};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
-use rayon::slice::ParallelSliceMut;
+use rayon::{
+    iter::{IntoParallelRefIterator, ParallelIterator},
+    slice::ParallelSliceMut,
+};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
@@ -54,6 +58,8 @@ pub struct SourceFile {
     /// Microseconds since 1970.
     modified: i64,
     etag: Option<Box<str>>,
+    /// Whether it is a folder that is one source.
+    is_store: bool,
 }
 
 impl SourceFile {
@@ -65,6 +71,7 @@ impl SourceFile {
             bytes: facts.bytes,
             modified: facts.modified.as_microsecond(),
             etag: facts.etag.map(Into::into),
+            is_store: false,
         }
     }
 
@@ -78,7 +85,7 @@ impl SourceFile {
         let digest = blake3::Hash::from(spool.checksum()).to_hex();
         let uri = format!("{name}:{}", &digest[..16]);
         let root = Root { store, prefix: String::new(), stream: Some((spool, uri)) };
-        Ok(Self { root: Arc::new(root), name: name.into(), bytes, modified: 0, etag: None })
+        Ok(Self { root: Arc::new(root), name: name.into(), bytes, modified: 0, etag: None, is_store: false })
     }
 
     /// Name in origins and keys: the path below what the user named.
@@ -282,6 +289,14 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         found.files.dedup_by(|a, b| a.uri() == b.uri());
     }
     found.files = sorted(found.files);
+    let marked = |file: &SourceFile| {
+        let name = file.name.rsplit('/').next().unwrap_or_default();
+        name == "zarr.json" || name.starts_with(".z")
+    };
+    if found.files.par_iter().any(marked) {
+        found.passed_over += stores::gather(&mut found.files)?;
+        found.files = sorted(found.files);
+    }
     if distinguish(&mut found.files) {
         found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
     }
@@ -363,7 +378,7 @@ impl Scan {
             match listed {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
-                Listed::Object(facts) if is_passed_over(&facts.path) => {
+                Listed::Object(facts) if is_passed_over(&facts.path) && !stores::is_store_file(&facts.path) => {
                     self.found.passed_over += 1;
                     self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
                 }

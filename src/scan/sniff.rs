@@ -6,16 +6,23 @@ use arrow::datatypes::Fields;
 
 use super::{Head, InputFormat, RecordSource, SourceFile, rows::RowsInTar};
 use crate::{
+    array::{Arrays, records::ArrayOptions},
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Place, Result},
     format::{
-        Parsed, RecordReader, SourceBytes, SplitStream, csv,
+        Parsed, RecordReader, SourceBytes, SplitStream,
+        arrays::ArrayReader,
+        csv,
+        hdf5::{self, Hdf5Source},
         ipc::{self, IpcForm, IpcReader},
         json,
+        netcdf::{self, NetCdfSource},
+        npy::{self, NpySource},
         parquet::{self, ParquetReader},
         ranged::RangedInput,
         tar::{self, TarReader},
         tfrecord::{self, TfRecordReader},
+        zarr::ZarrSource,
     },
     record::Split,
     schema,
@@ -36,12 +43,22 @@ const PACKED_FILE: u64 = 256 << 20;
 pub(super) const RECORDS: &[&str] = &[
     "arrow",
     "arrows",
+    "cdf",
     "csv",
     "feather",
+    "h5",
+    "hdf",
+    "hdf5",
+    "he5",
     "ipc",
     "json",
     "jsonl",
+    "nc",
+    "nc4",
     "ndjson",
+    "netcdf",
+    "npy",
+    "npz",
     "parq",
     "parquet",
     "pq",
@@ -71,6 +88,8 @@ pub struct SniffOptions {
     pub encoding: Option<Encoding>,
     /// Settings of delimited text.
     pub csv: csv::CsvOptions,
+    /// What records of arrays are.
+    pub arrays: ArrayOptions,
     /// Settings of JSON.
     pub json: json::JsonOptions,
     /// Whether a source that cannot be read is a matter for the conversion.
@@ -85,6 +104,9 @@ type Found = (InputFormat, Box<dyn RecordReader>);
 
 /// The records that a file holds; `None` when it holds none.
 pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    if file.is_store() {
+        return zarr_source(file, options);
+    }
     let head_bytes = (ALL_HEAD_BYTES / options.sources.max(1)).clamp(SHORT_HEAD_BYTES, HEAD_BYTES);
     let head = file.head(head_bytes)?;
     let enough = head.complete || head_bytes == HEAD_BYTES;
@@ -114,6 +136,17 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         })
     } else if wanted(InputFormat::TfRecord) && tfrecord::sniff(&head) {
         Some((InputFormat::TfRecord, Box::new(TfRecordReader::new(types_beside(file)?))))
+    } else if wanted(InputFormat::NetCdf) && netcdf::sniff(&head) {
+        let open = |input| Ok((InputFormat::NetCdf, Box::new(NetCdfSource::open(input)?) as Box<dyn Arrays>));
+        return array_source(file, options, packed, open);
+    } else if (wanted(InputFormat::NetCdf) || wanted(InputFormat::Hdf5)) && hdf5::sniff(&head) {
+        return array_source(file, options, packed, |input| {
+            let source = Hdf5Source::open(input, &file.uri())?;
+            Ok((if source.is_netcdf() { InputFormat::NetCdf } else { InputFormat::Hdf5 }, Box::new(source)))
+        });
+    } else if let Some(form) = npy::sniff(&head).filter(|_| wanted(InputFormat::Npy)) {
+        let open = |input| Ok((InputFormat::Npy, Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>));
+        return array_source(file, options, packed, open);
     } else {
         None
     };
@@ -129,6 +162,36 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
     };
     source.sample = first_split(&source)?;
     Ok(Some(source))
+}
+
+/// A source of arrays.
+fn array_source(
+    file: &SourceFile,
+    options: &SniffOptions,
+    packed: bool,
+    open: impl FnOnce(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)>,
+) -> Result<Option<RecordSource>> {
+    let uri = file.uri();
+    let (format, arrays) =
+        open(ranged(file, packed)?).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
+    let reader = ArrayReader::new(arrays, &options.arrays, &uri, file.bytes())?;
+    let sample = Some(reader.first_split());
+    let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
+    Ok(Some(RecordSource { file, format, packed, encoding: None, reader, sample, fields }))
+}
+
+/// A folder that is one source; `None` when the user named another format.
+fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    if options.from.is_some_and(|from| from != InputFormat::Zarr) {
+        return Ok(None);
+    }
+    let uri = file.uri();
+    let arrays =
+        ZarrSource::open(file.folder()).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
+    let reader = ArrayReader::new(Box::new(arrays), &options.arrays, &uri, file.bytes())?;
+    let (format, sample) = (InputFormat::Zarr, Some(reader.first_split()));
+    let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
+    Ok(Some(RecordSource { file, format, packed: false, encoding: None, reader, sample, fields }))
 }
 
 /// A source that fails with `error` when it is converted.
@@ -155,9 +218,11 @@ fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
     let mut bytes = Vec::new();
     file.open(|_| {})?.take(PACKED_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PACKED_FILE {
-        return Err(Error::input("expected at most 256 MiB of Parquet or Arrow in a compressed file, found more")
-            .at(file.uri())
-            .hint("decompress it first; these formats compress by themselves"));
+        return Err(Error::input(
+            "expected at most 256 MiB of Parquet, Arrow or arrays in a compressed file, found more",
+        )
+        .at(file.uri())
+        .hint("decompress it first; these formats compress by themselves"));
     }
     Ok(RangedInput::Bytes(bytes.into()))
 }

@@ -6,11 +6,13 @@
 
 pub mod file;
 mod plain;
+mod tensor;
 mod unite;
 
 use std::sync::Arc;
 
 pub use plain::{map_of, plain_fields, view_fields};
+pub use tensor::{EXTENSION_METADATA, TENSOR_EXTENSION, may_miss_values, tensor_field, tensor_shape};
 pub use unite::{conflict, unite_fields};
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};

@@ -21,11 +21,18 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 
-use super::{REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated, unite_lists, wide_field};
+use super::{REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated, tensor_shape, unite_lists, wide_field};
 
 /// The field that holds every value of both; always nullable and named as `a`.
 pub fn unite_fields(a: &Field, b: &Field) -> Field {
     let name = a.name();
+    if let (Some(one), Some(other)) = (tensor_shape(a), tensor_shape(b))
+        && one == other
+        && let (DataType::FixedSizeList(x, _), DataType::FixedSizeList(y, _)) = (a.data_type(), b.data_type())
+        && let Some(united) = super::tensor::united(a, b, unite_fields(x, y))
+    {
+        return united;
+    }
     if is_json(a) || is_json(b) {
         return json_field(name);
     }
@@ -75,6 +82,10 @@ pub fn conflict(a: &Field, b: &Field) -> Option<String> {
 fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
     use DataType::{FixedSizeList, LargeList, List, Map, Struct};
     match (a.data_type(), b.data_type()) {
+        _ if tensor_shape(a) != tensor_shape(b) => {
+            let shape = |field| tensor_shape(field).unwrap_or_default();
+            Some(format!("`{path}` has the shapes {:?} and {:?}", shape(a), shape(b)))
+        }
         _ if is_json(a) != is_json(b) => Some(format!("`{path}` is {} and {}", described(a), described(b))),
         (Struct(x), Struct(y)) => x.iter().find_map(|field| {
             let (_, other) = y.find(field.name())?;

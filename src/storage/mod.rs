@@ -19,6 +19,7 @@ mod location;
 mod object;
 mod secrets;
 mod sink;
+mod spill;
 mod spool;
 pub mod sys;
 mod walk;
@@ -36,6 +37,7 @@ pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
 pub use secrets::plain_urls;
+pub use spill::Spill;
 pub use spool::Spool;
 
 use crate::error::{Error, Result};
@@ -381,6 +383,64 @@ impl Object {
     /// When the object is missing.
     pub fn read_back(&self) -> Result<Box<dyn Read + Send>> {
         self.store.read_back(&self.path)
+    }
+}
+
+/// A folder of a store that is read as a whole, by names below it.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    store: Arc<dyn Store>,
+    path: String,
+}
+
+impl Folder {
+    /// Names a folder of a store; `""` is its root.
+    pub fn new(store: Arc<dyn Store>, path: impl Into<String>) -> Self {
+        Self { store, path: path.into() }
+    }
+
+    fn below(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
+    }
+
+    /// Reads an object whole; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        self.store.get(&self.below(name))
+    }
+
+    /// Size of an object; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn bytes(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.store.head(&self.below(name))?.map(|facts| facts.bytes))
+    }
+
+    /// Reads a range of an object.
+    ///
+    /// # Errors
+    /// When the object is missing or shorter than the range.
+    pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        self.store.get_range(&self.below(name), range)
+    }
+
+    /// Shows the name of every object below.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn walk(&self, visit: &mut dyn FnMut(&str)) -> Result<()> {
+        let prefix = self.below("");
+        self.store.walk(&self.path, &mut |listed| {
+            match listed {
+                Listed::Object(facts) => visit(facts.path.strip_prefix(&prefix).unwrap_or(&facts.path)),
+                Listed::FolderLink(_) => {}
+                Listed::Fault(e) => return Err(e),
+            }
+            Ok(())
+        })
     }
 }
 

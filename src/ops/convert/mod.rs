@@ -13,7 +13,10 @@ use std::{
     time::Instant,
 };
 
-use arrow::datatypes::{Field, Fields, SchemaRef};
+use arrow::{
+    array::RecordBatch,
+    datatypes::{Field, Fields, SchemaRef},
+};
 use serde::Serialize;
 
 use self::prepare::{Prepared, force_binary, source_facts};
@@ -23,11 +26,13 @@ use super::{
     names::{Choices, Naming},
 };
 use crate::{
+    array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
     dataset::{Counts, Dataset, NewShard, NewSources, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
     error::{Error, Result},
     events::Event,
     exec::{
+        constants,
         convert::{Converted, Pipeline, Reading, Work, infer_all, run},
         encode::{Encoder, RowsAs, SourceName},
         gather::{OnError, RejectsFile, SourceFacts, SourceTally, Tally, reject_fault},
@@ -79,6 +84,10 @@ pub struct ConvertOptions {
     pub subject: Option<String>,
     /// Uncompressed bytes of a row group.
     pub row_group: Option<Size>,
+    /// What records of arrays are.
+    pub arrays: ArrayOptions,
+    /// Whether tensors in TFRecord are lists of numbers rather than bytes.
+    pub tensor_lists: bool,
     /// Globs of inputs to take.
     pub include: Vec<String>,
     /// Globs of inputs to leave out.
@@ -253,6 +262,8 @@ struct Conversion<'a> {
     /// Places that could not be listed; each counts as a rejected record.
     faults: Vec<Error>,
     settings: Settings,
+    /// What is the same for all records of arrays.
+    constants: Option<RecordBatch>,
     /// Columns that the user prescribed.
     prescribed: Option<Fields>,
     naming: Naming,
@@ -307,6 +318,7 @@ impl<'a> Conversion<'a> {
             options,
             faults,
             settings,
+            constants: None,
             prescribed: None,
             naming: Naming::default(),
             planned_on,
@@ -393,6 +405,7 @@ impl<'a> Conversion<'a> {
         let memory = self.memory();
         self.naming = self.check_names(&mut prepared, memory)?;
         self.check_sizes(&prepared, memory)?;
+        self.constants = prepared.constants()?;
         let naming = ShardNaming {
             tag: self.tag(&prepared, memory)?,
             format: self.settings.shard_format,
@@ -570,7 +583,11 @@ impl<'a> Conversion<'a> {
             OutputFormat::Tar => self.rows_as(&schema) == RowsAs::Json,
             OutputFormat::TfRecord => true,
         };
-        (untold && !prepared.gives_samples()).then(|| schema.fields().clone())
+        let fields = || match self.rows_as(&schema) {
+            RowsAs::Tensors => outputs::feature_fields(schema.fields()),
+            RowsAs::Json | RowsAs::Parts => schema.fields().clone(),
+        };
+        (untold && !prepared.gives_samples()).then(fields)
     }
 
     fn commit(
@@ -586,6 +603,9 @@ impl<'a> Conversion<'a> {
         let mut staged: Vec<Staged> = wids_list(store, &converted.shards)?.into_iter().collect();
         if let Some(fields) = self.fields_to_keep(prepared).filter(|_| !converted.shards.is_empty()) {
             staged.push(types::stage(store, &naming.tag, &fields)?);
+        }
+        if let Some(constants) = self.constants.as_ref().filter(|_| !converted.shards.is_empty()) {
+            staged.push(constants::stage(store, &naming.tag, constants)?);
         }
         let mut adds: Vec<NewShard> = Vec::with_capacity(converted.shards.len());
         for finished in converted.shards {

@@ -79,6 +79,14 @@ impl Conversion<'_> {
         set("on-name", options.on_name.map_or_else(String::new, |on| format!("{on:?}").to_lowercase()));
         set("missing", if options.missing == OnMissing::Skip { "skip".into() } else { String::new() });
         set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
+        set("record-dim", options.arrays.record_dim.clone().unwrap_or_default());
+        set("var", options.arrays.vars.join(","));
+        set("raw", if options.arrays.raw { "true".into() } else { String::new() });
+        set("flatten", if options.arrays.flatten { "true".into() } else { String::new() });
+        set("tensors", if options.tensor_lists { "lists".into() } else { String::new() });
+        for (name, sizes) in [("patch", &options.arrays.patch), ("stride", &options.arrays.stride)] {
+            set(name, sizes.iter().map(|(dim, size)| format!("{dim}={size}")).collect::<Vec<_>>().join(","));
+        }
         set("media", if options.media { "hf".into() } else { String::new() });
         set(
             "type",

@@ -2,13 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use arrow::{
+    array::RecordBatch,
+    datatypes::{DataType, Field, Fields, SchemaRef},
+};
 
 use super::{Conversion, OnSchema};
 use crate::{
+    array::outputs,
     codec::Codec,
     error::{Error, Result},
     exec::{
+        constants,
         convert::opening,
         encode::{RowsAs, SourceName},
         gather::{OnError, SourceFacts},
@@ -62,6 +67,12 @@ impl Prepared {
         }
     }
 
+    /// What is the same for all records of arrays.
+    pub(super) fn constants(&self) -> Result<Option<RecordBatch>> {
+        let Self::Records { sources, .. } = self else { return Ok(None) };
+        constants::of_sources(sources.iter().map(|source| (source.file.uri(), source.reader.as_ref())))
+    }
+
     /// Types of the columns, as far as they are known.
     pub(super) fn fields(&self) -> &Fields {
         match self {
@@ -89,6 +100,7 @@ impl Conversion<'_> {
                 ..CsvOptions::default()
             },
             json: JsonOptions { pinned, ..JsonOptions::default() },
+            arrays: self.options.arrays.clone(),
             keep_going: self.options.on_error != OnError::Fail,
             sources: fresh.len(),
             samples: Some(SAMPLES_KEPT),
@@ -249,7 +261,13 @@ impl Conversion<'_> {
     /// What a row becomes in tar: what the user said, else a table of samples becomes samples again.
     pub(super) fn rows_as(&self, schema: &SchemaRef) -> RowsAs {
         let samples = is_table_of_samples(schema.fields());
-        self.options.rows.unwrap_or(if samples { RowsAs::Parts } else { RowsAs::Json })
+        let lists = self.options.tensor_lists && self.settings.shard_format == OutputFormat::TfRecord;
+        let default = match outputs::has_tensors(schema.fields()) && !lists {
+            true => RowsAs::Tensors,
+            false if samples => RowsAs::Parts,
+            false => RowsAs::Json,
+        };
+        self.options.rows.unwrap_or(default)
     }
 
     /// Columns that make the record id of rows; the key of a table of samples needs no naming.

@@ -1,0 +1,470 @@
+//! CF conventions: which stored values are missing, how packed ones are unpacked, and which are times.
+//!
+//! ```text
+//! stored --_Unsigned--> stored --missing_value, _FillValue, valid_range--> null
+//!                              --scale_factor, add_offset--> float        --units since--> timestamp
+//! ```
+//!
+//! The rules are those of netCDF4-python, with which results agree value by value and null by null: a variable of a netCDF
+//! file that names no `_FillValue` has that of its type, unless that is a byte; unpacked values are float32 where both the
+//! stored type and the factors are small enough for it, else float64.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{ArrayRef, Float32Array, Float64Array, StringBuilder, TimestampMicrosecondBuilder},
+    buffer::{BooleanBuffer, NullBuffer},
+    datatypes::{DataType, TimeUnit},
+};
+
+use super::{Attribute, DType, Variable, calendar::TimeUnits, dtype::primitive};
+use crate::error::{Error, Result};
+
+/// How stored values of a variable are to be taken.
+#[derive(Debug, Clone, Default)]
+pub struct Decode {
+    /// Signed integers that mean unsigned ones, or the other way round.
+    other_sign: bool,
+    /// Numbers that mean nothing, as they are stored.
+    missing: Missing,
+    scale: Option<Scale>,
+    time: Option<TimeUnits>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Missing {
+    integers: Vec<i128>,
+    doubles: Vec<f64>,
+    /// Smallest and largest number that means something.
+    at_least: Option<Bound>,
+    at_most: Option<Bound>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Bound {
+    integer: Option<i128>,
+    double: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Scale {
+    factor: Option<f64>,
+    offset: Option<f64>,
+    /// Whether float32 is enough for the product, and for the sum.
+    single: [bool; 2],
+}
+
+impl Decode {
+    /// What the attributes of a variable say.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when units are those of a time that cannot be counted.
+    pub fn of(variable: &Variable) -> Result<Self> {
+        let mut stored = match &variable.dtype {
+            dtype @ (DType::Int(_) | DType::UInt(_) | DType::Float(4 | 8)) => dtype.clone(),
+            _ => return Ok(Self::default()),
+        };
+        let mut decode = Self::default();
+        let unsigned = variable.attribute("_Unsigned").and_then(Attribute::text).map(str::to_ascii_lowercase);
+        match (&stored, unsigned.as_deref()) {
+            (DType::Int(width), Some("true")) => (decode.other_sign, stored) = (true, DType::UInt(*width)),
+            (DType::UInt(width), Some("false")) => (decode.other_sign, stored) = (true, DType::Int(*width)),
+            _ => {}
+        }
+        decode.missing = missing(variable, &stored, decode.other_sign);
+        decode.scale = scale(variable, &stored);
+        if let (None, Some(units)) = (&decode.scale, variable.attribute("units").and_then(Attribute::text)) {
+            let calendar = variable.attribute("calendar").and_then(Attribute::text).unwrap_or("standard");
+            let time = TimeUnits::parse(units, calendar).transpose();
+            decode.time = time.map_err(|e| e.column(variable.name.as_str()))?;
+        }
+        Ok(decode)
+    }
+
+    /// Whether values are taken as they are stored.
+    pub fn is_plain(&self) -> bool {
+        !self.other_sign && self.missing == Missing::default() && self.scale.is_none() && self.time.is_none()
+    }
+
+    /// Whether some values may be null.
+    pub fn gives_nulls(&self) -> bool {
+        self.missing != Missing::default() || self.time.is_some()
+    }
+
+    /// Type of the column that stored values become.
+    pub fn column_type(&self, stored: &DType, raw: bool) -> DataType {
+        match (&self.time, &self.scale) {
+            (Some(time), _) if time.has_timestamps() => DataType::Timestamp(TimeUnit::Microsecond, None),
+            (Some(_), _) => DataType::Utf8,
+            (None, Some(scale)) if scale.single[1] => DataType::Float32,
+            (None, Some(_)) => DataType::Float64,
+            (None, None) => self.signed(stored).column_type(raw),
+        }
+    }
+
+    fn signed(&self, stored: &DType) -> DType {
+        match stored {
+            DType::Int(width) if self.other_sign => DType::UInt(*width),
+            DType::UInt(width) if self.other_sign => DType::Int(*width),
+            other => other.clone(),
+        }
+    }
+
+    /// Stored numbers, in native order, as a column.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) for a time beyond what timestamps reach.
+    pub fn column(&self, stored: &DType, bytes: &[u8]) -> Result<ArrayRef> {
+        let stored = self.signed(stored);
+        match &stored {
+            DType::Int(1) => self.of_integers(&stored, bytes, i8::from_ne_bytes, f64::from, f32::from),
+            DType::UInt(1) => self.of_integers(&stored, bytes, u8::from_ne_bytes, f64::from, f32::from),
+            DType::Int(2) => self.of_integers(&stored, bytes, i16::from_ne_bytes, f64::from, f32::from),
+            DType::UInt(2) => self.of_integers(&stored, bytes, u16::from_ne_bytes, f64::from, f32::from),
+            #[expect(clippy::cast_precision_loss, reason = "as numpy does")]
+            DType::Int(4) => self.of_integers(&stored, bytes, i32::from_ne_bytes, f64::from, |v| v as f32),
+            #[expect(clippy::cast_precision_loss, reason = "as numpy does")]
+            DType::UInt(4) => self.of_integers(&stored, bytes, u32::from_ne_bytes, f64::from, |v| v as f32),
+            #[expect(clippy::cast_precision_loss, reason = "as numpy does")]
+            DType::Int(_) => self.of_integers(&stored, bytes, i64::from_ne_bytes, |v| v as f64, |v| v as f32),
+            #[expect(clippy::cast_precision_loss, reason = "as numpy does")]
+            DType::UInt(_) => self.of_integers(&stored, bytes, u64::from_ne_bytes, |v| v as f64, |v| v as f32),
+            #[expect(clippy::cast_possible_truncation, reason = "fill values are of the stored type")]
+            DType::Float(4) => self.of_floats(&stored, bytes, f32::from_ne_bytes, f64::from, |v| v, |v| v as f32),
+            #[expect(clippy::cast_possible_truncation, reason = "never asked for")]
+            DType::Float(8) => self.of_floats(&stored, bytes, f64::from_ne_bytes, |v| v, |v| v as f32, |v| v),
+            other => Err(Error::internal(format!("values of {} cannot be decoded", other.name()))),
+        }
+    }
+
+    fn of_integers<const N: usize, T: Copy + PartialOrd + TryFrom<i128> + Into<i128>>(
+        &self,
+        stored: &DType,
+        bytes: &[u8],
+        read: impl Fn([u8; N]) -> T,
+        double: impl Fn(T) -> f64,
+        single: impl Fn(T) -> f32,
+    ) -> Result<ArrayRef> {
+        let values = bytes.as_chunks::<N>().0;
+        let missing: Vec<T> = self.missing.integers.iter().filter_map(|value| T::try_from(*value).ok()).collect();
+        let bound = |bound: &Option<Bound>| bound.and_then(|bound| bound.integer);
+        // A bound beyond the type bounds nothing, or everything.
+        let (low, high) = (bound(&self.missing.at_least), bound(&self.missing.at_most));
+        let plain = low.is_none() && high.is_none();
+        let valid = BooleanBuffer::collect_bool(values.len(), |i| {
+            let value = read(values[i]);
+            missing.iter().all(|missing| *missing != value)
+                && (plain || low.is_none_or(|low| value.into() >= low) && high.is_none_or(|high| value.into() <= high))
+        });
+        let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
+        match self.time {
+            Some(time) => times(values.len(), nulls, &time, |i| Number::Integer(read(values[i]).into())),
+            None => match self.scale {
+                None => primitive(stored.column_type(false), bytes, values.len(), nulls),
+                Some(scale) => {
+                    scale.column(values.len(), nulls, |i| double(read(values[i])), |i| single(read(values[i])))
+                }
+            },
+        }
+    }
+
+    fn of_floats<const N: usize, T: Copy + PartialOrd>(
+        &self,
+        stored: &DType,
+        bytes: &[u8],
+        read: impl Fn([u8; N]) -> T,
+        double: impl Fn(T) -> f64,
+        single: impl Fn(T) -> f32,
+        narrow: impl Fn(f64) -> T,
+    ) -> Result<ArrayRef> {
+        let values = bytes.as_chunks::<N>().0;
+        let nan = self.missing.doubles.iter().any(|value| value.is_nan());
+        let missing: Vec<T> =
+            self.missing.doubles.iter().filter(|value| !value.is_nan()).map(|value| narrow(*value)).collect();
+        let (low, high) = (self.missing.at_least.map(|b| b.double), self.missing.at_most.map(|b| b.double));
+        let (low, high) = (low.map(&narrow), high.map(&narrow));
+        #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
+        let valid = BooleanBuffer::collect_bool(values.len(), |i| {
+            let value = read(values[i]);
+            // NaN is out of no bounds.
+            let outside = low.is_some_and(|low| value < low) || high.is_some_and(|high| value > high);
+            missing.iter().all(|missing| *missing != value) && !outside && !(nan && value != value)
+        });
+        let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
+        match self.time {
+            Some(time) => times(values.len(), nulls, &time, |i| Number::Double(double(read(values[i])))),
+            None => match self.scale {
+                None => primitive(stored.column_type(false), bytes, values.len(), nulls),
+                Some(scale) => {
+                    scale.column(values.len(), nulls, |i| double(read(values[i])), |i| single(read(values[i])))
+                }
+            },
+        }
+    }
+}
+
+impl Scale {
+    /// Unpacks values.
+    #[expect(clippy::cast_possible_truncation, reason = "the factors were float32")]
+    fn column(
+        self,
+        count: usize,
+        nulls: Option<NullBuffer>,
+        double: impl Fn(usize) -> f64,
+        single: impl Fn(usize) -> f32,
+    ) -> Result<ArrayRef> {
+        let (factor, offset) = (self.factor.unwrap_or(1.0), self.offset.unwrap_or(0.0));
+        let (narrow_factor, narrow_offset) = (factor as f32, offset as f32);
+        Ok(match self.single {
+            [true, true] => {
+                let values: Vec<f32> = match (self.factor, self.offset) {
+                    (Some(_), None) => (0..count).map(|i| single(i) * narrow_factor).collect(),
+                    (None, _) => (0..count).map(|i| single(i) + narrow_offset).collect(),
+                    (Some(_), Some(_)) => (0..count).map(|i| single(i) * narrow_factor + narrow_offset).collect(),
+                };
+                Arc::new(Float32Array::try_new(values.into(), nulls)?)
+            }
+            [product, _] => {
+                let multiplied = |i| if product { f64::from(single(i) * narrow_factor) } else { double(i) * factor };
+                let values: Vec<f64> = match (self.factor, self.offset) {
+                    (Some(_), None) => (0..count).map(multiplied).collect(),
+                    (None, _) => (0..count).map(|i| double(i) + offset).collect(),
+                    (Some(_), Some(_)) => (0..count).map(|i| multiplied(i) + offset).collect(),
+                };
+                Arc::new(Float64Array::try_new(values.into(), nulls)?)
+            }
+        })
+    }
+}
+
+enum Number {
+    Integer(i128),
+    Double(f64),
+}
+
+fn times(
+    count: usize,
+    nulls: Option<NullBuffer>,
+    units: &TimeUnits,
+    number: impl Fn(usize) -> Number,
+) -> Result<ArrayRef> {
+    let far = |i| {
+        let found = match number(i) {
+            Number::Integer(number) => number.to_string(),
+            Number::Double(number) => number.to_string(),
+        };
+        Error::input(format!("expected a time that a timestamp reaches, found {found} units after the start"))
+            .hint("keep the numbers as they are with --raw")
+    };
+    let is_null = |i| {
+        nulls.as_ref().is_some_and(|nulls| nulls.is_null(i)) || matches!(number(i), Number::Double(d) if d.is_nan())
+    };
+    if !units.has_timestamps() {
+        let mut out = StringBuilder::new();
+        for i in 0..count {
+            let text = match number(i) {
+                _ if is_null(i) => {
+                    out.append_null();
+                    continue;
+                }
+                Number::Integer(number) => units.text_of_integer(number),
+                Number::Double(number) => units.text_of_double(number),
+            };
+            out.append_value(text.ok_or_else(|| far(i))?);
+        }
+        return Ok(Arc::new(out.finish()));
+    }
+    let mut out = TimestampMicrosecondBuilder::with_capacity(count);
+    for i in 0..count {
+        let instant = match number(i) {
+            _ if is_null(i) => {
+                out.append_null();
+                continue;
+            }
+            Number::Integer(number) => units.timestamp_of_integer(number),
+            Number::Double(number) => units.timestamp_of_double(number),
+        };
+        out.append_value(instant.ok_or_else(|| far(i))?);
+    }
+    Ok(Arc::new(out.finish()))
+}
+
+/// What netCDF leaves where nobody wrote.
+fn default_fill(stored: &DType) -> Option<Bound> {
+    let integer = |integer: i128| Some(Bound { integer: Some(integer), double: 0.0 });
+    match stored {
+        DType::Int(2) => integer(-32_767),
+        DType::UInt(2) => integer(65_535),
+        DType::Int(4) => integer(-2_147_483_647),
+        DType::UInt(4) => integer(4_294_967_295),
+        DType::Int(8) => integer(-9_223_372_036_854_775_806),
+        DType::UInt(8) => integer(18_446_744_073_709_551_614),
+        DType::Float(_) => Some(Bound { integer: None, double: 9.969_209_968_386_869e36 }),
+        _ => None,
+    }
+}
+
+/// Numbers of an attribute as values of the stored type; those that are none of its values are left out.
+fn bounds(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<Bound> {
+    let Some(attribute) = attribute else { return Vec::new() };
+    let integers = attribute.integers();
+    let doubles = attribute.doubles();
+    let bits = match stored {
+        DType::Int(width) | DType::UInt(width) => 8 * u32::try_from(*width).unwrap_or(8),
+        _ => return doubles.into_iter().map(|double| Bound { integer: None, double }).collect(),
+    };
+    let limit = 1_i128 << bits;
+    let (low, high) = if matches!(stored, DType::UInt(_)) { (0, limit) } else { (-limit / 2, limit / 2) };
+    let wrapped = |integer: i128| match integer.rem_euclid(limit) {
+        large if large >= high => large - limit,
+        other => other,
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "whole numbers, within bounds that follow")]
+    let whole = |double: f64| (double.fract() == 0.0 && double.abs() < 1e30).then_some(double as i128);
+    let values: Vec<i128> =
+        if integers.is_empty() { doubles.into_iter().filter_map(whole).collect() } else { integers };
+    let values = values.into_iter().map(|value| if wrap { wrapped(value) } else { value });
+    let fitting = values.filter(|value| (low..high).contains(value));
+    fitting.map(|integer| Bound { integer: Some(integer), double: 0.0 }).collect()
+}
+
+fn missing(variable: &Variable, stored: &DType, wrap: bool) -> Missing {
+    let all = |name| bounds(variable.attribute(name), stored, wrap);
+    let mut values = all("missing_value");
+    let fill = all("_FillValue");
+    match default_fill(stored) {
+        Some(default) if variable.fills && variable.attribute("_FillValue").is_none() => values.push(default),
+        _ => values.extend(fill),
+    }
+    let range = all("valid_range");
+    let (mut at_least, mut at_most) = match range.as_slice() {
+        [low, high] => (Some(*low), Some(*high)),
+        _ => (None, None),
+    };
+    at_least = all("valid_min").first().copied().or(at_least);
+    at_most = all("valid_max").first().copied().or(at_most);
+    Missing {
+        integers: values.iter().filter_map(|bound| bound.integer).collect(),
+        doubles: values.iter().filter(|bound| bound.integer.is_none()).map(|bound| bound.double).collect(),
+        at_least,
+        at_most,
+    }
+}
+
+fn scale(variable: &Variable, stored: &DType) -> Option<Scale> {
+    let number = |name| {
+        let attribute = variable.attribute(name)?;
+        let Attribute::Numbers(dtype, _) = attribute else { return None };
+        Some((*attribute.doubles().first()?, *dtype == DType::Float(4)))
+    };
+    let (mut factor, mut offset) = (number("scale_factor"), number("add_offset"));
+    // One that changes nothing alone leaves the type alone too.
+    if offset.is_none() {
+        factor = factor.filter(|(factor, _)| *factor != 1.0);
+    }
+    if factor.is_none() {
+        offset = offset.filter(|(offset, _)| *offset != 0.0);
+    }
+    if factor.is_none() && offset.is_none() {
+        return None;
+    }
+    let small = matches!(stored, DType::Int(1 | 2) | DType::UInt(1 | 2) | DType::Float(4));
+    let product = small && factor.is_none_or(|(_, single)| single);
+    let sum = product && offset.is_none_or(|(_, single)| single);
+    Some(Scale { factor: factor.map(|(f, _)| f), offset: offset.map(|(o, _)| o), single: [product, sum] })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::{Array, AsArray, Int16Array, TimestampMicrosecondArray, UInt8Array};
+    use arrow::datatypes::Float32Type;
+
+    use super::*;
+
+    fn shorts(values: &[i16]) -> Attribute {
+        Attribute::Numbers(DType::Int(2), values.iter().flat_map(|v| v.to_ne_bytes()).collect())
+    }
+
+    fn single(value: f32) -> Attribute {
+        Attribute::Numbers(DType::Float(4), value.to_ne_bytes().to_vec())
+    }
+
+    fn text(value: &str) -> Attribute {
+        Attribute::Text(value.to_owned())
+    }
+
+    fn variable(dtype: DType, attributes: Vec<(&str, Attribute)>) -> Variable {
+        let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Variable {
+            name: "v".into(),
+            dtype,
+            shape: vec![],
+            dims: vec![],
+            chunks: None,
+            codecs: vec![],
+            attributes,
+            characters: false,
+            fills: false,
+        }
+    }
+
+    fn column(variable: &Variable, fills: bool, bytes: &[u8]) -> ArrayRef {
+        let variable = &Variable { fills, ..variable.clone() };
+        let decode = Decode::of(variable).unwrap();
+        let column = decode.column(&variable.dtype, bytes).unwrap();
+        assert_eq!(column.data_type(), &decode.column_type(&variable.dtype, false));
+        column
+    }
+
+    fn bytes(values: &[i16]) -> Vec<u8> {
+        values.iter().flat_map(|v| v.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn missing_values_are_null() {
+        let given = variable(
+            DType::Int(2),
+            vec![("_FillValue", shorts(&[-1])), ("missing_value", single(7.0)), ("valid_range", shorts(&[-10, 10]))],
+        );
+        let expected = Int16Array::from(vec![None, None, Some(3), None, Some(-10), Some(10)]);
+        assert_eq!(column(&given, true, &bytes(&[-1, 7, 3, 11, -10, 10])).as_ref(), &expected as &dyn Array);
+        let none = variable(DType::Int(2), vec![]);
+        assert_eq!(column(&none, true, &bytes(&[-32_767, 1])).null_count(), 1);
+        assert!(Decode::of(&none).unwrap().is_plain());
+    }
+
+    #[test]
+    fn packed_values_are_unpacked_as_numpy_does() {
+        let given = variable(DType::Int(2), vec![("scale_factor", single(0.1)), ("add_offset", single(20.0))]);
+        let found = column(&given, false, &bytes(&[3]));
+        assert_eq!(found.as_primitive::<Float32Type>().value(0), 3.0_f32 * 0.1 + 20.0);
+        let one = variable(DType::Int(2), vec![("scale_factor", single(1.0))]);
+        assert_eq!(column(&one, false, &bytes(&[3])).data_type(), &DataType::Int16);
+        let wide = variable(DType::Int(4), vec![("scale_factor", single(0.5))]);
+        assert_eq!(column(&wide, false, &3_i32.to_ne_bytes()).data_type(), &DataType::Float64);
+    }
+
+    #[test]
+    fn signs_and_times_are_taken_as_they_are_meant() {
+        let byte = Attribute::Numbers(DType::Int(1), vec![0xff]);
+        let given = variable(DType::Int(1), vec![("_Unsigned", text("true")), ("_FillValue", byte)]);
+        let expected = UInt8Array::from(vec![Some(254), None]);
+        assert_eq!(column(&given, true, &[254, 255]).as_ref(), &expected as &dyn Array);
+        let time = variable(DType::Int(2), vec![("units", text("hours since 1970-01-01"))]);
+        let expected = TimestampMicrosecondArray::from(vec![3_600_000_000]);
+        assert_eq!(column(&time, true, &bytes(&[1])).as_ref(), &expected as &dyn Array);
+        let lunar = variable(DType::Int(2), vec![("units", text("months since 1970-01-01"))]);
+        assert_eq!(Decode::of(&lunar).unwrap_err().place().column.as_deref(), Some("v"));
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_left_alone_unless_it_is_missing() {
+        let double = |value: f64| Attribute::Numbers(DType::Float(8), value.to_ne_bytes().to_vec());
+        let values = [1.0_f64.to_ne_bytes(), f64::NAN.to_ne_bytes()].concat();
+        let nan = variable(DType::Float(8), vec![("_FillValue", double(f64::NAN))]);
+        assert_eq!(column(&nan, true, &values).null_count(), 1);
+        let range = variable(DType::Float(8), vec![("valid_min", double(0.0))]);
+        assert_eq!(column(&range, true, &values).null_count(), 0);
+    }
+}

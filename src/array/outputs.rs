@@ -1,0 +1,304 @@
+//! Tensors in formats that have none: members of samples, and features.
+//!
+//! ```text
+//! tar        key.t2m.npy  key.mask.npy of nulls where numbers have no NaN   key.json: all other columns
+//! tfrecord   t2m: bytes   t2m/shape: int64 list   t2m/dtype: "<f4"   t2m/mask: bytes, 1 where a value is missing
+//! ```
+//!
+//! A missing float is NaN, a missing time is numpy's NaT; of other types a missing value is 0, and a mask says so. A column
+//! that may hold nulls always has its mask, so that all records look alike.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{
+        Array, ArrayRef, AsArray, BinaryBuilder, FixedSizeListArray, Int64Array, ListArray, RecordBatch,
+        RecordBatchOptions, StringArray,
+    },
+    buffer::{NullBuffer, OffsetBuffer},
+    datatypes::{DataType, Field, Fields, Schema, TimeUnit},
+};
+use bytes::Bytes;
+
+use super::npy;
+use crate::{
+    error::{Error, Result},
+    record::{Part, Sample, json::RowJson},
+    schema::{may_miss_values, tensor_shape},
+};
+
+/// Extension of the member with the columns that are no tensors.
+const JSON: &str = "json";
+
+/// Whether a table has columns of tensors.
+pub fn has_tensors(fields: &Fields) -> bool {
+    fields.iter().any(|field| tensor_shape(field).is_some())
+}
+
+/// How numpy calls the items of tensors of this type, and their width; `None` for those that it has not.
+fn numpy(data_type: &DataType) -> Option<(String, usize)> {
+    let unit = |unit: &TimeUnit| match unit {
+        TimeUnit::Second => "s",
+        TimeUnit::Millisecond => "ms",
+        TimeUnit::Microsecond => "us",
+        TimeUnit::Nanosecond => "ns",
+    };
+    let width = data_type.primitive_width().unwrap_or(1);
+    let order = if width == 1 { '|' } else { '<' };
+    Some(match data_type {
+        DataType::Boolean => ("|b1".to_owned(), 1),
+        DataType::Timestamp(u, _) => (format!("<M8[{}]", unit(u)), 8),
+        DataType::Duration(u) => (format!("<m8[{}]", unit(u)), 8),
+        t if t.is_unsigned_integer() => (format!("{order}u{width}"), width),
+        t if t.is_signed_integer() => (format!("{order}i{width}"), width),
+        t if t.is_floating() => (format!("<f{width}"), width),
+        _ => return None,
+    })
+}
+
+/// The rows of a column of tensors as bytes.
+struct Dense<'a> {
+    list: &'a FixedSizeListArray,
+    descr: String,
+    /// All rows, in little-endian order.
+    bytes: Vec<u8>,
+    row_bytes: usize,
+    /// A byte per value, 1 where it is missing; there is one if the type has no value for that.
+    mask: Option<Vec<u8>>,
+    row_values: usize,
+}
+
+impl<'a> Dense<'a> {
+    fn new(field: &Field, column: &'a ArrayRef) -> Result<Self> {
+        let list = column.as_fixed_size_list();
+        let item = list.value_type();
+        let (descr, width) = numpy(&item)
+            .ok_or_else(|| Error::internal(format!("{item} is no type of tensors")).column(field.name()))?;
+        let row_values = usize::try_from(list.value_length()).unwrap_or(0);
+        let values = list.values();
+        let mut bytes = if item == DataType::Boolean {
+            values.as_boolean().values().iter().map(u8::from).collect()
+        } else {
+            let data = values.to_data();
+            let start = data.offset() * width;
+            let buffer = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
+            buffer[start..start + values.len() * width].to_vec()
+        };
+        if cfg!(target_endian = "big") {
+            bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+        }
+        let none: Option<Vec<u8>> = match (&item, width) {
+            (DataType::Timestamp(..) | DataType::Duration(_), _) => Some(i64::MIN.to_le_bytes().to_vec()),
+            (t, 2) if t.is_floating() => Some(0x7e00_u16.to_le_bytes().to_vec()),
+            (t, 4) if t.is_floating() => Some(f32::NAN.to_le_bytes().to_vec()),
+            (t, _) if t.is_floating() => Some(f64::NAN.to_le_bytes().to_vec()),
+            _ => None,
+        };
+        let nulls = values.logical_nulls();
+        let missing = |nulls: &NullBuffer| (0..nulls.len()).filter(|i| nulls.is_null(*i)).collect::<Vec<_>>();
+        let missing = nulls.as_ref().filter(|nulls| nulls.null_count() > 0).map(missing).unwrap_or_default();
+        for i in &missing {
+            let value = &mut bytes[i * width..][..width];
+            match &none {
+                Some(none) => value.copy_from_slice(none),
+                None => value.fill(0),
+            }
+        }
+        let mask = has_mask(field).then(|| {
+            let mut mask = vec![0; values.len()];
+            missing.iter().for_each(|i| mask[*i] = 1);
+            mask
+        });
+        Ok(Self { list, descr, bytes, row_bytes: row_values * width, mask, row_values })
+    }
+
+    fn row(&self, row: usize) -> &[u8] {
+        &self.bytes[row * self.row_bytes..][..self.row_bytes]
+    }
+
+    fn mask_row(&self, row: usize) -> Option<&[u8]> {
+        self.mask.as_ref().map(|mask| &mask[row * self.row_values..][..self.row_values])
+    }
+}
+
+/// Makes samples of rows with tensors; `keys` are the keys, one per row.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) when two columns would be the same member, or a name cannot be that of one.
+pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
+    let fields = batch.schema_ref().fields();
+    let mut parts: Vec<Vec<Part>> = vec![Vec::new(); batch.num_rows()];
+    let mut others = Vec::new();
+    for (at, field) in fields.iter().enumerate() {
+        let Some(shape) = tensor_shape(field) else {
+            others.push(at);
+            continue;
+        };
+        let name = extension(field)?;
+        let dense = Dense::new(field, batch.column(at))?;
+        let shape: Vec<u64> = shape.iter().map(|length| *length as u64).collect();
+        let header = npy::header(&format!("'{}'", dense.descr), &shape);
+        let mask_header = npy::header("'|b1'", &shape);
+        let member = |name: String, header: &[u8], bytes: &[u8]| Part {
+            extension: name,
+            bytes: Bytes::from([header, bytes].concat()),
+        };
+        for (row, parts) in parts.iter_mut().enumerate().filter(|(row, _)| dense.list.is_valid(*row)) {
+            parts.push(member(format!("{name}.npy"), &header, dense.row(row)));
+            if let Some(mask) = dense.mask_row(row) {
+                parts.push(member(format!("{name}.mask.npy"), &mask_header, mask));
+            }
+        }
+    }
+    if !others.is_empty() || parts.iter().any(Vec::is_empty) {
+        let rest = batch.project(&others)?;
+        let json = RowJson::new(&rest);
+        for (row, parts) in parts.iter_mut().enumerate() {
+            let mut text = Vec::new();
+            json.write_row(row, &mut text);
+            parts.push(Part { extension: JSON.to_owned(), bytes: text.into() });
+        }
+    }
+    let mut samples = Vec::with_capacity(parts.len());
+    for (key, mut parts) in keys.iter().zip(parts) {
+        parts.sort_by(|a, b| a.extension.cmp(&b.extension));
+        if let Some(pair) = parts.windows(2).find(|pair| pair[0].extension == pair[1].extension) {
+            return Err(Error::input(format!(
+                "expected variables whose names differ, found `{}` twice",
+                pair[0].extension
+            ))
+            .hint("readers of WebDataset do not tell upper from lower case; choose variables with --var"));
+        }
+        samples.push(Sample { key: key.clone(), origin: String::new(), parts });
+    }
+    Ok(samples)
+}
+
+/// Extension of the member of a column, without that of its format.
+fn extension(field: &Field) -> Result<String> {
+    let name = field.name().to_lowercase();
+    let unfit = |c: char| c == '/' || c.is_control() || c.is_whitespace();
+    if name.is_empty() || name.contains(unfit) || name.starts_with('.') {
+        return Err(Error::input(format!("expected a name that can be an extension, found `{}`", field.name()))
+            .column(field.name())
+            .hint("choose variables with --var, or write --to parquet or tfrecord"));
+    }
+    Ok(name)
+}
+
+/// The columns with those of tensors as features: bytes, shape, type and mask.
+pub fn feature_fields(fields: &Fields) -> Fields {
+    let mut out = Vec::with_capacity(fields.len());
+    for field in fields {
+        if tensor_shape(field).is_none() {
+            out.push(Arc::clone(field));
+            continue;
+        }
+        let name = field.name();
+        let shape = DataType::List(Arc::new(Field::new("item", DataType::Int64, true)));
+        out.push(Arc::new(Field::new(name, DataType::Binary, true)));
+        out.push(Arc::new(Field::new(format!("{name}/shape"), shape, true)));
+        out.push(Arc::new(Field::new(format!("{name}/dtype"), DataType::Utf8, true)));
+        if has_mask(field) {
+            out.push(Arc::new(Field::new(format!("{name}/mask"), DataType::Binary, true)));
+        }
+    }
+    out.into()
+}
+
+fn has_mask(field: &Field) -> bool {
+    let DataType::FixedSizeList(item, _) = field.data_type() else { return false };
+    let named = matches!(item.data_type(), DataType::Timestamp(..) | DataType::Duration(_));
+    may_miss_values(field) && !named && !item.data_type().is_floating()
+}
+
+/// The rows with tensors as features.
+///
+/// # Errors
+/// When a batch is too large for Arrow.
+pub fn features(batch: &RecordBatch) -> Result<RecordBatch> {
+    let mut columns: Vec<ArrayRef> = Vec::new();
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        let Some(shape) = tensor_shape(field) else {
+            columns.push(Arc::clone(column));
+            continue;
+        };
+        let dense = Dense::new(field, column)?;
+        let binary = |row: &dyn Fn(usize) -> Option<Vec<u8>>| -> ArrayRef {
+            let mut out = BinaryBuilder::new();
+            (0..batch.num_rows()).for_each(|i| match row(i).filter(|_| dense.list.is_valid(i)) {
+                Some(bytes) => out.append_value(bytes),
+                None => out.append_null(),
+            });
+            Arc::new(out.finish())
+        };
+        columns.push(binary(&|row| Some(dense.row(row).to_vec())));
+        let valid = dense.list.nulls().cloned();
+        let lengths: Vec<i64> = shape.iter().map(|length| i64::try_from(*length).unwrap_or(i64::MAX)).collect();
+        let repeated = Int64Array::from_iter_values((0..batch.num_rows()).flat_map(|_| lengths.iter().copied()));
+        let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(lengths.len(), batch.num_rows()));
+        let item = Arc::new(Field::new("item", DataType::Int64, true));
+        columns.push(Arc::new(ListArray::try_new(item, offsets, Arc::new(repeated), valid)?));
+        let names: StringArray =
+            (0..batch.num_rows()).map(|row| dense.list.is_valid(row).then_some(dense.descr.as_str())).collect();
+        columns.push(Arc::new(names));
+        if has_mask(field) {
+            columns.push(binary(&|row| dense.mask_row(row).map(<[u8]>::to_vec)));
+        }
+    }
+    let schema = Arc::new(Schema::new(feature_fields(batch.schema_ref().fields())));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::{Float32Array, Int16Array};
+
+    use super::*;
+    use crate::schema::tensor_field;
+
+    fn batch() -> RecordBatch {
+        let tensor = |name: &str, values: ArrayRef, nullable| {
+            let item = Field::new("item", values.data_type().clone(), true);
+            let field = tensor_field(name, values.data_type().clone(), nullable, &[2, 1], &[]).unwrap();
+            let list = FixedSizeListArray::try_new(Arc::new(item), 2, values, None).unwrap();
+            (field, Arc::new(list) as ArrayRef)
+        };
+        let columns = [
+            tensor("T", Arc::new(Float32Array::from(vec![Some(1.5), None, Some(2.0), Some(3.0)])), true),
+            tensor("n", Arc::new(Int16Array::from(vec![Some(7), Some(8), None, Some(9)])), true),
+            (Field::new("time", DataType::Int64, true), Arc::new(Int64Array::from(vec![10, 20])) as ArrayRef),
+        ];
+        let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns.into_iter().unzip();
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
+    }
+
+    #[test]
+    fn tensors_are_members_that_numpy_reads() {
+        let samples = samples(&batch(), &["a".into(), "b".into()]).unwrap();
+        let names: Vec<&str> = samples[0].parts.iter().map(|part| part.extension.as_str()).collect();
+        assert_eq!(names, ["json", "n.mask.npy", "n.npy", "t.npy"]);
+        assert_eq!(&samples[1].parts[0].bytes[..], br#"{"time":20}"#);
+        let header = npy::parse(&samples[0].parts[3].bytes).unwrap();
+        assert_eq!((header.shape.as_slice(), header.dtype.name().as_str()), (&[2, 1][..], "float32"));
+        let values = &samples[0].parts[3].bytes[header.offset..];
+        assert_eq!(values[..4], 1.5_f32.to_le_bytes());
+        assert!(f32::from_le_bytes(values[4..].try_into().unwrap()).is_nan());
+        assert_eq!(samples[1].parts[1].bytes[64 * 2..], [1, 0]);
+        assert_eq!(samples[1].parts[2].bytes[64 * 2..], [0, 0, 9, 0]);
+    }
+
+    #[test]
+    fn tensors_are_features() {
+        let features = features(&batch()).unwrap();
+        let names: Vec<&String> = features.schema_ref().fields().iter().map(|field| field.name()).collect();
+        assert_eq!(names, ["T", "T/shape", "T/dtype", "n", "n/shape", "n/dtype", "n/mask", "time"]);
+        let column = |name: &str| features.column_by_name(name).unwrap();
+        assert_eq!(column("n").as_binary::<i32>().value(1), [0, 0, 9, 0]);
+        assert_eq!(column("n/mask").as_binary::<i32>().value(1), [1, 0]);
+        assert_eq!(column("n/dtype").as_string::<i32>().value(0), "<i2");
+        assert_eq!(column("T/shape").as_list::<i32>().value(1).as_ref(), &Int64Array::from(vec![2, 1]) as &dyn Array);
+    }
+}

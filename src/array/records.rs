@@ -1,0 +1,534 @@
+//! What the records of an array source are: a plan made of its header alone.
+//!
+//! ```text
+//! t2m(time, lat, lon)  time(time)  lat(lat)          --record-dim time
+//!   record 0: t2m[0, :, :]  time[0]                  lat has no `time`: a constant of the source
+//!   --patch lat=64,lon=64   record 0 is t2m[0, 0:64, 0:64] with lat[0:64], record 1 the next patch of the same time
+//!   --flatten               a row per cell: time, lat, lon, t2m
+//! ```
+//!
+//! Unless told, records lie along a dimension that can grow; without one, along the first dimension of the largest variable
+//! that another variable has too, or else along its first. A source of single values is one record.
+//!
+//! Patches begin every stride; where the last one would leave cells over, one more is moved back so that it ends at the
+//! edge, so that every cell is in a record and all records have one shape.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arrow::datatypes::{DataType, Field};
+
+use super::{DType, Header, Variable, cf::Decode, dtype::Padding};
+use crate::{
+    error::{Error, Result},
+    schema::tensor_field,
+};
+
+/// What users may say about records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArrayOptions {
+    /// Dimension along which records lie.
+    pub record_dim: Option<String>,
+    /// Variables to take; all unless given.
+    pub vars: Vec<String>,
+    /// Whether values stay as they are stored.
+    pub raw: bool,
+    /// Size of patches, by dimension.
+    pub patch: Vec<(String, u64)>,
+    /// Distance between patches, by dimension; their size unless given.
+    pub stride: Vec<(String, u64)>,
+    /// Whether each cell becomes a row.
+    pub flatten: bool,
+}
+
+/// A dimension that is cut into patches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patch {
+    /// The dimension.
+    pub dim: String,
+    /// Its length.
+    pub length: u64,
+    /// Length of a patch.
+    pub size: u64,
+    /// Where patches begin.
+    pub starts: Vec<u64>,
+}
+
+/// What becomes of a dimension of a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Axis {
+    /// Each index is a record.
+    Record,
+    /// It is cut into the patches with this number.
+    Patch(usize),
+    /// It is taken as a whole.
+    Whole(u64),
+}
+
+/// A variable that becomes a column.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Number of the variable.
+    pub variable: usize,
+    /// The column.
+    pub field: Field,
+    /// Type of its elements, texts joined.
+    pub dtype: DType,
+    /// How its values are taken.
+    pub decode: Decode,
+    /// Its dimensions, without that of the characters of a text.
+    pub axes: Vec<Axis>,
+    /// Names of the dimensions.
+    pub dims: Vec<String>,
+    /// Length of texts made of characters.
+    pub characters: Option<u64>,
+    /// Length of stored chunks along the records.
+    pub chunk: u64,
+}
+
+impl Column {
+    /// Shape of what a record holds of it.
+    pub fn shape(&self, patches: &[Patch]) -> Vec<u64> {
+        let length = |axis: &Axis| match axis {
+            Axis::Record => None,
+            Axis::Patch(number) => Some(patches[*number].size),
+            Axis::Whole(length) => Some(*length),
+        };
+        self.axes.iter().filter_map(length).collect()
+    }
+}
+
+/// What the records of a source are.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Dimension along which records lie; `None` when the source is one record.
+    pub dim: Option<String>,
+    /// Its length.
+    pub length: u64,
+    /// Dimensions cut into patches.
+    pub patches: Vec<Patch>,
+    /// Dimensions of the cells of a record, where each cell becomes a row.
+    pub cells: Option<Vec<(String, u64)>>,
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// Numbers of variables that are the same for all records.
+    pub constants: Vec<usize>,
+    /// Whether values stay as they are stored.
+    pub raw: bool,
+}
+
+/// Bytes assumed for a text of any length.
+const VARIED: u64 = 16;
+
+impl Plan {
+    /// Decides what records are.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when options name what is not there, [`Kind::Input`](crate::error::Kind::Input)
+    /// when a variable cannot be read or its records are too large to count.
+    pub fn new(header: &Header, options: &ArrayOptions) -> Result<Self> {
+        let chosen = chosen(header, options)?;
+        let views: Vec<View<'_>> = chosen.iter().map(|number| View::new(header, *number, options.raw)).collect();
+        check_lengths(header, &views)?;
+        let dim = record_dim(header, &views, options)?;
+        let length = dim.as_ref().map_or(1, |dim| length_of(&views, dim).unwrap_or(0));
+        let patches = patches(&views, dim.as_deref(), options)?;
+        let mut plan = Self { dim, length, patches, cells: None, columns: vec![], constants: vec![], raw: options.raw };
+        if options.flatten {
+            plan.cells = Some(cells(&views, plan.dim.as_deref(), options)?);
+        }
+        for view in &views {
+            if plan.takes(view) {
+                plan.columns.push(plan.column(header, view)?);
+            } else {
+                plan.constants.push(view.number);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The plan of the constants: one record of all of them.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_constants(&self, header: &Header) -> Result<Self> {
+        let mut plan =
+            Self { dim: None, length: 1, patches: vec![], cells: None, columns: vec![], constants: vec![], ..*self };
+        for number in &self.constants {
+            plan.columns.push(plan.column(header, &View::new(header, *number, self.raw))?);
+        }
+        Ok(plan)
+    }
+
+    /// Whether a variable differs between records.
+    fn takes(&self, view: &View<'_>) -> bool {
+        let has = |dim: &String| view.dims.contains(dim);
+        self.cells.is_some()
+            || self.dim.is_none()
+            || self.dim.iter().any(has)
+            || self.patches.iter().any(|p| has(&p.dim))
+    }
+
+    fn column(&self, header: &Header, view: &View<'_>) -> Result<Column> {
+        let variable = &header.variables[view.number];
+        let decode = if self.raw { Decode::default() } else { Decode::of(variable)? };
+        let mut sliced = false;
+        let axes: Vec<Axis> = view
+            .dims
+            .iter()
+            .zip(view.shape)
+            .map(|(dim, length)| match self.patches.iter().position(|patch| patch.dim == *dim) {
+                Some(patch) => Axis::Patch(patch),
+                // A matrix of times and times is sliced once.
+                None if self.dim.as_ref() == Some(dim) && !std::mem::replace(&mut sliced, true) => Axis::Record,
+                None => Axis::Whole(*length),
+            })
+            .collect();
+        let along = axes.iter().position(|axis| *axis == Axis::Record);
+        let chunk = along.and_then(|axis| variable.chunks.as_ref()?.get(axis).copied()).unwrap_or(1);
+        let mut column = Column {
+            variable: view.number,
+            field: Field::new(&variable.name, DataType::Null, true),
+            dtype: view.dtype.clone(),
+            decode,
+            dims: view.dims.to_vec(),
+            axes,
+            characters: view.characters,
+            chunk,
+        };
+        column.field = self.field(&column, &variable.name)?;
+        Ok(column)
+    }
+
+    fn field(&self, column: &Column, name: &str) -> Result<Field> {
+        let data_type = column.decode.column_type(&column.dtype, self.raw);
+        let shape = column.shape(&self.patches);
+        if shape.is_empty() || self.cells.is_some() {
+            return Ok(Field::new(name, data_type, true));
+        }
+        let nullable = column.decode.gives_nulls() || column.dtype.may_be_null();
+        let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
+        if data_type.is_primitive() || data_type == DataType::Boolean {
+            let kept = column.dims.iter().zip(&column.axes).filter(|(_, axis)| **axis != Axis::Record);
+            let dims: Vec<String> = kept.map(|(dim, _)| dim.clone()).collect();
+            return tensor_field(name, data_type, nullable, &lengths, &dims);
+        }
+        // Tensors hold numbers; other values lie in lists of lists.
+        tensor_field(name, data_type.clone(), nullable, &lengths, &[])?;
+        let item = Field::new("item", data_type, true);
+        let list = |inner: Field, length: &usize| {
+            let length = i32::try_from(*length).unwrap_or(i32::MAX);
+            Field::new("item", DataType::FixedSizeList(Arc::new(inner), length), false)
+        };
+        Ok(lengths.iter().rev().fold(item, list).with_name(name).with_nullable(true))
+    }
+
+    /// Patches of a record; 1 without any.
+    pub fn patches_per_record(&self) -> u64 {
+        self.patches.iter().map(|patch| patch.starts.len() as u64).product()
+    }
+
+    /// Rows of an index along the records.
+    pub fn rows_per_record(&self) -> u64 {
+        match &self.cells {
+            Some(cells) => cells.iter().fold(1, |all, (_, length)| all.saturating_mul(*length)),
+            None => self.patches_per_record(),
+        }
+    }
+
+    /// Rows in all.
+    pub fn rows(&self) -> u64 {
+        self.length.saturating_mul(self.rows_per_record())
+    }
+
+    /// Bytes of a row, as far as the header tells.
+    pub fn row_bytes(&self) -> u64 {
+        let column = |column: &Column| {
+            let elements = match self.cells {
+                Some(_) => 1,
+                None => column.shape(&self.patches).iter().fold(1_u64, |all, length| all.saturating_mul(*length)),
+            };
+            elements.saturating_mul(column.dtype.width().map_or(VARIED, |width| width as u64).max(1))
+        };
+        self.columns.iter().map(column).fold(0, u64::saturating_add).max(1)
+    }
+
+    /// The longest of the stored chunks along the records.
+    pub fn chunk(&self) -> u64 {
+        self.columns.iter().map(|column| column.chunk).max().unwrap_or(1).clamp(1, self.length.max(1))
+    }
+}
+
+/// A variable with its characters joined to texts.
+#[derive(Debug)]
+struct View<'a> {
+    number: usize,
+    dims: &'a [String],
+    shape: &'a [u64],
+    dtype: DType,
+    characters: Option<u64>,
+}
+
+impl<'a> View<'a> {
+    fn new(header: &'a Header, number: usize, raw: bool) -> Self {
+        let variable = &header.variables[number];
+        let (dims, shape) = (variable.dims.as_slice(), variable.shape.as_slice());
+        match (shape.split_last(), dims.split_last()) {
+            (Some((length, outer)), Some((_, names))) if variable.characters && !raw && *length > 0 => {
+                let width = usize::try_from(*length).unwrap_or(usize::MAX);
+                let dtype = DType::Text(width, Padding::Nul);
+                Self { number, dims: names, shape: outer, dtype, characters: Some(*length) }
+            }
+            _ => Self { number, dims, shape, dtype: variable.dtype.clone(), characters: None },
+        }
+    }
+
+    fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |all, length| all.saturating_mul(*length))
+    }
+}
+
+fn names(header: &Header) -> String {
+    header.variables.iter().map(|variable| variable.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn chosen(header: &Header, options: &ArrayOptions) -> Result<Vec<usize>> {
+    let mut chosen: Vec<usize> = (0..header.variables.len()).collect();
+    if !options.vars.is_empty() {
+        let number = |name: &String| {
+            header.variables.iter().position(|variable| variable.name == *name).ok_or_else(|| {
+                Error::usage("no variable has this name")
+                    .column(name.as_str())
+                    .hint(format!("the variables are {}", names(header)))
+            })
+        };
+        chosen = options.vars.iter().map(number).collect::<Result<_>>()?;
+        chosen.sort_unstable();
+        chosen.dedup();
+    }
+    if chosen.is_empty() {
+        return Err(Error::input("expected arrays, found none"));
+    }
+    let refused = |number: &usize| {
+        let variable: &Variable = &header.variables[*number];
+        let why = variable.dtype.refusal()?;
+        Some(
+            Error::input(format!("expected elements that can be read, found {why}"))
+                .column(variable.name.as_str())
+                .hint("choose other variables with --var"),
+        )
+    };
+    match chosen.iter().find_map(refused) {
+        Some(error) => Err(error),
+        None => Ok(chosen),
+    }
+}
+
+fn length_of(views: &[View<'_>], dim: &str) -> Option<u64> {
+    views.iter().find_map(|view| Some(view.shape[view.dims.iter().position(|found| found == dim)?]))
+}
+
+/// A dimension has one length.
+fn check_lengths(header: &Header, views: &[View<'_>]) -> Result<()> {
+    let mut lengths: BTreeMap<&str, u64> = BTreeMap::new();
+    for view in views {
+        for (dim, length) in view.dims.iter().zip(view.shape) {
+            let known = *lengths.entry(dim).or_insert(*length);
+            if known != *length {
+                let message = format!("expected {known} as the length of dimension `{dim}`, found {length}");
+                return Err(Error::input(message)
+                    .column(header.variables[view.number].name.as_str())
+                    .hint("choose variables with --var"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn dims_of(views: &[View<'_>]) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    for dim in views.iter().flat_map(|view| view.dims) {
+        if !all.contains(&dim.as_str()) {
+            all.push(dim);
+        }
+    }
+    all.join(", ")
+}
+
+fn no_such_dim(views: &[View<'_>], option: &str, dim: &str) -> Error {
+    Error::usage(format!("expected a dimension of the variables for {option}, found `{dim}`"))
+        .hint(format!("the dimensions are {}", dims_of(views)))
+}
+
+fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOptions) -> Result<Option<String>> {
+    if let Some(dim) = &options.record_dim {
+        return match length_of(views, dim) {
+            Some(_) => Ok(Some(dim.clone())),
+            None => Err(no_such_dim(views, "--record-dim", dim)),
+        };
+    }
+    let shared = |dim: &String| views.iter().filter(|view| view.dims.contains(dim)).count();
+    let unpatched = |dim: &&String| options.patch.iter().all(|(patched, _)| patched != *dim);
+    // One that has not grown yet holds no records.
+    let grown = |dim: &&String| length_of(views, dim).is_some_and(|length| length > 0);
+    let growing = header
+        .unlimited
+        .iter()
+        .filter(unpatched)
+        .filter(grown)
+        .max_by_key(|dim| (shared(dim), std::cmp::Reverse(*dim)));
+    if let Some(dim) = growing.filter(|dim| shared(dim) > 0) {
+        return Ok(Some(dim.clone()));
+    }
+    // The first of several that are equally large.
+    let largest = views.iter().rev().max_by_key(|view| view.elements());
+    let dims: Vec<&String> = largest.map(|view| view.dims.iter().filter(unpatched).collect()).unwrap_or_default();
+    Ok(dims.iter().find(|dim| shared(dim) > 1).or(dims.first()).map(|dim| (*dim).clone()))
+}
+
+fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<Patch>> {
+    if options.flatten && !options.patch.is_empty() {
+        return Err(Error::usage("expected either --patch or --flatten, found both"));
+    }
+    if let Some((dim, _)) = options.stride.iter().find(|(dim, _)| options.patch.iter().all(|(other, _)| other != dim)) {
+        return Err(Error::usage(format!("expected a --patch for the --stride of `{dim}`, found none")));
+    }
+    let patch = |(dim, size): &(String, u64)| {
+        let length = length_of(views, dim).ok_or_else(|| no_such_dim(views, "--patch", dim))?;
+        if record_dim == Some(dim) {
+            return Err(Error::usage(format!("expected patches of dimensions besides the record dimension `{dim}`"))
+                .hint("name another with --record-dim"));
+        }
+        let stride = options.stride.iter().find(|(other, _)| other == dim).map_or(*size, |(_, stride)| *stride);
+        if *size == 0 || stride == 0 || *size > length {
+            return Err(Error::usage(format!(
+                "expected a patch and a stride of 1 to {length} for `{dim}`, found {size} and {stride}"
+            )));
+        }
+        let last = length - size;
+        let step = usize::try_from(stride).unwrap_or(usize::MAX);
+        let mut starts: Vec<u64> = (0..=last).step_by(step).collect();
+        if starts.last() != Some(&last) {
+            starts.push(last);
+        }
+        Ok(Patch { dim: dim.clone(), length, size: *size, starts })
+    };
+    options.patch.iter().map(patch).collect()
+}
+
+/// The dimensions besides the records of which cells are made.
+fn cells(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<(String, u64)>> {
+    let largest = views.iter().rev().max_by_key(|view| (view.dims.len(), view.elements()));
+    let Some(largest) = largest else { return Ok(Vec::new()) };
+    let mut seen = Vec::new();
+    for (dim, length) in largest.dims.iter().zip(largest.shape) {
+        if record_dim != Some(dim) && seen.iter().all(|(other, _)| other != dim) {
+            seen.push((dim.clone(), *length));
+        }
+    }
+    let has = |dim: &String| record_dim == Some(dim) || seen.iter().any(|(other, _)| other == dim);
+    if let Some((view, dim)) = views.iter().find_map(|view| Some((view, view.dims.iter().find(|dim| !has(dim))?))) {
+        let _ = (view, options);
+        return Err(Error::usage(format!(
+            "expected variables with the dimensions {} for --flatten, found `{dim}`",
+            largest.dims.join(", ")
+        ))
+        .hint("choose variables with --var"));
+    }
+    Ok(seen)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::{error::Kind, schema::tensor_shape};
+
+    fn header(variables: &[(&str, &[(&str, u64)])], unlimited: &[&str]) -> Header {
+        let variable = |(name, dims): &(&str, &[(&str, u64)])| Variable {
+            name: (*name).to_owned(),
+            dtype: DType::Float(4),
+            shape: dims.iter().map(|(_, length)| *length).collect(),
+            dims: dims.iter().map(|(dim, _)| (*dim).to_owned()).collect(),
+            chunks: None,
+            codecs: vec![],
+            attributes: vec![],
+            characters: false,
+            fills: false,
+        };
+        Header {
+            variables: variables.iter().map(variable).collect(),
+            unlimited: unlimited.iter().map(|dim| (*dim).to_owned()).collect(),
+            ..Header::default()
+        }
+    }
+
+    fn climate(unlimited: &[&str]) -> Header {
+        header(
+            &[
+                ("lat", &[("lat", 5)]),
+                ("time", &[("time", 3)]),
+                ("t2m", &[("time", 3), ("lat", 5), ("lon", 4)]),
+                ("crs", &[]),
+            ],
+            unlimited,
+        )
+    }
+
+    fn columns(plan: &Plan) -> Vec<(String, Option<Vec<usize>>)> {
+        plan.columns.iter().map(|column| (column.field.name().clone(), tensor_shape(&column.field))).collect()
+    }
+
+    #[test]
+    fn records_lie_along_what_grows_or_what_is_shared() {
+        for unlimited in [&["time"][..], &[]] {
+            let plan = Plan::new(&climate(unlimited), &ArrayOptions::default()).unwrap();
+            assert_eq!((plan.dim.as_deref(), plan.rows()), (Some("time"), 3));
+            assert_eq!(columns(&plan), [("time".into(), None), ("t2m".into(), Some(vec![5, 4]))]);
+            assert_eq!(plan.constants, [0, 3]);
+        }
+        let plan = Plan::new(&climate(&["lat"]), &ArrayOptions::default()).unwrap();
+        assert_eq!((plan.dim.as_deref(), plan.row_bytes()), (Some("lat"), 4 + 4 * 12));
+        let single = Plan::new(&header(&[("x", &[]), ("y", &[])], &[]), &ArrayOptions::default()).unwrap();
+        assert_eq!((single.dim, single.length, single.columns.len()), (None, 1, 2));
+    }
+
+    #[test]
+    fn patches_reach_the_edge() {
+        let patch = vec![("lat".to_owned(), 2), ("lon".to_owned(), 4)];
+        let plan = Plan::new(&climate(&[]), &ArrayOptions { patch, ..ArrayOptions::default() }).unwrap();
+        assert_eq!(plan.patches[0].starts, [0, 2, 3]);
+        assert_eq!((plan.rows(), plan.patches[1].starts.len()), (9, 1));
+        assert_eq!(columns(&plan)[2], ("t2m".into(), Some(vec![2, 4])));
+        assert_eq!(columns(&plan)[0], ("lat".into(), Some(vec![2])));
+    }
+
+    #[test]
+    fn cells_are_rows() {
+        let plan = Plan::new(&climate(&[]), &ArrayOptions { flatten: true, ..ArrayOptions::default() }).unwrap();
+        assert_eq!((plan.rows(), plan.row_bytes(), plan.constants.len()), (60, 16, 0));
+        assert_eq!(plan.cells.unwrap(), [("lat".to_owned(), 5), ("lon".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let fails = |options: &ArrayOptions| Plan::new(&climate(&[]), options).unwrap_err().kind();
+        let option = |dim: &str, size| vec![(dim.to_owned(), size)];
+        let plain = ArrayOptions::default;
+        for options in [
+            ArrayOptions { record_dim: Some("x".into()), ..plain() },
+            ArrayOptions { vars: vec!["x".into()], ..plain() },
+            ArrayOptions { patch: option("x", 1), ..plain() },
+            ArrayOptions { patch: option("lat", 6), ..plain() },
+            ArrayOptions { patch: option("lat", 0), ..plain() },
+            ArrayOptions { patch: option("time", 1), record_dim: Some("time".into()), ..plain() },
+            ArrayOptions { stride: option("lat", 1), ..plain() },
+            ArrayOptions { patch: option("lat", 1), flatten: true, ..plain() },
+        ] {
+            assert_eq!(fails(&options), Kind::Usage, "{options:?}");
+        }
+        let mut header = climate(&[]);
+        header.variables[0].dtype = DType::Refused("references".into());
+        assert_eq!(Plan::new(&header, &plain()).unwrap_err().kind(), Kind::Input);
+        assert!(Plan::new(&header, &ArrayOptions { vars: vec!["t2m".into()], ..plain() }).is_ok());
+    }
+}

@@ -1,0 +1,461 @@
+//! From hyperslabs to rows: the one place where values of variables become columns of records.
+//!
+//! ```text
+//! read [t0:t1, :, :] --(records to the front)--> one row after the other --decode--> FixedSizeList
+//! patches: the box around the patches of the rows is read once, and each patch copied out of it
+//! cells:   values are repeated along the dimensions that a variable lacks
+//! ```
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Int64Array, RecordBatch, RecordBatchOptions, UInt64Array},
+    compute::take,
+    datatypes::{DataType, Field, Fields, Schema},
+};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{
+    Arrays, Slab, Values,
+    records::{Axis, Column, Plan},
+    slab::{Place, copy, permute},
+};
+use crate::{
+    error::{Error, Result},
+    record::hash::row_hashes,
+};
+
+/// Fields of the rows.
+pub fn fields(plan: &Plan) -> Fields {
+    let index = |dim: &String| Arc::new(Field::new(dim, DataType::Int64, true));
+    let own = plan.columns.iter().map(|column| Arc::new(column.field.clone()));
+    missing_coordinates(plan).into_iter().map(index).chain(own).collect()
+}
+
+/// Dimensions of cells for which no variable says where a cell is; their index does.
+fn missing_coordinates(plan: &Plan) -> Vec<&String> {
+    let Some(cells) = &plan.cells else { return Vec::new() };
+    let dims = plan.dim.iter().chain(cells.iter().map(|(dim, _)| dim));
+    dims.filter(|dim| plan.columns.iter().all(|column| column.field.name() != *dim)).collect()
+}
+
+/// Rows of a source, `count` from `first` on.
+///
+/// # Errors
+/// When the source cannot be read, or a value has no place in its column; names the variable.
+pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<RecordBatch> {
+    let per_record = plan.rows_per_record().max(1);
+    let mut columns = Vec::with_capacity(plan.columns.len());
+    let records = match plan.cells {
+        Some(_) if first % per_record != 0 || count % per_record != 0 => {
+            return Err(Error::internal("rows of cells are cut between records"));
+        }
+        _ => Slab {
+            start: vec![first / per_record],
+            count: vec![(first + count).div_ceil(per_record) - first / per_record],
+        },
+    };
+    for dim in missing_coordinates(plan) {
+        columns.push(index_column(plan, dim, &records));
+    }
+    for column in &plan.columns {
+        let read = match plan.cells {
+            Some(_) => cell_column(source, plan, column, &records),
+            None => record_column(source, plan, column, first, count),
+        };
+        columns.push(
+            read.map_err(|e| if e.place().column.is_some() { e } else { e.column(column.field.name().as_str()) })?,
+        );
+    }
+    let schema = Arc::new(Schema::new(fields(plan)));
+    let options = RecordBatchOptions::new().with_row_count(usize::try_from(count).ok());
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+}
+
+/// Elements of one kind of bytes: those of any length are numbers of entries in a list.
+struct Elements {
+    bytes: Vec<u8>,
+    width: usize,
+    varied: Option<Vec<Vec<u8>>>,
+}
+
+impl Elements {
+    /// Reads a slab; `shape` gives the stored shape of the variable.
+    fn read(source: &dyn Arrays, column: &Column, mut slab: Slab) -> Result<Self> {
+        if let Some(length) = column.characters {
+            slab.start.push(0);
+            slab.count.push(length);
+        }
+        let elements = slab.elements() / column.characters.unwrap_or(1).max(1);
+        Ok(match source.read(column.variable, &slab)? {
+            Values::Fixed(bytes) => {
+                let width = column.dtype.width().ok_or_else(|| Error::internal("expected values of any length"))?;
+                if bytes.len() as u64 != elements.saturating_mul(width as u64) {
+                    let place = slab.describe();
+                    return Err(Error::internal(format!("expected {elements} elements at {place}, found others")));
+                }
+                Self { bytes, width, varied: None }
+            }
+            Values::Varied(values) => {
+                let bytes = (0..values.len()).flat_map(usize::to_ne_bytes).collect();
+                Self { bytes, width: size_of::<usize>(), varied: Some(values) }
+            }
+        })
+    }
+
+    fn values(self, bytes: Vec<u8>) -> Values {
+        let Some(mut varied) = self.varied else { return Values::Fixed(bytes) };
+        let numbers = bytes.as_chunks::<{ size_of::<usize>() }>().0.iter().map(|bytes| usize::from_ne_bytes(*bytes));
+        if bytes == self.bytes {
+            return Values::Varied(varied);
+        }
+        Values::Varied(numbers.map(|number| varied.get_mut(number).cloned().unwrap_or_default()).collect())
+    }
+}
+
+/// Values as a column, flat.
+fn flat(column: &Column, plan: &Plan, values: Values) -> Result<ArrayRef> {
+    match values {
+        Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.column(&column.dtype, &bytes),
+        values => column.dtype.column(values, plan.raw),
+    }
+}
+
+/// Wraps a flat column so that each row has the shape of the field.
+fn shaped(field: &Field, flat: ArrayRef) -> Result<ArrayRef> {
+    if field.data_type() == flat.data_type() {
+        return Ok(flat);
+    }
+    let DataType::FixedSizeList(item, length) = field.data_type() else {
+        let message = format!("expected values of {}, found {}", field.data_type(), flat.data_type());
+        return Err(Error::internal(message));
+    };
+    let inner = shaped(item, flat)?;
+    Ok(Arc::new(FixedSizeListArray::try_new(Arc::clone(item), *length, inner, None)?))
+}
+
+fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, first: u64, count: u64) -> Result<ArrayRef> {
+    let patches = plan.patches_per_record();
+    let records = first / patches..(first + count).div_ceil(patches);
+    let rows = patch_starts(plan, first, count);
+    let slab = around(plan, column, &records, &rows);
+    let read = Elements::read(source, column, slab.clone())?;
+    let along = column.axes.iter().position(|axis| *axis == Axis::Record);
+    let moved = match along {
+        // The records come first, whatever their place in the variable.
+        Some(along) if along > 0 => {
+            let order: Vec<usize> =
+                std::iter::once(along).chain((0..column.axes.len()).filter(|a| *a != along)).collect();
+            Some(permute(&read.bytes, read.width, &slab.count, &order))
+        }
+        _ => None,
+    };
+    let bytes = moved.as_ref().unwrap_or(&read.bytes);
+    let bytes = if plan.patches.is_empty() && along.is_some() {
+        match moved {
+            Some(moved) => moved,
+            None if read.varied.is_none() => {
+                return shaped(&column.field, flat(column, plan, Values::Fixed(read.bytes))?);
+            }
+            None => read.bytes.clone(),
+        }
+    } else {
+        cut(plan, column, &slab, &rows, bytes, read.width)
+    };
+    let values = read.values(bytes);
+    shaped(&column.field, flat(column, plan, values)?)
+}
+
+/// Of each row its record and where its patch begins in each of the dimensions that are cut.
+fn patch_starts(plan: &Plan, first: u64, count: u64) -> Vec<(u64, Vec<u64>)> {
+    if plan.patches.is_empty() {
+        return (first..first + count).map(|record| (record, Vec::new())).collect();
+    }
+    let patches = plan.patches_per_record();
+    (first..first + count)
+        .map(|row| {
+            let mut rest = row % patches;
+            let mut starts = vec![0; plan.patches.len()];
+            for (start, patch) in starts.iter_mut().zip(&plan.patches).rev() {
+                let number = patch.starts.len() as u64;
+                *start = patch.starts[usize::try_from(rest % number).unwrap_or(0)];
+                rest /= number;
+            }
+            (row / patches, starts)
+        })
+        .collect()
+}
+
+/// The box of a variable that holds what the rows need.
+fn around(plan: &Plan, column: &Column, records: &std::ops::Range<u64>, rows: &[(u64, Vec<u64>)]) -> Slab {
+    let mut slab = Slab { start: Vec::new(), count: Vec::new() };
+    for axis in &column.axes {
+        let (start, end) = match axis {
+            Axis::Record => (records.start, records.end),
+            Axis::Whole(length) => (0, *length),
+            Axis::Patch(number) => {
+                let starts = || rows.iter().map(|(_, starts)| starts[*number]);
+                let first = starts().min().unwrap_or(0);
+                (first, starts().max().map_or(first, |last| last + plan.patches[*number].size))
+            }
+        };
+        slab.start.push(start);
+        slab.count.push(end - start);
+    }
+    slab
+}
+
+/// Copies the patch of each row out of the box that was read, whose records come first.
+fn cut(plan: &Plan, column: &Column, slab: &Slab, rows: &[(u64, Vec<u64>)], bytes: &[u8], width: usize) -> Vec<u8> {
+    let within: Vec<usize> = (0..column.axes.len()).filter(|axis| column.axes[*axis] != Axis::Record).collect();
+    let start: Vec<u64> = within.iter().map(|axis| slab.start[*axis]).collect();
+    let shape: Vec<u64> = within.iter().map(|axis| slab.count[*axis]).collect();
+    let record_bytes = width * shape.iter().map(|length| usize::try_from(*length).unwrap_or(0)).product::<usize>();
+    let sliced = within.len() < column.axes.len();
+    let first = rows.first().map_or(0, |(record, _)| *record);
+    let count = column.shape(&plan.patches);
+    let row_bytes = width * count.iter().map(|length| usize::try_from(*length).unwrap_or(0)).product::<usize>();
+    let mut out = vec![0; row_bytes * rows.len()];
+    for ((record, starts), target) in rows.iter().zip(out.chunks_exact_mut(row_bytes.max(1))) {
+        let at = |axis: &usize| match column.axes[*axis] {
+            Axis::Patch(number) => starts[number],
+            _ => 0,
+        };
+        let patch = Slab { start: within.iter().map(at).collect(), count: count.clone() };
+        let number = if sliced { usize::try_from(record - first).unwrap_or(0) } else { 0 };
+        let source = &bytes[number * record_bytes..][..record_bytes];
+        let to = Place { start: &patch.start, shape: &count };
+        copy(&patch, width, Place { start: &start, shape: &shape }, source, to, target);
+    }
+    out
+}
+
+/// Lengths of the dimensions of cells in a range of records, and their names.
+fn grid<'a>(plan: &'a Plan, records: &Slab) -> Vec<(&'a str, u64)> {
+    let along = plan.dim.iter().map(|dim| (dim.as_str(), records.count[0]));
+    let within = plan.cells.iter().flatten().map(|(dim, length)| (dim.as_str(), *length));
+    along.chain(within).collect()
+}
+
+fn index_column(plan: &Plan, dim: &str, records: &Slab) -> ArrayRef {
+    let grid = grid(plan, records);
+    let axis = grid.iter().position(|(name, _)| *name == dim).unwrap_or(0);
+    let base = if plan.dim.as_deref() == Some(dim) { records.start[0] } else { 0 };
+    let numbers = repeated(&grid, &[axis]).into_iter().map(|index| i64::try_from(index + base).unwrap_or(i64::MAX));
+    Arc::new(Int64Array::from_iter_values(numbers))
+}
+
+/// For each cell of the grid the number of its element in an array that has only the dimensions `axes` of it.
+fn repeated(grid: &[(&str, u64)], axes: &[usize]) -> Vec<u64> {
+    let mut strides = vec![0; grid.len()];
+    let mut stride = 1;
+    for axis in axes.iter().rev() {
+        strides[*axis] += stride;
+        stride *= grid[*axis].1;
+    }
+    let mut numbers = vec![0];
+    for ((_, length), stride) in grid.iter().zip(strides) {
+        numbers = numbers.iter().flat_map(|base| (0..*length).map(move |index| base + index * stride)).collect();
+    }
+    numbers
+}
+
+fn cell_column(source: &dyn Arrays, plan: &Plan, column: &Column, records: &Slab) -> Result<ArrayRef> {
+    let slab = around(plan, column, &(records.start[0]..records.start[0] + records.count[0]), &[]);
+    let read = Elements::read(source, column, slab)?;
+    let values = match read.varied {
+        None => Values::Fixed(read.bytes),
+        Some(varied) => Values::Varied(varied),
+    };
+    let values = flat(column, plan, values)?;
+    let grid = grid(plan, records);
+    let axis = |dim: &String| grid.iter().position(|(name, _)| name == dim).unwrap_or(0);
+    let axes: Vec<usize> = column.dims.iter().map(axis).collect();
+    if axes.iter().copied().eq(0..grid.len()) {
+        return Ok(values);
+    }
+    Ok(take(values.as_ref(), &UInt64Array::from(repeated(&grid, &axes)), None)?)
+}
+
+/// Mixes a word into a hash, as wyhash does: cells are many and small.
+fn mixed(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(word ^ 0xe703_7ed1_a0b4_28db);
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
+    let folded = product as u64 ^ (product >> 64) as u64;
+    folded ^ word.rotate_left(32)
+}
+
+/// A hash of each row of cells, whose columns are of fixed width: their words mixed, and where nulls are.
+fn cell_hashes(batch: &RecordBatch) -> Option<Vec<u64>> {
+    let widths: Vec<usize> =
+        batch.columns().iter().map(|column| column.data_type().primitive_width()).collect::<Option<_>>()?;
+    let mut hashes = vec![0; batch.num_rows()];
+    for (column, width) in batch.columns().iter().zip(widths) {
+        let data = column.to_data();
+        let bytes = data.buffers().first()?.as_slice().get(data.offset() * width..)?;
+        match width {
+            2 => mix(&mut hashes, bytes, |word| u16::from_le_bytes(word).into()),
+            4 => mix(&mut hashes, bytes, |word| u32::from_le_bytes(word).into()),
+            8 => mix(&mut hashes, bytes, u64::from_le_bytes),
+            1 => mix(&mut hashes, bytes, |[word]| word.into()),
+            _ => return None,
+        }
+        if let Some(nulls) = column.nulls() {
+            for (_, hash) in hashes.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row)) {
+                *hash = mixed(*hash, u64::MAX);
+            }
+        }
+    }
+    Some(hashes)
+}
+
+fn mix<const N: usize>(hashes: &mut [u64], bytes: &[u8], word: impl Fn([u8; N]) -> u64) {
+    for (hash, bytes) in hashes.iter_mut().zip(bytes.as_chunks::<N>().0) {
+        *hash = mixed(*hash, word(*bytes));
+    }
+}
+
+/// A hash of each row: over the bytes of its tensors, after that of its other columns.
+///
+/// # Errors
+/// When the batch is not what it says.
+pub fn hashes(batch: &RecordBatch) -> Result<Vec<u64>> {
+    if let Some(hashes) = cell_hashes(batch) {
+        return Ok(hashes);
+    }
+    let is_tensor = |column: &&ArrayRef| match column.data_type() {
+        DataType::FixedSizeList(item, _) => item.data_type().primitive_width().is_some(),
+        _ => false,
+    };
+    let others: Vec<usize> = (0..batch.num_columns()).filter(|i| !is_tensor(&batch.column(*i))).collect();
+    let mut hashes = row_hashes(&batch.project(&others)?);
+    for column in batch.columns().iter().filter(is_tensor) {
+        let list = column.as_fixed_size_list();
+        let width = list.value_type().primitive_width().unwrap_or(1);
+        let row = width * usize::try_from(list.value_length()).unwrap_or(0);
+        let data = list.values().to_data();
+        let Some(bytes) = data.buffers().first().map(|buffer| &buffer.as_slice()[data.offset() * width..]) else {
+            continue;
+        };
+        for (hash, value) in hashes.iter_mut().zip(bytes.chunks_exact(row.max(1))) {
+            *hash = xxh3_64_with_seed(value, *hash);
+        }
+    }
+    Ok(hashes)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::UInt8Array;
+
+    use super::*;
+    use crate::array::{DType, Header, Variable, records::ArrayOptions};
+
+    /// Arrays whose elements are their own numbers.
+    #[derive(Debug)]
+    struct Counting(Header);
+
+    impl Arrays for Counting {
+        fn header(&self) -> &Header {
+            &self.0
+        }
+
+        fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
+            let variable = &self.0.variables[variable];
+            let all: Vec<u8> = (0..u8::try_from(variable.elements()).unwrap()).collect();
+            let mut out = vec![0; slab.bytes(1)?];
+            let whole = Slab::all(&variable.shape);
+            let from = Place { start: &whole.start, shape: &variable.shape };
+            copy(slab, 1, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut out);
+            Ok(match variable.dtype {
+                DType::AnyText => Values::Varied(out.iter().map(|number| number.to_string().into_bytes()).collect()),
+                _ => Values::Fixed(out),
+            })
+        }
+    }
+
+    fn counting(variables: &[(&str, DType, &[(&str, u64)])]) -> Counting {
+        let variable = |(name, dtype, dims): &(&str, DType, &[(&str, u64)])| Variable {
+            name: (*name).to_owned(),
+            dtype: dtype.clone(),
+            shape: dims.iter().map(|(_, length)| *length).collect(),
+            dims: dims.iter().map(|(dim, _)| (*dim).to_owned()).collect(),
+            chunks: None,
+            codecs: vec![],
+            attributes: vec![],
+            characters: false,
+            fills: false,
+        };
+        Counting(Header { variables: variables.iter().map(variable).collect(), ..Header::default() })
+    }
+
+    fn table(source: &Counting, options: &ArrayOptions, first: u64, count: u64) -> RecordBatch {
+        let plan = Plan::new(source.header(), options).unwrap();
+        rows(source, &plan, first, count).unwrap()
+    }
+
+    fn row(batch: &RecordBatch, column: &str, row: usize) -> Vec<u8> {
+        let column = batch.column_by_name(column).unwrap();
+        let mut value = column.slice(row, 1);
+        while let DataType::FixedSizeList(..) = value.data_type() {
+            value = value.as_fixed_size_list().value(0);
+        }
+        value.as_any().downcast_ref::<UInt8Array>().unwrap().values().to_vec()
+    }
+
+    #[test]
+    fn records_are_slices_wherever_their_dimension_is() {
+        let source = counting(&[
+            ("a", DType::UInt(1), &[("t", 3), ("x", 2)]),
+            ("b", DType::UInt(1), &[("x", 2), ("t", 3)]),
+            ("c", DType::AnyText, &[("x", 2), ("t", 3)]),
+            ("t", DType::UInt(1), &[("t", 3)]),
+        ]);
+        let options = ArrayOptions { record_dim: Some("t".into()), ..ArrayOptions::default() };
+        let batch = table(&source, &options, 1, 2);
+        assert_eq!((row(&batch, "a", 0), row(&batch, "a", 1)), (vec![2, 3], vec![4, 5]));
+        assert_eq!((row(&batch, "b", 0), row(&batch, "b", 1)), (vec![1, 4], vec![2, 5]));
+        assert_eq!(row(&batch, "t", 1), [2]);
+        let texts = batch.column_by_name("c").unwrap().as_fixed_size_list().value(1);
+        assert_eq!(texts.as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["2", "5"]);
+        assert_eq!(hashes(&batch).unwrap().len(), 2);
+        assert_ne!(hashes(&batch).unwrap()[0], hashes(&batch).unwrap()[1]);
+    }
+
+    #[test]
+    fn patches_are_cut_out() {
+        let source = counting(&[
+            ("a", DType::UInt(1), &[("t", 2), ("y", 3), ("x", 4)]),
+            ("y", DType::UInt(1), &[("y", 3)]),
+            ("t", DType::UInt(1), &[("t", 2)]),
+        ]);
+        let patch = vec![("y".to_owned(), 2), ("x".to_owned(), 2)];
+        let options = ArrayOptions { record_dim: Some("t".into()), patch, ..ArrayOptions::default() };
+        // Two starts in y (0, 1) and two in x (0, 2): four patches a record.
+        let batch = table(&source, &options, 3, 3);
+        assert_eq!(row(&batch, "a", 0), [6, 7, 10, 11]);
+        assert_eq!(row(&batch, "a", 1), [12, 13, 16, 17]);
+        assert_eq!((row(&batch, "y", 0), row(&batch, "y", 1)), (vec![1, 2], vec![0, 1]));
+        assert_eq!((row(&batch, "t", 0), row(&batch, "t", 1)), (vec![0], vec![1]));
+    }
+
+    #[test]
+    fn cells_repeat_what_they_share() {
+        let source = counting(&[
+            ("a", DType::UInt(1), &[("t", 2), ("y", 2), ("x", 2)]),
+            ("b", DType::UInt(1), &[("x", 2), ("t", 2)]),
+            ("x", DType::UInt(1), &[("x", 2)]),
+            ("one", DType::UInt(1), &[]),
+        ]);
+        let options = ArrayOptions { record_dim: Some("t".into()), flatten: true, ..ArrayOptions::default() };
+        let batch = table(&source, &options, 4, 4);
+        let column = |name: &str| {
+            let column = arrow::compute::cast(batch.column_by_name(name).unwrap(), &DataType::UInt8).unwrap();
+            column.as_any().downcast_ref::<UInt8Array>().unwrap().values().to_vec()
+        };
+        assert_eq!(column("a"), [4, 5, 6, 7]);
+        assert_eq!((column("t"), column("y"), column("x")), (vec![1; 4], vec![0, 0, 1, 1], vec![0, 1, 0, 1]));
+        assert_eq!(column("one"), [0; 4]);
+    }
+}

@@ -1,0 +1,207 @@
+//! Hyperslabs: boxes of an array, and copying between boxes in C order.
+
+use crate::error::{Error, Result};
+
+/// A box within an array: where it begins and how far it reaches in each dimension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slab {
+    /// First index in each dimension.
+    pub start: Vec<u64>,
+    /// Number of indices in each dimension.
+    pub count: Vec<u64>,
+}
+
+impl Slab {
+    /// The whole of an array.
+    pub fn all(shape: &[u64]) -> Self {
+        Self { start: vec![0; shape.len()], count: shape.to_vec() }
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        self.count.iter().fold(1, |all, count| all.saturating_mul(*count))
+    }
+
+    /// Bytes of elements of `width`.
+    ///
+    /// # Errors
+    /// When there is no memory of that size.
+    pub fn bytes(&self, width: usize) -> Result<usize> {
+        let bytes = self.count.iter().try_fold(width as u64, |all, count| all.checked_mul(*count));
+        bytes
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .ok_or_else(|| Error::input(format!("expected an array that fits into memory, found {:?}", self.count)))
+    }
+
+    /// What this box and one of `count` at `start` share.
+    pub fn shared(&self, start: &[u64], count: &[u64]) -> Option<Self> {
+        let mut shared = Self { start: Vec::with_capacity(start.len()), count: Vec::with_capacity(start.len()) };
+        for axis in 0..self.start.len() {
+            let first = self.start[axis].max(start[axis]);
+            let end = (self.start[axis] + self.count[axis]).min(start[axis] + count[axis]);
+            if first >= end {
+                return None;
+            }
+            shared.start.push(first);
+            shared.count.push(end - first);
+        }
+        Some(shared)
+    }
+
+    /// For people: `[0:4, 10:20]`.
+    pub fn describe(&self) -> String {
+        let ranges = self.start.iter().zip(&self.count).map(|(start, count)| format!("{start}:{}", start + count));
+        format!("[{}]", ranges.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A box of elements in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Where the box in memory begins within the array.
+    pub start: &'a [u64],
+    /// Its shape.
+    pub shape: &'a [u64],
+}
+
+impl Place<'_> {
+    /// Number of the element at `at`, and the elements from one index of each axis to the next.
+    fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1_usize; self.shape.len()];
+        for axis in (0..self.shape.len().saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * index(self.shape[axis + 1]);
+        }
+        strides
+    }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Copies the elements of `slab` from one box in memory to another; both hold all of it.
+pub fn copy(slab: &Slab, width: usize, from: Place<'_>, source: &[u8], to: Place<'_>, target: &mut [u8]) {
+    let (from_strides, to_strides) = (from.strides(), to.strides());
+    let axes = slab.count.len();
+    let mut row = width;
+    // Trailing axes that both boxes hold in full are one run of bytes with the axis before them.
+    let mut runs = axes;
+    while runs > 0 {
+        runs -= 1;
+        row *= index(slab.count[runs]);
+        if slab.count[runs] != from.shape[runs] || slab.count[runs] != to.shape[runs] {
+            break;
+        }
+    }
+    if row == 0 || slab.elements() == 0 {
+        return;
+    }
+    let begin = |place: Place<'_>, strides: &[usize]| -> usize {
+        (0..axes).map(|axis| index(slab.start[axis] - place.start[axis]) * strides[axis]).sum()
+    };
+    let (mut source_at, mut target_at) = (begin(from, &from_strides), begin(to, &to_strides));
+    let mut at = vec![0_u64; runs];
+    loop {
+        target[target_at * width..][..row].copy_from_slice(&source[source_at * width..][..row]);
+        let mut axis = runs;
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            at[axis] += 1;
+            source_at += from_strides[axis];
+            target_at += to_strides[axis];
+            if at[axis] < slab.count[axis] {
+                break;
+            }
+            source_at -= from_strides[axis] * index(slab.count[axis]);
+            target_at -= to_strides[axis] * index(slab.count[axis]);
+            at[axis] = 0;
+        }
+    }
+}
+
+/// The elements with the axes in another order: axis `order[i]` of the source becomes axis `i`.
+pub fn permute(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> Vec<u8> {
+    let place = Place { start: &[], shape };
+    let strides = place.strides();
+    let mut target = Vec::with_capacity(source.len());
+    let counts: Vec<u64> = order.iter().map(|axis| shape[*axis]).collect();
+    if counts.contains(&0) {
+        return target;
+    }
+    // Axes at the end that stay where they are move as one run.
+    let kept = (0..order.len()).rev().take_while(|axis| order[*axis] == *axis).count();
+    let moved = order.len() - kept;
+    let run = width * shape[moved..].iter().map(|length| index(*length)).product::<usize>();
+    let mut at = vec![0_u64; moved];
+    let mut source_at = 0;
+    loop {
+        target.extend_from_slice(&source[source_at * width..][..run]);
+        let mut axis = moved;
+        loop {
+            if axis == 0 {
+                return target;
+            }
+            axis -= 1;
+            at[axis] += 1;
+            source_at += strides[order[axis]];
+            if at[axis] < counts[axis] {
+                break;
+            }
+            source_at -= strides[order[axis]] * index(counts[axis]);
+            at[axis] = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn numbers(count: u8) -> Vec<u8> {
+        (0..count).collect()
+    }
+
+    #[test]
+    fn boxes_are_copied_row_by_row() {
+        // An array of 4 x 6, of which a box of 3 x 4 at (1, 1) is held; 2 x 2 at (2, 3) go to another box at (2, 2).
+        let held = numbers(12);
+        let mut target = vec![99; 6];
+        let slab = Slab { start: vec![2, 3], count: vec![2, 2] };
+        let from = Place { start: &[1, 1], shape: &[3, 4] };
+        copy(&slab, 1, from, &held, Place { start: &[2, 2], shape: &[2, 3] }, &mut target);
+        assert_eq!(target, [99, 6, 7, 99, 10, 11]);
+    }
+
+    #[test]
+    fn whole_boxes_and_single_elements_are_copied() {
+        let held = numbers(8);
+        for shape in [&[2_u64, 2, 2][..], &[8], &[]] {
+            let slab = Slab::all(shape);
+            let place = Place { start: &slab.start, shape };
+            let mut target = vec![0; slab.bytes(1).unwrap()];
+            copy(&slab, 1, place, &held[..target.len()], place, &mut target);
+            assert_eq!(target, held[..target.len()]);
+        }
+    }
+
+    #[test]
+    fn axes_change_places() {
+        let source = numbers(12);
+        assert_eq!(permute(&source, 1, &[3, 4], &[1, 0]), [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]);
+        assert_eq!(permute(&source, 2, &[3, 2], &[1, 0]), [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]);
+        assert_eq!(permute(&source, 1, &[2, 3, 2], &[1, 0, 2]), [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+        assert_eq!(permute(&source, 1, &[3, 4], &[0, 1]), source);
+    }
+
+    #[test]
+    fn boxes_share_boxes() {
+        let slab = Slab { start: vec![2, 0], count: vec![4, 5] };
+        assert_eq!(slab.shared(&[0, 4], &[3, 4]), Some(Slab { start: vec![2, 4], count: vec![1, 1] }));
+        assert_eq!(slab.shared(&[6, 0], &[2, 2]), None);
+        assert_eq!(slab.describe(), "[2:6, 0:5]");
+    }
+}

@@ -1,0 +1,189 @@
+//! ZIP archives as NPZ uses them: the directory at their end, and members stored or deflated.
+//!
+//! ```text
+//! [local header, name, extra, bytes]*   [central entry, name, extra]*   [zip64 end] [zip64 locator]   end
+//! ```
+//!
+//! The directory is what counts; of a local header only the lengths are read that lead to the bytes. Encrypted members,
+//! archives of several files and other methods are refused by name.
+
+use std::io::Read;
+
+use crate::error::{Error, Result};
+
+/// The first bytes of an archive with members.
+pub const MAGIC: &[u8] = b"PK\x03\x04";
+
+const END: &[u8] = b"PK\x05\x06";
+const END_BYTES: usize = 22;
+const CENTRAL: &[u8] = b"PK\x01\x02";
+const CENTRAL_BYTES: usize = 46;
+const LOCAL_BYTES: u64 = 30;
+const LOCATOR_BYTES: u64 = 20;
+/// A comment can be so long.
+const TAIL: u64 = 65_535 + END_BYTES as u64;
+/// A longer directory is not read.
+const MAX_DIRECTORY: u64 = 64 << 20;
+
+/// A member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Whether it is deflated.
+    pub deflated: bool,
+    /// Bytes in the archive.
+    pub packed: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// CRC-32 of the content.
+    pub crc32: u32,
+    /// Where its local header begins.
+    local: u64,
+}
+
+/// Reads ranges of an archive of so many bytes.
+pub trait Ranges {
+    /// Size of the archive.
+    fn bytes(&self) -> u64;
+
+    /// Reads so many bytes at an offset.
+    ///
+    /// # Errors
+    /// When there are no such bytes.
+    fn read(&self, offset: u64, bytes: u64) -> Result<bytes::Bytes>;
+}
+
+fn number(bytes: &[u8], at: usize, width: usize) -> u64 {
+    bytes.get(at..at + width).unwrap_or_default().iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
+}
+
+/// Members of an archive, in the order of its directory.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) when it is damaged or of a kind that is not supported.
+pub fn members(archive: &dyn Ranges) -> Result<Vec<Member>> {
+    let total = archive.bytes();
+    let tail_at = total.saturating_sub(TAIL);
+    let tail = archive.read(tail_at, total - tail_at)?;
+    let end = memchr::memmem::rfind(&tail, END).filter(|at| at + END_BYTES <= tail.len());
+    let end = end.ok_or_else(|| {
+        Error::input("expected the end of a ZIP archive, found none").hint("the file may have been cut short")
+    })?;
+    let record = &tail[end..];
+    let (mut entries, mut size, mut start) = (number(record, 10, 2), number(record, 12, 4), number(record, 16, 4));
+    let end_at = tail_at + end as u64;
+    if (entries == 0xffff || size == 0xffff_ffff || start == 0xffff_ffff) && end_at >= LOCATOR_BYTES {
+        let locator = archive.read(end_at - LOCATOR_BYTES, LOCATOR_BYTES)?;
+        if locator.starts_with(b"PK\x06\x07") {
+            let wide = archive.read(number(&locator, 8, 8), 56)?;
+            if !wide.starts_with(b"PK\x06\x06") {
+                return Err(Error::input("expected the end of a ZIP64 archive, found something else"));
+            }
+            (entries, size, start) = (number(&wide, 32, 8), number(&wide, 40, 8), number(&wide, 48, 8));
+        }
+    }
+    if size > MAX_DIRECTORY || start.checked_add(size).is_none_or(|end| end > total) {
+        return Err(Error::input(format!("expected a ZIP directory within the file, found {size} bytes at {start}")));
+    }
+    let directory = archive.read(start, size)?;
+    let mut rest = &directory[..];
+    let mut members = Vec::new();
+    for _ in 0..entries {
+        let (member, length) = member(rest).map_err(|e| e.byte(start + size - rest.len() as u64))?;
+        rest = &rest[length..];
+        members.push(member);
+    }
+    Ok(members)
+}
+
+fn member(entry: &[u8]) -> Result<(Member, usize)> {
+    let cut = || Error::input("expected an entry of a ZIP directory, found something else");
+    if !entry.starts_with(CENTRAL) || entry.len() < CENTRAL_BYTES {
+        return Err(cut());
+    }
+    let lengths = [28, 30, 32].map(|at| usize::from(u16::try_from(number(entry, at, 2)).unwrap_or(u16::MAX)));
+    let name = entry.get(CENTRAL_BYTES..CENTRAL_BYTES + lengths[0]).ok_or_else(cut)?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    let extra_at = CENTRAL_BYTES + lengths[0];
+    let mut extra = entry.get(extra_at..extra_at + lengths[1]).ok_or_else(cut)?;
+    let total = extra_at + lengths[1] + lengths[2];
+    if entry.len() < total {
+        return Err(cut());
+    }
+    let (mut packed, mut bytes, mut local) = (number(entry, 20, 4), number(entry, 24, 4), number(entry, 42, 4));
+    while extra.len() >= 4 {
+        let (id, length) = (number(extra, 0, 2), usize::try_from(number(extra, 2, 2)).unwrap_or_default());
+        let mut content = extra.get(4..4 + length).ok_or_else(cut)?;
+        if id == 1 {
+            for value in [&mut bytes, &mut packed, &mut local] {
+                if *value == 0xffff_ffff && content.len() >= 8 {
+                    *value = number(content, 0, 8);
+                    content = &content[8..];
+                }
+            }
+        }
+        extra = &extra[4 + length..];
+    }
+    let deflated = match (number(entry, 10, 2), number(entry, 8, 2) & 1) {
+        (0, 0) if packed == bytes => false,
+        (8, 0) => true,
+        (0, 0) => return Err(Error::input(format!("expected `{name}` to be stored in {bytes} bytes, found {packed}"))),
+        (_, 1) => return Err(Error::input(format!("expected members without a password, found `{name}` with one"))),
+        (method, _) => {
+            return Err(Error::input(format!(
+                "expected stored or deflated members, found `{name}` of method {method}"
+            )));
+        }
+    };
+    let crc32 = u32::try_from(number(entry, 16, 4)).unwrap_or_default();
+    Ok((Member { name, deflated, packed, bytes, crc32, local }, total))
+}
+
+impl Member {
+    /// Where its bytes begin in the archive.
+    ///
+    /// # Errors
+    /// When its header is damaged or it reaches beyond the end.
+    pub fn offset(&self, archive: &dyn Ranges) -> Result<u64> {
+        let header = archive.read(self.local, LOCAL_BYTES)?;
+        if !header.starts_with(MAGIC) {
+            return Err(
+                Error::input(format!("expected the header of `{}`, found something else", self.name)).byte(self.local)
+            );
+        }
+        let start = self.local + LOCAL_BYTES + number(&header, 26, 2) + number(&header, 28, 2);
+        match start.checked_add(self.packed) {
+            Some(end) if end <= archive.bytes() => Ok(start),
+            _ => Err(Error::input(format!("expected all of `{}`, found the end of the file", self.name)).byte(start)),
+        }
+    }
+
+    /// All of a deflated or stored member, which is at most `limit` bytes.
+    ///
+    /// # Errors
+    /// When it is damaged, or is more.
+    pub fn content(&self, archive: &dyn Ranges, limit: u64) -> Result<Vec<u8>> {
+        let wrong = |what: &str| Error::input(format!("expected {what} in member `{}`", self.name)).byte(self.local);
+        if self.bytes > limit || self.packed > limit {
+            return Err(
+                wrong(&format!("at most {limit} bytes")).hint("raise --memory, or store the array uncompressed")
+            );
+        }
+        let packed = archive.read(self.offset(archive)?, self.packed)?;
+        let mut out = Vec::new();
+        if self.deflated {
+            let mut input = flate2::bufread::DeflateDecoder::new(&packed[..]).take(self.bytes + 1);
+            input.read_to_end(&mut out).map_err(|e| wrong("deflated bytes").cause(e))?;
+        } else {
+            out.extend_from_slice(&packed);
+        }
+        if out.len() as u64 != self.bytes {
+            return Err(wrong(&format!("{} bytes as in the directory", self.bytes)));
+        }
+        if crc32fast::hash(&out) != self.crc32 {
+            return Err(Error::integrity(format!("the checksum of member `{}` is wrong", self.name)).byte(self.local));
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,78 @@
+//! Filters of HDF5 that are registered by number beside those that the reader brings: LZF, bzip2, Blosc, LZ4 and Zstandard.
+
+use std::io::Read;
+
+use hdf5_reader::{FilterRegistry, error::Error as Hdf5Error};
+
+use crate::{
+    codec::{blosc, lzf},
+    error::{Error, Result},
+};
+
+/// A decoded chunk at most; with some of them in flight a run stays within its memory.
+pub(super) const MAX_CHUNK: usize = 128 << 20;
+
+const LZF: u16 = 32_000;
+const BZIP2: u16 = 307;
+const BLOSC: u16 = 32_001;
+const LZ4: u16 = 32_004;
+const ZSTD: u16 = 32_015;
+
+/// All filters that are known.
+pub(super) fn registry() -> FilterRegistry {
+    let mut registry = FilterRegistry::new();
+    type Decode = fn(&[u8]) -> Result<Vec<u8>>;
+    let filters: [(u16, Decode); 5] = [
+        (LZF, |input| lzf::decompress(input, MAX_CHUNK)),
+        (BZIP2, |input| bounded(bzip2::bufread::BzDecoder::new(input))),
+        (BLOSC, |input| blosc::decompress(input, MAX_CHUNK)),
+        (LZ4, lz4),
+        (ZSTD, zstandard),
+    ];
+    for (id, decode) in filters {
+        let filter = move |_: &_, input: &[u8], _: usize| {
+            decode(input).map_err(|e| Hdf5Error::DecompressionError(e.to_string()))
+        };
+        registry.register(id, Box::new(filter));
+    }
+    registry
+}
+
+fn bounded(input: impl Read) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    input.take(MAX_CHUNK as u64 + 1).read_to_end(&mut out)?;
+    if out.len() > MAX_CHUNK {
+        return Err(Error::input(format!("expected a chunk of at most {MAX_CHUNK} bytes, found more")));
+    }
+    Ok(out)
+}
+
+fn zstandard(input: &[u8]) -> Result<Vec<u8>> {
+    bounded(zstd::stream::read::Decoder::with_buffer(input)?)
+}
+
+/// Bytes in all, bytes of a block, then blocks with their packed size; all numbers big-endian.
+fn lz4(input: &[u8]) -> Result<Vec<u8>> {
+    let cut = || Error::input("expected LZ4 blocks, found damaged bytes");
+    let number = |at: usize| {
+        let bytes = input.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut)?;
+        usize::try_from(u32::from_be_bytes(*bytes)).map_err(|_| cut())
+    };
+    let (high, total, block) = (number(0)?, number(4)?, number(8)?);
+    if high > 0 || total > MAX_CHUNK || block == 0 {
+        return Err(cut());
+    }
+    let mut out = vec![0; total];
+    let mut at = 12;
+    for target in out.chunks_mut(block) {
+        let packed = number(at)?;
+        let content = input.get(at + 4..).and_then(|rest| rest.get(..packed)).ok_or_else(cut)?;
+        at += 4 + packed;
+        if packed == target.len() {
+            target.copy_from_slice(content);
+        } else if lz4_flex::block::decompress_into(content, target).ok() != Some(target.len()) {
+            return Err(cut());
+        }
+    }
+    Ok(out)
+}

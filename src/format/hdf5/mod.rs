@@ -1,0 +1,471 @@
+//! HDF5, and netCDF-4, which is HDF5 with dimensions: read by the `hdf5-reader` crate, behind a guard.
+//!
+//! Groups are walked once, each object counts once, and datasets get dotted names. Dimensions have the names of the scales
+//! that are attached to them; where there are none, they are named by axis and length. Of netCDF-4 what only stands for a
+//! dimension is no variable, and a variable that has not grown as far as its dimension is filled up.
+
+mod filters;
+mod storage;
+mod types;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use hdf5_reader::{
+    Attribute as Hdf5Attribute, Dataset, Datatype, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem, VarLenKind,
+    error::Error as Hdf5Error,
+};
+
+use self::{
+    filters::{MAX_CHUNK, registry},
+    storage::Blocks,
+    types::{dtype_of, to_native},
+};
+use super::{guard::guard, ranged::RangedInput};
+use crate::{
+    array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, name_dims},
+    error::{Error, Result},
+};
+
+/// What the guard expects.
+const HDF5: &str = "an HDF5 file";
+
+const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
+
+/// Bytes that one read may take.
+const MAX_READ: usize = 1 << 30;
+
+/// Decoded chunks that are kept, for splits that share them.
+const CHUNK_CACHE: usize = 32 << 20;
+
+/// Datasets of a file, and levels of groups.
+const MAX_DATASETS: usize = 100_000;
+const MAX_DEPTH: usize = 64;
+
+/// Whether a file that begins so is HDF5: its signature is at its begin, or after a block of the user's of 512 bytes, 1024 ...
+pub fn sniff(head: &[u8]) -> bool {
+    let starts = std::iter::once(0).chain((9..18).map(|shift| 1_usize << shift));
+    starts.into_iter().any(|start| head.get(start..).is_some_and(|rest| rest.starts_with(SIGNATURE)))
+}
+
+/// An HDF5 file.
+pub struct Hdf5Source {
+    name: String,
+    header: Header,
+    datasets: Vec<Dataset>,
+    is_netcdf: bool,
+}
+
+impl std::fmt::Debug for Hdf5Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hdf5Source").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Hdf5Source {
+    /// Reads what the file holds. `name` stands in errors.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when it is damaged.
+    pub fn open(input: RangedInput, name: &str) -> Result<Self> {
+        let found = guard(HDF5, name, || {
+            let options = OpenOptions::default()
+                .with_chunk_cache_bytes(CHUNK_CACHE)
+                .with_filter_registry(registry())
+                .with_max_chunk_bytes(MAX_CHUNK)
+                .with_max_read_bytes(MAX_READ)
+                .with_max_object_header_bytes(16 << 20);
+            let file = Hdf5File::from_storage_with_options(Arc::new(Blocks::new(input)), options)?;
+            Contents::of(&file)
+        })?;
+        found.source(name)
+    }
+
+    /// Whether it is netCDF-4.
+    pub fn is_netcdf(&self) -> bool {
+        self.is_netcdf
+    }
+}
+
+/// A dataset, with its attributes.
+struct Found {
+    /// Dotted.
+    path: String,
+    dataset: Dataset,
+    attributes: Vec<Hdf5Attribute>,
+    /// Addresses of the scales of each dimension, where there are some.
+    scales: Vec<Option<u64>>,
+}
+
+/// All that is in a file.
+#[derive(Default)]
+struct Contents {
+    datasets: Vec<Found>,
+    attributes: Vec<(String, Attribute)>,
+    is_netcdf: bool,
+}
+
+impl Contents {
+    fn of(file: &Hdf5File) -> std::result::Result<Self, Hdf5Error> {
+        let root = file.root_group()?;
+        let mut contents = Self::default();
+        for attribute in root.attributes()? {
+            contents.is_netcdf |= ["_NCProperties", "_nc3_strict"].contains(&attribute.name.as_str());
+            if let Some(value) = value_of(&attribute) {
+                contents.attributes.push((attribute.name, value));
+            }
+        }
+        let mut seen = HashSet::from([root.address()]);
+        let mut known: HashMap<u64, usize> = HashMap::new();
+        let mut waiting = vec![(String::new(), root, 0)];
+        while let Some((path, group, depth)) = waiting.pop() {
+            let (groups, datasets) = group.members()?;
+            for dataset in datasets {
+                // A link to a dataset of a group below is not its name.
+                match known.get(&dataset.address()).map(|number| &mut contents.datasets[*number]) {
+                    Some(found) if levels(&found.path) >= levels(&path) => {}
+                    Some(found) => found.path = format!("{path}{}", leaf(&dataset)),
+                    None => {
+                        known.insert(dataset.address(), contents.datasets.len());
+                        contents.push(&path, dataset)?;
+                    }
+                }
+            }
+            if contents.datasets.len() > MAX_DATASETS || depth > MAX_DEPTH {
+                return Err(Hdf5Error::InvalidData("more datasets, or levels of groups, than can be".to_owned()));
+            }
+            // The first group comes off first.
+            for group in groups.into_iter().rev().filter(|group| seen.insert(group.address())) {
+                waiting.push((format!("{path}{}.", group.name()), group, depth + 1));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn push(&mut self, path: &str, dataset: Dataset) -> std::result::Result<(), Hdf5Error> {
+        let attributes = dataset.attributes();
+        let name = leaf(&dataset).to_owned();
+        let named = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
+        self.is_netcdf |= named("_Netcdf4Dimid").is_some();
+        let stands_in = named("NAME").and_then(value_of).is_some_and(|name| is_only_dim(name.text()));
+        self.is_netcdf |= stands_in;
+        let mut scales = vec![None; dataset.ndim()];
+        if let Some(list) = named("DIMENSION_LIST") {
+            let width = dataset.vlen_reference_size();
+            for (scale, reference) in scales.iter_mut().zip(list.raw_data.chunks_exact(width.max(1))) {
+                let found = dataset.resolve_vlen_reference_bytes(reference, width - 8)?;
+                *scale = (!found.is_empty()).then(|| {
+                    let address = &found[..found.len().min(width - 8)];
+                    address.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
+                });
+            }
+        }
+        self.datasets.push(Found { path: format!("{path}{name}"), dataset, attributes, scales });
+        Ok(())
+    }
+
+    fn source(self, name: &str) -> Result<Hdf5Source> {
+        let text = |found: &Found, wanted: &str| {
+            let attribute = found.attributes.iter().find(|attribute| attribute.name == wanted)?;
+            value_of(attribute)?.text().map(str::to_owned)
+        };
+        let is_scale = |found: &Found| text(found, "CLASS").as_deref() == Some("DIMENSION_SCALE");
+        let paths: HashMap<u64, &str> =
+            self.datasets.iter().map(|found| (found.dataset.address(), found.path.as_str())).collect();
+        let ids: HashMap<i128, &str> = self
+            .datasets
+            .iter()
+            .filter_map(|found| Some((integers(found, "_Netcdf4Dimid").first().copied()?, found.path.as_str())))
+            .collect();
+        let mut header = Header { attributes: self.attributes.clone(), ..Header::default() };
+        let mut lengths: HashMap<String, u64> = HashMap::new();
+        let mut all = Vec::new();
+        for found in &self.datasets {
+            let dims = dims_of(found, is_scale(found), &paths, &ids);
+            let growing = found.dataset.max_dims().unwrap_or_default();
+            for ((dim, length), most) in dims.iter().zip(found.dataset.shape()).zip(growing) {
+                if let Some(dim) = dim.as_ref().filter(|_| *most == u64::MAX) {
+                    let longest = lengths.entry(dim.clone()).or_insert(*length);
+                    *longest = (*longest).max(*length);
+                }
+            }
+            if !(is_scale(found) && is_only_dim(text(found, "NAME").as_deref())) {
+                all.push((found, dims));
+            }
+        }
+        header.unlimited = lengths.keys().cloned().collect();
+        header.unlimited.sort();
+        let mut datasets = Vec::with_capacity(all.len());
+        for (found, dims) in all {
+            let (variable, dataset) = variable(found, dims, &lengths, self.is_netcdf, name)?;
+            header.variables.push(variable);
+            datasets.push(dataset);
+        }
+        name_dims(&mut header.variables);
+        let unnamed = header.variables.iter().zip(&datasets).flat_map(|(variable, dataset)| {
+            let growing = dataset.max_dims().unwrap_or_default();
+            variable.dims.iter().zip(growing).filter(|(_, most)| **most == u64::MAX).map(|(dim, _)| dim.clone())
+        });
+        let unnamed: Vec<String> = unnamed.filter(|dim| !header.unlimited.contains(dim)).collect();
+        header.unlimited.extend(unnamed);
+        Ok(Hdf5Source { name: name.to_owned(), header, datasets, is_netcdf: self.is_netcdf })
+    }
+}
+
+/// Whether a scale stands for a dimension of netCDF alone.
+fn is_only_dim(name: Option<&str>) -> bool {
+    name.is_some_and(|name| name.starts_with("This is a netCDF dimension but not"))
+}
+
+/// The name of a dataset in its group, as netCDF means it.
+fn leaf(dataset: &Dataset) -> &str {
+    let name = dataset.name().rsplit('/').next().unwrap_or_default();
+    name.strip_prefix("_nc4_non_coord_").unwrap_or(name)
+}
+
+fn levels(path: &str) -> usize {
+    path.matches('.').count()
+}
+
+fn integers(found: &Found, name: &str) -> Vec<i128> {
+    let attribute = found.attributes.iter().find(|attribute| attribute.name == name);
+    attribute.and_then(value_of).map(|value| value.integers()).unwrap_or_default()
+}
+
+/// Names of the dimensions of a dataset, as far as it has scales.
+fn dims_of(
+    found: &Found,
+    is_scale: bool,
+    paths: &HashMap<u64, &str>,
+    ids: &HashMap<i128, &str>,
+) -> Vec<Option<String>> {
+    let rank = found.dataset.ndim();
+    let coordinates = integers(found, "_Netcdf4Coordinates");
+    if coordinates.len() == rank && rank > 0 {
+        return coordinates.iter().map(|id| ids.get(id).map(|name| (*name).to_owned())).collect();
+    }
+    if is_scale && rank == 1 {
+        return vec![Some(found.path.clone())];
+    }
+    let name = |scale: &Option<u64>| scale.and_then(|scale| paths.get(&scale)).map(|name| (*name).to_owned());
+    found.scales.iter().map(name).collect()
+}
+
+fn variable(
+    found: &Found,
+    dims: Vec<Option<String>>,
+    lengths: &HashMap<String, u64>,
+    is_netcdf: bool,
+    name: &str,
+) -> Result<(Variable, Dataset)> {
+    let mut dataset = found.dataset.clone();
+    let mut shape = dataset.shape().to_vec();
+    if is_netcdf {
+        let growing = dataset.max_dims().unwrap_or_default().to_vec();
+        for ((length, dim), most) in shape.iter_mut().zip(&dims).zip(growing) {
+            if let Some(longest) = dim.as_ref().and_then(|dim| lengths.get(dim)).filter(|_| most == u64::MAX) {
+                *length = *longest;
+            }
+        }
+        let padded = guard(HDF5, name, || dataset.clone().with_padded_shape(&shape));
+        dataset = padded.map_err(|e| e.column(found.path.as_str()))?;
+    } else if dataset.ndim() == 0 && dataset.num_elements().is_ok_and(|elements| elements == 0) {
+        // A dataset without a dataspace.
+        shape = vec![0];
+    }
+    let mut dtype = dtype_of(dataset.dtype());
+    if let DType::Float(width) = dtype
+        && !is_ieee(&dataset, width)
+    {
+        dtype = DType::Refused(format!("floats of {width} bytes that are not IEEE 754"));
+    }
+    let characters = is_netcdf && matches!(dtype, DType::Text(1, _)) && !shape.is_empty();
+    let never_filled = dataset.fill_value().is_some_and(|fill| !fill.defined);
+    let hidden = ["DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"];
+    let shown = found.attributes.iter().filter(|attribute| !hidden.contains(&attribute.name.as_str()));
+    let attributes = shown.filter_map(|attribute| Some((attribute.name.clone(), value_of(attribute)?))).collect();
+    // A dimension without a scale beside others that have one is named by its axis.
+    let named = dims.iter().any(Option::is_some);
+    let dims = if named {
+        let dim = |(axis, dim): (usize, Option<String>)| dim.unwrap_or_else(|| format!("{}.dim_{axis}", found.path));
+        dims.into_iter().enumerate().map(dim).collect()
+    } else {
+        Vec::new()
+    };
+    let variable = Variable {
+        name: found.path.clone(),
+        dtype,
+        shape,
+        dims,
+        chunks: dataset.chunks().map(|chunks| chunks.into_iter().map(u64::from).collect()),
+        codecs: Vec::new(),
+        attributes,
+        characters,
+        fills: is_netcdf && !never_filled,
+    };
+    Ok((variable, dataset))
+}
+
+/// Whether the bits of a float lie as IEEE 754 has them.
+fn is_ieee(dataset: &Dataset, width: usize) -> bool {
+    let exponent = match width {
+        2 => 5,
+        4 => 8,
+        _ => 11,
+    };
+    // Class and flags, size; then bit offset, precision, and where the exponent is and how long.
+    dataset.raw_datatype().ok().and_then(|raw| raw.get(13).copied()).is_none_or(|found| found == exponent)
+}
+
+/// An attribute as others see it; `None` for what is none of the user's.
+fn value_of(attribute: &Hdf5Attribute) -> Option<Attribute> {
+    match &attribute.datatype {
+        Datatype::String { .. } | Datatype::VarLen { kind: VarLenKind::String, .. } => {
+            let texts = match attribute.read_strings() {
+                Ok(texts) => texts,
+                Err(_) => vec![attribute.read_string().ok()?],
+            };
+            Some(match texts.as_slice() {
+                [one] => Attribute::Text(one.clone()),
+                _ => Attribute::Texts(texts),
+            })
+        }
+        datatype => {
+            let dtype = dtype_of(datatype);
+            let numbers = matches!(dtype, DType::Int(_) | DType::UInt(_) | DType::Float(_) | DType::Bool);
+            if !numbers {
+                return Some(Attribute::Other(dtype.name()));
+            }
+            let mut bytes = attribute.raw_data.clone();
+            to_native(datatype, &mut bytes);
+            Some(Attribute::Numbers(dtype, bytes))
+        }
+    }
+}
+
+/// An element as its bytes, as they are stored.
+#[derive(Clone)]
+struct Raw<const N: usize>([u8; N]);
+
+impl<const N: usize> H5Type for Raw<N> {
+    fn hdf5_type() -> Datatype {
+        Datatype::Opaque { size: u32::try_from(N).unwrap_or(u32::MAX), tag: String::new() }
+    }
+
+    fn from_bytes(bytes: &[u8], _: &Datatype) -> std::result::Result<Self, Hdf5Error> {
+        let bytes = bytes.get(..N).and_then(|bytes| bytes.first_chunk::<N>());
+        bytes.map(|bytes| Self(*bytes)).ok_or_else(|| Hdf5Error::InvalidData("an element is cut short".to_owned()))
+    }
+
+    fn element_size(_: &Datatype) -> usize {
+        N
+    }
+
+    fn native_copy_compatible(_: &Datatype) -> bool {
+        true
+    }
+
+    fn decode_vec(raw: &[u8], _: &Datatype, count: usize) -> Option<std::result::Result<Vec<Self>, Hdf5Error>> {
+        let elements = raw.as_chunks::<N>().0.get(..count)?;
+        Some(Ok(elements.iter().map(|bytes| Self(*bytes)).collect()))
+    }
+}
+
+/// An element of any width.
+#[derive(Clone)]
+struct AnyRaw(Vec<u8>);
+
+impl H5Type for AnyRaw {
+    fn hdf5_type() -> Datatype {
+        Datatype::Opaque { size: 1, tag: String::new() }
+    }
+
+    fn from_bytes(bytes: &[u8], _: &Datatype) -> std::result::Result<Self, Hdf5Error> {
+        Ok(Self(bytes.to_vec()))
+    }
+
+    fn element_size(datatype: &Datatype) -> usize {
+        hdf5_reader::dtype_element_size(datatype).unwrap_or(0)
+    }
+}
+
+fn read<T: H5Type>(dataset: &Dataset, slab: &Slab) -> std::result::Result<Vec<T>, Hdf5Error> {
+    let range = |(start, count): (&u64, &u64)| SliceInfoElem::Slice { start: *start, end: start + count, step: 1 };
+    let selections = slab.start.iter().zip(&slab.count).map(range).collect();
+    let array = if slab.count.is_empty() {
+        dataset.read_array::<T>()?
+    } else {
+        dataset.read_slice::<T>(&SliceInfo { selections })?
+    };
+    let (elements, offset) = array.into_raw_vec_and_offset();
+    if offset.unwrap_or(0) != 0 {
+        return Err(Hdf5Error::InvalidData("an array that does not begin at its begin".to_owned()));
+    }
+    Ok(elements)
+}
+
+fn read_fixed<const N: usize>(dataset: &Dataset, slab: &Slab) -> std::result::Result<Vec<u8>, Hdf5Error> {
+    // Collecting in place keeps the memory where it is.
+    let elements: Vec<[u8; N]> = read::<Raw<N>>(dataset, slab)?.into_iter().map(|element| element.0).collect();
+    Ok(elements.into_flattened())
+}
+
+fn read_bytes(dataset: &Dataset, slab: &Slab, width: usize) -> std::result::Result<Vec<u8>, Hdf5Error> {
+    match width {
+        1 => read_fixed::<1>(dataset, slab),
+        2 => read_fixed::<2>(dataset, slab),
+        4 => read_fixed::<4>(dataset, slab),
+        8 => read_fixed::<8>(dataset, slab),
+        12 => read_fixed::<12>(dataset, slab),
+        16 => read_fixed::<16>(dataset, slab),
+        _ => Ok(read::<AnyRaw>(dataset, slab)?.into_iter().flat_map(|element| element.0).collect()),
+    }
+}
+
+impl Arrays for Hdf5Source {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
+        let found = self.datasets.get(variable).zip(self.header.variables.get(variable));
+        let (dataset, variable) = found.ok_or_else(|| Error::internal("no such dataset"))?;
+        if slab.elements() == 0 {
+            let fixed = variable.dtype.width().is_some();
+            return Ok(if fixed { Values::Fixed(Vec::new()) } else { Values::Varied(Vec::new()) });
+        }
+        let values = guard(HDF5, &self.name, || {
+            if let Some(width) = variable.dtype.width() {
+                let mut bytes = read_bytes(dataset, slab, width)?;
+                to_native(dataset.dtype(), &mut bytes);
+                return Ok::<_, Hdf5Error>(Values::Fixed(bytes));
+            }
+            let width = dataset.vlen_reference_size();
+            let references = read_bytes(dataset, slab, width)?;
+            let (item, item_width) = match dataset.dtype() {
+                Datatype::VarLen { base, kind, .. } if *kind != VarLenKind::String => {
+                    (Some(base.as_ref()), dtype_of(base).width().unwrap_or(1))
+                }
+                _ => (None, 1),
+            };
+            let value = |reference: &[u8]| {
+                // Nothing was ever written here.
+                if reference.iter().all(|byte| *byte == 0) {
+                    return Ok(Vec::new());
+                }
+                let mut bytes = dataset.resolve_vlen_reference_bytes(reference, item_width)?;
+                match item {
+                    Some(item) => to_native(item, &mut bytes),
+                    // The end of a text of C.
+                    None => bytes.truncate(memchr::memchr(0, &bytes).unwrap_or(bytes.len())),
+                }
+                Ok(bytes)
+            };
+            let values = references.chunks_exact(width.max(1)).map(value);
+            Ok(Values::Varied(values.collect::<std::result::Result<_, Hdf5Error>>()?))
+        });
+        values.map_err(|e| e.column(variable.name.as_str()))
+    }
+}

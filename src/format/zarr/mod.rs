@@ -1,0 +1,275 @@
+//! Zarr, versions 2 and 3: a folder with what is said about arrays in JSON and a file for each chunk.
+//!
+//! ```text
+//! data.zarr/.zgroup .zattrs .zmetadata   t2m/.zarray t2m/.zattrs t2m/0.0.0 t2m/0.0.1 ...        version 2
+//! data.zarr/zarr.json                    t2m/zarr.json  t2m/c/0/0/0  t2m/c/0/0/1 ...            version 3
+//! ```
+//!
+//! Where metadata are consolidated (`.zmetadata`, or in the first `zarr.json`) that is all that is read of them, else the
+//! folder is listed. A chunk that is not there holds the fill value. Of a shard only the index and the chunks that are
+//! wanted are read.
+
+mod codecs;
+mod metadata;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use self::{
+    codecs::{Layout, MAX_CHUNK, Sharding},
+    metadata::{ArrayMetadata, attributes_of, of_v2, of_v3},
+};
+use crate::{
+    array::{
+        Arrays, DType, Header, Slab, Values, name_dims,
+        slab::{Place, copy},
+    },
+    error::{Error, Result},
+    storage::Folder,
+};
+
+/// Files that make a folder a store.
+pub const MARKERS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zmetadata"];
+
+/// A store.
+#[derive(Debug)]
+pub struct ZarrSource {
+    folder: Folder,
+    header: Header,
+    arrays: Vec<ArrayMetadata>,
+}
+
+fn json(bytes: &[u8], path: &str) -> Result<Value> {
+    serde_json::from_slice(bytes).map_err(|e| Error::input(format!("expected JSON in `{path}`")).cause(e))
+}
+
+impl ZarrSource {
+    /// Reads what is said about the arrays.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) when it is damaged, or a codec is not known.
+    pub fn open(folder: Folder) -> Result<Self> {
+        let mut source = Self { folder, header: Header::default(), arrays: Vec::new() };
+        match source.folder.get("zarr.json")? {
+            Some(root) => source.open_v3(&json(&root, "zarr.json")?)?,
+            None => source.open_v2()?,
+        }
+        source.header.variables = source.arrays.iter().map(|array| array.variable.clone()).collect();
+        name_dims(&mut source.header.variables);
+        Ok(source)
+    }
+
+    fn open_v3(&mut self, root: &Value) -> Result<()> {
+        let attributes = root.get("attributes").and_then(Value::as_object).cloned().unwrap_or_default();
+        self.header.attributes = attributes_of(&attributes, &DType::Bool);
+        let mut nodes: BTreeMap<String, Value> = BTreeMap::new();
+        if root.get("node_type").and_then(Value::as_str) == Some("array") {
+            nodes.insert(String::new(), root.clone());
+        } else if let Some(Value::Object(known)) = root.get("consolidated_metadata").and_then(|c| c.get("metadata")) {
+            nodes.extend(known.iter().map(|(path, node)| (path.clone(), node.clone())));
+        } else {
+            for path in self.listed("zarr.json")? {
+                nodes.insert(path.clone(), self.json_at(&path, "zarr.json")?);
+            }
+        }
+        for (path, node) in nodes {
+            check_path(&path)?;
+            if node.get("node_type").and_then(Value::as_str) == Some("array") {
+                self.arrays.push(of_v3(&path, &node).map_err(|e| named(e, &path))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn open_v2(&mut self) -> Result<()> {
+        let mut all: BTreeMap<String, Value> = BTreeMap::new();
+        match self.folder.get(".zmetadata")? {
+            Some(consolidated) => {
+                let consolidated = json(&consolidated, ".zmetadata")?;
+                let known = consolidated.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+                all.extend(known);
+            }
+            None => {
+                for name in [".zarray", ".zattrs"] {
+                    for path in self.listed(name)? {
+                        let key = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+                        all.insert(key, self.json_at(&path, name)?);
+                    }
+                }
+            }
+        }
+        if let Some(Value::Object(attributes)) = all.get(".zattrs") {
+            self.header.attributes = attributes_of(attributes, &DType::Bool);
+        }
+        for (key, metadata) in &all {
+            let Some(path) = key.strip_suffix(".zarray") else { continue };
+            let path = path.trim_end_matches('/');
+            check_path(path)?;
+            let beside = if path.is_empty() { ".zattrs".to_owned() } else { format!("{path}/.zattrs") };
+            let attributes = all.get(&beside).unwrap_or(&Value::Null);
+            self.arrays.push(of_v2(path, metadata, attributes).map_err(|e| named(e, path))?);
+        }
+        Ok(())
+    }
+
+    /// Folders below with a file of this name.
+    fn listed(&self, name: &str) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        self.folder.walk(&mut |path| {
+            if let Some(folder) = path.strip_suffix(name).filter(|f| f.is_empty() || f.ends_with('/')) {
+                found.push(folder.trim_end_matches('/').to_owned());
+            }
+        })?;
+        found.sort();
+        Ok(found)
+    }
+
+    fn json_at(&self, folder: &str, name: &str) -> Result<Value> {
+        let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+        let gone = || Error::input(format!("expected `{path}`, found nothing"));
+        json(&self.folder.get(&path)?.ok_or_else(gone)?, &path)
+    }
+}
+
+fn named(error: Error, path: &str) -> Error {
+    error.column(if path.is_empty() { "array".to_owned() } else { path.replace('/', ".") })
+}
+
+/// Numbers of the chunks that a slab of at least one element touches, one after the other.
+fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> {
+    let ends = slab.start.iter().zip(&slab.count).zip(chunks);
+    let bounds: Vec<(u64, u64)> =
+        ends.map(|((start, count), chunk)| (start / chunk, (start + count.max(&1) - 1) / chunk)).collect();
+    let first: Vec<u64> = bounds.iter().map(|(first, _)| *first).collect();
+    std::iter::successors(Some(first), move |at| {
+        let mut next = at.clone();
+        for (number, (first, last)) in next.iter_mut().zip(&bounds).rev() {
+            if *number < *last {
+                *number += 1;
+                return Some(next);
+            }
+            *number = *first;
+        }
+        None
+    })
+}
+
+/// A path out of a file leads nowhere but down.
+fn check_path(path: &str) -> Result<()> {
+    let fits = path.is_empty() || path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+    if fits { Ok(()) } else { Err(Error::input(format!("expected the path of an array, found `{path}`"))) }
+}
+
+/// Where what is read goes.
+enum Target {
+    Fixed(Vec<u8>, usize),
+    Varied(Vec<Vec<u8>>),
+}
+
+impl Target {
+    fn put(&mut self, slab: &Slab, shared: &Slab, chunk: Place<'_>, values: &Values) -> Result<()> {
+        let to = Place { start: &slab.start, shape: &slab.count };
+        match (self, values) {
+            (Self::Fixed(out, width), Values::Fixed(bytes)) => copy(shared, *width, chunk, bytes, to, out),
+            (Self::Varied(out), Values::Varied(values)) => {
+                let numbers: Vec<u8> = (0..values.len() as u64).flat_map(u64::to_ne_bytes).collect();
+                let mut places = vec![0xff; out.len() * 8];
+                copy(shared, 8, chunk, &numbers, to, &mut places);
+                for (target, number) in out.iter_mut().zip(places.as_chunks::<8>().0) {
+                    if let Some(value) = usize::try_from(u64::from_ne_bytes(*number)).ok().and_then(|n| values.get(n)) {
+                        target.clone_from(value);
+                    }
+                }
+            }
+            _ => return Err(Error::internal("a chunk of another kind")),
+        }
+        Ok(())
+    }
+}
+
+impl Arrays for ZarrSource {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
+        let array = self.arrays.get(variable).ok_or_else(|| Error::internal("no such array"))?;
+        let elements = usize::try_from(slab.elements()).map_err(|_| Error::input("expected smaller records"))?;
+        let width = array.variable.dtype.width().filter(|_| !array.codecs.is_varied());
+        let mut target = match width {
+            Some(width) if width > 0 => Target::Fixed(array.fill.repeat(slab.bytes(width)? / width), width),
+            Some(_) => Target::Fixed(Vec::new(), 1),
+            None => Target::Varied(vec![array.fill.clone(); elements]),
+        };
+        if elements > 0 {
+            for at in touched(slab, &array.chunks) {
+                self.chunk(array, &at, slab, &mut target).map_err(|e| named(e, &array.path))?;
+            }
+        }
+        Ok(match target {
+            Target::Fixed(bytes, _) => Values::Fixed(bytes),
+            Target::Varied(values) => Values::Varied(values),
+        })
+    }
+}
+
+impl ZarrSource {
+    fn chunk(&self, array: &ArrayMetadata, at: &[u64], slab: &Slab, target: &mut Target) -> Result<()> {
+        let name = array.chunk_name(at);
+        let in_chunk = |e: Error| Error::new(e.kind(), format!("chunk `{name}`: {}", e.message()));
+        let start: Vec<u64> = at.iter().zip(&array.chunks).map(|(number, chunk)| number * chunk).collect();
+        if let Layout::Sharded(sharding) = &array.codecs.layout {
+            return self.shard(array, sharding, &name, &start, slab, target).map_err(in_chunk);
+        }
+        let Some(stored) = self.folder.get(&name)? else { return Ok(()) };
+        let values = array.codecs.decode(&stored, &array.variable.dtype, &array.chunks).map_err(in_chunk)?;
+        match slab.shared(&start, &array.chunks) {
+            Some(shared) => target.put(slab, &shared, Place { start: &start, shape: &array.chunks }, &values),
+            None => Ok(()),
+        }
+    }
+
+    fn shard(
+        &self,
+        array: &ArrayMetadata,
+        sharding: &Sharding,
+        name: &str,
+        start: &[u64],
+        slab: &Slab,
+        target: &mut Target,
+    ) -> Result<()> {
+        let Some(total) = self.folder.bytes(name)? else { return Ok(()) };
+        let counts: Vec<u64> = array.chunks.iter().zip(&sharding.chunks).map(|(outer, inner)| outer / inner).collect();
+        let chunks = counts.iter().fold(1_u64, |all, count| all.saturating_mul(*count));
+        let index_bytes = sharding.index_bytes(chunks)?;
+        if index_bytes > total || index_bytes > MAX_CHUNK as u64 {
+            return Err(Error::input(format!("expected an index of {index_bytes} bytes, found {total} in all")));
+        }
+        let index_at = if sharding.index_at_end { total - index_bytes } else { 0 };
+        let index = self.folder.range(name, index_at..index_at + index_bytes)?;
+        let places = sharding.places(&index)?;
+        let Some(within) = slab.shared(start, &array.chunks) else { return Ok(()) };
+        let inside = Slab {
+            start: within.start.iter().zip(start).map(|(at, start)| at - start).collect(),
+            count: within.count.clone(),
+        };
+        for at in touched(&inside, &sharding.chunks) {
+            let number = at.iter().zip(&counts).fold(0, |all, (number, count)| all * count + number);
+            let place = usize::try_from(number).ok().and_then(|number| places.get(number).copied().flatten());
+            let Some((offset, length)) = place else { continue };
+            if offset.checked_add(length).is_none_or(|end| end > total) {
+                return Err(Error::input(format!("expected a chunk within {total} bytes, found {length} at {offset}")));
+            }
+            let stored: Bytes = self.folder.range(name, offset..offset + length)?;
+            let values = sharding.codecs.decode(&stored, &array.variable.dtype, &sharding.chunks)?;
+            let first: Vec<u64> =
+                at.iter().zip(&sharding.chunks).zip(start).map(|((n, chunk), start)| start + n * chunk).collect();
+            if let Some(shared) = slab.shared(&first, &sharding.chunks) {
+                target.put(slab, &shared, Place { start: &first, shape: &sharding.chunks }, &values)?;
+            }
+        }
+        Ok(())
+    }
+}

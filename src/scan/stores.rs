@@ -1,0 +1,158 @@
+//! Folders that are one source: Zarr stores. Their files come from the scan like others and are put together here.
+//!
+//! A folder is a store if it holds a file that says so; the outermost such folder counts. `zarr.json` could be anybody's
+//! document, so its content is asked.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::{Root, SourceFile};
+use crate::{error::Result, format::zarr::MARKERS, storage::Folder};
+
+/// Files of a store whose names begin with a dot, which a scan passes over elsewhere.
+const HIDDEN: [&str; 4] = [".zgroup", ".zarray", ".zattrs", ".zmetadata"];
+
+/// Bytes of a `zarr.json` that are looked at.
+const HEAD: usize = 64 << 10;
+
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+/// Whether a path that begins with a dot somewhere is only a file of a store.
+pub(super) fn is_store_file(path: &str) -> bool {
+    let (folder, name) = split(path);
+    HIDDEN.contains(&name) && !folder.split('/').any(|part| part.starts_with('.'))
+}
+
+/// Stores are told apart by where they were found, and by path.
+type Place = (usize, String);
+
+fn place(file: &SourceFile, folder: &str) -> Place {
+    (Arc::as_ptr(&file.root).addr(), folder.to_owned())
+}
+
+/// The outermost folder of a file that is a store.
+fn store_of<'a>(file: &'a SourceFile, stores: &HashSet<Place>) -> Option<&'a str> {
+    let path = file.path();
+    let ends = path.match_indices('/').map(|(end, _)| end);
+    std::iter::once(0).chain(ends).map(|end| &path[..end]).find(|folder| stores.contains(&place(file, folder)))
+}
+
+#[derive(Default)]
+struct Store {
+    bytes: u64,
+    modified: i64,
+    content: Xxh3Default,
+}
+
+/// Puts the files of each store together; returns how many hidden files belonged to none.
+///
+/// # Errors
+/// When a `zarr.json` cannot be read.
+pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
+    let mut stores: HashSet<Place> = HashSet::new();
+    for file in files.iter() {
+        let (folder, name) = split(file.path());
+        if MARKERS.contains(&name) && store_of(file, &stores).is_none() {
+            let says = |head: &[u8]| memchr::memmem::find(head, b"\"zarr_format\"").is_some();
+            if name != MARKERS[0] || says(&file.head(HEAD)?.bytes) {
+                stores.insert(place(file, folder));
+            }
+        }
+    }
+    let mut found: BTreeMap<Place, (Arc<Root>, Store)> = BTreeMap::new();
+    let mut passed_over = 0;
+    files.retain(|file| {
+        let Some(folder) = store_of(file, &stores) else {
+            let hidden = is_store_file(file.path());
+            passed_over += u64::from(hidden);
+            return !hidden;
+        };
+        let (_, store) = found.entry(place(file, folder)).or_insert_with(|| (Arc::clone(&file.root), Store::default()));
+        store.bytes += file.bytes;
+        store.modified = store.modified.max(file.modified);
+        store.content.update(file.path().as_bytes());
+        store.content.update(&file.bytes.to_le_bytes());
+        store.content.update(&file.modified.to_le_bytes());
+        store.content.update(file.etag().unwrap_or_default().as_bytes());
+        false
+    });
+    files.extend(found.into_iter().map(|((_, folder), (root, store))| source(&folder, root, store)));
+    Ok(passed_over)
+}
+
+fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
+    let (root, name) = if folder.is_empty() {
+        // What the user named is the store, and has its name.
+        let location = root.store.location();
+        let name = location.split_name().map_or_else(|| "zarr".to_owned(), |(_, name)| name);
+        (Root::new(Arc::clone(&root.store), name.clone()), name)
+    } else {
+        let name = format!("{}{folder}", root.prefix);
+        (root, name)
+    };
+    SourceFile {
+        root,
+        name: name.into_boxed_str(),
+        bytes: store.bytes,
+        modified: store.modified,
+        etag: Some(format!("{:016x}", store.content.digest()).into_boxed_str()),
+        is_store: true,
+    }
+}
+
+impl SourceFile {
+    /// Whether it is a folder that is one source.
+    pub fn is_store(&self) -> bool {
+        self.is_store
+    }
+
+    /// The folder that it is.
+    pub fn folder(&self) -> Folder {
+        Folder::new(Arc::clone(&self.root.store), self.path())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{ScanOptions, scan};
+
+    fn names(folder: &Path, source: &str) -> (Vec<String>, u64) {
+        let found = scan(&[source.to_owned()], folder, &[], &ScanOptions::default()).unwrap();
+        let name = |file: &super::SourceFile| format!("{}{}", file.name(), if file.is_store() { "!" } else { "" });
+        (found.files.iter().map(name).collect(), found.passed_over)
+    }
+
+    #[test]
+    fn stores_are_one_source() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, content) in [
+            ("a.csv", "x"),
+            ("b.zarr/.zgroup", "{}"),
+            ("b.zarr/t/.zarray", "{}"),
+            ("b.zarr/t/0.0", "x"),
+            ("c/zarr.json", r#"{"zarr_format": 3}"#),
+            ("c/t/c/0", "x"),
+            ("d/zarr.json", "{}"),
+            ("e/.zattrs", "{}"),
+            ("f/.hidden", "x"),
+        ] {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        assert_eq!(
+            names(folder.path(), "."),
+            (vec!["a.csv".into(), "b.zarr!".into(), "c!".into(), "d/zarr.json".into()], 2)
+        );
+        assert_eq!(names(folder.path(), "b.zarr"), (vec!["b.zarr!".into()], 0));
+    }
+}

@@ -1,0 +1,100 @@
+//! Tensors as columns: Arrow's canonical extension `arrow.fixed_shape_tensor`, a list of fixed size whose field says the
+//! shape.
+//!
+//! ```text
+//! t2m: FixedSizeList<float32, 6>   ARROW:extension:name      arrow.fixed_shape_tensor
+//!                                  ARROW:extension:metadata  {"shape":[2,3],"dim_names":["lat","lon"]}
+//! ```
+
+use std::{collections::HashMap, sync::Arc};
+
+use arrow::datatypes::{DataType, Field};
+use serde::{Deserialize, Serialize};
+
+use super::EXTENSION_NAME;
+use crate::error::{Error, Result};
+
+/// Value of [`EXTENSION_NAME`] for tensors whose shape is the same in all rows.
+pub const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
+
+/// Key of the field metadata with the parameters of an extension.
+pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+
+#[derive(Serialize, Deserialize)]
+struct Metadata {
+    shape: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dim_names: Vec<String>,
+}
+
+/// Key of the field metadata that marks tensors of which some values may be missing.
+const MISSING: &str = "shardify:missing";
+
+/// A nullable field of tensors of one shape, in C order, of which some values may be `missing`. Items are always nullable,
+/// for pyarrow knows no other tensors.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) when a tensor has more elements than Arrow can count.
+pub fn tensor_field(name: &str, item: DataType, missing: bool, shape: &[usize], dim_names: &[String]) -> Result<Field> {
+    let elements = shape.iter().try_fold(1_usize, |all, length| all.checked_mul(*length));
+    let elements = elements.and_then(|elements| i32::try_from(elements).ok());
+    let Some(elements) = elements else {
+        return Err(Error::input(format!(
+            "expected records of at most 2147483647 elements, found the shape {shape:?}"
+        ))
+        .column(name)
+        .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
+    };
+    let metadata = Metadata { shape: shape.to_vec(), dim_names: dim_names.to_vec() };
+    let metadata = serde_json::to_string(&metadata).map_err(|e| Error::internal("a shape is no JSON").cause(e))?;
+    let marks = [(EXTENSION_NAME, TENSOR_EXTENSION.to_owned()), (EXTENSION_METADATA, metadata)];
+    let mut marks: HashMap<String, String> = marks.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    if missing {
+        marks.insert(MISSING.to_owned(), String::new());
+    }
+    let item = Arc::new(Field::new("item", item, true));
+    Ok(Field::new(name, DataType::FixedSizeList(item, elements), true).with_metadata(marks))
+}
+
+/// Whether values of these tensors may be missing.
+pub fn may_miss_values(field: &Field) -> bool {
+    field.metadata().contains_key(MISSING)
+}
+
+/// The field of tensors of the type `item` of which values are missing if they are in one of these.
+pub(super) fn united(a: &Field, b: &Field, item: Field) -> Option<Field> {
+    let DataType::FixedSizeList(_, length) = a.data_type() else { return None };
+    let marked = if may_miss_values(b) { b } else { a };
+    let list = DataType::FixedSizeList(Arc::new(item), *length);
+    Some(a.clone().with_data_type(list).with_nullable(true).with_metadata(marked.metadata().clone()))
+}
+
+/// The shape of a column of tensors; `None` for other columns, and where the shape and the type disagree.
+pub fn tensor_shape(field: &Field) -> Option<Vec<usize>> {
+    let DataType::FixedSizeList(_, elements) = field.data_type() else { return None };
+    if field.metadata().get(EXTENSION_NAME).is_none_or(|name| name != TENSOR_EXTENSION) {
+        return None;
+    }
+    let metadata: Metadata = serde_json::from_str(field.metadata().get(EXTENSION_METADATA)?).ok()?;
+    let found = metadata.shape.iter().try_fold(1_usize, |all, length| all.checked_mul(*length))?;
+    (usize::try_from(*elements) == Ok(found)).then_some(metadata.shape)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_come_back() {
+        let item = || Field::new("item", DataType::Float32, true);
+        let field = tensor_field("x", DataType::Float32, false, &[2, 3], &["lat".into(), "lon".into()]).unwrap();
+        assert_eq!(tensor_shape(&field), Some(vec![2, 3]));
+        assert_eq!(field.metadata()[EXTENSION_METADATA], r#"{"shape":[2,3],"dim_names":["lat","lon"]}"#);
+        let other = field.clone().with_data_type(DataType::FixedSizeList(Arc::new(item()), 7));
+        assert_eq!((tensor_shape(&other), tensor_shape(&item())), (None, None));
+        assert!(tensor_field("x", DataType::Float32, true, &[1 << 20, 1 << 20], &[]).is_err());
+        let missing = tensor_field("x", DataType::Float32, true, &[2, 3], &[]).unwrap();
+        assert!(may_miss_values(&united(&field, &missing, item()).unwrap()) && !may_miss_values(&field));
+    }
+}

@@ -1,0 +1,160 @@
+//! Arrays through the command line: what their records are, what becomes of them in each format, and what is refused.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and move their own inputs")]
+
+mod support;
+
+use std::{collections::BTreeMap, io::Read};
+
+use insta::assert_snapshot;
+use support::Folder;
+
+/// Members of all tars of a dataset.
+fn members(folder: &Folder, dataset: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    for (_, bytes) in folder.only_shards(dataset) {
+        for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            out.insert(entry.path().unwrap().to_string_lossy().into_owned(), content);
+        }
+    }
+    out
+}
+
+/// An array in NPY whose header has so many bytes, as its header and its elements.
+fn npy(bytes: &[u8]) -> (String, Vec<u8>) {
+    let length = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = String::from_utf8(bytes[10..10 + length].to_vec()).unwrap();
+    (header.trim_end().to_owned(), bytes[10 + length..].to_vec())
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+#[test]
+fn an_array_becomes_a_sample_for_each_index() {
+    let folder = Folder::new();
+    folder.copy("arrays/cube.npy", "cube.npy");
+    folder.run("convert cube.npy --out d --to tar").ok();
+    let members = members(&folder, "d");
+    let names: Vec<&str> = members.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "cube-000000001.array.npy",
+            "cube-000000002.array.npy",
+            "cube-000000003.array.npy",
+            "cube-000000004.array.npy"
+        ]
+    );
+    let (header, elements) = npy(&members["cube-000000002.array.npy"]);
+    assert_snapshot!(header, @"{'descr': '<i2', 'fortran_order': False, 'shape': (3, 2), }");
+    assert_eq!(elements, [6, 0, 7, 0, 8, 0, 9, 0, 10, 0, 11, 0]);
+}
+
+#[test]
+fn netcdf_is_decoded_and_constants_lie_beside() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    folder.run("convert grid.nc --out d --to tar --id time").ok();
+    let found = members(&folder, "d");
+    let keys: Vec<&String> = found.keys().filter(|key| key.ends_with("t2m.npy")).collect();
+    assert_eq!(keys.len(), 4);
+    let (header, elements) = npy(&found[keys[1]]);
+    assert!(header.contains("'<f4'") && header.contains("(3, 4)"), "{header}");
+    let values = floats(&elements);
+    assert_eq!(values[0], 270.0 + 12.0 * 0.5);
+    assert!(values[5].is_nan());
+    let json = found.iter().find(|(key, _)| key.ends_with(".json")).unwrap();
+    assert_snapshot!(String::from_utf8_lossy(json.1), @r#"{"time":"2020-01-01T00:00:00"}"#);
+    folder.run("convert grid.nc --out raw --to tar --raw").ok();
+    let raw = members(&folder, "raw");
+    let (header, _) = npy(&raw["grid-000000001.t2m.npy"]);
+    assert!(header.contains("'<i2'"), "{header}");
+    let folders = std::fs::read_dir(folder.path().join("d")).unwrap().flatten();
+    assert_eq!(folders.filter(|entry| entry.path().join("_constants.arrow").exists()).count(), 1);
+}
+
+#[test]
+fn patches_and_cells_are_rows() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    let records =
+        |command: &str| folder.run(&format!("convert grid.nc {command} --json")).ok().summary()["records_out"].clone();
+    assert_eq!(records("--out patches --patch lat=2,lon=2"), 4 * 2 * 2);
+    assert_eq!(records("--out strides --patch lon=2 --stride lon=1"), 4 * 3);
+    assert_eq!(records("--out cells --flatten"), 4 * 3 * 4);
+    assert_eq!(records("--out rows --record-dim lat"), 3);
+    assert_eq!(records("--out one --var lat --record-dim lat"), 3);
+}
+
+#[test]
+fn every_format_is_told_by_its_content() {
+    let folder = Folder::new();
+    for (name, records) in
+        [("pair.npz", 3), ("example_1.nc", 4), ("ref_tst_irish_rover.nc", 4), ("dim_scales.hdf5", 3), ("cube.npy", 4)]
+    {
+        folder.copy(&format!("arrays/{name}"), "data");
+        let summary = folder.run(&format!("convert data --out {name}.d --json")).ok().summary();
+        assert_eq!(summary["records_out"], records, "{name}");
+        std::fs::remove_file(folder.path().join("data")).unwrap();
+    }
+}
+
+#[test]
+fn a_zarr_store_is_one_source() {
+    let folder = Folder::new();
+    for name in ["a/c/0/0", "a/c/0/1", "a/c/1/0", "a/c/1/1", "a/zarr.json", "b/c/0", "b/zarr.json", "zarr.json"] {
+        folder.copy(&format!("arrays/grid.zarr/{name}"), &format!("in/grid.zarr/{name}"));
+    }
+    for source in ["in", "in/grid.zarr"] {
+        let out = source.replace('/', "-");
+        folder.run(&format!("convert {source} --out {out} --to tar")).ok();
+        let found = members(&folder, &out);
+        let (header, elements) = npy(&found["grid-000000003.a.npy"]);
+        assert!(header.contains("(6,)"), "{header}");
+        assert_eq!(elements[..4], 12_i32.to_le_bytes());
+        assert_eq!(found["grid-000000003.json"], br#"{"b":"NaN"}"#);
+        let again = folder.run(&format!("convert {source} --out {out} --json")).ok().summary();
+        assert_eq!(again["sources_unchanged"], 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_is_named() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    folder.copy("bad/objects.npy", "objects.npy");
+    let fails = |command: &str, code| {
+        let ran = folder.run(command);
+        assert_eq!(ran.code, code, "{ran:?}");
+        ran.stderr
+    };
+    assert_snapshot!(fails("convert objects.npy --out d", 6), @"");
+    assert_snapshot!(fails("convert grid.nc --out d --record-dim depth", 2), @"");
+    assert_snapshot!(fails("convert grid.nc --out d --var rain", 2), @"");
+    assert_snapshot!(fails("convert grid.nc --out d --patch lat=9", 2), @"");
+}
+
+#[test]
+fn inspect_shows_variables() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    assert_snapshot!(folder.run("inspect grid.nc").ok().stdout, @"");
+}
+
+#[test]
+fn shards_do_not_depend_on_threads() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    for format in ["parquet", "tar", "tfrecord"] {
+        let shards = |jobs: u32| {
+            let out = format!("{format}{jobs}");
+            folder.run(&format!("convert grid.nc --out {out} --to {format} --jobs {jobs}")).ok();
+            folder.only_shards(&out)
+        };
+        assert_eq!(shards(1), shards(4), "{format}");
+    }
+}
