@@ -110,7 +110,7 @@ fn a_zarr_store_is_one_source() {
         folder.copy(&format!("arrays/grid.zarr/{name}"), &format!("in/grid.zarr/{name}"));
     }
     for source in ["in", "in/grid.zarr"] {
-        let out = source.replace('/', "-");
+        let out = format!("out-{}", source.replace('/', "-"));
         folder.run(&format!("convert {source} --out {out} --to tar")).ok();
         let found = members(&folder, &out);
         let (header, elements) = npy(&found["grid-000000003.a.npy"]);
