@@ -43,8 +43,11 @@ struct Stripe {
     axis: usize,
     chunk: Vec<u64>,
     width: usize,
-    blocks: Mutex<BTreeMap<u64, Arc<Mutex<Option<Arc<Block>>>>>>,
+    blocks: Mutex<BTreeMap<u64, Slot>>,
 }
+
+/// A block, once somebody made it.
+type Slot = Arc<Mutex<Option<Arc<Block>>>>;
 
 /// As many records as a chunk has, turned.
 #[derive(Debug)]
