@@ -229,7 +229,8 @@ fn only_storage_writes_files() {
         "fs::create_dir",
         "File::create",
         "File::options(",
-        "OpenOptions",
+        "fs::OpenOptions",
+        "OpenOptions::new(",
     ];
     complain(&uses_outside(&["storage"], &patterns));
 }

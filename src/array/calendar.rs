@@ -280,7 +280,7 @@ mod tests {
         // Seconds since 1970 of `cftime.num2date(N, units, calendar)`, brought to the proleptic Gregorian calendar.
         for (text, calendar, number, seconds) in [
             ("days since 1970-01-01", "standard", 1, 86_400),
-            ("hours since 1900-01-01 00:00:0.0", "gregorian", 876_581, 946_688_400),
+            ("hours since 1900-01-01 00:00:0.0", "gregorian", 876_581, 946_702_800),
             ("days since 0001-01-01", "standard", 0, -62_135_769_600),
             ("days since 0001-01-01", "proleptic_gregorian", 0, -62_135_596_800),
             ("days since 1582-10-04", "standard", 1, -12_219_292_800),

@@ -259,8 +259,8 @@ enum Literal {
     Bool(bool),
     None,
     /// A list or a tuple.
-    List(Vec<Literal>),
-    Dict(Vec<(Literal, Literal)>),
+    List(Vec<Self>),
+    Dict(Vec<(Self, Self)>),
 }
 
 struct Parser<'a> {

@@ -116,6 +116,9 @@ pub struct Plan {
     pub raw: bool,
 }
 
+/// What makes up this part of a record is much of it.
+const MUCH: u64 = 8;
+
 /// Bytes assumed for a text of any length.
 const VARIED: u64 = 16;
 
@@ -242,19 +245,27 @@ impl Plan {
 
     /// Bytes of a row, as far as the header tells.
     pub fn row_bytes(&self) -> u64 {
-        let column = |column: &Column| {
-            let elements = match self.cells {
-                Some(_) => 1,
-                None => column.shape(&self.patches).iter().fold(1_u64, |all, length| all.saturating_mul(*length)),
-            };
-            elements.saturating_mul(column.dtype.width().map_or(VARIED, |width| width as u64).max(1))
-        };
-        self.columns.iter().map(column).fold(0, u64::saturating_add).max(1)
+        self.columns.iter().map(|column| self.column_bytes(column)).fold(0, u64::saturating_add).max(1)
     }
 
-    /// The longest of the stored chunks along the records.
+    /// Bytes of a column in a row.
+    fn column_bytes(&self, column: &Column) -> u64 {
+        let elements = match self.cells {
+            Some(_) => 1,
+            None => column.shape(&self.patches).iter().fold(1_u64, |all, length| all.saturating_mul(*length)),
+        };
+        elements.saturating_mul(column.dtype.width().map_or(VARIED, |width| width as u64).max(1))
+    }
+
+    /// The longest of the stored chunks along the records, of variables that make up much of a record: netCDF cuts a time
+    /// axis into chunks of a thousand where a map is a chunk of its own.
     pub fn chunk(&self) -> u64 {
-        self.columns.iter().map(|column| column.chunk).max().unwrap_or(1).clamp(1, self.length.max(1))
+        let row = self.row_bytes();
+        let large = self.columns.iter().filter(|column| {
+            let cells = column.axes.len() as u64 > 1 && self.cells.is_some();
+            cells || self.cells.is_none() && self.column_bytes(column).saturating_mul(MUCH) >= row
+        });
+        large.map(|column| column.chunk).max().unwrap_or(1).clamp(1, self.length.max(1))
     }
 }
 

@@ -47,7 +47,7 @@ pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<
     let per_record = plan.rows_per_record().max(1);
     let mut columns = Vec::with_capacity(plan.columns.len());
     let records = match plan.cells {
-        Some(_) if first % per_record != 0 || count % per_record != 0 => {
+        Some(_) if !first.is_multiple_of(per_record) || !count.is_multiple_of(per_record) => {
             return Err(Error::internal("rows of cells are cut between records"));
         }
         _ => Slab {
@@ -375,8 +375,10 @@ mod tests {
         }
     }
 
-    fn counting(variables: &[(&str, DType, &[(&str, u64)])]) -> Counting {
-        let variable = |(name, dtype, dims): &(&str, DType, &[(&str, u64)])| Variable {
+    type Given<'a> = (&'a str, DType, &'a [(&'a str, u64)]);
+
+    fn counting(variables: &[Given<'_>]) -> Counting {
+        let variable = |(name, dtype, dims): &Given<'_>| Variable {
             name: (*name).to_owned(),
             dtype: dtype.clone(),
             shape: dims.iter().map(|(_, length)| *length).collect(),

@@ -89,7 +89,7 @@ pub(super) enum ProgressWhen {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Turn files, tables and dumps into shards of a dataset
-    Convert(ConvertArgs),
+    Convert(Box<ConvertArgs>),
     /// Make a dataset of Parquet, tar or TFRecord shards that are there already, without rewriting them
     ///
     /// Every file is read once, for its checksum, its records and their ids. Files and folders that begin with _ or . are

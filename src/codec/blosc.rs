@@ -87,7 +87,7 @@ pub fn decompress(input: &[u8], limit: usize) -> Result<Vec<u8>> {
 
 /// Whether old versions, which left no mark, split such blocks.
 fn is_split(type_size: usize, block_bytes: usize) -> bool {
-    type_size <= MAX_SPLITS && block_bytes / type_size >= MIN_STREAM && block_bytes % type_size == 0
+    type_size <= MAX_SPLITS && block_bytes / type_size >= MIN_STREAM && block_bytes.is_multiple_of(type_size)
 }
 
 fn unpack(codec: u8, input: &[u8], out: &mut [u8]) -> Result<()> {
@@ -133,7 +133,7 @@ pub fn unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
 /// Puts bits back that were sorted by their place in an element. Blocks whose elements do not come in eights were left alone.
 fn bit_unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
     let elements = out.len() / type_size;
-    if elements % 8 != 0 {
+    if !elements.is_multiple_of(8) {
         return out.copy_from_slice(input);
     }
     let row = elements / 8;
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn blosclz_copies_what_it_wrote() {
         let mut out = vec![0; 8];
-        assert_eq!(blosclz(&[2, b'a', b'b', b'c', 2 << 5 | 0, 2], &mut out), Some(7));
+        assert_eq!(blosclz(&[2, b'a', b'b', b'c', 2 << 5, 2], &mut out), Some(7));
         assert_eq!(&out[..7], b"abcabca");
         assert_eq!(blosclz(&[0, b'a', 7 << 5, 255, 255, 0, 0], &mut out), None);
     }

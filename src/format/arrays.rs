@@ -34,6 +34,9 @@ const MAX_ROWS: u64 = 1 << 20;
 /// A split with whole chunks may take this part of what a record may: several are in flight.
 const ALIGNED: u64 = 4;
 
+/// Decoding so many bytes again costs less than keeping them.
+const SMALL_CHUNK: u64 = 64 << 10;
+
 /// Bytes of constants that are kept for all records.
 const MAX_CONSTANTS: u64 = 64 << 20;
 
@@ -124,7 +127,10 @@ impl RecordReader for ArrayReader {
         self.source.stripe(self.plan.columns.iter().filter_map(|column| {
             let along = column.axes.iter().position(|axis| *axis == Axis::Record)?;
             // Of a chunk that reaches beyond a split, each split would decode all.
-            (column.chunk > records && column.chunk > 1).then_some((column.variable, along))
+            let variable = &self.source.header().variables[column.variable];
+            let elements = variable.chunks.iter().flatten().fold(1_u64, |all, length| all.saturating_mul(*length));
+            let bytes = elements.saturating_mul(variable.dtype.width().map_or(0, |width| width as u64));
+            (column.chunk > records.max(1) && bytes > SMALL_CHUNK).then_some((column.variable, along))
         }));
         Box::new((0..total.div_ceil(step)).map(move |number| {
             let first = number * step;

@@ -27,6 +27,9 @@ use crate::{
 /// Blocks that are kept: the one that is read, and the one before it, which others may still read.
 const KEPT: usize = 2;
 
+/// Bytes of a decoded chunk at most.
+const MAX_CHUNK: usize = 256 << 20;
+
 /// An array source some of whose variables are read by way of the disk.
 #[derive(Debug)]
 pub(super) struct Striped {
@@ -40,8 +43,11 @@ struct Stripe {
     axis: usize,
     chunk: Vec<u64>,
     width: usize,
-    blocks: Mutex<BTreeMap<u64, Arc<Mutex<Option<Arc<Block>>>>>>,
+    blocks: Mutex<BTreeMap<u64, Slot>>,
 }
+
+/// A block, once somebody made it.
+type Slot = Arc<Mutex<Option<Arc<Block>>>>;
 
 /// As many records as a chunk has, turned.
 #[derive(Debug)]
@@ -167,6 +173,10 @@ impl Stripe {
         let total = counts.iter().try_fold(1_u64, |all, count| all.checked_mul(*count));
         let total = total.filter(|total| *total <= 1 << 24);
         let total = total.ok_or_else(|| Error::input("expected fewer chunks side by side").hint("raise --memory"))?;
+        let most = Slab { start: vec![0; shape.len()], count: self.chunk.clone() }.bytes(self.width);
+        if most.is_err() || most.is_ok_and(|bytes| bytes > MAX_CHUNK) || self.chunk.contains(&0) {
+            return Err(Error::input(format!("expected chunks of at most {MAX_CHUNK} bytes, found {:?}", self.chunk)));
+        }
         let chunk = |at: u64| -> Result<(Slab, Turned)> {
             let mut slab = Slab { start: vec![0; shape.len()], count: vec![0; shape.len()] };
             let mut rest = at;

@@ -9,12 +9,13 @@
 //! | text or binary view | text or binary |
 //! | list view | list |
 //! | map | map of `entries` with `key` and `value`, unsorted |
-//! | anything | nullable, without metadata; items of lists are named `item` |
+//! | anything | nullable, without metadata, that of tensors aside; items of lists are named `item` |
 
 use std::{collections::HashSet, sync::Arc};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 
+use super::tensor_shape;
 use crate::error::{Error, Result};
 
 /// Levels of nested types: far more than tables have, and few enough to follow by recursion.
@@ -30,7 +31,9 @@ pub fn plain_fields(fields: &Fields) -> Result<Fields> {
 }
 
 fn plain_field(field: &Field, depth: usize) -> Result<FieldRef> {
-    Ok(Arc::new(Field::new(field.name(), plain_type(field.data_type(), depth)?, true)))
+    let plain = Field::new(field.name(), plain_type(field.data_type(), depth)?, true);
+    // A tensor is not what it is without its shape.
+    Ok(Arc::new(if tensor_shape(field).is_some() { plain.with_metadata(field.metadata().clone()) } else { plain }))
 }
 
 fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {

@@ -33,6 +33,9 @@ use crate::{
 /// Files that make a folder a store.
 pub const MARKERS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zmetadata"];
 
+/// Bytes that one read may take.
+const MAX_READ: usize = 1 << 30;
+
 /// A store.
 #[derive(Debug)]
 pub struct ZarrSource {
@@ -197,6 +200,12 @@ impl Arrays for ZarrSource {
     fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
         let array = self.arrays.get(variable).ok_or_else(|| Error::internal("no such array"))?;
         let elements = usize::try_from(slab.elements()).map_err(|_| Error::input("expected smaller records"))?;
+        if slab.bytes(array.variable.dtype.width().unwrap_or(1))? > MAX_READ {
+            return Err(named(
+                Error::input(format!("expected smaller records, found {}", slab.describe())),
+                &array.path,
+            ));
+        }
         let width = array.variable.dtype.width().filter(|_| !array.codecs.is_varied());
         let mut target = match width {
             Some(width) if width > 0 => Target::Fixed(array.fill.repeat(slab.bytes(width)? / width), width),
