@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        chunk::{Compressor, expected_entries, width_of},
+        chunk::{Compressor, expected_entries, put_hybrid, width_of},
         thrift::PageHeader,
     },
     Tally,
@@ -57,6 +57,12 @@ const MOST_DICTIONARY_BYTES: usize = 8 << 20;
 /// Bytes of a page of gathered values, and of a dictionary that becomes one page of what were several.
 const MOST_GATHERED: usize = 16 << 20;
 const MOST_TURNED: u64 = 4 << 20;
+
+/// Values of pages of indices that become one: readers take the values of a page together, and few pages suffice.
+const JOINED: usize = 1 << 16;
+
+/// Pages of more values are rewritten alone, run by run.
+const MOST_JOINED: u64 = 1 << 18;
 
 /// A page that was compressed to more than this part of it is stored as it is.
 const INCOMPRESSIBLE: f64 = 0.9;
@@ -160,6 +166,20 @@ struct Buffers {
     body: Vec<u8>,
     packed: Vec<u8>,
     values: Vec<u32>,
+}
+
+/// Pages of indices that become one.
+#[derive(Default)]
+struct Joined {
+    levels: Vec<u32>,
+    indices: Vec<u32>,
+    /// The header of the first page, and what is known of all.
+    page: Option<(PageHeader, Facts)>,
+}
+
+/// Bits of a level.
+fn level_width(most: i16) -> u8 {
+    width_of(most.unsigned_abs().into())
 }
 
 /// Why merging stops.
@@ -352,20 +372,85 @@ impl Merging<'_> {
         let packed = self.compressor.compress(dictionary, &mut self.buffers.packed).map_err(failed)?;
         let entries = union.entries() as u64;
         self.out.page(entries, i32::try_from(PLAIN).unwrap_or(0), dictionary.len(), packed, None).map_err(failed)?;
+        let mut joined = Joined::default();
         for (at, (part, table)) in parts.into_iter().zip(tables).enumerate() {
             // Entries are added as parts come, so that the indices of the first ones are narrow.
             let width = width_of(table.iter().max().copied().unwrap_or(0).into());
             self.tally.spliced += part.pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
+            let stopped = |stop| (Some(at), stop);
             for (page, facts) in part.pages.data.iter().zip(part.facts) {
+                if Pages::is_indices(page) && part.pages.repetition == 0 && page.header.values <= MOST_JOINED {
+                    self.join(&part.pages, page, facts, table, &mut joined).map_err(stopped)?;
+                    continue;
+                }
+                self.flush(&mut joined).map_err(stopped)?;
                 if Pages::is_indices(page) {
                     self.rewrite(&part.pages, page, facts, table, width)
                 } else {
                     self.copy(&part.pages, page, facts)
                 }
-                .map_err(|stop| (Some(at), stop))?;
+                .map_err(stopped)?;
             }
         }
-        Ok(())
+        self.flush(&mut joined).map_err(|stop| (None, stop))
+    }
+
+    /// Adds the indices of a page, which have no parts, to a page that is put together of several.
+    fn join(
+        &mut self,
+        pages: &Pages,
+        page: &Page,
+        mut facts: Facts,
+        table: &[u32],
+        joined: &mut Joined,
+    ) -> Result<(), Stop> {
+        self.tally.spliced += page.whole.len() as u64;
+        let cut = pages.cut(page, &mut self.buffers.page)?;
+        facts.learn_unless_known(pages, &cut);
+        let (width, indices) = cut.indices()?;
+        if !hybrid::mapped(indices, width, cut.present, table, &mut joined.indices) {
+            return Err(Refused::from("expected indices into the dictionary, found others").into());
+        }
+        if pages.definition > 0 {
+            let count = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
+            let levels = &mut joined.levels;
+            if !hybrid::read(cut.definition, level_width(pages.definition), count, |some| levels.extend(some)) {
+                return Err(Refused::from("expected a level for each value").into());
+            }
+        }
+        match &mut joined.page {
+            Some((_, all)) => all.join(facts, self.order),
+            None => joined.page = Some((page.header.clone(), facts)),
+        }
+        if joined.indices.len().max(joined.levels.len()) >= JOINED { self.flush(joined) } else { Ok(()) }
+    }
+
+    /// Writes the page that was put together.
+    fn flush(&mut self, joined: &mut Joined) -> Result<(), Stop> {
+        let Some((like, facts)) = joined.page.take() else { return Ok(()) };
+        let body = &mut self.buffers.body;
+        body.clear();
+        let definition = self.target.column.max_def_level();
+        if definition > 0 {
+            body.extend_from_slice(&[0; 4]);
+            put_hybrid(body, &joined.levels, level_width(definition));
+            let length = u32::try_from(body.len() - 4).map_err(|_| Refused::Unknown)?;
+            body[..4].copy_from_slice(&length.to_le_bytes());
+        }
+        let width = width_of(joined.indices.iter().max().copied().unwrap_or(0).into());
+        body.push(width);
+        let (start, mut at, mut same) = (body.len(), 0, true);
+        put_hybrid(body, &joined.indices, width);
+        let whole = hybrid::read(&body[start..], width, joined.indices.len(), |found| {
+            same &= joined.indices.get(at..at + found.len()) == Some(found);
+            at += found.len();
+        });
+        if !whole || !same {
+            return Err(mistaken("expected the indices that were meant, found others").into());
+        }
+        joined.indices.clear();
+        joined.levels.clear();
+        self.put(&like, INDICES, facts)
     }
 
     /// Rewrites the indices of a page.

@@ -310,6 +310,21 @@ pub(super) fn joined(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> 
     true
 }
 
+/// Appends what a table gives for indices; false when an index is not in the table or the bytes are no such sequence.
+pub(super) fn mapped(bytes: &[u8], width: u8, count: usize, table: &[u32], out: &mut Vec<u32>) -> bool {
+    let mut beyond = false;
+    let whole = read(bytes, width, count, |indices| {
+        out.extend(indices.iter().map(|index| match table.get(*index as usize) {
+            Some(value) => *value,
+            None => {
+                beyond = true;
+                0
+            }
+        }));
+    });
+    whole && !beyond
+}
+
 /// Rewrites indices through a table into values of `to` bits, and tells `seen` what the table gave; false when an index is
 /// not in the table or the bytes are no such sequence. `room` is memory to be used again.
 pub(super) fn remap(
