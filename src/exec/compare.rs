@@ -9,7 +9,7 @@
 //!
 //! What makes shards has no part in this: where it is mistaken, this is not.
 
-use std::io::Read;
+use std::{io::Read, sync::Arc};
 
 use arrow::{
     array::{Array, RecordBatch},
@@ -55,9 +55,9 @@ impl Merger<'_> {
 
     fn compare_rows(&self, merge: &Merge, path: &str, made: &ShardMeta) -> Result<()> {
         let file = parquet::open(self.dataset.object(path, made.bytes), &self.place(made))?;
-        let schema = file.schema().clone();
+        let schema = Arc::clone(file.schema());
         let mut batches = file.batches(ROWS);
-        let (mut left, mut ordinal) = (RecordBatch::new_empty(schema.clone()), 0);
+        let (mut left, mut ordinal) = (RecordBatch::new_empty(Arc::clone(&schema)), 0);
         for (input, _) in &merge.inputs {
             for batch in self.open(input)?.batches(ROWS) {
                 self.cancel.check()?;
@@ -142,8 +142,6 @@ fn difference(schema: &SchemaRef, one: &RecordBatch, other: &RecordBatch) -> Opt
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::{
         array::{ArrayRef, Float64Array, StringArray},
         datatypes::{DataType, Field, Schema},
@@ -159,7 +157,8 @@ mod tests {
         ]));
         let batch = |x: Vec<Option<f64>>, note: Vec<Option<&str>>| {
             let columns: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(x)), Arc::new(StringArray::from(note))];
-            RecordBatch::try_new(schema.clone(), columns).unwrap_or_else(|_| RecordBatch::new_empty(schema.clone()))
+            RecordBatch::try_new(Arc::clone(&schema), columns)
+                .unwrap_or_else(|_| RecordBatch::new_empty(Arc::clone(&schema)))
         };
         let one = batch(vec![Some(f64::NAN), Some(0.0), None], vec![Some("a"), None, Some("")]);
         assert_eq!(difference(&schema, &one, &one), None);

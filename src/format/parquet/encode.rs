@@ -249,7 +249,7 @@ impl ParquetEncoder {
             .par_bridge()
             .map(|(field, arrays)| {
                 let own = self.encode_plain(field, arrays.iter(), noted.contains(&field)).map_err(named(field))?;
-                Ok((field, own.map_or(Attempt::General(arrays), Attempt::Own)))
+                Ok((field, own.map_or(Attempt::General(arrays), |chunk| Attempt::Own(Box::new(chunk)))))
             })
             .collect::<Result<Vec<_>>>()?;
         first.sort_unstable_by_key(|(field, _)| *field);
@@ -269,7 +269,7 @@ impl ParquetEncoder {
         let encoded: Vec<Result<Vec<Encoded>>> = fields
             .into_par_iter()
             .map(|(field, attempt, writers)| match attempt {
-                Attempt::Own(chunk) => Ok(vec![Encoded::Own(chunk)]),
+                Attempt::Own(chunk) => Ok(vec![Encoded::Own(*chunk)]),
                 Attempt::General(arrays) => {
                     encode_parts(self.schema.field(field), arrays.iter(), writers).map_err(named(field))
                 }
@@ -332,7 +332,7 @@ impl ParquetEncoder {
 
 /// What our own encoder made of a column, or the column if that is none of its own.
 enum Attempt {
-    Own(Chunk),
+    Own(Box<Chunk>),
     General(Vec<ArrayRef>),
 }
 

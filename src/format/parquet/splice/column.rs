@@ -420,7 +420,7 @@ impl Merging<'_> {
         }
         match &mut joined.page {
             Some((_, all)) => all.join(facts, self.order),
-            None => joined.page = Some((page.header.clone(), facts)),
+            None => joined.page = Some((page.header, facts)),
         }
         if joined.indices.len().max(joined.levels.len()) >= JOINED { self.flush(joined) } else { Ok(()) }
     }

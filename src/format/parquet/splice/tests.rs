@@ -546,7 +546,7 @@ fn row_groups_are_called_sorted_when_each_continues_the_one_before() {
         let sorting = (!by.is_empty()).then(|| by.iter().map(column).collect());
         let properties = WriterProperties::builder().set_sorting_columns(sorting).build();
         let numbers: ArrayRef = Arc::new(Int64Array::from(values));
-        let table = batch([("n", numbers.clone()), ("m", numbers)]);
+        let table = batch([("n", Arc::clone(&numbers)), ("m", numbers)]);
         let mut writer = ArrowWriter::try_new(Vec::new(), table.schema(), Some(properties)).unwrap();
         writer.write(&table).unwrap();
         writer.into_inner().unwrap().into()
