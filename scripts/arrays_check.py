@@ -26,6 +26,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+ROOT = Path(__file__).resolve().parent.parent
+
 TIMEOUT = 60
 MEMORY = 1 << 30
 
@@ -688,7 +690,7 @@ def hostile_others(made, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shardify", default="target/release/shardify")
-    parser.add_argument("--corpus", default=os.environ.get("SHARDIFY_CORPUS"))
+    parser.add_argument("--corpus", default=os.environ.get("SHARDIFY_CORPUS", ROOT / "../shared/corpus"))
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     shardify = str(Path(options.shardify).resolve())
@@ -704,7 +706,9 @@ def main():
     hostile_zarr(hostile)
     hostile_others(made, hostile)
     files = sorted(made.iterdir())
-    if options.corpus:
+    if not Path(options.corpus).is_dir():
+        print(f"without the corpus: there is none at {options.corpus}")
+    else:
         files += sorted(path.parent for path in Path(options.corpus).glob("zarr/**/.zarray"))
         for kind in ("npy", "netcdf", "hdf5"):
             files += sorted(path for path in Path(options.corpus).glob(f"{kind}/**/*.*") if path.is_file())
