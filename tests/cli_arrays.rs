@@ -3,24 +3,8 @@
 
 mod support;
 
-use std::{collections::BTreeMap, io::Read};
-
 use insta::assert_snapshot;
 use support::Folder;
-
-/// Members of all tars of a dataset.
-fn members(folder: &Folder, dataset: &str) -> BTreeMap<String, Vec<u8>> {
-    let mut out = BTreeMap::new();
-    for (_, bytes) in folder.only_shards(dataset) {
-        for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).unwrap();
-            out.insert(entry.path().unwrap().to_string_lossy().into_owned(), content);
-        }
-    }
-    out
-}
 
 /// An array in NPY whose header has so many bytes, as its header and its elements.
 fn npy(bytes: &[u8]) -> (String, Vec<u8>) {
@@ -38,7 +22,7 @@ fn an_array_becomes_a_sample_for_each_index() {
     let folder = Folder::new();
     folder.copy("arrays/cube.npy", "cube.npy");
     folder.run("convert cube.npy --out d --to tar").ok();
-    let members = members(&folder, "d");
+    let members = folder.members("d");
     let names: Vec<&str> = members.keys().map(String::as_str).collect();
     assert_eq!(
         names,
@@ -59,7 +43,7 @@ fn netcdf_is_decoded_and_constants_lie_beside() {
     let folder = Folder::new();
     folder.copy("arrays/grid.nc", "grid.nc");
     folder.run("convert grid.nc --out d --to tar --id time").ok();
-    let found = members(&folder, "d");
+    let found = folder.members("d");
     let keys: Vec<&String> = found.keys().filter(|key| key.ends_with("t2m.npy")).collect();
     assert_eq!(keys.len(), 4);
     let (header, elements) = npy(&found[keys[1]]);
@@ -70,7 +54,7 @@ fn netcdf_is_decoded_and_constants_lie_beside() {
     let json = found.iter().find(|(key, _)| key.ends_with(".json")).unwrap();
     assert_snapshot!(String::from_utf8_lossy(json.1), @r#"{"time":"2020-01-01T00:00:00"}"#);
     folder.run("convert grid.nc --out raw --to tar --raw").ok();
-    let raw = members(&folder, "raw");
+    let raw = folder.members("raw");
     let (header, _) = npy(&raw["grid-000000001.t2m.npy"]);
     assert!(header.contains("'<i2'"), "{header}");
     let folders = std::fs::read_dir(folder.path().join("d")).unwrap().flatten();
@@ -112,7 +96,7 @@ fn a_zarr_store_is_one_source() {
     for source in ["in", "in/grid.zarr"] {
         let out = format!("out-{}", source.replace('/', "-"));
         folder.run(&format!("convert {source} --out {out} --to tar")).ok();
-        let found = members(&folder, &out);
+        let found = folder.members(&out);
         let (header, elements) = npy(&found["grid-000000003.a.npy"]);
         assert!(header.contains("(6,)"), "{header}");
         assert_eq!(elements[..4], 12_i32.to_le_bytes());

@@ -3,29 +3,13 @@
 
 mod support;
 
-use std::{collections::BTreeMap, io::Read};
-
 use insta::assert_snapshot;
 use support::{Folder, testdata_path};
 
 /// Rows of a tar of JSON members, in order.
 fn rows(folder: &Folder, dataset: &str) -> Vec<serde_json::Value> {
-    let members = members(folder, dataset).into_values();
+    let members = folder.members(dataset).into_values();
     members.map(|content| serde_json::from_slice(&content).unwrap()).collect()
-}
-
-/// Members of all tars of a dataset.
-fn members(folder: &Folder, dataset: &str) -> BTreeMap<String, Vec<u8>> {
-    let mut out = BTreeMap::new();
-    for (_, bytes) in folder.only_shards(dataset) {
-        for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).unwrap();
-            out.insert(entry.path().unwrap().to_string_lossy().into_owned(), content);
-        }
-    }
-    out
 }
 
 fn counts(summary: &serde_json::Value) -> [u64; 3] {
@@ -89,14 +73,14 @@ fn samples_go_to_columns_and_back() {
     let summary = folder.run("convert samples.tar --json").ok().summary();
     assert_eq!((summary["format"].as_str(), counts(&summary)), (Some("tar"), [2, 2, 0]));
     assert_eq!(summary["entries_passed_over"], 1, "links are not followed");
-    let expected = members(&folder, "shards");
+    let expected = folder.members("shards");
     assert_eq!(expected.keys().collect::<Vec<_>>(), ["a/1.cls", "a/1.jpg", "a/2.jpg", "a/2.txt"]);
     for between in ["parquet", "parquet --media hf", "tfrecord"] {
         let name = between.replace(' ', "");
         let summary = folder.run(&format!("convert samples.tar --out {name} --to {between} --json")).ok().summary();
         assert_eq!(counts(&summary), [2, 2, 0]);
         folder.run(&format!("convert {name} --out {name}.back --to tar")).ok();
-        assert_eq!(members(&folder, &format!("{name}.back")), expected, "{between}");
+        assert_eq!(folder.members(&format!("{name}.back")), expected, "{between}");
         let hit = folder.run(&format!("manifest {name}.back --find a/2 --json")).ok().objects()[0].clone();
         assert_eq!(hit["record_id"], "a/2");
     }
@@ -131,7 +115,7 @@ fn rows_become_parts_when_asked() {
     let folder = Folder::new();
     folder.copy("inputs/people.csv", "people.csv");
     folder.run("convert people.csv --to tar --rows parts --id id").ok();
-    let members = members(&folder, "shards");
+    let members = folder.members("shards");
     assert_eq!(members["P-1.name"], "Åsa".as_bytes());
     assert_eq!((&members["P-1.born"][..], &members["P-3.score"][..]), (&b"1999-12-31"[..], &b"2.5"[..]));
     assert!(!members.contains_key("P-3.name"), "null is no member");

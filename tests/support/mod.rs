@@ -3,7 +3,8 @@
 #![expect(dead_code, unreachable_pub, reason = "each test binary uses a part of this")]
 
 use std::{
-    io::Write,
+    collections::BTreeMap,
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -67,6 +68,20 @@ impl Folder {
         let formats = [".parquet", ".tar", ".tar.gz", ".tar.zst", ".tfrecord", ".tfrecord.gz"];
         let mut out = self.shards(dataset);
         out.retain(|(name, _)| formats.iter().any(|format| name.ends_with(format)));
+        out
+    }
+
+    /// Members of all tars of a dataset.
+    pub fn members(&self, dataset: &str) -> BTreeMap<String, Vec<u8>> {
+        let mut out = BTreeMap::new();
+        for (_, bytes) in self.only_shards(dataset) {
+            for entry in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+                let mut entry = entry.unwrap();
+                let mut content = Vec::new();
+                entry.read_to_end(&mut content).unwrap();
+                out.insert(entry.path().unwrap().to_string_lossy().into_owned(), content);
+            }
+        }
         out
     }
 
