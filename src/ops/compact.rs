@@ -124,6 +124,28 @@ pub struct CompactReport {
     pub choices: Vec<ShardChoice>,
 }
 
+impl CompactReport {
+    /// Nothing done yet to a snapshot of so many shards.
+    pub(super) fn unstarted(snapshot: &Snapshot, shards: u64, dry_run: bool) -> Self {
+        Self {
+            dataset: snapshot.dataset().store().location().to_string(),
+            version: snapshot.version(),
+            dry_run,
+            order: None,
+            folder: None,
+            counts: Counts::default(),
+            bytes_copied: 0,
+            bytes_spliced: 0,
+            bytes_reencoded: 0,
+            groups_dropped: 0,
+            shards_before: shards,
+            shards_after: shards,
+            seconds: 0.0,
+            choices: Vec::new(),
+        }
+    }
+}
+
 /// Compacts a dataset.
 ///
 /// # Errors
@@ -207,21 +229,11 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactRepo
         group: if let Choice::Merge(group) = choice { Some(*group) } else { None },
         reason: choice.reason(),
     };
+    let before = shards.len() as u64;
     CompactReport {
-        dataset: snapshot.dataset().store().location().to_string(),
-        version: snapshot.version(),
-        dry_run,
-        order: None,
-        folder: None,
-        counts: Counts::default(),
-        bytes_copied: 0,
-        bytes_spliced: 0,
-        bytes_reencoded: 0,
-        groups_dropped: 0,
-        shards_before: shards.len() as u64,
-        shards_after: shards.len() as u64 - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
-        seconds: 0.0,
+        shards_after: before - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
         choices: shards.iter().zip(&plan.choices).map(choice).collect(),
+        ..CompactReport::unstarted(snapshot, before, dry_run)
     }
 }
 

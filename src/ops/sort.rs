@@ -7,7 +7,7 @@ use super::{
     compact::{CompactReport, ShardChoice, counts, partition},
 };
 use crate::{
-    dataset::{Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -93,19 +93,8 @@ impl Sorting<'_> {
         let made: u64 = plan.groups.iter().map(|group| ((group.bytes + target / 2) / target).max(1)).sum();
         let replaced: usize = plan.groups.iter().map(|group| group.inputs().count()).sum();
         Ok(CompactReport {
-            dataset: self.snapshot.dataset().store().location().to_string(),
-            version: self.snapshot.version(),
-            dry_run,
             order: Some(self.order.to_string()),
-            folder: None,
-            counts: Counts::default(),
-            bytes_copied: 0,
-            bytes_spliced: 0,
-            bytes_reencoded: 0,
-            groups_dropped: 0,
-            shards_before: shards.len() as u64,
             shards_after: (shards.len() - replaced) as u64 + made,
-            seconds: 0.0,
             choices: shards
                 .iter()
                 .zip(&plan.choices)
@@ -117,6 +106,7 @@ impl Sorting<'_> {
                     reason: choice.reason(),
                 })
                 .collect(),
+            ..CompactReport::unstarted(self.snapshot, shards.len() as u64, dry_run)
         })
     }
 
