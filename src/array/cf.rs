@@ -262,29 +262,21 @@ fn times(
     if !units.has_timestamps() {
         let mut out = StringBuilder::new();
         for i in 0..count {
-            let text = match number(i) {
-                _ if is_null(i) => {
-                    out.append_null();
-                    continue;
-                }
+            let text = || match number(i) {
                 Number::Integer(number) => units.text_of_integer(number),
                 Number::Double(number) => units.text_of_double(number),
             };
-            out.append_value(text.ok_or_else(|| far(i))?);
+            out.append_option(if is_null(i) { None } else { Some(text().ok_or_else(|| far(i))?) });
         }
         return Ok(Arc::new(out.finish()));
     }
     let mut out = TimestampMicrosecondBuilder::with_capacity(count);
     for i in 0..count {
-        let instant = match number(i) {
-            _ if is_null(i) => {
-                out.append_null();
-                continue;
-            }
+        let instant = || match number(i) {
             Number::Integer(number) => units.timestamp_of_integer(number),
             Number::Double(number) => units.timestamp_of_double(number),
         };
-        out.append_value(instant.ok_or_else(|| far(i))?);
+        out.append_option(if is_null(i) { None } else { Some(instant().ok_or_else(|| far(i))?) });
     }
     Ok(Arc::new(out.finish()))
 }
@@ -396,17 +388,7 @@ mod tests {
 
     fn variable(dtype: DType, attributes: Vec<(&str, Attribute)>) -> Variable {
         let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Variable {
-            name: "v".into(),
-            dtype,
-            shape: vec![],
-            dims: vec![],
-            chunks: None,
-            codecs: vec![],
-            attributes,
-            characters: false,
-            fills: false,
-        }
+        Variable { attributes, ..Variable::plain("v", dtype, &[]) }
     }
 
     fn column(variable: &Variable, fills: bool, bytes: &[u8]) -> ArrayRef {

@@ -58,6 +58,22 @@ pub struct Variable {
 }
 
 impl Variable {
+    /// One with dimensions of these names and lengths, and nothing else.
+    #[cfg(test)]
+    pub fn plain(name: &str, dtype: DType, dims: &[(&str, u64)]) -> Self {
+        Self {
+            name: name.to_owned(),
+            dtype,
+            shape: dims.iter().map(|(_, length)| *length).collect(),
+            dims: dims.iter().map(|(dim, _)| (*dim).to_owned()).collect(),
+            chunks: None,
+            codecs: vec![],
+            attributes: vec![],
+            characters: false,
+            fills: false,
+        }
+    }
+
     /// An attribute by name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|(found, _)| found == name).map(|(_, value)| value)

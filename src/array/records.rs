@@ -455,17 +455,7 @@ mod tests {
     use crate::{error::Kind, schema::tensor_shape};
 
     fn header(variables: &[(&str, &[(&str, u64)])], unlimited: &[&str]) -> Header {
-        let variable = |(name, dims): &(&str, &[(&str, u64)])| Variable {
-            name: (*name).to_owned(),
-            dtype: DType::Float(4),
-            shape: dims.iter().map(|(_, length)| *length).collect(),
-            dims: dims.iter().map(|(dim, _)| (*dim).to_owned()).collect(),
-            chunks: None,
-            codecs: vec![],
-            attributes: vec![],
-            characters: false,
-            fills: false,
-        };
+        let variable = |(name, dims): &(&str, &[(&str, u64)])| Variable::plain(name, DType::Float(4), dims);
         Header {
             variables: variables.iter().map(variable).collect(),
             unlimited: unlimited.iter().map(|dim| (*dim).to_owned()).collect(),

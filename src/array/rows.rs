@@ -378,17 +378,7 @@ mod tests {
     type Given<'a> = (&'a str, DType, &'a [(&'a str, u64)]);
 
     fn counting(variables: &[Given<'_>]) -> Counting {
-        let variable = |(name, dtype, dims): &Given<'_>| Variable {
-            name: (*name).to_owned(),
-            dtype: dtype.clone(),
-            shape: dims.iter().map(|(_, length)| *length).collect(),
-            dims: dims.iter().map(|(dim, _)| (*dim).to_owned()).collect(),
-            chunks: None,
-            codecs: vec![],
-            attributes: vec![],
-            characters: false,
-            fills: false,
-        };
+        let variable = |(name, dtype, dims): &Given<'_>| Variable::plain(name, dtype.clone(), dims);
         Counting(Header { variables: variables.iter().map(variable).collect(), ..Header::default() })
     }
 

@@ -10,7 +10,7 @@ use arrow::{
     datatypes::{Fields, SchemaRef},
 };
 
-use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream, stripes::Striped};
+use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with, stripes::Striped};
 use crate::{
     array::{
         Arrays,
@@ -18,10 +18,7 @@ use crate::{
         rows::{fields, hashes, rows},
     },
     error::{Error, Result},
-    record::{
-        Content, Payload, RecordBlock, Split,
-        widen::{Unfit, cast_or_unfit},
-    },
+    record::{Content, Split},
     units::Size,
 };
 
@@ -180,19 +177,7 @@ impl RecordReader for ArrayReader {
             return Err(Error::internal("expected records of arrays, found bytes").at(self.name.as_str()));
         };
         let batch = rows(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
-        let hashes = hashes(&batch)?;
-        Ok(match cast_or_unfit(&batch, schema).map_err(|e| self.placed(e))? {
-            Err(Unfit { column, row, value, expected, .. }) => {
-                Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected })
-            }
-            Ok(batch) => Parsed::Block(RecordBlock {
-                rows: (0..).take(batch.num_rows()).collect(),
-                payload: Payload::Rows(batch),
-                hashes,
-                bytes_in: bytes,
-                ..RecordBlock::empty()
-            }),
-        })
+        parsed_with(hashes(&batch)?, &batch, schema, bytes).map_err(|e| self.placed(e))
     }
 }
 

@@ -14,7 +14,11 @@ use crate::{
 
 /// Rows of a split in the types of their source, as rows with the columns of `schema`. `bytes` is what they stand for.
 pub(super) fn parsed(rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
-    let hashes = row_hashes(rows);
+    parsed_with(row_hashes(rows), rows, schema, bytes)
+}
+
+/// The same for rows whose hashes are known.
+pub(super) fn parsed_with(hashes: Vec<u64>, rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
     Ok(match cast_or_unfit(rows, schema)? {
         Err(Unfit { column, row, value, expected, .. }) => {
             Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected })
@@ -23,12 +27,8 @@ pub(super) fn parsed(rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Resu
             rows: (0..).take(batch.num_rows()).collect(),
             payload: Payload::Rows(batch),
             hashes,
-            rejects: Vec::new(),
-            lines: 0,
-            blank_lines: 0,
-            padded: 0,
-            passed_over: 0,
             bytes_in: bytes,
+            ..RecordBlock::empty()
         }),
     })
 }

@@ -236,17 +236,8 @@ mod tests {
     fn every_chunk_is_read_once_and_every_record_is_right() {
         for axis in 0..3 {
             let reads = Arc::new(AtomicU64::new(0));
-            let variable = Variable {
-                name: "v".into(),
-                dtype: DType::UInt(2),
-                shape: vec![7, 5, 6],
-                dims: vec!["a".into(), "b".into(), "c".into()],
-                chunks: Some(vec![4, 2, 5]),
-                codecs: vec![],
-                attributes: vec![],
-                characters: false,
-                fills: false,
-            };
+            let plain = Variable::plain("v", DType::UInt(2), &[("a", 7), ("b", 5), ("c", 6)]);
+            let variable = Variable { chunks: Some(vec![4, 2, 5]), ..plain };
             let header = || Header { variables: vec![variable.clone()], ..Header::default() };
             let plain = Counting(header(), Arc::default());
             let striped = Striped::new(Box::new(Counting(header(), Arc::clone(&reads))));
