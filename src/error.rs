@@ -103,6 +103,11 @@ impl Error {
         integrity => Integrity, internal => Internal,
     }
 
+    /// Creates the error of a run that made something else than it meant to and noticed before the commit.
+    pub fn mistaken(message: impl Into<String>) -> Self {
+        Self::integrity(message).hint("nothing was committed; please report this as a bug")
+    }
+
     /// Creates the error of a run that the user interrupted.
     pub fn interrupted() -> Self {
         Self::new(Kind::Interrupted, "interrupted; nothing was committed")

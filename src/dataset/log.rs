@@ -102,11 +102,10 @@ impl Counts {
         if accounted == self.records_in {
             return Ok(());
         }
-        Err(Error::integrity(format!(
+        Err(Error::mistaken(format!(
             "expected {} records to be accounted for, found {} written + {} rejected + {} deduplicated = {accounted}",
             self.records_in, self.records_out, self.records_rejected, self.records_deduplicated
-        ))
-        .hint("nothing was committed; please report this as a bug"))
+        )))
     }
 }
 

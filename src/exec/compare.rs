@@ -108,7 +108,7 @@ impl Merger<'_> {
                 out.by_ref().take(taken as u64).read_to_end(&mut other)?;
                 if one != other {
                     let at = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
-                    return Err(mistaken("expected the bytes of the records, found others")
+                    return Err(Error::mistaken("expected the bytes of the records, found others")
                         .at(self.place(made))
                         .byte(made.body_offset + compared + at as u64));
                 }
@@ -117,18 +117,14 @@ impl Merger<'_> {
         }
         if compared != made.body_bytes {
             let message = format!("expected {compared} bytes of records, found {}", made.body_bytes);
-            return Err(mistaken(&message).at(self.place(made)));
+            return Err(Error::mistaken(message).at(self.place(made)));
         }
         Ok(())
     }
 
     fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
-        mistaken(&format!("record {ordinal}: expected what the inputs hold, found {found}")).at(self.place(made))
+        Error::mistaken(format!("record {ordinal}: expected what the inputs hold, found {found}")).at(self.place(made))
     }
-}
-
-fn mistaken(message: &str) -> Error {
-    Error::integrity(message).hint("nothing was committed; please report this as a bug")
 }
 
 /// The first row that differs, and in which column. Numbers are equal if their bits are.

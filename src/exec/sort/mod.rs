@@ -262,12 +262,11 @@ impl Sorter<'_> {
         let merged = Merged::new(&keys, runs, streams)?;
         let sorted = self.write(sort, &layout, merged, &written)?;
         if read.get() != written.get() {
-            return Err(Error::integrity(format!(
+            return Err(Error::mistaken(format!(
                 "expected the {} records that were read, found {} with other values",
                 read.get().0,
                 written.get().0
-            ))
-            .hint("nothing was committed; please report this as a bug"));
+            )));
         }
         Ok(sorted)
     }

@@ -446,7 +446,7 @@ impl Merging<'_> {
             at += found.len();
         });
         if !whole || !same {
-            return Err(mistaken("expected the indices that were meant, found others").into());
+            return Err(Error::mistaken("expected the indices that were meant, found others").into());
         }
         joined.indices.clear();
         joined.levels.clear();
@@ -475,7 +475,7 @@ impl Merging<'_> {
         // From what is there once the table is forgotten.
         let mut written = Sums::default();
         if !hybrid::read(&body[start..], to, cut.present, |found| written.add(found)) || written != sums {
-            return Err(mistaken("expected the indices that were meant, found others").into());
+            return Err(Error::mistaken("expected the indices that were meant, found others").into());
         }
         self.put(&page.header, INDICES, facts)
     }
@@ -639,18 +639,13 @@ fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<
     true
 }
 
-/// Something was made wrong here.
-fn mistaken(message: &str) -> Error {
-    Error::integrity(message).hint("nothing was committed; please report this as a bug")
-}
-
 /// Refuses a page that inflates to other bytes than those that it was made of.
 fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
     let mut rest = Some(found);
     for part in parts {
         rest = rest.and_then(|rest| rest.strip_prefix(*part));
     }
-    if rest == Some(&[]) { Ok(()) } else { Err(mistaken("expected the page that was made, found another")) }
+    if rest == Some(&[]) { Ok(()) } else { Err(Error::mistaken("expected the page that was made, found another")) }
 }
 
 /// How many different entries there are among `total` values, when `seen` values had `found`.
