@@ -16,6 +16,17 @@ use arrow::buffer::BooleanBuffer;
 /// Values that are packed in one call.
 const PACK: usize = 32;
 
+/// Values of a group.
+const GROUP: usize = 8;
+
+/// Bits that equal values of some width would take, packed, where a run is worth it; narrow values are taken for wider ones.
+const RUN_BITS: usize = 128;
+
+/// Most values of a packed stretch. Readers take some thousands of values at a time, and some of them unpack fast only
+/// from the begin of a stretch on: where nulls, of which there are no indices, make one batch end amid a stretch, they are
+/// slow up to its end.
+const PACKED: usize = 256;
+
 /// Words of 64 equal levels that are worth a run of their own.
 const RUN_WORDS: usize = 4;
 
@@ -42,7 +53,7 @@ pub(crate) fn width_of(largest: u64) -> u8 {
 pub(crate) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
     let mut rest = values;
     while !rest.is_empty() {
-        let packed = before_run(rest);
+        let packed = before_run(rest, least_run(width));
         put_packed(out, &rest[..packed], width);
         rest = &rest[packed..];
         if let Some(&value) = rest.first() {
@@ -53,11 +64,29 @@ pub(crate) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
     }
 }
 
-/// How many values come before a run of at least one group, in whole groups.
-fn before_run(values: &[u32]) -> usize {
-    let (groups, _) = values.as_chunks::<8>();
-    let equal = |group: &[u32; 8]| group.iter().fold(0, |differs, v| differs | (v ^ group[0])) == 0;
-    groups.iter().position(equal).map_or(values.len(), |group| group * 8)
+/// Equal values that are worth a run: shorter ones are packed with what stands beside them, for a run takes bytes of its
+/// own and readers look at each anew. Levels of a column with a few nulls are mostly packed, then.
+pub(in super::super) fn least_run(width: u8) -> usize {
+    if width == 0 { GROUP } else { (RUN_BITS / usize::from(width.max(2))).max(GROUP) }
+}
+
+/// How many values come before a run of at least `least` values, in whole groups.
+fn before_run(values: &[u32], least: usize) -> usize {
+    let (groups, _) = values.as_chunks::<GROUP>();
+    let mut equal = 0;
+    for (number, group) in groups.iter().enumerate() {
+        let alike = group.iter().fold(0, |differs, v| differs | (v ^ group[0])) == 0;
+        let goes_on = equal > 0 && groups[number - 1][0] == group[0];
+        equal = match (alike, goes_on) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => equal + 1,
+        };
+        if equal * GROUP >= least {
+            return (number + 1 - equal) * GROUP;
+        }
+    }
+    values.len()
 }
 
 pub(in super::super) fn put_run(out: &mut Vec<u8>, count: u64, value: u32, width: u8) {
@@ -69,16 +98,18 @@ pub(in super::super) fn put_packed(out: &mut Vec<u8>, values: &[u32], width: u8)
     if values.is_empty() {
         return;
     }
-    let groups = values.len().div_ceil(8);
-    put_varint(out, (groups as u64) << 1 | 1);
-    let end = out.len() + groups * usize::from(width);
-    out.reserve(groups * usize::from(width) + PACK * 4);
-    let (blocks, tail) = values.as_chunks::<PACK>();
-    pack_blocks(out, blocks, width);
-    let mut last = [0; PACK];
-    last[..tail.len()].copy_from_slice(tail);
-    pack_blocks(out, &[last], width);
-    out.truncate(end);
+    out.reserve((values.len() + PACK) * usize::from(width) / 8 + values.len().div_ceil(PACKED) + PACK * 4);
+    for stretch in values.chunks(PACKED) {
+        let groups = stretch.len().div_ceil(GROUP);
+        put_varint(out, (groups as u64) << 1 | 1);
+        let end = out.len() + groups * usize::from(width);
+        let (blocks, tail) = stretch.as_chunks::<PACK>();
+        pack_blocks(out, blocks, width);
+        let mut last = [0; PACK];
+        last[..tail.len()].copy_from_slice(tail);
+        pack_blocks(out, &[last], width);
+        out.truncate(end);
+    }
 }
 
 /// Picks the packer made for the width, so that all its shifts are constants.
@@ -160,14 +191,14 @@ fn mixed_words(words: &[u64]) -> usize {
 }
 
 fn break_off(out: &mut Vec<u8>, words: &[u64], tail: Option<(u64, usize)>) {
-    let groups = words.len() * 8 + tail.map_or(0, |(_, bits)| bits.div_ceil(8));
-    if groups == 0 {
-        return;
+    let stretch = |out: &mut Vec<u8>, groups: usize| put_varint(out, (groups as u64) << 1 | 1);
+    for words in words.chunks(PACKED / 64) {
+        stretch(out, words.len() * 8);
+        words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
     }
-    put_varint(out, (groups as u64) << 1 | 1);
-    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
     if let Some((bits, length)) = tail {
-        out.extend_from_slice(&bits.to_le_bytes()[..length.div_ceil(8)]);
+        stretch(out, length.div_ceil(GROUP));
+        out.extend_from_slice(&bits.to_le_bytes()[..length.div_ceil(GROUP)]);
     }
 }
 

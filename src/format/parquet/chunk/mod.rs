@@ -28,16 +28,16 @@ use std::ops::Range;
 use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
 use arrow::array::Array;
 
+pub(super) use self::{
+    bits::{least_run, put_packed, put_run, put_varint},
+    compress::{Compressor, name_of},
+    dictionary::{ends, expected_entries},
+    page::Chunk,
+};
 pub(crate) use self::{
     bits::{put_hybrid, put_levels, put_same_levels, width_of},
     page::put_header,
     values::{put_differences, put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix},
-};
-pub(super) use self::{
-    bits::{put_packed, put_run, put_varint},
-    compress::{Compressor, name_of},
-    dictionary::{ends, expected_entries},
-    page::Chunk,
 };
 use self::{
     column::{Column, Values, Word},

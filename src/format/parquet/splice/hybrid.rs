@@ -5,7 +5,7 @@
 //! found out about the values. What fills up the last group may be anything and is never looked at: who reads knows how
 //! many values there are.
 
-use super::super::chunk::{put_packed, put_run};
+use super::super::chunk::{least_run, put_packed, put_run};
 
 /// Values unpacked at once.
 const BLOCK: usize = 1024;
@@ -234,10 +234,6 @@ pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize, mut next: u32) ->
     up
 }
 
-/// Runs of fewer bits than that are packed with what stands beside them; narrow values are taken for wider ones.
-const SHORT_BITS: usize = 128;
-const LEAST_WIDTH: u8 = 4;
-
 /// Values that are packed at once: whole groups.
 const MOST_PACKED: usize = 64 * BLOCK;
 
@@ -252,7 +248,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn run(&mut self, value: u32, mut count: usize) {
-        if count.saturating_mul(usize::from(self.width.max(LEAST_WIDTH))) < SHORT_BITS {
+        if count < least_run(self.width) {
             self.values.extend(std::iter::repeat_n(value, count));
             return;
         }
