@@ -35,6 +35,12 @@ impl Budget {
         !state.closed
     }
 
+    /// Waits as [`acquire`](Self::acquire) does; the room is given back when what is returned is dropped.
+    pub fn room(&self, bytes: u64) -> Room<'_> {
+        self.acquire(bytes);
+        Room { budget: self, bytes }
+    }
+
     /// Gives room back.
     fn release(&self, bytes: u64) {
         let mut state = self.lock();
@@ -44,6 +50,19 @@ impl Budget {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Room that was acquired.
+#[derive(Debug)]
+pub struct Room<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
     }
 }
 
@@ -107,6 +126,17 @@ mod tests {
                 .collect();
             assert_eq!(seen, [4, 6, 1, 50, 2]);
         });
+    }
+
+    #[test]
+    fn room_is_free_again_once_it_was_dropped() {
+        let budget = Budget::new(2);
+        let (one, other) = (budget.room(1), budget.room(1));
+        drop(one);
+        let another = budget.room(1);
+        assert_eq!(budget.lock().used, 2);
+        drop((other, another));
+        assert_eq!(budget.lock().used, 0);
     }
 
     #[test]

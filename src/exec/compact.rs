@@ -11,6 +11,7 @@ use arrow::{
 };
 
 use super::{
+    budget::Budget,
     encode::{Encoder, Output},
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
@@ -48,6 +49,8 @@ pub struct Merger<'a> {
     pub naming: &'a ShardNaming,
     /// Uncompressed bytes of a row group.
     pub row_group: u64,
+    /// How many merges may hold row groups or have inputs open at a time; those that only end their shard are not among them.
+    pub at_once: Budget,
     /// Whether checksums that the format has are checked as well.
     pub check_crc: bool,
     /// Whether everything is compared with the inputs once more.
@@ -78,8 +81,9 @@ impl Merger<'_> {
     /// When an input is damaged or the store fails.
     pub fn merge(&self, merge: &Merge) -> Result<Merged> {
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
+        let room = self.at_once.room(1);
         let (shard, tally) = match self.naming.format {
-            OutputFormat::Parquet => self.splice(merge)?,
+            OutputFormat::Parquet => self.splice(merge, room)?,
             OutputFormat::Tar | OutputFormat::TfRecord => {
                 (self.copy(merge)?, Tally { copied: bytes, ..Tally::default() })
             }

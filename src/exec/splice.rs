@@ -15,6 +15,7 @@ use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::{
+    budget::Room,
     compact::{Merge, Merger, check, runs, verify_checksum},
     encode::{Encoder, Output},
     shard::{FinishedShard, OpenShard},
@@ -58,7 +59,7 @@ impl Merger<'_> {
     ///
     /// # Errors
     /// When an input is damaged or the store fails.
-    pub(super) fn splice(&self, merge: &Merge) -> Result<(FinishedShard, Tally)> {
+    pub(super) fn splice(&self, merge: &Merge, room: Room<'_>) -> Result<(FinishedShard, Tally)> {
         let encoder = Encoder::of_parquet(self.survey(merge)?);
         let Output::Parquet(parquet) = encoder.output() else {
             return Err(Error::internal("expected the encoder of Parquet"));
@@ -93,6 +94,8 @@ impl Merger<'_> {
             return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
         }
         let Splicing { shard, notes, tally, .. } = splicing;
+        // From here on it waits for the disk, and the next merge may begin.
+        drop(room);
         let finished = shard.finish(&runs(merge))?;
         self.prove(&finished, &notes)?;
         Ok((finished, tally))

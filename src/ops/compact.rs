@@ -15,6 +15,7 @@ use crate::{
     error::{Error, Kind, Result},
     events::Event,
     exec::{
+        budget::Budget,
         compact::{Merge, Merged, Merger},
         index::wids_list,
         live::refresh,
@@ -72,6 +73,9 @@ pub const DEFAULT_MIN_INPUTS: usize = 5;
 
 /// Merges by copying at a time: each has up to ten files open, and a disk is busy with few.
 const COPIES_AT_ONCE: usize = 4;
+
+/// Merges that only write the end of their shard and read it back, while others use the processor.
+const ENDING_AT_ONCE: usize = 2;
 
 /// What happens to one shard.
 #[derive(Debug, Clone, Serialize)]
@@ -299,6 +303,7 @@ impl Compaction<'_> {
             dataset: self.snapshot.dataset(),
             naming,
             row_group: memory.unit_bytes,
+            at_once: Budget::new(at_once as u64),
             check_crc: !self.options.no_check,
             compare: self.options.proof == Proof::Full,
             observer: context.observer,
@@ -307,7 +312,8 @@ impl Compaction<'_> {
         let merger = &merger;
         std::thread::scope(|scope| {
             let input = merges.into_iter().map(Ok);
-            let results = ordered(scope, input, at_once, at_once, &context.cancel, move |merge| merger.merge(&merge));
+            let window = at_once + ENDING_AT_ONCE;
+            let results = ordered(scope, input, window, window, &context.cancel, move |merge| merger.merge(&merge));
             let (mut done, mut failed) = (Vec::new(), None);
             for (group, result) in results.enumerate() {
                 match result {
