@@ -33,3 +33,27 @@ fn datasets_of_format_1_are_read() {
     let samples = testdata_path("compat/v1/samples");
     folder.run(&format!("verify {} --read-data", samples.display())).ok();
 }
+
+#[test]
+fn datasets_of_format_2_are_read() {
+    let folder = Folder::new();
+    for (name, row) in [("sorted", 343), ("zorder", 1207)] {
+        let dataset = testdata_path(&format!("compat/v2/{name}"));
+        let dataset = dataset.to_str().unwrap();
+        let verified = folder.run(&format!("verify {dataset} --read-data --json")).ok().summary();
+        assert_eq!((verified["records"].as_u64(), verified["shards"].as_u64()), (Some(1461), Some(1)), "{name}");
+        let place = |at: &str| {
+            let hits = folder.run(&format!("manifest {dataset} --json --find 2012-03-04 --at {at}")).ok().objects();
+            let hits: Vec<_> = hits.into_iter().filter(|o| o["type"] == "hit").collect();
+            assert_eq!(
+                (hits.len(), hits[0]["state"].as_str(), hits[0]["origin"]["row"].as_u64()),
+                (1, Some("live"), Some(64)),
+                "{name}"
+            );
+            hits[0]["ordinal"].as_u64()
+        };
+        assert_eq!((place("v1"), place("v2")), (Some(63), Some(row)), "{name}");
+        let snow = folder.run(&format!("manifest {dataset} --json --find snow")).ok().objects();
+        assert_eq!(snow.iter().filter(|o| o["type"] == "hit").count(), 26, "{name}");
+    }
+}

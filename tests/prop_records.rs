@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use proptest::prelude::*;
 use shardify::{
     codec::Codec,
-    dataset::{find, read_sidecar},
+    dataset::{Arrangement, Order, find, read_sidecar},
     events::{Cancel, Silent},
     format::OutputFormat,
     ops::{
@@ -79,14 +79,27 @@ fn output() -> impl Strategy<Value = (OutputFormat, Codec)> {
 /// What may happen to a dataset.
 #[derive(Debug, Clone)]
 enum Step {
-    Compact { target: u64, min_inputs: usize, max_bytes: Option<u64> },
+    Compact {
+        target: u64,
+        min_inputs: usize,
+        max_bytes: Option<u64>,
+    },
+    /// Of Parquet; other shards are compacted in record order then.
+    Sort {
+        target: u64,
+        by: Arrangement,
+        columns: Vec<&'static str>,
+    },
     Vacuum,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let compact = (2_000..200_000_u64, 2..4_usize, prop::option::of(1_000..100_000_u64))
         .prop_map(|(target, min_inputs, max_bytes)| Step::Compact { target, min_inputs, max_bytes });
-    prop_oneof![3 => compact, 1 => Just(Step::Vacuum)]
+    let columns = prop_oneof![Just(vec!["a"]), Just(vec!["who", "b"]), Just(vec!["c", "a"]), Just(vec!["rid"])];
+    let by = prop_oneof![Just(Arrangement::Sort), Just(Arrangement::ZOrder)];
+    let sort = (2_000..200_000_u64, by, columns).prop_map(|(target, by, columns)| Step::Sort { target, by, columns });
+    prop_oneof![3 => compact, 2 => sort, 2 => Just(Step::Vacuum)]
 }
 
 proptest! {
@@ -96,7 +109,7 @@ proptest! {
         tables in prop::collection::vec(table(), 1..7),
         (format, codec) in output(),
         target in prop_oneof![Just(1_u64), 1_000..20_000_u64, Just(1 << 20)],
-        steps in prop::collection::vec(step(), 0..5),
+        steps in prop::collection::vec(step(), 0..6),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let context = context(folder.path());
@@ -142,6 +155,15 @@ proptest! {
                         let again = compact::compact(&context, &out, &options).unwrap();
                         prop_assert_eq!(again.counts.shards_added, 0);
                     }
+                }
+                Step::Sort { target, by, columns } => {
+                    let columns = columns.into_iter().map(str::to_owned).collect();
+                    let options = compact::Options {
+                        target_shard: Some(Size(target)),
+                        order: (format == OutputFormat::Parquet).then_some(Order { by, columns }),
+                        ..compact::Options::default()
+                    };
+                    compact::compact(&context, &out, &options).unwrap();
                 }
                 Step::Vacuum => {
                     let options = VacuumOptions { retain: std::time::Duration::ZERO, force: true, dry_run: false };
