@@ -39,7 +39,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KINDS = ["parquet", "parquet-bad", "petastorm", "delta-tables"]
 MOST_BYTES = 24 << 20
 MOST_FILES = 40
-BAD_INPUT = 6
 COUNTS = collections.Counter()
 
 
@@ -81,7 +80,7 @@ def read_all(paths, **options):
     return pa.concat_tables([pq.ParquetFile(path, **options).read().replace_schema_metadata() for path in paths])
 
 
-def check_pyarrow(inputs, outputs):
+def check_pyarrow(inputs, outputs, reencoded):
     before, after = read_all(inputs), read_all(outputs)
     check_tables(before, after, "pyarrow")
     texts = [f.name for f in before.schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
@@ -94,6 +93,9 @@ def check_pyarrow(inputs, outputs):
         try:
             decoded = read_all(outputs, read_dictionary=texts)
         except (OSError, pa.ArrowException) as error:
+            if "Not yet implemented" in str(error) and reencoded:
+                COUNTS["groups encoded anew that pyarrow cannot read as dictionaries"] += 1
+                return before
             raise Failure(f"pyarrow with read_dictionary: {error}") from error
         for name in set(texts):
             if before.column_names.count(name) > 1:
@@ -252,7 +254,7 @@ def check(binary, paths, codec, folder):
         inputs.append(folder / "in" / f"{number:06}.parquet")
         shutil.copyfile(path, inputs[-1])
     adopted = subprocess.run([binary, "adopt", folder / "in", "--out", folder / "ds", "--quiet"], capture_output=True, text=True)
-    if adopted.returncode == BAD_INPUT:
+    if "--on-error skip" in adopted.stderr:
         COUNTS["groups that shardify cannot read"] += 1
         return
     if adopted.returncode:
@@ -265,7 +267,7 @@ def check(binary, paths, codec, folder):
     outputs = sorted((folder / "ds" / summary["folder"]).rglob("*.parquet"))
     for way in ("copied", "spliced", "reencoded"):
         COUNTS[f"bytes {way}"] += summary[f"bytes_{way}"]
-    table = check_pyarrow(inputs, outputs)
+    table = check_pyarrow(inputs, outputs, summary["bytes_reencoded"] > 0)
     db = duckdb.connect()
     db.execute("SET enable_progress_bar = false")
     by_duckdb, by_polars = check_duckdb(db, inputs, outputs), check_polars(inputs, outputs)

@@ -332,14 +332,9 @@ impl Compaction<'_> {
 
     /// Those of the groups of which an input is no longer live.
     fn gone(&self, groups: &[usize]) -> Result<BTreeSet<usize>> {
-        let latest = self.snapshot.dataset().open()?;
-        if latest.version() == self.snapshot.version() {
-            return Ok(BTreeSet::new());
-        }
-        let live: HashSet<&str> = latest.shards()?.iter().map(|s| s.path.as_str()).collect();
-        let shards = self.snapshot.shards()?;
-        let is_gone = |i: &usize| !live.contains(shards[*i].path.as_str());
-        Ok(groups.iter().copied().filter(|group| self.plan.groups[*group].inputs.iter().any(is_gone)).collect())
+        let replaced = replaced(self.snapshot)?;
+        let is_gone = |group: &usize| self.plan.groups[*group].inputs.iter().any(|i| replaced.contains(i));
+        Ok(groups.iter().copied().filter(is_gone).collect())
     }
 
     fn merges(&self) -> Result<Vec<Merge>> {
@@ -488,6 +483,17 @@ impl Compaction<'_> {
     }
 }
 
+/// Numbers of the shards of a snapshot that are no longer live, because another run has replaced them meanwhile.
+pub(super) fn replaced(snapshot: &Snapshot) -> Result<BTreeSet<usize>> {
+    let latest = snapshot.dataset().open()?;
+    if latest.version() == snapshot.version() {
+        return Ok(BTreeSet::new());
+    }
+    let live: HashSet<&str> = latest.shards()?.iter().map(|s| s.path.as_str()).collect();
+    let shards = snapshot.shards()?.iter().enumerate();
+    Ok(shards.filter(|(_, shard)| !live.contains(shard.path.as_str())).map(|(number, _)| number).collect())
+}
+
 /// Counts of a run that replaces shards, which have so many records and bytes, by others.
 pub(super) fn counts((records, bytes): (u64, u64), adds: &[NewShard], removes: &[String]) -> Result<Counts> {
     let counts = Counts {
@@ -512,7 +518,7 @@ struct Published {
     paths: Vec<String>,
 }
 
-fn all_gone() -> Error {
+pub(super) fn all_gone() -> Error {
     Error::conflict("another run replaced the same shards meanwhile")
         .hint("nothing was committed; run the command again")
 }

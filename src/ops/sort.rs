@@ -1,14 +1,14 @@
 //! `compact --sort-by` and `--zorder`: rewrites shards so that their records are in order, or says what it would rewrite.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Context,
-    compact::{CompactReport, ShardChoice, counts, partition},
+    compact::{CompactReport, ShardChoice, all_gone, counts, partition, replaced},
 };
 use crate::{
     dataset::{NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     events::Event,
     exec::{
         live::refresh,
@@ -19,7 +19,7 @@ use crate::{
     plan::{
         compact::{CompactOptions, in_window},
         memory::MemoryPlan,
-        sort::{SortCandidate, SortMemory, SortOptions, SortPlan, plan, undecided},
+        sort::{SortCandidate, SortGroup, SortMemory, SortOptions, SortPlan, plan, undecided},
     },
     storage::Staged,
 };
@@ -34,6 +34,16 @@ pub(super) struct Sorting<'a> {
     pub(super) settings: Settings,
     /// The wanted order.
     pub(super) order: &'a Order,
+}
+
+/// A group and what became of it.
+struct Done<'a> {
+    group: &'a SortGroup,
+    sorted: Sorted,
+}
+
+fn is_gone(group: &SortGroup, replaced: &BTreeSet<usize>) -> bool {
+    group.inputs().any(|i| replaced.contains(&i))
 }
 
 impl Sorting<'_> {
@@ -138,10 +148,18 @@ impl Sorting<'_> {
             cancel: &context.cancel,
         };
         let sorts = self.sorts(plan, &naming.tag)?;
-        let sorted: Vec<Sorted> = sorts.iter().map(|sort| sorter.sort(sort)).collect::<Result<_>>()?;
+        let mut done = Vec::with_capacity(sorts.len());
+        for (group, sort) in plan.groups.iter().zip(&sorts) {
+            match sorter.sort(sort) {
+                Ok(sorted) => done.push(Done { group, sorted }),
+                Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                // Another run was faster, and what it replaced may have been vacuumed.
+                Err(_) if is_gone(group, &replaced(self.snapshot)?) => {}
+                Err(error) => return Err(error),
+            }
+        }
         report.folder = Some(naming.tag.clone());
-        report.bytes_reencoded = total;
-        self.commit(plan, sorted, report)
+        self.commit(plan, done, report)
     }
 
     fn sorts(&self, plan: &SortPlan, tag: &str) -> Result<Vec<Sort>> {
@@ -181,13 +199,22 @@ impl Sorting<'_> {
         Ok(hasher.finalize().to_hex()[..12].to_owned())
     }
 
-    fn commit(&self, plan: &SortPlan, sorted: Vec<Sorted>, report: &mut CompactReport) -> Result<()> {
+    /// Commits what was sorted; groups whose inputs another run has replaced meanwhile are left out, and what was written for
+    /// them disappears.
+    fn commit(&self, plan: &SortPlan, mut done: Vec<Done<'_>>, report: &mut CompactReport) -> Result<()> {
+        let replaced = replaced(self.snapshot)?;
+        done.retain(|done| !is_gone(done.group, &replaced));
+        if done.is_empty() {
+            return Err(all_gone());
+        }
+        report.groups_dropped = (plan.groups.len() - done.len()) as u64;
+        let groups: Vec<&SortGroup> = done.iter().map(|done| done.group).collect();
         let shards = self.snapshot.shards()?;
         let removes: Vec<String> =
-            plan.groups.iter().flat_map(|group| group.inputs().map(|i| shards[i].path.clone())).collect();
+            groups.iter().flat_map(|group| group.inputs().map(|i| shards[i].path.clone())).collect();
         let (mut places, mut adds) = (Vec::new(), Vec::<NewShard>::new());
         let mut staged: Vec<Staged> = Vec::new();
-        for one in sorted {
+        for Done { sorted: one, .. } in done {
             places.extend(one.places);
             staged.extend(one.staged);
             for finished in one.shards {
@@ -197,7 +224,8 @@ impl Sorting<'_> {
                 adds.push(shard);
             }
         }
-        let planned = (plan.groups.iter().map(|g| g.records).sum(), plan.groups.iter().map(|g| g.bytes).sum());
+        report.bytes_reencoded = groups.iter().map(|g| g.bytes).sum();
+        let planned = (groups.iter().map(|g| g.records).sum(), report.bytes_reencoded);
         report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
         let dataset = self.snapshot.dataset();
