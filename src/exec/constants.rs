@@ -28,9 +28,11 @@ pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReade
             continue;
         };
         let differs = |column: &&std::sync::Arc<arrow::datatypes::Field>| {
-            known.column_by_name(column.name()).is_none_or(|other| found.column_by_name(column.name()) != Some(other))
+            known.column_by_name(column.name()) != found.column_by_name(column.name())
         };
-        if let Some(column) = found.schema_ref().fields().iter().find(differs) {
+        // One that only one of them has is not the same for all, whichever comes first.
+        let mut columns = [known, &found].into_iter().flat_map(|batch| batch.schema_ref().fields());
+        if let Some(column) = columns.find(differs) {
             return Err(Error::input(
                 "expected what has not the dimension of the records to be the same in all sources",
             )
