@@ -586,7 +586,7 @@ pub(super) struct VerifyArgs {
     /// Read every byte of every shard
     #[arg(long)]
     pub(super) read_data: bool,
-    /// Verify a version (v42), an instant, a date or a duration back from now
+    /// Verify a version (v42), a tag, an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(super) at: Option<String>,
 }

@@ -31,7 +31,11 @@ use serde_json::json;
 use crate::{
     error::{Error, Result},
     events::{Cancel, Observer},
-    ops::{self, Context, export::export},
+    ops::{
+        self, Context,
+        diff::{RecordChange, Wants},
+        export::export,
+    },
     storage::Location,
 };
 
@@ -203,8 +207,20 @@ impl Session<'_> {
     fn manifest(&self, args: &ManifestArgs) -> Result<Outcome> {
         let location = self.dataset(args.dataset.as_deref())?;
         let json = self.global.json;
+        if let Some(name) = args.tag.as_ref().or(args.untag.as_ref()) {
+            let report = if args.untag.is_some() {
+                ops::tag::untag(&self.context, &location, name)?
+            } else {
+                ops::tag::tag(&self.context, &location, name, args.at.as_deref())?
+            };
+            self.print(|w| if json { json::summary(w, &report) } else { human::tag(w, &report) })?;
+            return Ok(Outcome::Done);
+        }
         if let [first, second] = args.diff.as_slice() {
             return self.diff(&location, first, second);
+        }
+        if let [older, newer] = args.drift.as_slice() {
+            return self.drift(&location, older, newer, args);
         }
         if !args.find.is_empty() || args.find_file.is_some() {
             return self.find(&location, args);
@@ -222,8 +238,7 @@ impl Session<'_> {
         self.print(|w| {
             if args.history {
                 let entries = ops::manifest::history(snapshot.dataset(), snapshot.version())?;
-                let oldest = snapshot.readable_from();
-                if json { json::history(w, &entries, oldest) } else { human::history(w, &entries, oldest) }
+                if json { json::history(w, &entries, &snapshot) } else { human::history(w, &entries, &snapshot) }
             } else if args.list {
                 let shards = ops::manifest::list(&snapshot)?;
                 let urls: Option<Vec<String>> = args.urls.then(|| {
@@ -270,12 +285,40 @@ impl Session<'_> {
 
     fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {
         let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
-        let report = ops::diff::diff(&open(first)?, &open(second)?)?;
-        self.progress.stop();
+        let (first, second) = (open(first)?, open(second)?);
+        let (json, verbose) = (self.global.json, self.global.verbose > 0);
         self.print(|w| {
-            if self.global.json { json::diff(w, &report) } else { human::diff(w, &report, self.global.verbose > 0) }
+            let mut some: Vec<RecordChange> = Vec::new();
+            let mut shown = 0;
+            let report = ops::diff::diff(&self.context, &first, &second, &mut |change| {
+                shown += 1;
+                if json {
+                    json::object(w, "record", &change)?;
+                } else if verbose {
+                    human::record_change(w, &change)?;
+                } else {
+                    some.push(change);
+                }
+                Ok(if json || verbose || shown < human::SOME_RECORDS { Wants::More } else { Wants::Count })
+            })?;
+            self.progress.stop();
+            if json { json::diff(w, &report) } else { human::diff(w, &report, &some, verbose) }
         })?;
         Ok(Outcome::Done)
+    }
+
+    fn drift(&self, location: &Location, older: &str, newer: &str, args: &ManifestArgs) -> Result<Outcome> {
+        let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
+        let report = ops::drift::drift(&self.context, &open(older)?, &open(newer)?, args.thresholds())?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::drift(w, &report, self.global.verbose > 0);
+            }
+            report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;
+            json::summary(w, &report)
+        })?;
+        Ok(if report.drifted { Outcome::No } else { Outcome::Done })
     }
 
     fn verify(&self, args: &VerifyArgs) -> Result<Outcome> {

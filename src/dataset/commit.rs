@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot,
     index::SegmentRef,
-    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Settings, Totals},
+    log::{self, Counts, Entry, FIRST_FORMAT, ListRef, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
@@ -233,6 +233,7 @@ impl Draft<'_> {
             totals,
             next_record: base + fresh,
             readable_from: old.map_or(Version(0), |e| e.readable_from),
+            tags: old.map_or_else(BTreeMap::new, |e| e.tags.clone()),
             shards,
             runs: self.run_lists(parent, &removed, shift, version)?,
             lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
@@ -245,7 +246,7 @@ impl Draft<'_> {
     /// Datasets that were never sorted can be read by releases that know nothing of it.
     fn format(&self, old: Option<&Entry>) -> u32 {
         let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
-        let needed = if self.transaction.adds.iter().any(sorts) { FORMAT_VERSION } else { FIRST_FORMAT };
+        let needed = if self.transaction.adds.iter().any(sorts) { SORTED_FORMAT } else { FIRST_FORMAT };
         old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
@@ -580,8 +581,8 @@ mod tests {
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
-        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, FORMAT_VERSION);
-        (11..40).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
+        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, SORTED_FORMAT);
+        (11..40).for_each(|i| assert_eq!(append(i).entry().format, SORTED_FORMAT));
         let snapshot = dataset.open().unwrap();
         assert_eq!(snapshot.entry().places, [place]);
         let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();

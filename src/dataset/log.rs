@@ -21,10 +21,13 @@ use crate::{
 };
 
 /// Version of everything below `_shardify/`; a release reads datasets up to its own.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Version of datasets that use nothing of what came later.
 pub(super) const FIRST_FORMAT: u32 = 1;
+
+/// Version of datasets that were sorted.
+pub(super) const SORTED_FORMAT: u32 = 2;
 
 /// One version of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +58,9 @@ pub struct Entry {
     /// First version whose objects are all kept: `vacuum` deleted some of those that only older versions need.
     #[serde(default)]
     pub readable_from: Version,
+    /// Versions that were given a name for good: they stay readable, whatever `readable_from` says.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, Version>,
     /// Lists of live shards.
     pub shards: Vec<ListRef>,
     /// Lists that make up the run table.
@@ -69,6 +75,18 @@ pub struct Entry {
     /// Places of records that were sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceRef>,
+}
+
+impl Entry {
+    /// Whether a version has a name.
+    pub fn is_tagged(&self, version: Version) -> bool {
+        self.tags.values().any(|tagged| *tagged == version)
+    }
+
+    /// Whether a version can be read, as far as this entry knows.
+    pub fn can_read(&self, version: Version) -> bool {
+        version >= self.readable_from || self.is_tagged(version)
+    }
 }
 
 /// What a run did: records in = out + rejected + deduplicated.

@@ -4,6 +4,7 @@ pub mod adopt;
 pub mod compact;
 pub mod convert;
 pub mod diff;
+pub mod drift;
 pub mod export;
 pub mod indexes;
 pub mod inputs;
@@ -11,6 +12,7 @@ pub mod inspect;
 pub mod manifest;
 pub mod names;
 mod sort;
+pub mod tag;
 pub mod vacuum;
 pub mod verify;
 

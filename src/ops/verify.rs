@@ -431,7 +431,11 @@ impl Verification<'_> {
 
     /// Shards in the folder that no version of the run table knows.
     fn unreferenced(&self) -> Result<u64> {
-        let runs = self.snapshot.runs()?.all();
+        let mut runs = self.snapshot.runs()?.all().to_vec();
+        // Versions that only their tags keep are not in the run table of newer ones.
+        for version in self.snapshot.tags().values().filter(|v| **v < self.snapshot.readable_from()) {
+            runs.extend(self.dataset.at(*version)?.runs()?.all().iter().cloned());
+        }
         let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
         let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let staging = format!("{SYSTEM_FOLDER}/staging/");

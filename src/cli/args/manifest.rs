@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     error::{Error, Result},
-    ops::export::ExportFormat,
+    ops::{drift::Thresholds, export::ExportFormat},
 };
 
 #[derive(Debug, Args)]
@@ -28,10 +28,26 @@ pub(in crate::cli) struct ManifestArgs {
     /// List the versions
     #[arg(long)]
     pub(in crate::cli) history: bool,
-    /// Say what changed between two versions, instants, dates or durations back from now
+    /// Say what changed between two versions, tags, instants, dates or durations back from now
     #[arg(long, num_args = 2, value_names = ["A", "B"],
           conflicts_with_all = ["find", "find_file", "list", "history", "at", "export"])]
     pub(in crate::cli) diff: Vec<String>,
+    /// Say whether values drifted from version A, the older one, to B: population stability index and share of nulls of each
+    /// column, number of records. Exit code 1 when something is beyond its threshold
+    #[arg(long, num_args = 2, value_names = ["A", "B"],
+          conflicts_with_all = ["find", "find_file", "list", "history", "at", "export", "diff"])]
+    pub(in crate::cli) drift: Vec<String>,
+    /// With --drift: greatest population stability index of a column that is no drift
+    #[arg(long, value_name = "INDEX", requires = "drift", default_value_t = Thresholds::default().psi, value_parser = threshold)]
+    psi: f64,
+    /// With --drift: greatest difference between the shares of nulls of a column that is no drift
+    #[arg(long, value_name = "SHARE", requires = "drift", default_value_t = Thresholds::default().null_share,
+          value_parser = threshold)]
+    null_share: f64,
+    /// With --drift: greatest change of the number of records that is no drift, as a share of the older number
+    #[arg(long, value_name = "SHARE", requires = "drift", default_value_t = Thresholds::default().volume,
+          value_parser = threshold)]
+    volume: f64,
     /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["find", "find_file", "list", "history"])]
     pub(in crate::cli) export: Option<ExportChoice>,
@@ -39,7 +55,15 @@ pub(in crate::cli) struct ManifestArgs {
     /// a tab or a carriage return); without it every cell is exported as it is
     #[arg(long, requires = "export")]
     pub(in crate::cli) escape_formulas: bool,
-    /// Answer for a version (v42), an instant, a date or a duration back from now
+    /// Give a version a name for good: the newest one, or that of --at. `vacuum` keeps it, and --at and --diff take the name.
+    /// Names are letters, digits and . _ - + /, and begin with a letter
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export"])]
+    pub(in crate::cli) tag: Option<String>,
+    /// Take a name away; `vacuum` no longer keeps its version for it
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export", "tag", "at"])]
+    pub(in crate::cli) untag: Option<String>,
+    /// Answer for a version (v42), a tag, an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(in crate::cli) at: Option<String>,
 }
@@ -55,7 +79,19 @@ pub(in crate::cli) enum ExportChoice {
     Parquet,
 }
 
+fn threshold(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number >= 0.0 => Ok(number),
+        _ => Err("expected a number of 0 or more".to_owned()),
+    }
+}
+
 impl ManifestArgs {
+    /// How much may change.
+    pub(in crate::cli) fn thresholds(&self) -> Thresholds {
+        Thresholds { psi: self.psi, null_share: self.null_share, volume: self.volume }
+    }
+
     /// The format of the export, if one is asked for.
     pub(in crate::cli) fn export_format(&self, json: bool) -> Result<Option<ExportFormat>> {
         let Some(choice) = self.export else { return Ok(None) };
