@@ -75,6 +75,17 @@ impl TransactionId {
     }
 }
 
+/// A new UUID of version 7 (RFC 9562, 5.7): milliseconds since 1970, then bits that no two runs share.
+pub fn run_uuid() -> String {
+    use std::time::SystemTime;
+    let millis = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis());
+    let random = u128::from_str_radix(&TransactionId::fresh().0, 16).unwrap_or_default();
+    let low = random & ((1 << 62) - 1) | (0b10 << 62);
+    let number = (millis << 80) | (7 << 76) | ((random >> 100) & 0xfff) << 64 | low;
+    let hex = format!("{number:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
 impl fmt::Display for TransactionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -96,6 +107,15 @@ mod tests {
             let expected = u64::from_be_bytes(Sha256::digest(id.as_bytes())[..8].try_into().unwrap_or([0; 8]));
             assert_eq!(IdHash::of(&id).0, expected, "{length}");
         }
+    }
+
+    #[test]
+    fn uuids_have_the_version_and_variant_of_the_standard() {
+        let (one, other) = (run_uuid(), run_uuid());
+        assert_ne!(one, other);
+        assert_eq!((one.len(), &one[14..15]), (36, "7"));
+        assert!(matches!(&one[19..20], "8" | "9" | "a" | "b"), "{one}");
+        assert!(one[..13] <= other[..13]);
     }
 
     #[test]

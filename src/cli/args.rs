@@ -7,7 +7,7 @@ use std::time::Duration;
 use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(super) use manifest::ManifestArgs;
+pub(super) use manifest::{Export, ManifestArgs};
 
 use crate::{
     array::records::ArrayOptions,
@@ -128,6 +128,15 @@ pub(super) enum Command {
     Man,
 }
 
+/// Options of every command that writes records.
+#[derive(Debug, Args)]
+pub(super) struct LineageArgs {
+    /// Send OpenLineage events of the run to the end of a file, or to a server; what cannot be delivered is a warning, and
+    /// $OPENLINEAGE_API_KEY is the server's key
+    #[arg(long, value_name = "FILE|URL")]
+    pub(super) openlineage: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct ConvertArgs {
     /// Files, folders, globs or URLs (file:, s3:, gs:, az:, http:, https:); the current folder unless given; `-` is
@@ -232,6 +241,8 @@ pub(super) struct ConvertArgs {
     /// A source that changed since it was converted
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
     on_changed: ChangedChoice,
+    #[command(flatten)]
+    pub(super) lineage: LineageArgs,
     /// Print what would be done and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -484,6 +495,8 @@ pub(super) struct AdoptArgs {
     /// A damaged file
     #[arg(long, value_enum, value_name = "HOW", default_value_t = FileErrorChoice::Fail)]
     on_error: FileErrorChoice,
+    #[command(flatten)]
+    pub(super) lineage: LineageArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -549,6 +562,8 @@ pub(super) struct CompactArgs {
     /// Read new shards beside their inputs before the commit, besides comparing checksums
     #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["sort_by", "zorder"])]
     verify: Option<VerifyWhat>,
+    #[command(flatten)]
+    pub(super) lineage: LineageArgs,
     /// Print the plan with reasons and do nothing
     #[arg(long)]
     dry_run: bool,

@@ -397,6 +397,11 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -
             c.shards_added,
             c.shards_removed
         )?;
+        for revision in &entry.revisions {
+            let branch = revision.reference.as_deref().map_or_else(String::new, |name| format!(" ({name})"));
+            let text = format!("{} {}{branch}  {}", revision.system, revision.revision, revision.source);
+            writeln!(w, "       {}", clean(&text))?;
+        }
     }
     Ok(())
 }

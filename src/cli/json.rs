@@ -108,6 +108,7 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -
         let tags: Vec<&String> = newest.tags().iter().filter(|(_, v)| **v == entry.version).map(|(t, _)| t).collect();
         fields.insert("tags".into(), json!(tags));
         fields.insert("arguments".into(), json!(entry.arguments));
+        fields.insert("revisions".into(), json!(entry.revisions));
         for part in [json!(entry.counts), json!(entry.totals)] {
             if let Value::Object(part) = part {
                 fields.extend(part);

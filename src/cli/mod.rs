@@ -22,7 +22,8 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{
-    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Global, InspectArgs, ManifestArgs, VacuumArgs, VerifyArgs,
+    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Export, Global, InspectArgs, ManifestArgs, VacuumArgs,
+    VerifyArgs,
 };
 use exit::Outcome;
 use progress::Progress;
@@ -35,6 +36,7 @@ use crate::{
         self, Context,
         diff::{RecordChange, Wants},
         export::export,
+        lineage::{self, Job},
     },
     storage::Location,
 };
@@ -145,13 +147,16 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
 }
 
 fn is_store_setting(name: &str) -> bool {
-    ["AWS_", "GOOGLE_", "GCS_", "AZURE_", "OBJECT_STORE_"].iter().any(|prefix| name.starts_with(prefix))
+    ["AWS_", "GOOGLE_", "GCS_", "AZURE_", "OBJECT_STORE_", "OPENLINEAGE_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl Session<'_> {
     fn convert(&self, args: &ConvertArgs) -> Result<Outcome> {
         let out = self.dataset(args.out.as_deref())?;
-        let report = ops::convert::convert(&self.context, &out, &args.options()?)?;
+        let options = args.options()?;
+        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
+        let job = Job { name: "convert", sources: &options.sources, output: &out };
+        let report = lineage::told(&self.context, to, &job, || ops::convert::convert(&self.context, &out, &options))?;
         self.progress.stop();
         let rejected = report.counts.records_rejected > 0;
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
@@ -160,7 +165,12 @@ impl Session<'_> {
 
     fn adopt(&self, args: &AdoptArgs) -> Result<Outcome> {
         let out = args.out.as_deref().map(|out| self.context.location(out)).transpose()?;
-        let report = ops::adopt::adopt(&self.context, &args.options(out))?;
+        let options = args.options(out);
+        let sources = [options.source.clone()];
+        let output = options.out.clone().map_or_else(|| self.context.location(&options.source), Ok)?;
+        let job = Job { name: "adopt", sources: &sources, output: &output };
+        let to = args.lineage.openlineage.as_deref();
+        let report = lineage::told(&self.context, to, &job, || ops::adopt::adopt(&self.context, &options))?;
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {
@@ -190,7 +200,11 @@ impl Session<'_> {
 
     fn compact(&self, args: &CompactArgs) -> Result<Outcome> {
         let dataset = self.dataset(args.dataset.as_deref())?;
-        let report = ops::compact::compact(&self.context, &dataset, &args.options()?)?;
+        let options = args.options()?;
+        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
+        let job = Job { name: "compact", sources: &[], output: &dataset };
+        let report =
+            lineage::told(&self.context, to, &job, || ops::compact::compact(&self.context, &dataset, &options))?;
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {
@@ -227,7 +241,12 @@ impl Session<'_> {
         }
         let format = args.export_format(json)?;
         let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
-        if let Some(format) = format {
+        if let Some(Export::Version(description)) = format {
+            let document = ops::describe::describe(&snapshot, description)?;
+            self.print(|w| Ok(writeln!(w, "{document:#}")?))?;
+            return Ok(Outcome::Done);
+        }
+        if let Some(Export::Records(format)) = format {
             self.progress.stop();
             self.print(|w| {
                 let cancel = &self.context.cancel;

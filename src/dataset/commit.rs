@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot,
     index::SegmentRef,
-    log::{self, Counts, Entry, FIRST_FORMAT, ListRef, SORTED_FORMAT, Settings, Totals},
+    log::{self, Counts, Entry, FIRST_FORMAT, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
@@ -56,6 +56,8 @@ pub struct Transaction<'a> {
     pub operation: &'static str,
     /// Options that decided the output.
     pub arguments: BTreeMap<String, String>,
+    /// Revisions of repositories that the sources lie in.
+    pub revisions: Vec<Revision>,
     /// What was done.
     pub counts: Counts,
     /// What the dataset is from now on.
@@ -87,6 +89,7 @@ impl Transaction<'static> {
             id: TransactionId::fresh(),
             operation: "compact",
             arguments,
+            revisions: Vec::new(),
             counts,
             // A target for one compaction is not the dataset's from then on.
             settings: parent.entry().settings.clone(),
@@ -228,6 +231,7 @@ impl Draft<'_> {
             operation: self.transaction.operation.to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.transaction.arguments.clone(),
+            revisions: self.transaction.revisions.clone(),
             counts: self.transaction.counts,
             settings: self.transaction.settings.clone(),
             totals,
@@ -497,6 +501,7 @@ mod tests {
             id: TransactionId::fresh(),
             operation: "convert",
             arguments: BTreeMap::new(),
+            revisions: Vec::new(),
             counts: Counts::default(),
             settings: Settings {
                 shard_format: OutputFormat::Tar,

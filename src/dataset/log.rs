@@ -47,6 +47,9 @@ pub struct Entry {
     pub tool: String,
     /// Options of the run that decided its output.
     pub arguments: BTreeMap<String, String>,
+    /// Revisions of the repositories that the sources of the run lie in, as far as local files tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<Revision>,
     /// What the run did.
     pub counts: Counts,
     /// What the dataset is.
@@ -78,6 +81,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Path of the entry, relative to the dataset.
+    pub fn path(&self) -> String {
+        path(self.version)
+    }
+
     /// Whether a version has a name.
     pub fn is_tagged(&self, version: Version) -> bool {
         self.tags.values().any(|tagged| *tagged == version)
@@ -87,6 +95,26 @@ impl Entry {
     pub fn can_read(&self, version: Version) -> bool {
         version >= self.readable_from || self.is_tagged(version)
     }
+}
+
+/// What a source is in a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revision {
+    /// URL of the source.
+    pub source: String,
+    /// `git`, `dvc` or `lakefs`.
+    pub system: String,
+    /// The commit, or the hash that DVC has for the source.
+    pub revision: String,
+    /// The branch that is checked out, or the algorithm of the hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// URL of the repository's folder, or of the `.dvc` file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
+    /// Whether files differed from the revision; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty: Option<bool>,
 }
 
 /// What a run did: records in = out + rejected + deduplicated.

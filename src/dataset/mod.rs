@@ -49,7 +49,7 @@ pub use find::{Hit, IdKind, Place, State, find, find_vacuumed};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
 pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
-pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals};
+pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
 pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};

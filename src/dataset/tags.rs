@@ -97,6 +97,7 @@ fn commit(
             operation: operation.to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            revisions: Vec::new(),
             counts: Counts::default(),
             tags,
             ..parent.entry().clone()

@@ -333,6 +333,7 @@ pub fn expire(
             operation: "vacuum".to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: arguments.clone(),
+            revisions: Vec::new(),
             counts: Counts::default(),
             runs,
             lineage,

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::{
     Context,
     inputs::{self, OnChanged},
+    lineage, revision,
 };
 use crate::{
     codec::{
@@ -25,7 +26,7 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, IdKind, NewShard, Numbers, SegmentWriter, Segments, Settings, Snapshot, SourceRow,
+        Counts, Dataset, IdKind, NewShard, Numbers, Revision, SegmentWriter, Segments, Settings, Snapshot, SourceRow,
         Transaction, commit, is_shard_name, sidecar_path,
     },
     error::{Error, Kind, Result},
@@ -364,6 +365,11 @@ impl Adoption<'_> {
         Ok(settings)
     }
 
+    /// Revisions that the files are of.
+    fn revisions(&self) -> Vec<Revision> {
+        revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter())
+    }
+
     /// Name of the folder for linked shards: a hash of what goes in and of the options that decide what comes out.
     fn tag(&self, told: &[(SourceFile, Told)], settings: &Settings) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
@@ -486,6 +492,7 @@ impl Adoption<'_> {
             id: transaction,
             operation: "adopt",
             arguments: self.arguments(&settings),
+            revisions: self.revisions(),
             counts: self.report.counts,
             settings,
             adds,

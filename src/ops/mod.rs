@@ -3,14 +3,17 @@
 pub mod adopt;
 pub mod compact;
 pub mod convert;
+pub mod describe;
 pub mod diff;
 pub mod drift;
 pub mod export;
 pub mod indexes;
 pub mod inputs;
 pub mod inspect;
+pub mod lineage;
 pub mod manifest;
 pub mod names;
+mod revision;
 mod sort;
 pub mod tag;
 pub mod vacuum;

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     error::{Error, Result},
-    ops::{drift::Thresholds, export::ExportFormat},
+    ops::{describe::Description, drift::Thresholds, export::ExportFormat},
 };
 
 #[derive(Debug, Args)]
@@ -48,7 +48,8 @@ pub(in crate::cli) struct ManifestArgs {
     #[arg(long, value_name = "SHARE", requires = "drift", default_value_t = Thresholds::default().volume,
           value_parser = threshold)]
     volume: f64,
-    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash
+    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash; or a document about the
+    /// version
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["find", "find_file", "list", "history"])]
     pub(in crate::cli) export: Option<ExportChoice>,
     /// With --export csv: put a ' before cells that a spreadsheet would take for a formula (they begin with = + - @,
@@ -68,6 +69,15 @@ pub(in crate::cli) struct ManifestArgs {
     pub(in crate::cli) at: Option<String>,
 }
 
+/// What is to be exported.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cli) enum Export {
+    /// A row per record.
+    Records(ExportFormat),
+    /// A document about the version.
+    Version(Description),
+}
+
 /// Formats of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum ExportChoice {
@@ -77,6 +87,12 @@ pub(in crate::cli) enum ExportChoice {
     Jsonl,
     /// Parquet, to be redirected to a file
     Parquet,
+    /// Croissant 1.1 (JSON-LD): shards, columns, provenance of the version
+    Croissant,
+    /// A dataset input of MLflow, for runs/log-inputs
+    Mlflow,
+    /// W3C PROV-JSON: versions, the runs that made them, folders of sources
+    Prov,
 }
 
 fn threshold(text: &str) -> Result<f64, String> {
@@ -93,8 +109,14 @@ impl ManifestArgs {
     }
 
     /// The format of the export, if one is asked for.
-    pub(in crate::cli) fn export_format(&self, json: bool) -> Result<Option<ExportFormat>> {
+    pub(in crate::cli) fn export_format(&self, json: bool) -> Result<Option<Export>> {
         let Some(choice) = self.export else { return Ok(None) };
+        let description = match choice {
+            ExportChoice::Croissant => Some(Description::Croissant),
+            ExportChoice::Mlflow => Some(Description::Mlflow),
+            ExportChoice::Prov => Some(Description::Prov),
+            _ => None,
+        };
         if json && choice != ExportChoice::Jsonl {
             return Err(Error::usage("--json and --export of another format both write to standard output")
                 .hint("use --export jsonl with --json, or leave --json out"));
@@ -102,11 +124,14 @@ impl ManifestArgs {
         if self.escape_formulas && choice != ExportChoice::Csv {
             return Err(Error::usage("--escape-formulas is for --export csv"));
         }
-        Ok(Some(match choice {
+        if let Some(description) = description {
+            return Ok(Some(Export::Version(description)));
+        }
+        Ok(Some(Export::Records(match choice {
             ExportChoice::Csv if self.escape_formulas => ExportFormat::EscapedCsv,
             ExportChoice::Csv => ExportFormat::Csv,
             ExportChoice::Jsonl => ExportFormat::Jsonl,
-            ExportChoice::Parquet => ExportFormat::Parquet,
-        }))
+            _ => ExportFormat::Parquet,
+        })))
     }
 }

@@ -23,12 +23,16 @@ use self::prepare::{Prepared, force_binary, source_facts};
 use super::{
     Context, indexes,
     inputs::{self, OnChanged},
+    lineage,
     names::{Choices, Naming},
+    revision,
 };
 use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
-    dataset::{Counts, Dataset, NewShard, NewSources, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
+    dataset::{
+        Counts, Dataset, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow, Transaction, commit,
+    },
     error::{Error, Result},
     events::Event,
     exec::{
@@ -575,6 +579,13 @@ impl<'a> Conversion<'a> {
         Ok(encoder.with_rows(self.rows_as(schema)).renaming(self.naming.renaming))
     }
 
+    /// Revisions that the sources are of; each repository once.
+    fn revisions(&self) -> Vec<Revision> {
+        let sources = self.options.sources.iter().filter(|source| *source != STDIN);
+        let folders = sources.filter_map(|source| lineage::source_folder_or_file(self.context, source));
+        revision::all(folders)
+    }
+
     /// Columns whose types the shards do not tell.
     fn fields_to_keep(&self, prepared: &Prepared) -> Option<Fields> {
         let schema = self.schema(prepared);
@@ -638,6 +649,7 @@ impl<'a> Conversion<'a> {
             id: transaction,
             operation: "convert",
             arguments: self.arguments(memory),
+            revisions: self.revisions(),
             counts: report.counts,
             settings: self.settings.clone(),
             adds,
