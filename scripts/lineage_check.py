@@ -99,7 +99,8 @@ def check_drift(binary, folder, rows, tolerance):
     for more in (["--jobs", "1"], ["--jobs", "3"]):
         again = run.objects("manifest", "d", "--drift", "v1", "v2", "--psi", "0.02", "--volume", "0.6", *more, code=1)
         assert [o["psi"] for o in again if o["type"] == "column"] == [o["psi"] for o in found if o["type"] == "column"]
-    print(f"drift of {rows:,} rows: {', '.join(f'{n} {c['psi']:.4f}' for n, c in columns.items())}")
+    shown = ", ".join(f"{name} {column['psi']:.4f}" for name, column in columns.items())
+    print(f"drift of {rows:,} rows: {shown}")
 
 
 def main():

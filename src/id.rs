@@ -57,6 +57,13 @@ impl IdHash {
     }
 }
 
+impl IdHash {
+    /// Hash of a private id, which is the begin of its token: 16 hexadecimal digits. Of other texts anything.
+    pub fn of_token(token: &str) -> Self {
+        Self(token.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
+    }
+}
+
 /// Names one attempt to commit; unique per process run. An entry of the log that carries it was written by that run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]

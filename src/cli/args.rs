@@ -2,7 +2,7 @@
 
 mod manifest;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -12,7 +12,7 @@ pub(super) use manifest::{Export, ManifestArgs};
 use crate::{
     array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
-    dataset::{Arrangement, Order},
+    dataset::{Arrangement, IdMode, Order},
     error::{Error, Result},
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
@@ -137,6 +137,41 @@ pub(super) struct LineageArgs {
     pub(super) openlineage: Option<String>,
 }
 
+/// Options of commands that take ids into a dataset.
+#[derive(Debug, Args)]
+pub(super) struct PrivateArgs {
+    /// How the dataset stores ids outside of its shards; chosen when it is made [default: plain]
+    #[arg(long, value_enum, value_name = "HOW")]
+    id_mode: Option<IdModeChoice>,
+    /// File with the key of private ids: 32 bytes, raw, in hexadecimal or base64. It is never stored. Default: the key in
+    /// $SHARDIFY_ID_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(super) id_key: Option<PathBuf>,
+    /// Store tokens in place of names and URLs of sources, too
+    #[arg(long)]
+    redact_source_paths: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum IdModeChoice {
+    /// As they are
+    Plain,
+    /// As tokens (HMAC-SHA-256) that only who has the key can make; they cannot be turned back
+    Hmac,
+    /// As tokens, with the id beside each, encrypted: who has the key is shown it
+    Sealed,
+}
+
+impl PrivateArgs {
+    fn mode(&self) -> Option<IdMode> {
+        self.id_mode.map(|mode| match mode {
+            IdModeChoice::Plain => IdMode::Plain,
+            IdModeChoice::Hmac => IdMode::Hmac,
+            IdModeChoice::Sealed => IdMode::Sealed,
+        })
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct ConvertArgs {
     /// Files, folders, globs or URLs (file:, s3:, gs:, az:, http:, https:); the current folder unless given; `-` is
@@ -241,6 +276,8 @@ pub(super) struct ConvertArgs {
     /// A source that changed since it was converted
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
     on_changed: ChangedChoice,
+    #[command(flatten)]
+    pub(super) private: PrivateArgs,
     #[command(flatten)]
     pub(super) lineage: LineageArgs,
     /// Print what would be done and do nothing
@@ -455,6 +492,9 @@ impl ConvertArgs {
                 ChangedChoice::Append => OnChanged::Append,
                 ChangedChoice::Skip => OnChanged::Skip,
             },
+            id_mode: self.private.mode(),
+            key_named: self.private.id_key.is_some(),
+            redact_sources: self.private.redact_source_paths,
             dry_run: self.dry_run,
             index: index_kinds(&self.index)?,
             on_name: self.on_name.map(|on| match on {
@@ -496,6 +536,8 @@ pub(super) struct AdoptArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value_t = FileErrorChoice::Fail)]
     on_error: FileErrorChoice,
     #[command(flatten)]
+    pub(super) private: PrivateArgs,
+    #[command(flatten)]
     pub(super) lineage: LineageArgs,
 }
 
@@ -516,6 +558,9 @@ impl AdoptArgs {
             subject: self.subject.clone(),
             include: self.include.clone(),
             exclude: self.exclude.clone(),
+            id_mode: self.private.mode(),
+            key_named: self.private.id_key.is_some(),
+            redact_sources: self.private.redact_source_paths,
             skip_errors: self.on_error == FileErrorChoice::Skip,
         }
     }

@@ -336,6 +336,10 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     if let Some(subject) = &report.subject {
         writeln!(w, "  subject    {}", clean(subject))?;
     }
+    if let Some(private) = &settings.private {
+        let sources = if private.redacted_sources { ", names of sources too" } else { "" };
+        writeln!(w, "  ids        private ({}), key {}{sources}", private.mode.name(), clean(&private.check))?;
+    }
     for (tag, version) in report.tags.iter().take(SOME_LINES) {
         writeln!(w, "  tag        {} is {version}", clean(tag))?;
     }

@@ -30,6 +30,7 @@ use progress::Progress;
 use serde_json::json;
 
 use crate::{
+    dataset::IdKey,
     error::{Error, Result},
     events::{Cancel, Observer},
     ops::{
@@ -123,6 +124,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         stdin: || Box::new(io::stdin()),
         jobs,
         memory: global.memory,
+        id_key: id_key(&cli.command)?,
         observer,
         cancel: cancel.clone(),
     };
@@ -144,6 +146,25 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         let _ = ticker.join();
     }
     result
+}
+
+/// The key of private ids, for commands that may need one: from a file, or from the environment.
+fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
+    let file = match command {
+        Command::Convert(args) => &args.private.id_key,
+        Command::Adopt(args) => &args.private.id_key,
+        Command::Manifest(args) => &args.id_key,
+        _ => return Ok(None),
+    };
+    let Some(file) = file else {
+        let key = std::env::var("SHARDIFY_ID_KEY").ok().filter(|key| !key.is_empty());
+        let parse = |key: String| IdKey::parse(key.as_bytes()).map_err(|error| error.at("$SHARDIFY_ID_KEY"));
+        return Ok(key.map(parse).transpose()?.map(Arc::new));
+    };
+    let place = file.display().to_string();
+    let bytes =
+        std::fs::read(file).map_err(|e| Error::usage("the id key cannot be read").at(place.clone()).cause(e))?;
+    Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at(place))?)))
 }
 
 fn is_store_setting(name: &str) -> bool {

@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot,
     index::SegmentRef,
-    log::{self, Counts, Entry, FIRST_FORMAT, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
+    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
@@ -250,7 +250,11 @@ impl Draft<'_> {
     /// Datasets that were never sorted can be read by releases that know nothing of it.
     fn format(&self, old: Option<&Entry>) -> u32 {
         let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
-        let needed = if self.transaction.adds.iter().any(sorts) { SORTED_FORMAT } else { FIRST_FORMAT };
+        let needed = match &self.transaction.settings.private {
+            Some(_) => FORMAT_VERSION,
+            None if self.transaction.adds.iter().any(sorts) => SORTED_FORMAT,
+            None => FIRST_FORMAT,
+        };
         old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
@@ -511,6 +515,7 @@ mod tests {
                 id: Vec::new(),
                 subject: None,
                 indexes: Vec::new(),
+                private: None,
             },
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),

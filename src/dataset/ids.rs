@@ -10,6 +10,7 @@ use arrow::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::private::Hiding;
 use crate::{codec::sha256, error, format::parquet, id::IdHash};
 
 /// Rows after which a column in which nothing repeats is given up.
@@ -26,6 +27,8 @@ const PROBES: usize = 4;
 pub struct IdColumn {
     texts: StringArray,
     repeats: Repeats,
+    /// Whether the texts are tokens of private ids.
+    private: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -49,7 +52,7 @@ pub(super) enum Texts<'a> {
 
 impl From<StringArray> for IdColumn {
     fn from(texts: StringArray) -> Self {
-        Self { texts, repeats: Repeats::Unknown }
+        Self { texts, repeats: Repeats::Unknown, private: false }
     }
 }
 
@@ -74,7 +77,7 @@ impl IdColumn {
         if !fits || known.firsts.len() * 10 > texts.len() * 9 {
             return Ok(Self::from(texts).grouped());
         }
-        Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts } })
+        Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts }, private: false })
     }
 
     /// The texts.
@@ -84,12 +87,16 @@ impl IdColumn {
 
     /// Some of the rows; nothing is known about their repeats.
     pub fn slice(&self, first: usize, rows: usize) -> Self {
-        Self::from(self.texts.slice(first, rows))
+        Self { private: self.private, ..Self::from(self.texts.slice(first, rows)) }
     }
 
     /// Hash of each row that has an id; of the others, anything.
     pub fn hashes(&self) -> IdHashes {
         let valid = self.texts.nulls().cloned();
+        if self.private {
+            let hashes = self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect();
+            return IdHashes { hashes, valid };
+        }
         let hashes = match &self.repeats {
             Repeats::Known { keys, firsts } => {
                 let known = hash_all(firsts.iter().map(|row| self.texts.value(*row as usize)));
@@ -103,6 +110,28 @@ impl IdColumn {
             }
         };
         IdHashes { hashes, valid }
+    }
+
+    /// The same ids as a dataset with private ids stores them; each text is hidden once.
+    ///
+    /// # Errors
+    /// When an id cannot be sealed.
+    pub fn hidden(&self, hiding: &Hiding) -> error::Result<Self> {
+        let hide = |row: usize| hiding.id(self.texts.value(row));
+        let texts: StringArray = match &self.repeats {
+            Repeats::Known { keys, firsts } => {
+                let known: Vec<String> = firsts.iter().map(|row| hide(*row as usize)).collect::<error::Result<_>>()?;
+                let of = |(row, key): (usize, &u32)| {
+                    self.texts.is_valid(row).then(|| known.get(*key as usize).map_or("", String::as_str))
+                };
+                keys.iter().enumerate().map(of).collect()
+            }
+            _ => {
+                let of = |row: usize| self.texts.is_valid(row).then(|| hide(row)).transpose();
+                (0..self.texts.len()).map(of).collect::<error::Result<_>>()?
+            }
+        };
+        Ok(Self { texts, repeats: self.repeats.clone(), private: true })
     }
 
     /// Looks for texts that repeat.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{index::SegmentRef, places::PlaceRef, system_path};
+use super::{index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -173,6 +173,9 @@ pub struct Settings {
     /// Indexes for training tools that every shard has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexKind>,
+    /// What stands for ids, where they are private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private: Option<PrivateIds>,
 }
 
 /// Sums over live shards.

@@ -27,6 +27,7 @@ mod numbers;
 mod order;
 mod parts;
 mod places;
+mod private;
 mod proof;
 mod runs;
 mod shards;
@@ -54,6 +55,7 @@ pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
+pub use private::{Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, stored_hash};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
@@ -75,12 +77,24 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Dataset {
     store: Arc<dyn Store>,
+    key: Option<Arc<IdKey>>,
 }
 
 impl Dataset {
     /// Names the dataset that lies in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store, key: None }
+    }
+
+    /// The same, with the key of its ids, should they be private.
+    #[must_use]
+    pub fn with_key(self, key: Option<Arc<IdKey>>) -> Self {
+        Self { key, ..self }
+    }
+
+    /// The key of private ids, whether it is the right one or not.
+    pub fn key(&self) -> Option<&Arc<IdKey>> {
+        self.key.as_ref()
     }
 
     /// The store that holds it.

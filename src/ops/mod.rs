@@ -19,10 +19,10 @@ pub mod tag;
 pub mod vacuum;
 pub mod verify;
 
-use std::{io::Read, path::PathBuf};
+use std::{io::Read, path::PathBuf, sync::Arc};
 
 use crate::{
-    dataset::Dataset,
+    dataset::{Dataset, IdKey},
     error::Result,
     events::{Cancel, Observer},
     storage::{self, Location},
@@ -41,6 +41,8 @@ pub struct Context<'a> {
     pub jobs: usize,
     /// Memory to work in.
     pub memory: Size,
+    /// The key of private ids, if one is given.
+    pub id_key: Option<Arc<IdKey>>,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops the run.
@@ -53,7 +55,7 @@ impl Context<'_> {
     /// # Errors
     /// When its store cannot be opened.
     pub fn dataset(&self, location: &Location) -> Result<Dataset> {
-        Ok(Dataset::new(storage::open(location, &self.settings)?))
+        Ok(Dataset::new(storage::open(location, &self.settings)?).with_key(self.id_key.clone()))
     }
 
     /// Understands a path or URL.

@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{dataset::Revision, storage::Location};
+use crate::{
+    dataset::{Hiding, Revision},
+    storage::Location,
+};
 
 /// Longest file that is looked at: packed references of large repositories take some.
 const MOST_BYTES: u64 = 64 << 20;
@@ -17,11 +20,20 @@ const MOST_BYTES: u64 = 64 << 20;
 const MOST_STEPS: usize = 5;
 
 /// Revisions of the repositories that sources lie in.
-pub(super) fn all(sources: impl Iterator<Item = Location>) -> Vec<Revision> {
+pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hiding>) -> Vec<Revision> {
     let mut sources: Vec<Location> = sources.collect();
     sources.sort();
     sources.dedup();
-    sources.iter().flat_map(revisions).collect()
+    let hidden = |revision: Revision| match hiding {
+        Some(hiding) => {
+            let source = hiding.uri(&revision.source).into_owned();
+            // What names a folder would tell what was hidden.
+            let root = revision.root.filter(|_| source == revision.source);
+            Revision { source, root, ..revision }
+        }
+        None => revision,
+    };
+    sources.iter().flat_map(revisions).map(hidden).collect()
 }
 
 /// Revisions of the repositories that a source lies in.

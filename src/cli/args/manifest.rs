@@ -64,6 +64,9 @@ pub(in crate::cli) struct ManifestArgs {
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export", "tag", "at"])]
     pub(in crate::cli) untag: Option<String>,
+    /// File with the key of private ids, for --find, --diff and --export; default: the key in $SHARDIFY_ID_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) id_key: Option<PathBuf>,
     /// Answer for a version (v42), a tag, an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(in crate::cli) at: Option<String>,

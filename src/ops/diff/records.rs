@@ -164,8 +164,9 @@ fn read(
             for row in batch? {
                 let known = numbers.next().transpose()?.flatten();
                 if known.is_some_and(|known| overlaps(known.record, known.record + 1)) {
-                    let record_id = row.id();
+                    let record_id = snapshot.shown_id(row.id())?;
                     let SidecarRow { subject_id, hash, .. } = row;
+                    let subject_id = subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?;
                     let row = Row { record_id, hash, second, shard: Arc::clone(&name), ordinal, subject_id };
                     if visit(row)? == Wants::Count {
                         return Ok(());
