@@ -342,7 +342,9 @@ fn is_token(text: &str) -> bool {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let pair = |b: &u8| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]].map(char::from);
+    bytes.iter().flat_map(pair).collect()
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
