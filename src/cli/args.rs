@@ -576,7 +576,7 @@ pub(super) struct InspectArgs {
 pub(super) struct CompactArgs {
     /// The dataset
     pub(super) dataset: Option<String>,
-    /// Only shards committed at this point or later: a duration back from now (7d), an instant, a date or a version (v42)
+    /// Only shards committed at this point or later: a duration back from now (7d), an instant, a date, a version (v42) or a tag
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Only shards committed at this point or earlier

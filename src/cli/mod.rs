@@ -154,7 +154,7 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         Command::Convert(args) => &args.private.id_key,
         Command::Adopt(args) => &args.private.id_key,
         Command::Manifest(args) => &args.id_key,
-        _ => return Ok(None),
+        _ => &None,
     };
     let Some(file) = file else {
         let key = std::env::var("SHARDIFY_ID_KEY").ok().filter(|key| !key.is_empty());

@@ -100,7 +100,7 @@ impl Entry {
 /// What a source is in a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
-    /// URL of the source.
+    /// URL or path of the source.
     pub source: String,
     /// `git`, `dvc` or `lakefs`.
     pub system: String,
@@ -109,7 +109,7 @@ pub struct Revision {
     /// The branch that is checked out, or the algorithm of the hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// URL of the repository's folder, or of the `.dvc` file.
+    /// URL or path of the repository's folder, or of the `.dvc` file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
     /// Whether files differed from the revision; absent: not known.
