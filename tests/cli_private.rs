@@ -1,5 +1,5 @@
 //! Private ids, by the real binary: what is stored in place of ids, who finds them, and what is refused.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and look into what was written")]
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 mod support;
 

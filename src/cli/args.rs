@@ -131,8 +131,8 @@ pub(super) enum Command {
 /// Options of every command that writes records.
 #[derive(Debug, Args)]
 pub(super) struct LineageArgs {
-    /// Send OpenLineage events of the run to the end of a file, or to a server; what cannot be delivered is a warning, and
-    /// $OPENLINEAGE_API_KEY is the server's key
+    /// Send OpenLineage events of the run to the end of a file, or to a server; what cannot be delivered is a warning.
+    /// $OPENLINEAGE_API_KEY is the server's key, $OPENLINEAGE_NAMESPACE the namespace of the job [default: shardify]
     #[arg(long, value_name = "FILE|URL")]
     pub(super) openlineage: Option<String>,
 }

@@ -5,7 +5,7 @@
 //! almost nothing repeats are noticed after some rows and cost no more.
 
 use arrow::{
-    array::{Array, StringArray},
+    array::{Array, StringArray, StringBuilder},
     buffer::NullBuffer,
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -18,6 +18,9 @@ const TRIED: u32 = 32_768;
 
 /// Most slots of the table of texts seen, 8 bytes each: what fits the cache of a core.
 const MOST_SLOTS: usize = 1 << 17;
+
+/// Bytes of a token of a private id.
+const TOKEN_BYTES: usize = 32;
 
 /// Slots that are looked at for a text.
 const PROBES: usize = 4;
@@ -117,20 +120,28 @@ impl IdColumn {
     /// # Errors
     /// When an id cannot be sealed.
     pub fn hidden(&self, hiding: &Hiding) -> error::Result<Self> {
-        let hide = |row: usize| hiding.id(self.texts.value(row));
-        let texts: StringArray = match &self.repeats {
-            Repeats::Known { keys, firsts } => {
-                let known: Vec<String> = firsts.iter().map(|row| hide(*row as usize)).collect::<error::Result<_>>()?;
-                let of = |(row, key): (usize, &u32)| {
-                    self.texts.is_valid(row).then(|| known.get(*key as usize).map_or("", String::as_str))
-                };
-                keys.iter().enumerate().map(of).collect()
+        let mut out = StringBuilder::with_capacity(self.texts.len(), TOKEN_BYTES * self.texts.len());
+        let mut one = String::new();
+        let mut known = Vec::new();
+        if let Repeats::Known { firsts, .. } = &self.repeats {
+            for row in firsts {
+                hiding.id(self.texts.value(*row as usize), &mut one)?;
+                known.push(one.clone());
             }
-            _ => {
-                let of = |row: usize| self.texts.is_valid(row).then(|| hide(row)).transpose();
-                (0..self.texts.len()).map(of).collect::<error::Result<_>>()?
+        }
+        for row in 0..self.texts.len() {
+            match &self.repeats {
+                _ if self.texts.is_null(row) => out.append_null(),
+                Repeats::Known { keys, .. } => {
+                    out.append_value(known.get(keys[row] as usize).map_or("", String::as_str));
+                }
+                _ => {
+                    hiding.id(self.texts.value(row), &mut one)?;
+                    out.append_value(&one);
+                }
             }
-        };
+        }
+        let texts = out.finish();
         Ok(Self { texts, repeats: self.repeats.clone(), private: true })
     }
 

@@ -18,10 +18,11 @@ use std::{borrow::Cow, sync::Arc};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce, aead::Aead};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
+use sha2::{Sha256, block_api::compress256};
 
 use super::{Snapshot, log::Settings};
 use crate::{
+    codec::sha256::INITIAL,
     error::{Error, Result},
     id::IdHash,
 };
@@ -77,8 +78,8 @@ pub struct PrivateIds {
 /// The key of a dataset.
 #[derive(Clone)]
 pub struct IdKey {
-    ids: HmacSha256,
-    sources: HmacSha256,
+    ids: Keyed,
+    sources: Keyed,
     cipher: XChaCha20Poly1305,
     check: String,
 }
@@ -108,14 +109,14 @@ impl IdKey {
     }
 
     fn new(key: &[u8; KEY_BYTES]) -> Result<Self> {
-        let extracted = mac(&keyed(b"shardify private ids v1")?, key);
+        let extracted = Keyed::new(b"shardify private ids v1")?.mac(key);
         let derived = |label: &str| -> Result<[u8; 32]> {
             let info = [label.as_bytes(), &[1]].concat();
-            Ok(mac(&keyed(&extracted)?, &info))
+            Ok(Keyed::new(&extracted)?.mac(&info))
         };
         Ok(Self {
-            ids: keyed(key)?,
-            sources: keyed(&derived("sources")?)?,
+            ids: Keyed::new(key)?,
+            sources: Keyed::new(&derived("sources")?)?,
             cipher: XChaCha20Poly1305::new(&derived("sealed ids")?.into()),
             check: hex(&derived("check")?[..8]),
         })
@@ -123,19 +124,22 @@ impl IdKey {
 
     /// What stands for an id.
     pub fn token(&self, id: &str) -> String {
-        hex(&mac(&self.ids, id.as_bytes())[..TOKEN_BYTES])
+        hex(&self.ids.mac(id.as_bytes())[..TOKEN_BYTES])
     }
 
     /// What stands for the name of a source.
     fn source(&self, name: &str) -> String {
-        hex(&mac(&self.sources, name.as_bytes())[..TOKEN_BYTES])
+        hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])
     }
 
-    fn sealed(&self, id: &str) -> Result<String> {
-        let token = self.token(id);
-        let sealed = self.cipher.encrypt(&nonce(&token)?, id.as_bytes());
-        let sealed = sealed.map_err(|_| Error::internal("sealing an id failed"))?;
-        Ok(format!("{token}{SEPARATOR}{}", base64url(&sealed)))
+    /// Appends a token and the sealed id.
+    fn seal(&self, id: &str, out: &mut String) -> Result<()> {
+        let mac = self.ids.mac(id.as_bytes());
+        let sealed = self.cipher.encrypt(&nonce(&mac[..TOKEN_BYTES]), id.as_bytes());
+        push_hex(&mac[..TOKEN_BYTES], out);
+        out.push(SEPARATOR);
+        push_base64url(&sealed.map_err(|_| Error::internal("sealing an id failed"))?, out);
+        Ok(())
     }
 
     /// The id that a sealed one holds.
@@ -144,30 +148,64 @@ impl IdKey {
         let damaged =
             || Error::integrity("a sealed id cannot be opened: it is damaged, or was sealed with another key");
         let sealed = from_base64(sealed).ok_or_else(damaged)?;
-        let id = self.cipher.decrypt(&nonce(token)?, sealed.as_slice()).map_err(|_| damaged())?;
+        let nonce = nonce(&from_hex(token).ok_or_else(damaged)?);
+        let id = self.cipher.decrypt(&nonce, sealed.as_slice()).map_err(|_| damaged())?;
         let id = String::from_utf8(id).map_err(|_| damaged())?;
         if self.token(&id) == token { Ok(Some(id)) } else { Err(damaged()) }
     }
 }
 
-fn keyed(key: &[u8]) -> Result<HmacSha256> {
-    HmacSha256::new_from_slice(key).map_err(|_| Error::internal("a key has a wrong length"))
+/// HMAC-SHA-256 with one key. Nearly all ids are one block of SHA-256 with their padding: then two blocks are all there is to
+/// hash, from states that are made once.
+#[derive(Clone)]
+struct Keyed {
+    inner: [u32; 8],
+    outer: [u32; 8],
+    general: HmacSha256,
 }
 
-fn mac(keyed: &HmacSha256, text: &[u8]) -> [u8; 32] {
-    let mut mac = keyed.clone();
-    mac.update(text);
-    mac.finalize().into_bytes().into()
+impl Keyed {
+    /// Takes a key of up to 64 bytes.
+    fn new(key: &[u8]) -> Result<Self> {
+        let wrong = || Error::internal("a key has a wrong length");
+        let general = HmacSha256::new_from_slice(key).map_err(|_| wrong())?;
+        let state = |mixed: u8| {
+            let mut block = [mixed; 64];
+            block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+            let mut state = INITIAL;
+            compress256(&mut state, &[block]);
+            state
+        };
+        if key.len() > 64 { Err(wrong()) } else { Ok(Self { inner: state(0x36), outer: state(0x5c), general }) }
+    }
+
+    fn mac(&self, text: &[u8]) -> [u8; 32] {
+        if text.len() >= 56 {
+            let mut mac = self.general.clone();
+            mac.update(text);
+            return mac.finalize().into_bytes().into();
+        }
+        digest_of(self.outer, &digest_of(self.inner, text))
+    }
+}
+
+/// SHA-256 of a block that went before and a text of at most 55 bytes.
+fn digest_of(mut state: [u32; 8], text: &[u8]) -> [u8; 32] {
+    let mut block = [0; 64];
+    block[..text.len()].copy_from_slice(text);
+    block[text.len()] = 0x80;
+    block[56..].copy_from_slice(&(8 * (64 + text.len() as u64)).to_be_bytes());
+    compress256(&mut state, &[block]);
+    let mut digest = [0; 32];
+    digest.as_chunks_mut::<4>().0.iter_mut().zip(state).for_each(|(bytes, word)| *bytes = word.to_be_bytes());
+    digest
 }
 
 /// A nonce that no two ids share, for no two share a token.
-fn nonce(token: &str) -> Result<XNonce> {
+fn nonce(token: &[u8]) -> XNonce {
     let mut nonce = XNonce::default();
-    let token = from_hex(token).filter(|token| token.len() == TOKEN_BYTES);
-    let token =
-        token.ok_or_else(|| Error::integrity("expected a token of 32 hexadecimal digits, found another text"))?;
-    nonce[..TOKEN_BYTES].copy_from_slice(&token);
-    Ok(nonce)
+    nonce.iter_mut().zip(token).take(TOKEN_BYTES).for_each(|(byte, token)| *byte = *token);
+    nonce
 }
 
 /// Hides ids and names of sources on their way into a dataset.
@@ -189,12 +227,17 @@ impl Hiding {
         Ok(Some(Self { key, mode: private.mode, sources: private.redacted_sources }))
     }
 
-    /// An id as it is stored.
+    /// Puts an id as it is stored in place of what `out` holds.
     ///
     /// # Errors
     /// When it cannot be sealed.
-    pub fn id(&self, id: &str) -> Result<String> {
-        if self.mode == IdMode::Sealed { self.key.sealed(id) } else { Ok(self.key.token(id)) }
+    pub fn id(&self, id: &str, out: &mut String) -> Result<()> {
+        out.clear();
+        if self.mode == IdMode::Sealed {
+            return self.key.seal(id, out);
+        }
+        push_hex(&self.key.ids.mac(id.as_bytes())[..TOKEN_BYTES], out);
+        Ok(())
     }
 
     /// The name of a source as it is stored.
@@ -342,9 +385,17 @@ fn is_token(text: &str) -> bool {
 }
 
 fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(2 * bytes.len());
+    push_hex(bytes, &mut out);
+    out
+}
+
+fn push_hex(bytes: &[u8], out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let pair = |b: &u8| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]].map(char::from);
-    bytes.iter().flat_map(pair).collect()
+    for b in bytes {
+        out.push(char::from(DIGITS[usize::from(b >> 4)]));
+        out.push(char::from(DIGITS[usize::from(b & 15)]));
+    }
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -356,15 +407,13 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Base64 for URLs, without padding (RFC 4648, 5).
-fn base64url(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+fn push_base64url(bytes: &[u8], out: &mut String) {
     for three in bytes.chunks(3) {
         let word = three.iter().fold(0_u32, |word, b| word << 8 | u32::from(*b)) << (8 * (3 - three.len()));
         for i in 0..=three.len() {
             out.push(char::from(ALPHABET[(word >> (18 - 6 * i)) as usize & 63]));
         }
     }
-    out
 }
 
 /// Both alphabets of base64, with padding or without.
@@ -397,6 +446,33 @@ mod tests {
         IdKey::parse(&[7; 32]).unwrap()
     }
 
+    fn sealed(id: &str) -> String {
+        let mut out = String::new();
+        key().seal(id, &mut out).unwrap();
+        out
+    }
+
+    fn base64url(bytes: &[u8]) -> String {
+        let mut out = String::new();
+        push_base64url(bytes, &mut out);
+        out
+    }
+
+    #[test]
+    fn short_texts_have_the_code_of_the_general_hasher() {
+        for key in [&[7; 32][..], b"", &[255; 64]] {
+            let keyed = Keyed::new(key).unwrap();
+            for length in 0..130 {
+                let text = vec![b'x'; length];
+                let mut general = HmacSha256::new_from_slice(key).unwrap();
+                general.update(&text);
+                let expected: [u8; 32] = general.finalize().into_bytes().into();
+                assert_eq!(keyed.mac(&text), expected, "{length}");
+            }
+        }
+        assert!(Keyed::new(&[0; 65]).is_err());
+    }
+
     #[test]
     fn tokens_are_hmac_sha_256() {
         // RFC 4231, test case 2, with what HMAC pads a short key to.
@@ -424,8 +500,8 @@ mod tests {
     #[test]
     fn sealed_ids_are_opened_by_their_key_alone() {
         for id in ["", "PAT-00023", "é漢", &"x".repeat(10_000)] {
-            let sealed = key().sealed(id).unwrap();
-            assert_eq!(sealed, key().sealed(id).unwrap());
+            let sealed = sealed(id);
+            assert_eq!(sealed, self::sealed(id));
             assert_eq!(token_of(&sealed), key().token(id));
             assert_eq!(key().open(&sealed).unwrap().unwrap(), id);
             assert!(IdKey::parse(&[8; 32]).unwrap().open(&sealed).is_err());

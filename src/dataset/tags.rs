@@ -76,12 +76,15 @@ pub(super) fn unknown(dataset: &Dataset, tags: &BTreeMap<String, Version>, name:
         .hint(format!("tags: {known}"))
 }
 
+/// Names with their versions.
+type Tags = BTreeMap<String, Version>;
+
 /// Commits other tags on the newest version; `None` when there is nothing to change.
 fn commit(
     dataset: &Dataset,
     operation: &str,
     arguments: &[(&str, String)],
-    change: &dyn Fn(&Entry) -> Result<Option<BTreeMap<String, Version>>>,
+    change: &dyn Fn(&Entry) -> Result<Option<Tags>>,
 ) -> Result<Snapshot> {
     dataset.prove_store()?;
     let transaction = TransactionId::fresh();

@@ -1,4 +1,5 @@
 //! Delivering messages: a line at the end of a local file, or a request to a web server. Not for data: nothing is retried.
+#![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
 
 use std::{fs::File, io::Write, path::Path, time::Duration};
 

@@ -3,7 +3,10 @@
 //! Each row gets a rank by hashing where it is, and a sample keeps the rows of least rank. So it does not matter in what
 //! order or by how many threads shards are read, and samples of shards merge to a sample of all of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, StructArray, make_array},
@@ -94,7 +97,7 @@ fn add_column(name: &str, array: &ArrayRef, out: &mut Vec<(Column, ArrayRef)>) -
                     Some(nulls) if !matches!(part.data_type(), DataType::Null) => {
                         make_array(part.to_data().into_builder().nulls(Some(nulls)).build()?)
                     }
-                    _ => part.clone(),
+                    _ => Arc::clone(part),
                 };
                 add_column(&format!("{name}.{}", field.name()), &part, out)?;
             }
@@ -301,8 +304,6 @@ impl Counted {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{Int64Array, StringArray};
 
     use super::*;
