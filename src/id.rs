@@ -57,6 +57,13 @@ impl IdHash {
     }
 }
 
+impl IdHash {
+    /// Hash of a private id, which is the begin of its token: 16 hexadecimal digits. Of other texts anything.
+    pub fn of_token(token: &str) -> Self {
+        Self(token.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
+    }
+}
+
 /// Names one attempt to commit; unique per process run. An entry of the log that carries it was written by that run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
@@ -73,6 +80,17 @@ impl TransactionId {
         hasher.update(&RandomState::new().hash_one(now).to_le_bytes());
         Self(hasher.finalize().to_hex()[..32].to_owned())
     }
+}
+
+/// A new UUID of version 7 (RFC 9562, 5.7): milliseconds since 1970, then bits that no two runs share.
+pub fn run_uuid() -> String {
+    use std::time::SystemTime;
+    let millis = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis());
+    let random = u128::from_str_radix(&TransactionId::fresh().0, 16).unwrap_or_default();
+    let low = random & ((1 << 62) - 1) | (0b10 << 62);
+    let number = (millis << 80) | (7 << 76) | ((random >> 100) & 0xfff) << 64 | low;
+    let hex = format!("{number:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 impl fmt::Display for TransactionId {
@@ -96,6 +114,15 @@ mod tests {
             let expected = u64::from_be_bytes(Sha256::digest(id.as_bytes())[..8].try_into().unwrap_or([0; 8]));
             assert_eq!(IdHash::of(&id).0, expected, "{length}");
         }
+    }
+
+    #[test]
+    fn uuids_have_the_version_and_variant_of_the_standard() {
+        let (one, other) = (run_uuid(), run_uuid());
+        assert_ne!(one, other);
+        assert_eq!((one.len(), &one[14..15]), (36, "7"));
+        assert!(matches!(&one[19..20], "8" | "9" | "a" | "b"), "{one}");
+        assert!(one[..13] <= other[..13]);
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn a_diff_tells_added_from_moved() {
     let shown = folder.redact(&diff.stdout).lines().map(tags).collect::<Vec<_>>().join("\n");
     assert_snapshot!(shown, @r"
     v2 to v7 of [FOLDER]/shards
-      records    +121 -0, 80 moved, 0 where they were
+      records    +121 -0 ~0, 80 moved, 0 where they were
       shards     +2 -2, 2 to 2
       bytes      +203 KiB -82.0 KiB, 82.0 KiB to 203 KiB
       sources    +4 -0
@@ -55,6 +55,12 @@ fn a_diff_tells_added_from_moved() {
     + source        589 B            40 records  3.csv
     + source        589 B            40 records  4.csv
     + source         22 B             1 records  5.csv
+    + record   r2-0
+    + record   r2-1
+    + record   r2-2
+    + record   r2-3
+    + record   r2-4
+      ... 116 records more; -v or --json shows all
     ");
     let objects = folder.run("manifest --diff v5 v6 --json").ok().objects();
     assert_eq!(of_type(&objects, "shard").len(), 6);

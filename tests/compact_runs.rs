@@ -28,6 +28,7 @@ fn context<'a>(folder: &Path, observer: &'a dyn Observer) -> Context<'a> {
         stdin: || Box::new(std::io::empty()),
         jobs: 1,
         memory: Size::mib(64),
+        id_key: None,
         observer,
         cancel: Cancel::default(),
     }

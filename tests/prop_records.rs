@@ -27,6 +27,7 @@ fn context(folder: &Path) -> Context<'static> {
         stdin: || Box::new(std::io::empty()),
         jobs: 2,
         memory: Size::mib(64),
+        id_key: None,
         observer: &Silent,
         cancel: Cancel::default(),
     }

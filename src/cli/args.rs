@@ -1,14 +1,18 @@
 //! The command line as types; the doc comments are the help.
 
+mod manifest;
+
 use std::{path::PathBuf, time::Duration};
 
 use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(super) use manifest::{Export, ManifestArgs};
+
 use crate::{
     array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
-    dataset::{Arrangement, Order},
+    dataset::{Arrangement, IdMode, Order},
     error::{Error, Result},
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
@@ -16,7 +20,6 @@ use crate::{
         adopt::AdoptOptions,
         compact,
         convert::{ConvertOptions, OnSchema},
-        export::ExportFormat,
         inputs::OnChanged,
         vacuum::VacuumOptions,
     },
@@ -125,6 +128,50 @@ pub(super) enum Command {
     Man,
 }
 
+/// Options of every command that writes records.
+#[derive(Debug, Args)]
+pub(super) struct LineageArgs {
+    /// Send OpenLineage events of the run to the end of a file, or to a server; what cannot be delivered is a warning.
+    /// $OPENLINEAGE_API_KEY is the server's key, $OPENLINEAGE_NAMESPACE the namespace of the job [default: shardify]
+    #[arg(long, value_name = "FILE|URL")]
+    pub(super) openlineage: Option<String>,
+}
+
+/// Options of commands that take ids into a dataset.
+#[derive(Debug, Args)]
+pub(super) struct PrivateArgs {
+    /// How the dataset stores ids outside of its shards; chosen when it is made [default: plain]
+    #[arg(long, value_enum, value_name = "HOW")]
+    id_mode: Option<IdModeChoice>,
+    /// File with the key of private ids: 32 bytes, raw, in hexadecimal or base64. It is never stored. Default: the key in
+    /// $SHARDIFY_ID_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(super) id_key: Option<PathBuf>,
+    /// Store tokens in place of names and URLs of sources, too
+    #[arg(long)]
+    redact_source_paths: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum IdModeChoice {
+    /// As they are
+    Plain,
+    /// As tokens (HMAC-SHA-256) that only who has the key can make; they cannot be turned back
+    Hmac,
+    /// As tokens, with the id beside each, encrypted: who has the key is shown it
+    Sealed,
+}
+
+impl PrivateArgs {
+    fn mode(&self) -> Option<IdMode> {
+        self.id_mode.map(|mode| match mode {
+            IdModeChoice::Plain => IdMode::Plain,
+            IdModeChoice::Hmac => IdMode::Hmac,
+            IdModeChoice::Sealed => IdMode::Sealed,
+        })
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct ConvertArgs {
     /// Files, folders, globs or URLs (file:, s3:, gs:, az:, http:, https:); the current folder unless given; `-` is
@@ -229,6 +276,10 @@ pub(super) struct ConvertArgs {
     /// A source that changed since it was converted
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
     on_changed: ChangedChoice,
+    #[command(flatten)]
+    pub(super) private: PrivateArgs,
+    #[command(flatten)]
+    pub(super) lineage: LineageArgs,
     /// Print what would be done and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -441,6 +492,9 @@ impl ConvertArgs {
                 ChangedChoice::Append => OnChanged::Append,
                 ChangedChoice::Skip => OnChanged::Skip,
             },
+            id_mode: self.private.mode(),
+            key_named: self.private.id_key.is_some(),
+            redact_sources: self.private.redact_source_paths,
             dry_run: self.dry_run,
             index: index_kinds(&self.index)?,
             on_name: self.on_name.map(|on| match on {
@@ -481,6 +535,10 @@ pub(super) struct AdoptArgs {
     /// A damaged file
     #[arg(long, value_enum, value_name = "HOW", default_value_t = FileErrorChoice::Fail)]
     on_error: FileErrorChoice,
+    #[command(flatten)]
+    pub(super) private: PrivateArgs,
+    #[command(flatten)]
+    pub(super) lineage: LineageArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -500,6 +558,9 @@ impl AdoptArgs {
             subject: self.subject.clone(),
             include: self.include.clone(),
             exclude: self.exclude.clone(),
+            id_mode: self.private.mode(),
+            key_named: self.private.id_key.is_some(),
+            redact_sources: self.private.redact_source_paths,
             skip_errors: self.on_error == FileErrorChoice::Skip,
         }
     }
@@ -515,7 +576,7 @@ pub(super) struct InspectArgs {
 pub(super) struct CompactArgs {
     /// The dataset
     pub(super) dataset: Option<String>,
-    /// Only shards committed at this point or later: a duration back from now (7d), an instant, a date or a version (v42)
+    /// Only shards committed at this point or later: a duration back from now (7d), an instant, a date, a version (v42) or a tag
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Only shards committed at this point or earlier
@@ -546,6 +607,8 @@ pub(super) struct CompactArgs {
     /// Read new shards beside their inputs before the commit, besides comparing checksums
     #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["sort_by", "zorder"])]
     verify: Option<VerifyWhat>,
+    #[command(flatten)]
+    pub(super) lineage: LineageArgs,
     /// Print the plan with reasons and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -577,79 +640,13 @@ impl CompactArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ManifestArgs {
-    /// The dataset
-    pub(super) dataset: Option<String>,
-    /// Find records by record id or subject id
-    #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["list", "history"])]
-    pub(super) find: Vec<String>,
-    /// Find the ids of a file, one per line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"])]
-    pub(super) find_file: Option<PathBuf>,
-    /// List the live shards
-    #[arg(long, conflicts_with = "history")]
-    pub(super) list: bool,
-    /// With --list: print brace ranges for training tools
-    #[arg(long, requires = "list")]
-    pub(super) urls: bool,
-    /// List the versions
-    #[arg(long)]
-    pub(super) history: bool,
-    /// Say what changed between two versions, instants, dates or durations back from now
-    #[arg(long, num_args = 2, value_names = ["A", "B"],
-          conflicts_with_all = ["find", "find_file", "list", "history", "at", "export"])]
-    pub(super) diff: Vec<String>,
-    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["find", "find_file", "list", "history"])]
-    pub(super) export: Option<ExportChoice>,
-    /// With --export csv: put a ' before cells that a spreadsheet would take for a formula (they begin with = + - @,
-    /// a tab or a carriage return); without it every cell is exported as it is
-    #[arg(long, requires = "export")]
-    pub(super) escape_formulas: bool,
-    /// Answer for a version (v42), an instant, a date or a duration back from now
-    #[arg(long, value_name = "WHEN")]
-    pub(super) at: Option<String>,
-}
-
-/// Formats of an export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ExportChoice {
-    /// With a header; null is nothing, the empty text is ""
-    Csv,
-    /// An object per line
-    Jsonl,
-    /// Parquet, to be redirected to a file
-    Parquet,
-}
-
-impl ManifestArgs {
-    /// The format of the export, if one is asked for.
-    pub(super) fn export_format(&self, json: bool) -> Result<Option<ExportFormat>> {
-        let Some(choice) = self.export else { return Ok(None) };
-        if json && choice != ExportChoice::Jsonl {
-            return Err(Error::usage("--json and --export of another format both write to standard output")
-                .hint("use --export jsonl with --json, or leave --json out"));
-        }
-        if self.escape_formulas && choice != ExportChoice::Csv {
-            return Err(Error::usage("--escape-formulas is for --export csv"));
-        }
-        Ok(Some(match choice {
-            ExportChoice::Csv if self.escape_formulas => ExportFormat::EscapedCsv,
-            ExportChoice::Csv => ExportFormat::Csv,
-            ExportChoice::Jsonl => ExportFormat::Jsonl,
-            ExportChoice::Parquet => ExportFormat::Parquet,
-        }))
-    }
-}
-
-#[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
     /// The dataset
     pub(super) dataset: Option<String>,
     /// Read every byte of every shard
     #[arg(long)]
     pub(super) read_data: bool,
-    /// Verify a version (v42), an instant, a date or a duration back from now
+    /// Verify a version (v42), a tag, an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(super) at: Option<String>,
 }

@@ -4,16 +4,18 @@ use std::{borrow::Cow, io::Write};
 
 use super::chart::{Style, histogram};
 use crate::{
-    dataset::{Entry, ShardMeta, State},
+    dataset::{Entry, ShardMeta, Snapshot, State},
     error::{Error, Result},
     id::Version,
     ops::{
         adopt::AdoptReport,
         compact::CompactReport,
         convert::ConvertReport,
-        diff::{Change, DiffReport},
+        diff::{Change, DiffReport, RecordChange},
+        drift::DriftReport,
         inspect::InspectReport,
         manifest::{HitReport, SummaryReport, VersionsReport},
+        tag::TagReport,
         vacuum::VacuumReport,
         verify::VerifyReport,
     },
@@ -334,6 +336,32 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     if let Some(subject) = &report.subject {
         writeln!(w, "  subject    {}", clean(subject))?;
     }
+    if let Some(private) = &settings.private {
+        let sources = if private.redacted_sources { ", names of sources too" } else { "" };
+        writeln!(w, "  ids        private ({}), key {}{sources}", private.mode.name(), clean(&private.check))?;
+    }
+    for (tag, version) in report.tags.iter().take(SOME_LINES) {
+        writeln!(w, "  tag        {} is {version}", clean(tag))?;
+    }
+    more(w, report.tags.len(), SOME_LINES, "tag")
+}
+
+/// What became of a tag.
+pub(super) fn tag(w: &mut dyn Write, report: &TagReport) -> Result<()> {
+    let (tag, dataset) = (clean(&report.tag), clean(&report.dataset));
+    if !report.changed {
+        writeln!(w, "nothing to do: {} has the tag {tag} already, still at {}", report.tagged, report.version)?;
+        return Ok(());
+    }
+    writeln!(w, "{} of {dataset}", report.version)?;
+    if report.removed {
+        writeln!(w, "  untagged   {tag}, which was {}", report.tagged)?;
+        if !report.readable {
+            writeln!(w, "  vacuumed   {} cannot be read any more: only its tag kept it", report.tagged)?;
+        }
+    } else {
+        writeln!(w, "  tagged     {} as {tag}", report.tagged)?;
+    }
     Ok(())
 }
 
@@ -352,14 +380,17 @@ pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     Ok(())
 }
 
-/// Versions; those before `oldest` were vacuumed.
-pub(super) fn history(w: &mut dyn Write, entries: &[Entry], oldest: Version) -> Result<()> {
+/// Versions; `newest` knows which of them can be read, and their tags.
+pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -> Result<()> {
     for entry in entries {
         let c = &entry.counts;
-        let state = if entry.version < oldest { "  vacuumed" } else { "" };
+        let state = if newest.can_read(entry.version) { "" } else { "  vacuumed" };
+        let tags: Vec<&str> =
+            newest.tags().iter().filter(|(_, v)| **v == entry.version).map(|(t, _)| t.as_str()).collect();
+        let tags = if tags.is_empty() { String::new() } else { format!("  [{}]", clean(&tags.join(", "))) };
         writeln!(
             w,
-            "{:<6} {:.0}  {:<8} {:>12} in {:>12} out {:>8} rejected {:>10}  +{} -{} shards{state}",
+            "{:<6} {:.0}  {:<8} {:>12} in {:>12} out {:>8} rejected {:>10}  +{} -{} shards{state}{tags}",
             entry.version.to_string(),
             entry.committed_at,
             entry.operation,
@@ -370,23 +401,88 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], oldest: Version) -> 
             c.shards_added,
             c.shards_removed
         )?;
+        for revision in &entry.revisions {
+            let branch = revision.reference.as_deref().map_or_else(String::new, |name| format!(" ({name})"));
+            let text = format!("{} {}{branch}  {}", revision.system, revision.revision, revision.source);
+            writeln!(w, "       {}", clean(&text))?;
+        }
     }
     Ok(())
 }
 
+/// Records that are shown of those that changed.
+pub(super) const SOME_RECORDS: usize = 5;
+
 /// Lines of one kind before the rest is only counted.
 const SOME_LINES: usize = 20;
 
-/// What changed between two versions.
-pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, verbose: bool) -> Result<()> {
-    let sign = |change| if change == Change::Added { '+' } else { '-' };
+/// How values drifted.
+pub(super) fn drift(w: &mut dyn Write, report: &DriftReport, verbose: bool) -> Result<()> {
+    writeln!(w, "{} to {} of {}", report.from, report.to, clean(&report.dataset))?;
+    let beyond = if report.volume_beyond { "  beyond" } else { "" };
+    let (before, after) = (grouped(report.records_before), grouped(report.records_after));
+    writeln!(w, "  records    {before} to {after}, {:+.1}%{beyond}", report.volume_change * 100.0)?;
+    let limit = if verbose { usize::MAX } else { SOME_LINES };
+    let width = report.columns.iter().take(limit).map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);
+    for column in report.columns.iter().take(limit) {
+        let psi = column.psi.map_or_else(|| "     -".to_owned(), |psi| format!("{psi:6.4}"));
+        let nulls = match (column.nulls_before, column.nulls_after) {
+            (0.0, 0.0) => String::new(),
+            (before, after) => format!("  nulls {:.1}% to {:.1}%", before * 100.0, after * 100.0),
+        };
+        let beyond =
+            if column.beyond.is_empty() { String::new() } else { format!("  beyond: {}", column.beyond.join(", ")) };
+        writeln!(w, "  {:<width$}  {:<8}  psi {psi}{nulls}{beyond}", clean(&column.column), column.kind)?;
+    }
+    more(w, report.columns.len(), limit, "column")?;
+    if let Some(note) = report.not_compared {
+        writeln!(w, "  left out   {note}")?;
+    }
+    let t = report.thresholds;
+    let limits = format!("psi {}, nulls {}, records {}", t.psi, t.null_share, t.volume);
+    let columns = plural(report.columns_compared, "column");
+    match report.columns_beyond {
+        0 if !report.drifted => writeln!(w, "no drift in {columns} ({limits})")?,
+        n => writeln!(w, "drift: {n} of {columns} beyond the thresholds ({limits})")?,
+    }
+    Ok(())
+}
+
+/// A record that was added, removed or changed.
+pub(super) fn record_change(w: &mut dyn Write, change: &RecordChange) -> Result<()> {
+    let id = clean(&change.record_id);
+    match (&change.before, &change.after) {
+        (Some(before), Some(after)) => {
+            writeln!(w, "{} record   {id}  hash {} to {}", sign(change.change), before.hash, after.hash)?;
+        }
+        (place, other) => {
+            if let Some(place) = place.as_ref().or(other.as_ref()) {
+                let shard = clean(&place.shard);
+                writeln!(w, "{} record   {id}  {shard} row {}", sign(change.change), place.ordinal)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sign(change: Change) -> char {
+    match change {
+        Change::Added => '+',
+        Change::Removed => '-',
+        Change::Changed | Change::Rewritten => '~',
+    }
+}
+
+/// What changed between two versions; `some` are the first records of those that did.
+pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, some: &[RecordChange], verbose: bool) -> Result<()> {
     writeln!(w, "{} to {} of {}", report.from, report.to, clean(&report.dataset))?;
     let records = &report.records;
     writeln!(
         w,
-        "  records    +{} -{}, {} moved, {} where they were",
+        "  records    +{} -{} ~{}, {} moved, {} where they were",
         grouped(records.records_added),
         grouped(records.records_removed),
+        grouped(records.records_changed),
         grouped(records.records_moved),
         grouped(records.records_unchanged)
     )?;
@@ -423,7 +519,14 @@ pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, verbose: bool) -> Res
         let (sign, records) = (sign(source.change), grouped(source.records));
         writeln!(w, "{sign} source   {size:>10}  {records:>12} records  {}", clean(&source.source))?;
     }
-    more(w, report.sources.len(), limit, "source")
+    more(w, report.sources.len(), limit, "source")?;
+    some.iter().try_for_each(|change| record_change(w, change))?;
+    let changed = records.records_added + records.records_removed + records.records_changed;
+    let left = if verbose { 0 } else { changed - some.len() as u64 };
+    if left > 0 {
+        writeln!(w, "  ... {} more; -v or --json shows all", plural(left, "record"))?;
+    }
+    Ok(())
 }
 
 fn more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()> {
@@ -531,6 +634,9 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
     let expired = plural(report.versions_expired, "version");
     if report.versions_expired > 0 {
         writeln!(w, "  versions   {expired} expired, readable from {}", report.readable_from)?;
+    }
+    if report.versions_tagged > 0 {
+        writeln!(w, "  tagged     {} kept", plural(report.versions_tagged, "version"))?;
     }
     if report.objects_young > 0 {
         writeln!(w, "  kept       {} younger than the retention", plural(report.objects_young, "object"))?;

@@ -97,15 +97,18 @@ pub(super) fn diff(w: &mut dyn Write, report: &DiffReport) -> Result<()> {
     summary(w, report)
 }
 
-/// Writes all versions; those before `oldest` were vacuumed.
-pub(super) fn history(w: &mut dyn Write, entries: &[Entry], oldest: Version) -> Result<()> {
+/// Writes all versions; `newest` knows which of them can be read, and their tags.
+pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -> Result<()> {
     for entry in entries {
         let mut fields = Map::new();
         fields.insert("version".into(), json!(entry.version));
         fields.insert("committed_at".into(), json!(format!("{:.6}", entry.committed_at)));
         fields.insert("operation".into(), json!(entry.operation));
-        fields.insert("readable".into(), json!(entry.version >= oldest));
+        fields.insert("readable".into(), json!(newest.can_read(entry.version)));
+        let tags: Vec<&String> = newest.tags().iter().filter(|(_, v)| **v == entry.version).map(|(t, _)| t).collect();
+        fields.insert("tags".into(), json!(tags));
         fields.insert("arguments".into(), json!(entry.arguments));
+        fields.insert("revisions".into(), json!(entry.revisions));
         for part in [json!(entry.counts), json!(entry.totals)] {
             if let Value::Object(part) = part {
                 fields.extend(part);

@@ -22,16 +22,23 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{
-    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Global, InspectArgs, ManifestArgs, VacuumArgs, VerifyArgs,
+    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Export, Global, InspectArgs, ManifestArgs, VacuumArgs,
+    VerifyArgs,
 };
 use exit::Outcome;
 use progress::Progress;
 use serde_json::json;
 
 use crate::{
+    dataset::IdKey,
     error::{Error, Result},
     events::{Cancel, Observer},
-    ops::{self, Context, export::export},
+    ops::{
+        self, Context,
+        diff::{RecordChange, Wants},
+        export::export,
+        lineage::{self, Job},
+    },
     storage::Location,
 };
 
@@ -117,6 +124,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         stdin: || Box::new(io::stdin()),
         jobs,
         memory: global.memory,
+        id_key: id_key(&cli.command)?,
         observer,
         cancel: cancel.clone(),
     };
@@ -140,14 +148,36 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     result
 }
 
+/// The key of private ids, for commands that may need one: from a file, or from the environment.
+fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
+    let file = match command {
+        Command::Convert(args) => &args.private.id_key,
+        Command::Adopt(args) => &args.private.id_key,
+        Command::Manifest(args) => &args.id_key,
+        _ => &None,
+    };
+    let Some(file) = file else {
+        let key = std::env::var("SHARDIFY_ID_KEY").ok().filter(|key| !key.is_empty());
+        let parse = |key: String| IdKey::parse(key.as_bytes()).map_err(|error| error.at("$SHARDIFY_ID_KEY"));
+        return Ok(key.map(parse).transpose()?.map(Arc::new));
+    };
+    let place = file.display().to_string();
+    let bytes =
+        std::fs::read(file).map_err(|e| Error::usage("the id key cannot be read").at(place.clone()).cause(e))?;
+    Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at(place))?)))
+}
+
 fn is_store_setting(name: &str) -> bool {
-    ["AWS_", "GOOGLE_", "GCS_", "AZURE_", "OBJECT_STORE_"].iter().any(|prefix| name.starts_with(prefix))
+    ["AWS_", "GOOGLE_", "GCS_", "AZURE_", "OBJECT_STORE_", "OPENLINEAGE_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl Session<'_> {
     fn convert(&self, args: &ConvertArgs) -> Result<Outcome> {
         let out = self.dataset(args.out.as_deref())?;
-        let report = ops::convert::convert(&self.context, &out, &args.options()?)?;
+        let options = args.options()?;
+        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
+        let job = Job { name: "convert", sources: &options.sources, output: &out };
+        let report = lineage::told(&self.context, to, &job, || ops::convert::convert(&self.context, &out, &options))?;
         self.progress.stop();
         let rejected = report.counts.records_rejected > 0;
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
@@ -156,7 +186,12 @@ impl Session<'_> {
 
     fn adopt(&self, args: &AdoptArgs) -> Result<Outcome> {
         let out = args.out.as_deref().map(|out| self.context.location(out)).transpose()?;
-        let report = ops::adopt::adopt(&self.context, &args.options(out))?;
+        let options = args.options(out);
+        let sources = [options.source.clone()];
+        let output = options.out.clone().map_or_else(|| self.context.location(&options.source), Ok)?;
+        let job = Job { name: "adopt", sources: &sources, output: &output };
+        let to = args.lineage.openlineage.as_deref();
+        let report = lineage::told(&self.context, to, &job, || ops::adopt::adopt(&self.context, &options))?;
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {
@@ -186,7 +221,11 @@ impl Session<'_> {
 
     fn compact(&self, args: &CompactArgs) -> Result<Outcome> {
         let dataset = self.dataset(args.dataset.as_deref())?;
-        let report = ops::compact::compact(&self.context, &dataset, &args.options()?)?;
+        let options = args.options()?;
+        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
+        let job = Job { name: "compact", sources: &[], output: &dataset };
+        let report =
+            lineage::told(&self.context, to, &job, || ops::compact::compact(&self.context, &dataset, &options))?;
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {
@@ -203,15 +242,32 @@ impl Session<'_> {
     fn manifest(&self, args: &ManifestArgs) -> Result<Outcome> {
         let location = self.dataset(args.dataset.as_deref())?;
         let json = self.global.json;
+        if let Some(name) = args.tag.as_ref().or(args.untag.as_ref()) {
+            let report = if args.untag.is_some() {
+                ops::tag::untag(&self.context, &location, name)?
+            } else {
+                ops::tag::tag(&self.context, &location, name, args.at.as_deref())?
+            };
+            self.print(|w| if json { json::summary(w, &report) } else { human::tag(w, &report) })?;
+            return Ok(Outcome::Done);
+        }
         if let [first, second] = args.diff.as_slice() {
             return self.diff(&location, first, second);
+        }
+        if let [older, newer] = args.drift.as_slice() {
+            return self.drift(&location, older, newer, args);
         }
         if !args.find.is_empty() || args.find_file.is_some() {
             return self.find(&location, args);
         }
         let format = args.export_format(json)?;
         let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
-        if let Some(format) = format {
+        if let Some(Export::Version(description)) = format {
+            let document = ops::describe::describe(&snapshot, description)?;
+            self.print(|w| Ok(writeln!(w, "{document:#}")?))?;
+            return Ok(Outcome::Done);
+        }
+        if let Some(Export::Records(format)) = format {
             self.progress.stop();
             self.print(|w| {
                 let cancel = &self.context.cancel;
@@ -222,8 +278,7 @@ impl Session<'_> {
         self.print(|w| {
             if args.history {
                 let entries = ops::manifest::history(snapshot.dataset(), snapshot.version())?;
-                let oldest = snapshot.readable_from();
-                if json { json::history(w, &entries, oldest) } else { human::history(w, &entries, oldest) }
+                if json { json::history(w, &entries, &snapshot) } else { human::history(w, &entries, &snapshot) }
             } else if args.list {
                 let shards = ops::manifest::list(&snapshot)?;
                 let urls: Option<Vec<String>> = args.urls.then(|| {
@@ -270,12 +325,40 @@ impl Session<'_> {
 
     fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {
         let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
-        let report = ops::diff::diff(&open(first)?, &open(second)?)?;
-        self.progress.stop();
+        let (first, second) = (open(first)?, open(second)?);
+        let (json, verbose) = (self.global.json, self.global.verbose > 0);
         self.print(|w| {
-            if self.global.json { json::diff(w, &report) } else { human::diff(w, &report, self.global.verbose > 0) }
+            let mut some: Vec<RecordChange> = Vec::new();
+            let mut shown = 0;
+            let report = ops::diff::diff(&self.context, &first, &second, &mut |change| {
+                shown += 1;
+                if json {
+                    json::object(w, "record", &change)?;
+                } else if verbose {
+                    human::record_change(w, &change)?;
+                } else {
+                    some.push(change);
+                }
+                Ok(if json || verbose || shown < human::SOME_RECORDS { Wants::More } else { Wants::Count })
+            })?;
+            self.progress.stop();
+            if json { json::diff(w, &report) } else { human::diff(w, &report, &some, verbose) }
         })?;
         Ok(Outcome::Done)
+    }
+
+    fn drift(&self, location: &Location, older: &str, newer: &str, args: &ManifestArgs) -> Result<Outcome> {
+        let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
+        let report = ops::drift::drift(&self.context, &open(older)?, &open(newer)?, args.thresholds())?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::drift(w, &report, self.global.verbose > 0);
+            }
+            report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;
+            json::summary(w, &report)
+        })?;
+        Ok(if report.drifted { Outcome::No } else { Outcome::Done })
     }
 
     fn verify(&self, args: &VerifyArgs) -> Result<Outcome> {

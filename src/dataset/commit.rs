@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot,
     index::SegmentRef,
-    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Settings, Totals},
+    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
@@ -56,6 +56,8 @@ pub struct Transaction<'a> {
     pub operation: &'static str,
     /// Options that decided the output.
     pub arguments: BTreeMap<String, String>,
+    /// Revisions of repositories that the sources lie in.
+    pub revisions: Vec<Revision>,
     /// What was done.
     pub counts: Counts,
     /// What the dataset is from now on.
@@ -87,6 +89,7 @@ impl Transaction<'static> {
             id: TransactionId::fresh(),
             operation: "compact",
             arguments,
+            revisions: Vec::new(),
             counts,
             // A target for one compaction is not the dataset's from then on.
             settings: parent.entry().settings.clone(),
@@ -228,11 +231,13 @@ impl Draft<'_> {
             operation: self.transaction.operation.to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.transaction.arguments.clone(),
+            revisions: self.transaction.revisions.clone(),
             counts: self.transaction.counts,
             settings: self.transaction.settings.clone(),
             totals,
             next_record: base + fresh,
             readable_from: old.map_or(Version(0), |e| e.readable_from),
+            tags: old.map_or_else(BTreeMap::new, |e| e.tags.clone()),
             shards,
             runs: self.run_lists(parent, &removed, shift, version)?,
             lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
@@ -245,7 +250,11 @@ impl Draft<'_> {
     /// Datasets that were never sorted can be read by releases that know nothing of it.
     fn format(&self, old: Option<&Entry>) -> u32 {
         let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
-        let needed = if self.transaction.adds.iter().any(sorts) { FORMAT_VERSION } else { FIRST_FORMAT };
+        let needed = match &self.transaction.settings.private {
+            Some(_) => FORMAT_VERSION,
+            None if self.transaction.adds.iter().any(sorts) => SORTED_FORMAT,
+            None => FIRST_FORMAT,
+        };
         old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
@@ -496,6 +505,7 @@ mod tests {
             id: TransactionId::fresh(),
             operation: "convert",
             arguments: BTreeMap::new(),
+            revisions: Vec::new(),
             counts: Counts::default(),
             settings: Settings {
                 shard_format: OutputFormat::Tar,
@@ -505,6 +515,7 @@ mod tests {
                 id: Vec::new(),
                 subject: None,
                 indexes: Vec::new(),
+                private: None,
             },
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),
@@ -580,8 +591,8 @@ mod tests {
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
-        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, FORMAT_VERSION);
-        (11..40).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
+        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, SORTED_FORMAT);
+        (11..40).for_each(|i| assert_eq!(append(i).entry().format, SORTED_FORMAT));
         let snapshot = dataset.open().unwrap();
         assert_eq!(snapshot.entry().places, [place]);
         let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();

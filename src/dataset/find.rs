@@ -18,12 +18,13 @@ use super::{
     index::{self, SegmentRef},
     numbers,
     places::places_of,
+    private::Asked,
     runs::{Run, RunTable},
     sidecar::{self, SidecarRow},
 };
 use crate::{
     error::{Error, Result},
-    id::{IdHash, Version},
+    id::Version,
     storage::Store,
 };
 
@@ -116,21 +117,33 @@ pub enum State {
 /// When the index, the run table or a sidecar cannot be read; never an empty answer instead.
 pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
     let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
-    let hash = IdHash::of(id);
+    let asked = Asked::new(snapshot, id)?;
     let store = snapshot.dataset().store();
     let segments: &[SegmentRef] = &snapshot.entry().segments;
     let found: Vec<Vec<(u64, IdKind)>> = segments
         .par_iter()
-        .map(|s| Ok(index::lookup(store, s, hash)?.into_iter().map(|record| (record, s.kind)).collect()))
+        .map(|s| Ok(index::lookup(store, s, asked.hash)?.into_iter().map(|record| (record, s.kind)).collect()))
         .collect::<Result<_>>()?;
     candidates.extend(found.into_iter().flatten());
-    candidates.extend(by_origin(snapshot, id)?.into_iter().map(|record| (record, IdKind::Record)));
+    let origin = asked.origin();
+    candidates.extend(
+        by_origin(snapshot, origin.as_deref().unwrap_or(id))?.into_iter().map(|record| (record, IdKind::Record)),
+    );
     let mut hits = resolve(snapshot, &candidates)?;
     hits.retain(|hit| match hit.kind {
-        IdKind::Record => hit.record_id == id,
-        IdKind::Subject => hit.subject_id.as_deref() == Some(id),
+        IdKind::Record => asked.is(&hit.record_id),
+        IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
     });
-    Ok(hits)
+    hits.into_iter().map(|hit| shown(snapshot, hit, id)).collect()
+}
+
+/// A hit with its ids as they are shown: the one that was asked for as it was.
+fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
+    let (record_id, subject_id) = match hit.kind {
+        IdKind::Record => (id.to_owned(), hit.subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?),
+        IdKind::Subject => (snapshot.shown_id(hit.record_id)?, Some(id.to_owned())),
+    };
+    Ok(Hit { record_id, subject_id, ..hit })
 }
 
 /// Every record that carries the id and was there in a version before the oldest that can be read, with the place it had then

@@ -5,11 +5,12 @@
 //! almost nothing repeats are noticed after some rows and cost no more.
 
 use arrow::{
-    array::{Array, StringArray},
+    array::{Array, StringArray, StringBuilder},
     buffer::NullBuffer,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::private::Hiding;
 use crate::{codec::sha256, error, format::parquet, id::IdHash};
 
 /// Rows after which a column in which nothing repeats is given up.
@@ -17,6 +18,9 @@ const TRIED: u32 = 32_768;
 
 /// Most slots of the table of texts seen, 8 bytes each: what fits the cache of a core.
 const MOST_SLOTS: usize = 1 << 17;
+
+/// Bytes of a token of a private id.
+const TOKEN_BYTES: usize = 32;
 
 /// Slots that are looked at for a text.
 const PROBES: usize = 4;
@@ -26,6 +30,8 @@ const PROBES: usize = 4;
 pub struct IdColumn {
     texts: StringArray,
     repeats: Repeats,
+    /// Whether the texts are tokens of private ids.
+    private: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -49,7 +55,7 @@ pub(super) enum Texts<'a> {
 
 impl From<StringArray> for IdColumn {
     fn from(texts: StringArray) -> Self {
-        Self { texts, repeats: Repeats::Unknown }
+        Self { texts, repeats: Repeats::Unknown, private: false }
     }
 }
 
@@ -74,7 +80,7 @@ impl IdColumn {
         if !fits || known.firsts.len() * 10 > texts.len() * 9 {
             return Ok(Self::from(texts).grouped());
         }
-        Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts } })
+        Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts }, private: false })
     }
 
     /// The texts.
@@ -84,12 +90,16 @@ impl IdColumn {
 
     /// Some of the rows; nothing is known about their repeats.
     pub fn slice(&self, first: usize, rows: usize) -> Self {
-        Self::from(self.texts.slice(first, rows))
+        Self { private: self.private, ..Self::from(self.texts.slice(first, rows)) }
     }
 
     /// Hash of each row that has an id; of the others, anything.
     pub fn hashes(&self) -> IdHashes {
         let valid = self.texts.nulls().cloned();
+        if self.private {
+            let hashes = self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect();
+            return IdHashes { hashes, valid };
+        }
         let hashes = match &self.repeats {
             Repeats::Known { keys, firsts } => {
                 let known = hash_all(firsts.iter().map(|row| self.texts.value(*row as usize)));
@@ -103,6 +113,36 @@ impl IdColumn {
             }
         };
         IdHashes { hashes, valid }
+    }
+
+    /// The same ids as a dataset with private ids stores them; each text is hidden once.
+    ///
+    /// # Errors
+    /// When an id cannot be sealed.
+    pub fn hidden(&self, hiding: &Hiding) -> error::Result<Self> {
+        let mut out = StringBuilder::with_capacity(self.texts.len(), TOKEN_BYTES * self.texts.len());
+        let mut one = String::new();
+        let mut known = Vec::new();
+        if let Repeats::Known { firsts, .. } = &self.repeats {
+            for row in firsts {
+                hiding.id(self.texts.value(*row as usize), &mut one)?;
+                known.push(one.clone());
+            }
+        }
+        for row in 0..self.texts.len() {
+            match &self.repeats {
+                _ if self.texts.is_null(row) => out.append_null(),
+                Repeats::Known { keys, .. } => {
+                    out.append_value(known.get(keys[row] as usize).map_or("", String::as_str));
+                }
+                _ => {
+                    hiding.id(self.texts.value(row), &mut one)?;
+                    out.append_value(&one);
+                }
+            }
+        }
+        let texts = out.finish();
+        Ok(Self { texts, repeats: self.repeats.clone(), private: true })
     }
 
     /// Looks for texts that repeat.

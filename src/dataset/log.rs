@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{index::SegmentRef, places::PlaceRef, system_path};
+use super::{index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -21,10 +21,13 @@ use crate::{
 };
 
 /// Version of everything below `_shardify/`; a release reads datasets up to its own.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Version of datasets that use nothing of what came later.
 pub(super) const FIRST_FORMAT: u32 = 1;
+
+/// Version of datasets that were sorted.
+pub(super) const SORTED_FORMAT: u32 = 2;
 
 /// One version of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,9 @@ pub struct Entry {
     pub tool: String,
     /// Options of the run that decided its output.
     pub arguments: BTreeMap<String, String>,
+    /// Revisions of the repositories that the sources of the run lie in, as far as local files tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<Revision>,
     /// What the run did.
     pub counts: Counts,
     /// What the dataset is.
@@ -55,6 +61,9 @@ pub struct Entry {
     /// First version whose objects are all kept: `vacuum` deleted some of those that only older versions need.
     #[serde(default)]
     pub readable_from: Version,
+    /// Versions that were given a name for good: they stay readable, whatever `readable_from` says.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, Version>,
     /// Lists of live shards.
     pub shards: Vec<ListRef>,
     /// Lists that make up the run table.
@@ -69,6 +78,43 @@ pub struct Entry {
     /// Places of records that were sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceRef>,
+}
+
+impl Entry {
+    /// Path of the entry, relative to the dataset.
+    pub fn path(&self) -> String {
+        path(self.version)
+    }
+
+    /// Whether a version has a name.
+    pub fn is_tagged(&self, version: Version) -> bool {
+        self.tags.values().any(|tagged| *tagged == version)
+    }
+
+    /// Whether a version can be read, as far as this entry knows.
+    pub fn can_read(&self, version: Version) -> bool {
+        version >= self.readable_from || self.is_tagged(version)
+    }
+}
+
+/// What a source is in a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revision {
+    /// URL or path of the source.
+    pub source: String,
+    /// `git`, `dvc` or `lakefs`.
+    pub system: String,
+    /// The commit, or the hash that DVC has for the source.
+    pub revision: String,
+    /// The branch that is checked out, or the algorithm of the hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// URL or path of the repository's folder, or of the `.dvc` file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
+    /// Whether files differed from the revision; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty: Option<bool>,
 }
 
 /// What a run did: records in = out + rejected + deduplicated.
@@ -127,6 +173,9 @@ pub struct Settings {
     /// Indexes for training tools that every shard has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexKind>,
+    /// What stands for ids, where they are private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private: Option<PrivateIds>,
 }
 
 /// Sums over live shards.

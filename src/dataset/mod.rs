@@ -27,15 +27,20 @@ mod numbers;
 mod order;
 mod parts;
 mod places;
+mod private;
 mod proof;
 mod runs;
 mod shards;
 mod sidecar;
 mod sources;
 mod table;
+mod tags;
 mod vacuum;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use jiff::Timestamp;
 use rayon::prelude::*;
@@ -45,11 +50,12 @@ pub use find::{Hit, IdKind, Place, State, find, find_vacuumed};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
 pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
-pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals};
+pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
 pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
+pub use private::{Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, stored_hash};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
@@ -58,6 +64,7 @@ pub use sidecar::{
     sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
+pub use tags::{tag, untag};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};
 
 use crate::{
@@ -70,12 +77,24 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Dataset {
     store: Arc<dyn Store>,
+    key: Option<Arc<IdKey>>,
 }
 
 impl Dataset {
     /// Names the dataset that lies in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store, key: None }
+    }
+
+    /// The same, with the key of its ids, should they be private.
+    #[must_use]
+    pub fn with_key(self, key: Option<Arc<IdKey>>) -> Self {
+        Self { key, ..self }
+    }
+
+    /// The key of private ids, whether it is the right one or not.
+    pub fn key(&self) -> Option<&Arc<IdKey>> {
+        self.key.as_ref()
     }
 
     /// The store that holds it.
@@ -89,8 +108,8 @@ impl Dataset {
     /// When the log cannot be read or was written by a newer format version.
     pub fn latest(&self) -> Result<Option<Snapshot>> {
         Ok(log::latest(self.store.as_ref())?.map(|entry| {
-            let readable_from = entry.readable_from;
-            self.snapshot_of(entry, readable_from)
+            let newest = Newest::of(&entry);
+            self.snapshot_of(entry, newest)
         }))
     }
 
@@ -112,15 +131,16 @@ impl Dataset {
     /// When there is no such version, or it was vacuumed.
     pub fn at(&self, version: Version) -> Result<Snapshot> {
         // Only the newest entry knows which versions can still be read.
-        let readable_from = log::latest(self.store.as_ref())?.map_or(Version(0), |newest| newest.readable_from);
+        let latest = log::latest(self.store.as_ref())?;
+        let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
         match log::read(self.store.as_ref(), version)? {
-            Some(_) if version < readable_from => {
+            Some(_) if latest.is_some_and(|latest| !latest.can_read(version)) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
                     .at(self.store.location().to_string())
-                    .hint(format!("the oldest version that can be read is {readable_from}"))
-                    .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer"))
+                    .hint(format!("the oldest version that can be read is {}", newest.readable_from))
+                    .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer, `manifest --tag` for good"))
             }
-            Some(entry) => Ok(self.snapshot_of(entry, readable_from)),
+            Some(entry) => Ok(self.snapshot_of(entry, newest)),
             None => Err(Error::usage(format!("there is no version {version}"))
                 .at(self.store.location().to_string())
                 .hint("`shardify manifest --history` lists the versions")),
@@ -178,8 +198,22 @@ impl Dataset {
         Object::new(Arc::clone(&self.store), path, bytes)
     }
 
-    fn snapshot_of(&self, entry: Entry, readable_from: Version) -> Snapshot {
-        Snapshot { dataset: self.clone(), entry, readable_from, shards: OnceLock::new(), runs: OnceLock::new() }
+    fn snapshot_of(&self, entry: Entry, newest: Newest) -> Snapshot {
+        Snapshot { dataset: self.clone(), entry, newest, shards: OnceLock::new(), runs: OnceLock::new() }
+    }
+}
+
+/// What only the newest entry knows, about all versions.
+#[derive(Debug, Default)]
+struct Newest {
+    /// Oldest version that can be read besides those with a name.
+    readable_from: Version,
+    tags: BTreeMap<String, Version>,
+}
+
+impl Newest {
+    fn of(entry: &Entry) -> Self {
+        Self { readable_from: entry.readable_from, tags: entry.tags.clone() }
     }
 }
 
@@ -188,8 +222,7 @@ impl Dataset {
 pub struct Snapshot {
     dataset: Dataset,
     entry: Entry,
-    /// Oldest version that can still be read, as the newest entry says.
-    readable_from: Version,
+    newest: Newest,
     shards: OnceLock<Vec<ShardMeta>>,
     runs: OnceLock<RunTable>,
 }
@@ -205,9 +238,19 @@ impl Snapshot {
         &self.entry
     }
 
-    /// Oldest version that can still be read, as the newest version says.
+    /// Oldest version that can still be read without a name, as the newest version says.
     pub fn readable_from(&self) -> Version {
-        self.readable_from
+        self.newest.readable_from
+    }
+
+    /// Versions that have names, as the newest version says.
+    pub fn tags(&self) -> &BTreeMap<String, Version> {
+        &self.newest.tags
+    }
+
+    /// Whether a version can still be read, as the newest version says.
+    pub fn can_read(&self, version: Version) -> bool {
+        version >= self.newest.readable_from || self.newest.tags.values().any(|tagged| *tagged == version)
     }
 
     /// The dataset.
@@ -246,8 +289,8 @@ impl Snapshot {
             return Ok(runs);
         }
         let all = RunTable::new(self.read_lists(&self.entry.runs, runs::read)?);
-        let vacuumed = self.readable_from > self.entry.readable_from;
-        let runs = if vacuumed { all.readable(self.readable_from) } else { all };
+        let vacuumed = self.newest.readable_from > self.entry.readable_from;
+        let runs = if vacuumed { all.readable(self.newest.readable_from) } else { all };
         Ok(self.runs.get_or_init(|| runs))
     }
 

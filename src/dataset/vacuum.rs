@@ -86,6 +86,8 @@ pub struct Unreferenced {
     pub version: Version,
     /// The oldest version that is retained.
     pub oldest_retained: Version,
+    /// Versions that are kept because they have a name, though the retention is over.
+    pub tagged: Vec<Version>,
     /// Versions that can be read now and could not any more.
     pub versions_expired: u64,
     /// What may be deleted, in the order of deletion.
@@ -106,14 +108,24 @@ pub fn unreferenced(dataset: &Dataset, cutoff: Timestamp) -> Result<Unreferenced
     let oldest = Version(snapshot.entry().readable_from.0.max(1));
     let entries = dataset.entries(oldest, snapshot.version())?;
     let expired = entries.iter().rposition(|entry| entry.committed_at <= cutoff).unwrap_or(0);
-    let kept = References::of(dataset, &entries[expired..])?;
-    let gone = References::of(dataset, &entries[..expired])?;
+    let oldest_retained = entries[expired].version;
+    let mut tagged: Vec<Version> = snapshot.tags().values().copied().filter(|v| *v < oldest_retained).collect();
+    tagged.sort_unstable();
+    tagged.dedup();
+    let mut retained = entries[expired..].to_vec();
+    for version in &tagged {
+        retained.push(dataset.entry(*version)?);
+    }
+    let lost: Vec<Entry> = entries[..expired].iter().filter(|e| !tagged.contains(&e.version)).cloned().collect();
+    let kept = References::of(dataset, &retained)?;
+    let gone = References::of(dataset, &lost)?;
     // Lists that nobody refers to still tell which files are shards.
     let known = References::of_lists(dataset, listing.iter().map(|o| o.path.as_str()).filter(|p| !kept.has(p)))?;
     let mut out = Unreferenced {
         version: snapshot.version(),
-        oldest_retained: entries[expired].version,
-        versions_expired: expired as u64,
+        oldest_retained,
+        tagged,
+        versions_expired: lost.len() as u64,
         objects: Vec::new(),
         young: 0,
         foreign: Vec::new(),
@@ -291,15 +303,27 @@ fn index_stem(path: &str) -> Option<&str> {
 
 /// Commits that versions before `readable_from` cannot be read any more. Shards and records stay as they are; runs that
 /// only those versions contain leave the run table for the lineage, which is kept for ever; scattered ones just leave.
+/// Versions that have a name stay readable: `tagged` are those whose objects are kept.
 ///
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) when others keep committing, and when the store fails.
-pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<String, String>) -> Result<Snapshot> {
+pub fn expire(
+    dataset: &Dataset,
+    readable_from: Version,
+    tagged: &[Version],
+    arguments: BTreeMap<String, String>,
+) -> Result<Snapshot> {
     let transaction = TransactionId::fresh();
     for attempt in 0..ATTEMPTS {
         let parent = dataset.open()?;
         if parent.entry().readable_from >= readable_from {
             return Ok(parent);
+        }
+        let mut tags = parent.tags().iter();
+        if let Some((name, version)) = tags.find(|(_, v)| **v < readable_from && !tagged.contains(v)) {
+            return Err(Error::conflict(format!("another run gave {version} the tag `{name}` meanwhile"))
+                .at(dataset.store().location().to_string())
+                .hint("nothing was deleted; run the command again"));
         }
         let (runs, lineage) = run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
         let entry = Entry {
@@ -309,6 +333,7 @@ pub fn expire(dataset: &Dataset, readable_from: Version, arguments: BTreeMap<Str
             operation: "vacuum".to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: arguments.clone(),
+            revisions: Vec::new(),
             counts: Counts::default(),
             runs,
             lineage,

@@ -9,6 +9,7 @@
 //! features that make ids are. Memory holds a batch of rows or one record, and 16 bytes for each id of the file.
 
 use std::{
+    borrow::Cow,
     io::{BufReader, Read as _, Write as _},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -20,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
-    dataset::{IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns},
+    dataset::{Hiding, IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -52,6 +53,8 @@ pub struct Adopter<'a> {
     pub subject: Option<&'a String>,
     /// Bytes that a record may have where its ids are in it.
     pub max_record: Size,
+    /// Hides ids and names of sources, where they are private.
+    pub hiding: Option<Hiding>,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops it.
@@ -103,7 +106,7 @@ impl Adopter<'_> {
         let (mut staged, copy) = self.bring(candidate)?;
         let copied = copy.is_some();
         let stored = Arc::new(Mutex::new(Stored::new(copy)));
-        let mut rows = Rows::new(self.store.as_ref(), candidate)?;
+        let mut rows = Rows::new(self.store.as_ref(), candidate, self.hiding.clone())?;
         let found = match self.format {
             OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
             OutputFormat::Tar => self.tar(candidate, &stored, &mut rows),
@@ -324,6 +327,7 @@ struct Rows {
     pending: Pending,
     record_ids: Vec<(IdHash, u64)>,
     subject_ids: Vec<(IdHash, u64)>,
+    hiding: Option<Hiding>,
 }
 
 #[derive(Default)]
@@ -336,10 +340,12 @@ struct Pending {
 }
 
 impl Rows {
-    fn new(store: &dyn Store, candidate: &Candidate) -> Result<Self> {
+    fn new(store: &dyn Store, candidate: &Candidate, hiding: Option<Hiding>) -> Result<Self> {
+        let source = hiding.as_ref().map_or(Cow::Borrowed(candidate.file.name()), |h| h.source(candidate.file.name()));
         Ok(Self {
             sidecar: SidecarWriter::create(store, &candidate.path)?,
-            source: candidate.file.name().into(),
+            source: source.into(),
+            hiding,
             ordinal: 0,
             pending: Pending::default(),
             record_ids: Vec::new(),
@@ -385,7 +391,13 @@ impl Rows {
         if rows == 0 {
             return Ok(());
         }
-        let column = |ids: Option<StringArray>| ids.map(|ids| IdColumn::join(&[ids])).transpose();
+        let column = |ids: Option<StringArray>| -> Result<Option<IdColumn>> {
+            let ids = ids.map(|ids| IdColumn::join(&[ids])).transpose()?;
+            match (&self.hiding, ids) {
+                (Some(hiding), Some(ids)) => ids.hidden(hiding).map(Some),
+                (_, ids) => Ok(ids),
+            }
+        };
         let (record_ids, subject_ids) = (column(record_ids)?, column(subject_ids)?);
         for (ids, known) in [(&record_ids, &mut self.record_ids), (&subject_ids, &mut self.subject_ids)] {
             let Some(ids) = ids else { continue };

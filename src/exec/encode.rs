@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::{
     array::outputs,
     codec::{self, Codec, checksum::xxh3_64},
-    dataset::{Arrangement, IdColumn, IdHashes, Order, SidecarColumns, SidecarGroups, SourceRuns},
+    dataset::{Arrangement, Hiding, IdColumn, IdHashes, Order, SidecarColumns, SidecarGroups, SourceRuns},
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
@@ -112,6 +112,8 @@ pub struct Encoder {
     subject: Option<String>,
     renaming: Renaming,
     rows: RowsAs,
+    /// Hides ids and names of sources in what stands beside the shards.
+    hiding: Option<Hiding>,
     /// Memory of units.
     spare: Spare,
 }
@@ -166,7 +168,7 @@ impl Encoder {
             }
         };
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
-        Ok(Self { output, codec, id, subject, renaming, rows, spare })
+        Ok(Self { output, codec, id, subject, renaming, rows, hiding: None, spare })
     }
 
     /// Makes an encoder of Parquet for records that are sorted; shards say so.
@@ -189,14 +191,23 @@ impl Encoder {
         }
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
         let (output, id, subject) = (Output::Parquet(parquet), Vec::new(), None);
-        Ok(Self { output, codec, id, subject, renaming, rows, spare })
+        Ok(Self { output, codec, id, subject, renaming, rows, hiding: None, spare })
     }
 
     /// The encoder of Parquet shards that are not made of records.
     pub fn of_parquet(parquet: ParquetEncoder) -> Self {
         let codec = parquet.codec();
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
-        Self { output: Output::Parquet(parquet), codec, id: Vec::new(), subject: None, renaming, rows, spare }
+        Self {
+            output: Output::Parquet(parquet),
+            codec,
+            id: Vec::new(),
+            subject: None,
+            renaming,
+            rows,
+            hiding: None,
+            spare,
+        }
     }
 
     /// Says what rows become in tar.
@@ -210,6 +221,12 @@ impl Encoder {
     #[must_use]
     pub fn renaming(self, renaming: Renaming) -> Self {
         Self { renaming, ..self }
+    }
+
+    /// Hides ids, and names of sources, from those who read sidecars and the index.
+    #[must_use]
+    pub fn hiding(self, hiding: Option<Hiding>) -> Self {
+        Self { hiding, ..self }
     }
 
     /// How shards are made.
@@ -243,19 +260,20 @@ impl Encoder {
                 let texts = self.id_texts(&unit)?;
                 let (group, known) = self.row_group(encoder, &mut unit)?;
                 tell(group.encoded_bytes);
-                let names = texts.join(known)?;
+                let names = texts.join(known)?.hidden(self.hiding.as_ref())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
                 let hashes = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
-                let rows = sidecar_rows(unit, names, hashes);
+                let rows = sidecar_rows(unit, names, hashes, self.hiding.as_ref());
                 (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
             }
             Output::Stream(framing) => {
                 let names = self.id_texts(&unit)?.join(KnownRepeats::default())?;
-                (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
+                let names = names.hidden(self.hiding.as_ref())?;
+                (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = streamed.end_keys;
-                let rows = sidecar_rows(unit, names, streamed.hashes);
+                let rows = sidecar_rows(unit, names, streamed.hashes, self.hiding.as_ref());
                 let records = rows.hashes.len();
                 let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = streamed.unit;
                 let (bytes, rows) = (self.spare.lend(bytes), Box::new(rows));
@@ -455,6 +473,14 @@ struct Names {
     subject_ids: Option<IdColumn>,
 }
 
+impl Names {
+    fn hidden(self, hiding: Option<&Hiding>) -> Result<Self> {
+        let Some(hiding) = hiding else { return Ok(self) };
+        let hide = |ids: Option<IdColumn>| ids.map(|ids| ids.hidden(hiding)).transpose();
+        Ok(Self { record_ids: hide(self.record_ids)?, subject_ids: hide(self.subject_ids)? })
+    }
+}
+
 /// Text of an id column; several columns are joined with `,`, and one null part makes the id null. Also used to read
 /// ids back out of Parquet shards.
 ///
@@ -516,16 +542,17 @@ fn keys(piece: &Piece, ids: Option<&StringArray>, first: usize) -> Vec<String> {
 }
 
 /// What the sidecar says of the records, but for their places in the shard.
-fn sidecar_rows(unit: Unit, names: Names, hashes: Vec<u64>) -> SidecarColumns {
+fn sidecar_rows(unit: Unit, names: Names, hashes: Vec<u64>, hiding: Option<&Hiding>) -> SidecarColumns {
+    let stored = |name: &str| -> Arc<str> { hiding.map_or_else(|| name.into(), |hiding| hiding.source(name).into()) };
     let files = unit.pieces.iter().all(|p| p.source.name.is_empty());
     let mut sources = SourceRuns::default();
     for piece in &unit.pieces {
-        let name: Arc<str> = piece.source.name.as_str().into();
+        let name: Arc<str> = stored(&piece.source.name);
         match &piece.payload {
             Payload::Rows(batch) => sources.push(&name, batch.num_rows()),
             Payload::Samples(samples) => samples.iter().for_each(|sample| match sample.origin.as_str() {
                 "" => sources.push(&name, 1),
-                origin => sources.push(&origin.into(), 1),
+                origin => sources.push(&stored(origin), 1),
             }),
         }
     }

@@ -6,6 +6,7 @@
 //! passed over and counted; what is named like a shard and is none is an error.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Instant,
@@ -17,6 +18,7 @@ use serde::Serialize;
 use super::{
     Context,
     inputs::{self, OnChanged},
+    lineage, revision,
 };
 use crate::{
     codec::{
@@ -25,8 +27,8 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, IdKind, NewShard, Numbers, SegmentWriter, Segments, Settings, Snapshot, SourceRow,
-        Transaction, commit, is_shard_name, sidecar_path,
+        Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Revision, SegmentWriter, Segments, Settings,
+        Snapshot, SourceRow, Transaction, choose_private, commit, is_shard_name, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -62,6 +64,12 @@ pub struct AdoptOptions {
     pub include: Vec<String>,
     /// Globs of files to leave out.
     pub exclude: Vec<String>,
+    /// How ids are stored; as the dataset does it unless given.
+    pub id_mode: Option<IdMode>,
+    /// Whether the key of ids was given for this run.
+    pub key_named: bool,
+    /// Whether names of sources are private as well.
+    pub redact_sources: bool,
     /// Leave out what is damaged instead of stopping.
     pub skip_errors: bool,
 }
@@ -179,7 +187,7 @@ type Told = Option<(OutputFormat, Codec)>;
 impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
         let files = self.find()?;
-        let sorted = inputs::sort(files, self.snapshot, OnChanged::Fail)?;
+        let sorted = inputs::sort(self.context, files, self.snapshot, OnChanged::Fail)?;
         self.report.files_unchanged = sorted.unchanged;
         let told = self.tell(sorted.fresh)?;
         if self.report.files_unchanged > 0 {
@@ -198,7 +206,8 @@ impl Adoption<'_> {
         let format = self.one_format(&told)?;
         self.report.format = Some(format);
         let mut settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
-        let tag = self.tag(&told, &settings)?;
+        let hiding = Hiding::of(&settings, self.context.id_key.as_ref())?;
+        let tag = self.tag(&told, &settings, hiding.as_ref())?;
         let candidates = self.candidates(told, format, &tag)?;
         let lock = if self.options.out.is_none() { "adopt" } else { &tag };
         let _lock = self.dataset.store().lock(lock)?;
@@ -238,6 +247,10 @@ impl Adoption<'_> {
             Some(snapshot) => snapshot.runs()?.all().iter().map(|run| run.shard.as_str()).collect(),
             None => HashSet::new(),
         };
+        let hiding = match self.snapshot {
+            Some(snapshot) => Hiding::of(&snapshot.entry().settings, self.context.id_key.as_ref())?,
+            None => None,
+        };
         let has_snapshot = self.snapshot.is_some() && self.options.out.is_none();
         let mut sources: HashSet<String> = HashSet::new();
         if let Some(snapshot) = self.snapshot {
@@ -247,7 +260,9 @@ impl Adoption<'_> {
             })?;
         }
         let is_own = |file: &SourceFile| {
-            !sources.contains(&file.uri())
+            let uri = file.uri();
+            let stored = hiding.as_ref().map_or(Cow::Borrowed(uri.as_str()), |hiding| hiding.uri(&uri));
+            !sources.contains(stored.as_ref())
                 && (own.contains(file.name()) || (has_snapshot && is_shard_name(file.name())))
         };
         let mut files = found.files;
@@ -343,6 +358,12 @@ impl Adoption<'_> {
 
     fn settings(&self, format: OutputFormat, codec: Codec) -> Result<Settings> {
         let old = self.snapshot.map(|s| s.entry().settings.clone());
+        if self.options.redact_sources && self.options.out.is_none() {
+            return Err(Error::usage("expected --out beside --redact-source-paths, found none")
+                .hint("shards that are adopted in place have the names of their sources"));
+        }
+        let (key, named) = (self.context.id_key.as_ref(), self.options.key_named);
+        let private = choose_private(old.as_ref(), self.options.id_mode, self.options.redact_sources, key, named)?;
         let mut settings = old.unwrap_or_else(|| Settings {
             shard_format: format,
             codec,
@@ -351,6 +372,7 @@ impl Adoption<'_> {
             id: Vec::new(),
             subject: None,
             indexes: Vec::new(),
+            private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
@@ -361,11 +383,17 @@ impl Adoption<'_> {
             settings.id.clone_from(&self.options.id);
         }
         settings.subject = self.options.subject.clone().or(settings.subject);
+        settings.private = private;
         Ok(settings)
     }
 
+    /// Revisions that the files are of.
+    fn revisions(&self, hiding: Option<&Hiding>) -> Vec<Revision> {
+        revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter(), hiding)
+    }
+
     /// Name of the folder for linked shards: a hash of what goes in and of the options that decide what comes out.
-    fn tag(&self, told: &[(SourceFile, Told)], settings: &Settings) -> Result<String> {
+    fn tag(&self, told: &[(SourceFile, Told)], settings: &Settings, hiding: Option<&Hiding>) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         let mut add = |text: &str| {
             hasher.update(&(text.len() as u64).to_le_bytes());
@@ -374,7 +402,7 @@ impl Adoption<'_> {
         add("adopt");
         settings.id.iter().chain(&settings.subject).for_each(|column| add(column));
         for (file, _) in told {
-            add(file.name());
+            add(&hiding.map_or(Cow::Borrowed(file.name()), |hiding| hiding.source(file.name())));
             add(&file.bytes().to_string());
             add(file.etag().unwrap_or_default());
         }
@@ -427,6 +455,7 @@ impl Adoption<'_> {
             id: &settings.id,
             subject: settings.subject.as_ref(),
             max_record: Size(context.memory.0 / 8),
+            hiding: Hiding::of(settings, context.id_key.as_ref())?,
             observer: context.observer,
             cancel: &context.cancel,
         };
@@ -457,6 +486,7 @@ impl Adoption<'_> {
         let mut adds: Vec<NewShard> = Vec::new();
         let mut sources: Vec<SourceRow> = Vec::new();
         let mut records = 0;
+        let hiding = Hiding::of(&settings, self.context.id_key.as_ref())?;
         for (file, mut one) in adopted {
             for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
                 ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
@@ -464,7 +494,7 @@ impl Adoption<'_> {
             self.count(&one);
             one.shard.meta.first_record = records;
             one.shard.runs.iter_mut().for_each(|run| run.0 += records);
-            sources.push(source_row(&file, &one, records));
+            sources.push(source_row(&file, &one, records, hiding.as_ref()));
             records += one.shard.meta.records;
             staged.extend(one.staged);
             adds.push(one.shard);
@@ -486,6 +516,7 @@ impl Adoption<'_> {
             id: transaction,
             operation: "adopt",
             arguments: self.arguments(&settings),
+            revisions: self.revisions(hiding.as_ref()),
             counts: self.report.counts,
             settings,
             adds,
@@ -536,10 +567,10 @@ fn all_named_are_there(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
     }
 }
 
-fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64) -> SourceRow {
+fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: Option<&Hiding>) -> SourceRow {
     SourceRow {
-        uri: file.uri(),
-        name: file.name().to_owned(),
+        uri: hiding.map_or_else(|| file.uri(), |hiding| hiding.uri(&file.uri()).into_owned()),
+        name: hiding.map_or_else(|| file.name().to_owned(), |hiding| hiding.source(file.name()).into_owned()),
         bytes: file.bytes(),
         modified: file.modified(),
         etag: file.etag().map(str::to_owned),

@@ -176,8 +176,8 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     let compact_options = CompactOptions {
         target: settings.target_shard,
         min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
-        since: super::manifest::parse_when(options.since.as_deref())?,
-        until: super::manifest::parse_when(options.until.as_deref())?,
+        since: super::manifest::when(&snapshot, options.since.as_deref())?,
+        until: super::manifest::when(&snapshot, options.until.as_deref())?,
         max_bytes: options.max_bytes,
     };
     if let Some(order) = &options.order {

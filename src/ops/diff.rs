@@ -1,12 +1,19 @@
 //! `manifest --diff`: what changed between two versions of a dataset.
 //!
 //! Records are compared by their numbers, which never change: a number that only one version has was added or removed,
-//! one that both have in different places was moved by a compaction. Both run tables are walked once, side by side.
+//! one that both have in different places was moved by a compaction. Both run tables are walked once, side by side. Of the
+//! records that only one version has, and of no others, ids are read ([`records`]): an id that both sides have was taken in
+//! again, with other content or the same.
+
+mod records;
 
 use std::collections::HashSet;
 
+pub use records::{RecordChange, RecordPlace};
+
 use serde::Serialize;
 
+use super::Context;
 use crate::{
     dataset::{NumberSet, Run, ShardMeta, Snapshot, SourceRow, Totals, numbered},
     error::{Error, Result},
@@ -21,6 +28,10 @@ pub enum Change {
     Added,
     /// Only the first version has it.
     Removed,
+    /// Records only: both versions have the id, with other content.
+    Changed,
+    /// Records only: both versions have the id and the content, taken in anew.
+    Rewritten,
 }
 
 /// A shard that only one of the versions has.
@@ -69,10 +80,14 @@ pub struct SettingChange {
 /// Records by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RecordChanges {
-    /// Only in the second version.
+    /// Only in the second version, and so are their ids.
     pub records_added: u64,
-    /// Only in the first version.
+    /// Only in the first version, and so are their ids.
     pub records_removed: u64,
+    /// Removed, and taken in again with the same id and other content.
+    pub records_changed: u64,
+    /// Removed, and taken in again with the same id and content.
+    pub records_rewritten: u64,
     /// In both, in another shard or row.
     pub records_moved: u64,
     /// In both, in the same place.
@@ -120,14 +135,22 @@ pub struct DiffReport {
     pub settings: Vec<SettingChange>,
 }
 
-/// Compares two versions of one dataset; the first need not be the older one.
+/// Compares two versions of one dataset; the first need not be the older one. Every record that was added, removed or
+/// changed is given to `visit`, as long as that wants more of them.
 ///
 /// # Errors
-/// When the lists of one cannot be read.
-pub fn diff(first: &Snapshot, second: &Snapshot) -> Result<DiffReport> {
+/// When lists or sidecars cannot be read, there is no place for temporary files, or `visit` fails.
+pub fn diff(
+    context: &Context<'_>,
+    first: &Snapshot,
+    second: &Snapshot,
+    visit: &mut dyn FnMut(RecordChange) -> Result<Wants>,
+) -> Result<DiffReport> {
     let shards = shard_changes(first.shards()?, second.shards()?);
     let sources = source_changes(first, second)?;
     let settings = setting_changes(first, second)?;
+    let (mut records, only) = changes_of_records(first, second)?;
+    records::changes(context, first, second, &only, &mut records, visit)?;
     let count = |change| shards.iter().filter(|s| s.change == change).count() as u64;
     let bytes = |change| shards.iter().filter(|s| s.change == change).map(|s| s.bytes).sum();
     let count_sources = |change| sources.iter().filter(|s| s.change == change).count() as u64;
@@ -137,7 +160,7 @@ pub fn diff(first: &Snapshot, second: &Snapshot) -> Result<DiffReport> {
         to: second.version(),
         shards_added: count(Change::Added),
         shards_removed: count(Change::Removed),
-        records: changes_of_records(first, second)?,
+        records,
         sources_added: count_sources(Change::Added),
         sources_removed: count_sources(Change::Removed),
         bytes_added: bytes(Change::Added),
@@ -202,8 +225,24 @@ fn setting_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SettingCha
     Ok(names.map(change).filter(|c| c.from != c.to).collect())
 }
 
-/// What became of records.
-fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<RecordChanges> {
+/// Whether more records are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wants {
+    /// All that there are.
+    More,
+    /// None, but their number.
+    Count,
+}
+
+/// Numbers of records that one version alone has: first number, and the one after the last, in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Only {
+    first: Vec<(u64, u64)>,
+    second: Vec<(u64, u64)>,
+}
+
+/// What became of records, by their numbers.
+fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<(RecordChanges, Only)> {
     let (mut one, mut other) = (live(first)?, live(second)?);
     // A sorted shard that is in both has not changed; its numbers need not be known.
     let sorted = |runs: &[Run]| -> HashSet<String> {
@@ -215,9 +254,9 @@ fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<RecordChang
     one.retain(|run| !stays(run));
     other.retain(|run| !stays(run));
     let (one, other) = (gathered(first, one)?, gathered(second, other)?);
-    let mut changes = record_changes(&one.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>());
+    let (mut changes, only) = record_changes(&one.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>());
     changes.records_unchanged += unchanged;
-    Ok(changes)
+    Ok((changes, only))
 }
 
 /// Runs of a snapshot's version in the order of their records.
@@ -252,8 +291,8 @@ fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
 }
 
 /// Walks two lists of runs, each ordered by record and without overlaps.
-fn record_changes(first: &[&Run], second: &[&Run]) -> RecordChanges {
-    let mut out = RecordChanges::default();
+fn record_changes(first: &[&Run], second: &[&Run]) -> (RecordChanges, Only) {
+    let (mut out, mut only) = (RecordChanges::default(), Only::default());
     let (mut i, mut j, mut at) = (0, 0, 0_u64);
     while i < first.len() || j < second.len() {
         let a = first.get(i).map(|r| (r.first.max(at), r.first + r.records));
@@ -272,14 +311,20 @@ fn record_changes(first: &[&Run], second: &[&Run]) -> RecordChanges {
                     && one.ordinal + (start - one.first) == other.ordinal + (start - other.first);
                 *(if stays { &mut out.records_unchanged } else { &mut out.records_moved }) += records;
             }
-            (Some(_), None) => out.records_removed += records,
-            (None, _) => out.records_added += records,
+            (Some(_), None) => {
+                out.records_removed += records;
+                only.first.push((start, end));
+            }
+            (None, _) => {
+                out.records_added += records;
+                only.second.push((start, end));
+            }
         }
         at = end;
         i += usize::from(a.is_some_and(|a| a.1 <= at));
         j += usize::from(b.is_some_and(|b| b.1 <= at));
     }
-    out
+    (out, only)
 }
 
 #[cfg(test)]
@@ -300,7 +345,7 @@ mod tests {
     }
 
     fn changes(first: &[Run], second: &[Run]) -> (u64, u64, u64, u64) {
-        let found = record_changes(&first.iter().collect::<Vec<_>>(), &second.iter().collect::<Vec<_>>());
+        let (found, _) = record_changes(&first.iter().collect::<Vec<_>>(), &second.iter().collect::<Vec<_>>());
         (found.records_added, found.records_removed, found.records_moved, found.records_unchanged)
     }
 

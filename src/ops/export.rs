@@ -103,7 +103,7 @@ pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[Exp
             for row in batch? {
                 // A row of the shard that no live run holds is not a record any more.
                 if let Some(known) = numbers.next().transpose()?.flatten() {
-                    rows.push(export_row(row, &shard.path, ordinal, known.first_version, known.from));
+                    rows.push(export_row(snapshot, row, &shard.path, ordinal, known.first_version, known.from)?);
                 }
                 ordinal += 1;
             }
@@ -118,10 +118,17 @@ pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[Exp
     Ok(exported)
 }
 
-fn export_row(row: SidecarRow, shard: &str, ordinal: u64, first: Version, moved: Version) -> ExportRow {
-    ExportRow {
-        record_id: row.id(),
-        subject_id: row.subject_id,
+fn export_row(
+    snapshot: &Snapshot,
+    row: SidecarRow,
+    shard: &str,
+    ordinal: u64,
+    first: Version,
+    moved: Version,
+) -> Result<ExportRow> {
+    Ok(ExportRow {
+        record_id: snapshot.shown_id(row.id())?,
+        subject_id: row.subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?,
         shard: shard.to_owned(),
         ordinal,
         offset: row.offset,
@@ -131,7 +138,7 @@ fn export_row(row: SidecarRow, shard: &str, ordinal: u64, first: Version, moved:
         first_version: first,
         shard_version: moved,
         hash: format!("{:016x}", row.hash),
-    }
+    })
 }
 
 /// Writes every live record of a snapshot; returns how many there were.

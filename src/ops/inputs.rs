@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Context;
 use crate::{
-    dataset::{Snapshot, SourceRow, is_shard_name},
+    dataset::{Hiding, Snapshot, SourceRow, is_shard_name},
     error::{Error, Kind, Result},
     id::Version,
     scan::{SourceFile, content_hash},
@@ -40,12 +40,18 @@ pub struct Sorted {
 /// passes by, and only what it says about the found ones is kept.
 ///
 /// # Errors
-/// When one changed and `on_changed` says fail, or one cannot be read.
-pub fn sort(found: Vec<SourceFile>, snapshot: Option<&Snapshot>, on_changed: OnChanged) -> Result<Sorted> {
+/// When one changed and `on_changed` says fail, one cannot be read, or their names are private and there is no key.
+pub fn sort(
+    context: &Context<'_>,
+    found: Vec<SourceFile>,
+    snapshot: Option<&Snapshot>,
+    on_changed: OnChanged,
+) -> Result<Sorted> {
     let Some(snapshot) = snapshot else {
         return Ok(Sorted { fresh: found, ..Sorted::default() });
     };
-    let known = recall(&found, snapshot)?;
+    let hiding = Hiding::of(&snapshot.entry().settings, context.id_key.as_ref())?;
+    let known = recall(&found, snapshot, hiding.as_ref())?;
     let states: Vec<State> = found
         .par_iter()
         .zip(&known)
@@ -131,17 +137,21 @@ impl Known {
 }
 
 /// What the dataset knows about each of the found files.
-fn recall(found: &[SourceFile], snapshot: &Snapshot) -> Result<Vec<Known>> {
+fn recall(found: &[SourceFile], snapshot: &Snapshot, hiding: Option<&Hiding>) -> Result<Vec<Known>> {
+    let stored = |file: &SourceFile| {
+        let uri = file.uri();
+        hiding.map_or_else(|| uri.clone(), |hiding| hiding.uri(&uri).into_owned())
+    };
     let mut known = vec![Known::No; found.len()];
     let mut places: Vec<(u64, u32)> =
-        found.par_iter().zip(0..u32::MAX).map(|(file, at)| (xxh3_64(file.uri().as_bytes()), at)).collect();
+        found.par_iter().zip(0..u32::MAX).map(|(file, at)| (xxh3_64(stored(file).as_bytes()), at)).collect();
     places.par_sort_unstable();
     snapshot.each_source(&mut |row| {
         let hash = xxh3_64(row.uri.as_bytes());
         let first = places.partition_point(|place| place.0 < hash);
         for (_, at) in places[first..].iter().take_while(|place| place.0 == hash) {
             let at = *at as usize;
-            if found[at].uri() == row.uri && known[at].version() <= row.version {
+            if stored(&found[at]) == row.uri && known[at].version() <= row.version {
                 known[at] = compare(&found[at], &row);
             }
         }

@@ -1,6 +1,6 @@
 //! `manifest`: what a dataset holds, where a record is, and how it came to be.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -20,22 +20,35 @@ use crate::{
 /// # Errors
 /// When there is no dataset, or it had no version at that time.
 pub fn snapshot(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<Snapshot> {
-    let dataset = context.dataset(location)?;
-    match parse_when(at)? {
-        None => dataset.open(),
-        Some(When::Version(version)) => {
-            dataset.open()?;
-            dataset.at(version)
-        }
-        Some(When::Instant(instant)) => {
-            let latest = dataset.open()?;
-            match dataset.version_at(instant)? {
-                Some(version) => dataset.at(version),
-                None => Err(Error::usage(format!("the dataset has no version from {instant} or before"))
-                    .at(latest.dataset().store().location().to_string())
-                    .hint("`shardify manifest --history` lists the versions")),
+    let latest = context.dataset(location)?.open()?;
+    let dataset = latest.dataset().clone();
+    match when(&latest, at)? {
+        None => Ok(latest),
+        Some(When::Version(version)) => dataset.at(version),
+        Some(When::Instant(instant)) => match dataset.version_at(instant)? {
+            Some(version) => dataset.at(version),
+            None => Err(Error::usage(format!("the dataset has no version from {instant} or before"))
+                .at(latest.dataset().store().location().to_string())
+                .hint("`shardify manifest --history` lists the versions")),
+        },
+    }
+}
+
+/// Understands a tag, and all that [`parse_when`] does.
+///
+/// # Errors
+/// When the text is none of these.
+pub fn when(newest: &Snapshot, text: Option<&str>) -> Result<Option<When>> {
+    let tagged = text.and_then(|name| newest.tags().get(name));
+    match tagged {
+        Some(version) => Ok(Some(When::Version(*version))),
+        None => parse_when(text).map_err(|error| match newest.tags().is_empty() {
+            true => error,
+            false => {
+                let names: Vec<&str> = newest.tags().keys().map(String::as_str).collect();
+                error.hint(format!("tags of this dataset: {}", names.join(", ")))
             }
-        }
+        }),
     }
 }
 
@@ -47,7 +60,7 @@ pub fn parse_when(text: Option<&str>) -> Result<Option<When>> {
     let Some(text) = text else { return Ok(None) };
     let bad = || {
         Error::usage(format!("expected a point in time, found `{text}`"))
-            .hint("write a duration back from now (7d), a date (2026-11-21), an instant (2026-11-21T08:00:00Z) or a version (v42)")
+            .hint("write a duration back from now (7d), a date (2026-11-21), an instant (2026-11-21T08:00:00Z) or a version (v42), or the name that `manifest --tag` gave one")
     };
     if let Some(number) = text.strip_prefix('v') {
         return number.parse().map(|n| Some(When::Version(Version(n)))).map_err(|_| bad());
@@ -86,6 +99,8 @@ pub struct SummaryReport {
     pub shard_bytes: [u64; 3],
     /// Whether subject ids can be found.
     pub subject: Option<String>,
+    /// Versions that have names.
+    pub tags: BTreeMap<String, Version>,
 }
 
 /// Summarises a snapshot.
@@ -107,6 +122,7 @@ pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
         sources: entry.sources.iter().map(|l| l.rows).sum(),
         shard_bytes: [pick(0), pick(sizes.len() / 2), pick(sizes.len().saturating_sub(1))],
         subject: entry.settings.subject.clone(),
+        tags: snapshot.tags().clone(),
     })
 }
 
@@ -214,12 +230,12 @@ pub fn find_at(
     ids: &[String],
 ) -> Result<(Vec<HitReport>, Version)> {
     let newest = context.dataset(location)?.open()?;
-    let version = match parse_when(at)? {
+    let version = match when(&newest, at)? {
         Some(When::Version(version)) => Some(version),
         Some(When::Instant(instant)) => newest.dataset().version_at(instant)?,
         None => None,
     };
-    let Some(version) = version.filter(|version| Version(0) < *version && *version < newest.readable_from()) else {
+    let Some(version) = version.filter(|version| Version(0) < *version && !newest.can_read(*version)) else {
         let snapshot = snapshot(context, location, at)?;
         return Ok((find_all(&snapshot, ids)?, snapshot.version()));
     };

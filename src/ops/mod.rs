@@ -3,21 +3,26 @@
 pub mod adopt;
 pub mod compact;
 pub mod convert;
+pub mod describe;
 pub mod diff;
+pub mod drift;
 pub mod export;
 pub mod indexes;
 pub mod inputs;
 pub mod inspect;
+pub mod lineage;
 pub mod manifest;
 pub mod names;
+mod revision;
 mod sort;
+pub mod tag;
 pub mod vacuum;
 pub mod verify;
 
-use std::{io::Read, path::PathBuf};
+use std::{io::Read, path::PathBuf, sync::Arc};
 
 use crate::{
-    dataset::Dataset,
+    dataset::{Dataset, IdKey},
     error::Result,
     events::{Cancel, Observer},
     storage::{self, Location},
@@ -36,6 +41,8 @@ pub struct Context<'a> {
     pub jobs: usize,
     /// Memory to work in.
     pub memory: Size,
+    /// The key of private ids, if one is given.
+    pub id_key: Option<Arc<IdKey>>,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops the run.
@@ -48,7 +55,7 @@ impl Context<'_> {
     /// # Errors
     /// When its store cannot be opened.
     pub fn dataset(&self, location: &Location) -> Result<Dataset> {
-        Ok(Dataset::new(storage::open(location, &self.settings)?))
+        Ok(Dataset::new(storage::open(location, &self.settings)?).with_key(self.id_key.clone()))
     }
 
     /// Understands a path or URL.

@@ -73,6 +73,8 @@ pub struct VacuumReport {
     pub readable_from: Version,
     /// Versions that stop being readable.
     pub versions_expired: u64,
+    /// Versions that stay readable because they have a tag, though the retention is over.
+    pub versions_tagged: u64,
     /// Objects deleted.
     pub objects_deleted: u64,
     /// Their bytes.
@@ -122,6 +124,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         dry_run: options.dry_run,
         readable_from: newest.entry().readable_from.max(Version(1)),
         versions_expired: found.versions_expired,
+        versions_tagged: found.tagged.len() as u64,
         objects_deleted: 0,
         bytes_deleted: 0,
         by_kind: BTreeMap::new(),
@@ -136,7 +139,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         report.readable_from = found.oldest_retained;
         if !options.dry_run {
             let arguments = BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.as_secs()))]);
-            report.version = expire(&dataset, found.oldest_retained, arguments)?.version();
+            report.version = expire(&dataset, found.oldest_retained, &found.tagged, arguments)?.version();
         }
     }
     if !options.dry_run {

@@ -19,7 +19,7 @@ use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
         Dataset, IdKind, NumberSet, Run, ShardMeta, Snapshot, is_shard_name, numbered, read_places, read_segment,
-        read_sidecar,
+        read_sidecar, stored_hash,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -102,7 +102,9 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         return Ok(report);
     }
     let snapshot = super::manifest::snapshot(context, location, at)?;
-    let columns = if read_data { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
+    // Ids in the data are plain, and tokens cannot be made of them without the key.
+    let compare = read_data && snapshot.entry().settings.private.is_none();
+    let columns = if compare { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
     let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data, columns };
     report.version = Some(snapshot.version());
     verification.run(&mut report)?;
@@ -236,7 +238,7 @@ impl Verification<'_> {
                     let Some(id) = text_at(&batch, column, row) else { continue };
                     let number =
                         number.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?.record;
-                    if !known.contains(&(IdHash::of(id), number)) {
+                    if !known.contains(&(stored_hash(&self.snapshot.entry().settings, id), number)) {
                         return Err(Error::integrity(format!(
                             "the {kind} id `{id}` of row {ordinal} is not in the id index"
                         )));
@@ -305,7 +307,7 @@ impl Verification<'_> {
         if format == OutputFormat::TfRecord {
             let (features, mut wanted) = (self.features(), rows());
             let read = |data: Option<&[u8]>| match (data, wanted.next()) {
-                (Some(data), Some((batch, row))) => {
+                (Some(data), Some((batch, row))) if !features.is_empty() => {
                     let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
                     (record.is_none() && subject.is_none()) || features.iter().any(|f| f.agree(data, record, subject))
                 }
@@ -431,7 +433,11 @@ impl Verification<'_> {
 
     /// Shards in the folder that no version of the run table knows.
     fn unreferenced(&self) -> Result<u64> {
-        let runs = self.snapshot.runs()?.all();
+        let mut runs = self.snapshot.runs()?.all().to_vec();
+        // Versions that only their tags keep are not in the run table of newer ones.
+        for version in self.snapshot.tags().values().filter(|v| **v < self.snapshot.readable_from()) {
+            runs.extend(self.dataset.at(*version)?.runs()?.all().iter().cloned());
+        }
         let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
         let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let staging = format!("{SYSTEM_FOLDER}/staging/");

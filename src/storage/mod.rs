@@ -13,6 +13,7 @@
 //! large file without copying it through small buffers; everything else goes through the `object_store` crate.
 
 mod back;
+mod deliver;
 mod durable;
 mod local;
 mod location;
@@ -33,6 +34,7 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
+pub use deliver::{append_line, post_json};
 pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;

@@ -520,7 +520,7 @@ impl Read for WebReader {
 }
 
 /// The runtime that all remote stores share; made when the first remote call needs it.
-fn runtime() -> Result<&'static Runtime> {
+pub(super) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
     RUNTIME
         .get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build())

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use url::Url;
+
 use super::{Location, StoreSettings};
 
 /// Names of settings whose values are secret contain one of these.
@@ -26,8 +28,12 @@ impl std::fmt::Debug for Secrets {
 impl Secrets {
     /// Secrets of a location and of settings.
     pub(super) fn new(location: &Location, settings: &StoreSettings) -> Self {
+        Self::of(location.url(), settings)
+    }
+
+    /// Secrets of a URL and of settings.
+    pub(super) fn of(url: &Url, settings: &StoreSettings) -> Self {
         let is_secret = |name: &str| SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
-        let url = location.url();
         let mut all: Vec<String> =
             settings.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
         let query = url.query().unwrap_or_default().split('&').filter_map(|pair| Some(pair.split_once('=')?.1));

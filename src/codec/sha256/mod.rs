@@ -29,7 +29,7 @@ const WORDS: usize = 16;
 const LONGEST: usize = 55;
 
 /// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).
-const INITIAL: [u32; 8] =
+pub const INITIAL: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// One block per column; of all of them the first words, then the second ones and so on.

@@ -23,12 +23,17 @@ use self::prepare::{Prepared, force_binary, source_facts};
 use super::{
     Context, indexes,
     inputs::{self, OnChanged},
+    lineage,
     names::{Choices, Naming},
+    revision,
 };
 use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
-    dataset::{Counts, Dataset, NewShard, NewSources, Numbers, Settings, Snapshot, SourceRow, Transaction, commit},
+    dataset::{
+        Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow,
+        Transaction, choose_private, commit,
+    },
     error::{Error, Result},
     events::Event,
     exec::{
@@ -118,6 +123,12 @@ pub struct ConvertOptions {
     pub on_error: OnError,
     /// Sources that changed.
     pub on_changed: OnChanged,
+    /// How ids are stored; as the dataset does it unless given.
+    pub id_mode: Option<IdMode>,
+    /// Whether the key of ids was given for this run.
+    pub key_named: bool,
+    /// Whether names of sources are private as well.
+    pub redact_sources: bool,
     /// Only plan.
     pub dry_run: bool,
     /// Indexes for training tools; those that suit the shards and cost little unless given.
@@ -205,7 +216,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
         return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
     }
     let passed_over = found.passed_over;
-    let sorted = inputs::sort(found.files, snapshot.as_ref(), options.on_changed)?;
+    let sorted = inputs::sort(context, found.files, snapshot.as_ref(), options.on_changed)?;
     let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, found.faults)?;
     let mut report = if sorted.fresh.is_empty() { conversion.idle()? } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
@@ -262,6 +273,8 @@ struct Conversion<'a> {
     /// Places that could not be listed; each counts as a rejected record.
     faults: Vec<Error>,
     settings: Settings,
+    /// Hides ids, where they are private.
+    hiding: Option<Hiding>,
     /// What is the same for all records of arrays.
     constants: Option<RecordBatch>,
     /// Columns that the user prescribed.
@@ -299,7 +312,16 @@ impl<'a> Conversion<'a> {
             id,
             subject: options.subject.clone().or_else(|| old.and_then(|o| o.subject.clone())),
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
+            private: choose_private(
+                old,
+                options.id_mode,
+                options.redact_sources,
+                context.id_key.as_ref(),
+                options.key_named,
+            )
+            .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };
+        let hiding = Hiding::of(&settings, context.id_key.as_ref())?;
         if settings.target_shard.0 == 0 {
             return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
         }
@@ -318,6 +340,7 @@ impl<'a> Conversion<'a> {
             options,
             faults,
             settings,
+            hiding,
             constants: None,
             prescribed: None,
             naming: Naming::default(),
@@ -572,7 +595,14 @@ impl<'a> Conversion<'a> {
             return Err(Error::usage("no source has this column").column(column));
         }
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
-        Ok(encoder.with_rows(self.rows_as(schema)).renaming(self.naming.renaming))
+        Ok(encoder.with_rows(self.rows_as(schema)).renaming(self.naming.renaming).hiding(self.hiding.clone()))
+    }
+
+    /// Revisions that the sources are of; each repository once.
+    fn revisions(&self) -> Vec<Revision> {
+        let sources = self.options.sources.iter().filter(|source| *source != STDIN);
+        let folders = sources.filter_map(|source| lineage::source_folder_or_file(self.context, source));
+        revision::all(folders, self.hiding.as_ref())
     }
 
     /// Columns whose types the shards do not tell.
@@ -638,13 +668,14 @@ impl<'a> Conversion<'a> {
             id: transaction,
             operation: "convert",
             arguments: self.arguments(memory),
+            revisions: self.revisions(),
             counts: report.counts,
             settings: self.settings.clone(),
             adds,
             removes: Vec::new(),
             segments: converted.segments.refs,
             places: Vec::new(),
-            sources: &Fresh { prepared, tally: &tally },
+            sources: &Fresh { prepared, tally: &tally, hiding: self.hiding.as_ref() },
             numbers: Numbers::Fresh(converted.records),
         };
         let snapshot = commit(self.dataset, &transaction, self.planned_on)?;
@@ -658,13 +689,15 @@ impl<'a> Conversion<'a> {
 struct Fresh<'a> {
     prepared: &'a Prepared,
     tally: &'a Tally,
+    hiding: Option<&'a Hiding>,
 }
 
 impl NewSources for Fresh<'_> {
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
-        let row = |file: &SourceFile, tally: &SourceTally| SourceRow {
-            uri: file.uri(),
-            name: file.name().to_owned(),
+        let hiding = self.hiding;
+        let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
+            uri: hiding.map_or_else(|| file.uri(), |hiding| hiding.uri(&file.uri()).into_owned()),
+            name: hiding.map_or_else(|| file.name().to_owned(), |hiding| hiding.source(file.name()).into_owned()),
             bytes: file.bytes(),
             modified: file.modified(),
             etag: file.etag().map(str::to_owned),

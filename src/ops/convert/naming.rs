@@ -1,6 +1,6 @@
 //! What a run is called: the folder of its shards, and the options that decided what is in them.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{Conversion, prepare::Prepared};
 use crate::{
@@ -28,7 +28,7 @@ impl Conversion<'_> {
             }
         };
         prepared.files().for_each(|file| {
-            add(file.name());
+            add(&self.hiding.as_ref().map_or(Cow::Borrowed(file.name()), |hiding| hiding.source(file.name())));
             add(&file.bytes().to_string());
             add(file.etag().unwrap_or_default());
         });

@@ -1,0 +1,525 @@
+//! Private ids: what a dataset stores in place of the ids of people.
+//!
+//! A plain hash of `PAT-00023` is undone by hashing all such texts. With a key of 32 bytes that is never stored, each id
+//! becomes a token, and only who has the key can tell which:
+//!
+//! ```text
+//! token     first 16 bytes, as 32 hexadecimal digits, of HMAC-SHA-256(key, id)
+//! stored    token                          mode hmac
+//!           token "." sealed id            mode sealed: base64url of XChaCha20-Poly1305, nonce = token and 8 zero bytes
+//! index     first 8 bytes of the token     sorted by hash as ever
+//! ```
+//!
+//! Keys for all but tokens of ids are derived from that one by HKDF-SHA-256, so that nothing made with one of them says
+//! anything about another. Ids that are equal have equal tokens: that is what an index needs, and what it shows.
+
+use std::{borrow::Cow, sync::Arc};
+
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce, aead::Aead};
+use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::{Sha256, block_api::compress256};
+
+use super::{Snapshot, log::Settings};
+use crate::{
+    codec::sha256::INITIAL,
+    error::{Error, Result},
+    id::IdHash,
+};
+
+type HmacSha256 = Hmac<Sha256>;
+
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+/// Bytes of an HMAC that a token has.
+const TOKEN_BYTES: usize = 16;
+/// Characters of a token.
+const TOKEN_CHARS: usize = 2 * TOKEN_BYTES;
+/// Between a token and a sealed id.
+const SEPARATOR: char = '.';
+/// What a redacted URL begins with.
+const REDACTED: &str = "hmac:";
+
+/// How ids are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdMode {
+    /// As they are.
+    Plain,
+    /// As tokens.
+    Hmac,
+    /// As tokens, with the id beside each, encrypted.
+    Sealed,
+}
+
+impl IdMode {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Hmac => "hmac",
+            Self::Sealed => "sealed",
+        }
+    }
+}
+
+/// What a dataset with private ids says about them; chosen when it is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrivateIds {
+    /// `hmac` or `sealed`.
+    pub mode: IdMode,
+    /// Tells whether a key is the right one, and nothing else.
+    pub check: String,
+    /// Whether names of sources are tokens, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redacted_sources: bool,
+}
+
+/// The key of a dataset.
+#[derive(Clone)]
+pub struct IdKey {
+    ids: Keyed,
+    sources: Keyed,
+    cipher: XChaCha20Poly1305,
+    check: String,
+}
+
+impl std::fmt::Debug for IdKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdKey").field("check", &self.check).finish_non_exhaustive()
+    }
+}
+
+impl IdKey {
+    /// Understands a key: 32 bytes, or their 64 hexadecimal digits or base64 with blanks around.
+    ///
+    /// # Errors
+    /// When it is none of these; the message does not quote it.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let bad = || {
+            Error::usage("expected an id key of 32 bytes, raw or in hexadecimal or base64, found something else")
+                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
+        };
+        if let Ok(raw) = <[u8; KEY_BYTES]>::try_from(bytes) {
+            return Self::new(&raw);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| bad())?.trim();
+        let key = if text.len() == 2 * KEY_BYTES { from_hex(text) } else { from_base64(text) };
+        Self::new(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
+    }
+
+    fn new(key: &[u8; KEY_BYTES]) -> Result<Self> {
+        let extracted = Keyed::new(b"shardify private ids v1")?.mac(key);
+        let derived = |label: &str| -> Result<[u8; 32]> {
+            let info = [label.as_bytes(), &[1]].concat();
+            Ok(Keyed::new(&extracted)?.mac(&info))
+        };
+        Ok(Self {
+            ids: Keyed::new(key)?,
+            sources: Keyed::new(&derived("sources")?)?,
+            cipher: XChaCha20Poly1305::new(&derived("sealed ids")?.into()),
+            check: hex(&derived("check")?[..8]),
+        })
+    }
+
+    /// What stands for an id.
+    pub fn token(&self, id: &str) -> String {
+        hex(&self.ids.mac(id.as_bytes())[..TOKEN_BYTES])
+    }
+
+    /// What stands for the name of a source.
+    fn source(&self, name: &str) -> String {
+        hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])
+    }
+
+    /// Appends a token and the sealed id.
+    fn seal(&self, id: &str, out: &mut String) -> Result<()> {
+        let mac = self.ids.mac(id.as_bytes());
+        let sealed = self.cipher.encrypt(&nonce(&mac[..TOKEN_BYTES]), id.as_bytes());
+        push_hex(&mac[..TOKEN_BYTES], out);
+        out.push(SEPARATOR);
+        push_base64url(&sealed.map_err(|_| Error::internal("sealing an id failed"))?, out);
+        Ok(())
+    }
+
+    /// The id that a sealed one holds.
+    fn open(&self, stored: &str) -> Result<Option<String>> {
+        let Some((token, sealed)) = stored.split_once(SEPARATOR) else { return Ok(None) };
+        let damaged =
+            || Error::integrity("a sealed id cannot be opened: it is damaged, or was sealed with another key");
+        let sealed = from_base64(sealed).ok_or_else(damaged)?;
+        let nonce = nonce(&from_hex(token).ok_or_else(damaged)?);
+        let id = self.cipher.decrypt(&nonce, sealed.as_slice()).map_err(|_| damaged())?;
+        let id = String::from_utf8(id).map_err(|_| damaged())?;
+        if self.token(&id) == token { Ok(Some(id)) } else { Err(damaged()) }
+    }
+}
+
+/// HMAC-SHA-256 with one key. Nearly all ids are one block of SHA-256 with their padding: then two blocks are all there is to
+/// hash, from states that are made once.
+#[derive(Clone)]
+struct Keyed {
+    inner: [u32; 8],
+    outer: [u32; 8],
+    general: HmacSha256,
+}
+
+impl Keyed {
+    /// Takes a key of up to 64 bytes.
+    fn new(key: &[u8]) -> Result<Self> {
+        let wrong = || Error::internal("a key has a wrong length");
+        let general = HmacSha256::new_from_slice(key).map_err(|_| wrong())?;
+        let state = |mixed: u8| {
+            let mut block = [mixed; 64];
+            block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+            let mut state = INITIAL;
+            compress256(&mut state, &[block]);
+            state
+        };
+        if key.len() > 64 { Err(wrong()) } else { Ok(Self { inner: state(0x36), outer: state(0x5c), general }) }
+    }
+
+    fn mac(&self, text: &[u8]) -> [u8; 32] {
+        if text.len() >= 56 {
+            let mut mac = self.general.clone();
+            mac.update(text);
+            return mac.finalize().into_bytes().into();
+        }
+        digest_of(self.outer, &digest_of(self.inner, text))
+    }
+}
+
+/// SHA-256 of a block that went before and a text of at most 55 bytes.
+fn digest_of(mut state: [u32; 8], text: &[u8]) -> [u8; 32] {
+    let mut block = [0; 64];
+    block[..text.len()].copy_from_slice(text);
+    block[text.len()] = 0x80;
+    block[56..].copy_from_slice(&(8 * (64 + text.len() as u64)).to_be_bytes());
+    compress256(&mut state, &[block]);
+    let mut digest = [0; 32];
+    digest.as_chunks_mut::<4>().0.iter_mut().zip(state).for_each(|(bytes, word)| *bytes = word.to_be_bytes());
+    digest
+}
+
+/// A nonce that no two ids share, for no two share a token.
+fn nonce(token: &[u8]) -> XNonce {
+    let mut nonce = XNonce::default();
+    nonce.iter_mut().zip(token).take(TOKEN_BYTES).for_each(|(byte, token)| *byte = *token);
+    nonce
+}
+
+/// Hides ids and names of sources on their way into a dataset.
+#[derive(Debug, Clone)]
+pub struct Hiding {
+    key: Arc<IdKey>,
+    mode: IdMode,
+    sources: bool,
+}
+
+impl Hiding {
+    /// What the settings of a dataset ask for; `None` where ids are plain.
+    ///
+    /// # Errors
+    /// When there is no key, or it is not the one of the dataset.
+    pub fn of(settings: &Settings, key: Option<&Arc<IdKey>>) -> Result<Option<Self>> {
+        let Some(private) = &settings.private else { return Ok(None) };
+        let key = Arc::clone(checked(private, key)?);
+        Ok(Some(Self { key, mode: private.mode, sources: private.redacted_sources }))
+    }
+
+    /// Puts an id as it is stored in place of what `out` holds.
+    ///
+    /// # Errors
+    /// When it cannot be sealed.
+    pub fn id(&self, id: &str, out: &mut String) -> Result<()> {
+        out.clear();
+        if self.mode == IdMode::Sealed {
+            return self.key.seal(id, out);
+        }
+        push_hex(&self.key.ids.mac(id.as_bytes())[..TOKEN_BYTES], out);
+        Ok(())
+    }
+
+    /// The name of a source as it is stored.
+    pub fn source<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        if self.sources && !name.is_empty() { Cow::Owned(self.key.source(name)) } else { Cow::Borrowed(name) }
+    }
+
+    /// The URL of a source as it is stored.
+    pub fn uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
+        if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source(uri))) } else { Cow::Borrowed(uri) }
+    }
+}
+
+/// The key of a dataset, if it is that.
+fn checked<'k>(private: &PrivateIds, key: Option<&'k Arc<IdKey>>) -> Result<&'k Arc<IdKey>> {
+    let key = key.ok_or_else(|| {
+        Error::usage(format!("the ids of this dataset are private ({}): expected their key", private.mode.name()))
+            .hint("name the file of the key with --id-key, or put it into $SHARDIFY_ID_KEY")
+    })?;
+    if key.check == private.check {
+        return Ok(key);
+    }
+    Err(Error::usage(format!(
+        "expected the id key of this dataset, whose check value is {}, found another one with {}",
+        private.check, key.check
+    ))
+    .hint("each dataset has the key that it was made with"))
+}
+
+/// How ids of a dataset are stored, given what it says already and what is asked for; `key_named` tells that the key was
+/// given for this run, and does not lie about for all.
+///
+/// # Errors
+/// When that contradicts the dataset, or there is no key.
+pub fn choose(
+    old: Option<&Settings>,
+    asked: Option<IdMode>,
+    redact: bool,
+    key: Option<&Arc<IdKey>>,
+    key_named: bool,
+) -> Result<Option<PrivateIds>> {
+    let Some(old) = old else {
+        if key_named && asked.is_none() {
+            return Err(Error::usage(
+                "expected --id-mode hmac or sealed beside --id-key, found none: ids would be plain",
+            ));
+        }
+        let mode = asked.unwrap_or(IdMode::Plain);
+        if mode == IdMode::Plain {
+            return match redact {
+                true => Err(Error::usage("expected --id-mode hmac or sealed beside --redact-source-paths, found none")
+                    .hint("names of sources are hidden with the key of the ids")),
+                false => Ok(None),
+            };
+        }
+        let key = key.ok_or_else(|| {
+            Error::usage(format!("expected a key for --id-mode {}, found none", mode.name()))
+                .hint("name a file with --id-key, or put the key into $SHARDIFY_ID_KEY")
+                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
+        })?;
+        return Ok(Some(PrivateIds { mode, check: key.check.clone(), redacted_sources: redact }));
+    };
+    let mode = old.private.as_ref().map_or(IdMode::Plain, |private| private.mode);
+    if asked.is_some_and(|asked| asked != mode) {
+        let asked = asked.map_or("", IdMode::name);
+        return Err(Error::usage(format!("expected --id-mode {}, as this dataset has, found {asked}", mode.name()))
+            .hint("how ids are stored is chosen when a dataset is made; name another one with --out"));
+    }
+    if redact && !old.private.as_ref().is_some_and(|private| private.redacted_sources) {
+        return Err(Error::usage("this dataset was made without --redact-source-paths: its sources have their names")
+            .hint("name another dataset with --out"));
+    }
+    if let Some(private) = &old.private {
+        checked(private, key)?;
+    }
+    Ok(old.private.clone())
+}
+
+/// Hash of an id that is stored, as the id index has it.
+pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
+    if settings.private.is_some() { IdHash::of_token(stored) } else { IdHash::of(stored) }
+}
+
+/// An id that somebody asks for.
+pub(super) struct Asked<'a> {
+    /// As it is in the index.
+    pub(super) hash: IdHash,
+    id: &'a str,
+    token: Option<String>,
+    hiding: Option<Hiding>,
+}
+
+impl<'a> Asked<'a> {
+    /// Takes an id as people know it.
+    pub(super) fn new(snapshot: &Snapshot, id: &'a str) -> Result<Self> {
+        let hiding = Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
+            .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))?;
+        let token = hiding.as_ref().map(|hiding| hiding.key.token(id));
+        let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
+        Ok(Self { hash, id, token, hiding })
+    }
+
+    /// Whether an id that is stored is this one.
+    pub(super) fn is(&self, stored: &str) -> bool {
+        match &self.token {
+            Some(token) => token_of(stored) == token || self.origin().is_some_and(|origin| origin == stored),
+            None => stored == self.id,
+        }
+    }
+
+    /// The origin that it may be, as origins are stored.
+    pub(super) fn origin(&self) -> Option<String> {
+        let (name, row) = self.id.rsplit_once('#')?;
+        let name = self.hiding.as_ref().map_or(Cow::Borrowed(name), |hiding| hiding.source(name));
+        Some(format!("{name}#{row}"))
+    }
+}
+
+/// A stored id without what is sealed.
+fn token_of(stored: &str) -> &str {
+    stored.split_once(SEPARATOR).map_or(stored, |(token, _)| token)
+}
+
+impl Snapshot {
+    /// An id as it is shown: sealed ones are opened where the key is known, and else their tokens stand for them.
+    ///
+    /// # Errors
+    /// When there is a key that is not that of the dataset, or a sealed id is damaged.
+    pub fn shown_id(&self, stored: String) -> Result<String> {
+        let Some(private) = &self.entry().settings.private else { return Ok(stored) };
+        let Some((token, _)) = stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)) else {
+            return Ok(stored);
+        };
+        match self.dataset().key() {
+            Some(key) if private.mode == IdMode::Sealed => {
+                Ok(checked(private, Some(key))?.open(&stored)?.unwrap_or(stored))
+            }
+            _ => Ok(token.to_owned()),
+        }
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() == TOKEN_CHARS && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(2 * bytes.len());
+    push_hex(bytes, &mut out);
+    out
+}
+
+fn push_hex(bytes: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for b in bytes {
+        out.push(char::from(DIGITS[usize::from(b >> 4)]));
+        out.push(char::from(DIGITS[usize::from(b & 15)]));
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Base64 for URLs, without padding (RFC 4648, 5).
+fn push_base64url(bytes: &[u8], out: &mut String) {
+    for three in bytes.chunks(3) {
+        let word = three.iter().fold(0_u32, |word, b| word << 8 | u32::from(*b)) << (8 * (3 - three.len()));
+        for i in 0..=three.len() {
+            out.push(char::from(ALPHABET[(word >> (18 - 6 * i)) as usize & 63]));
+        }
+    }
+}
+
+/// Both alphabets of base64, with padding or without.
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() * 3 / 4);
+    let (mut word, mut bits) = (0_u32, 0);
+    for b in text.trim_end_matches('=').bytes() {
+        let b = match b {
+            b'+' => b'-',
+            b'/' => b'_',
+            b => b,
+        };
+        let digit = ALPHABET.iter().position(|known| *known == b).and_then(|at| u32::try_from(at).ok())?;
+        word = word << 6 | digit;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push(u8::try_from(word >> bits & 255).ok()?);
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn key() -> IdKey {
+        IdKey::parse(&[7; 32]).unwrap()
+    }
+
+    fn sealed(id: &str) -> String {
+        let mut out = String::new();
+        key().seal(id, &mut out).unwrap();
+        out
+    }
+
+    fn base64url(bytes: &[u8]) -> String {
+        let mut out = String::new();
+        push_base64url(bytes, &mut out);
+        out
+    }
+
+    #[test]
+    fn short_texts_have_the_code_of_the_general_hasher() {
+        for key in [&[7; 32][..], b"", &[255; 64]] {
+            let keyed = Keyed::new(key).unwrap();
+            for length in 0..130 {
+                let text = vec![b'x'; length];
+                let mut general = HmacSha256::new_from_slice(key).unwrap();
+                general.update(&text);
+                let expected: [u8; 32] = general.finalize().into_bytes().into();
+                assert_eq!(keyed.mac(&text), expected, "{length}");
+            }
+        }
+        assert!(Keyed::new(&[0; 65]).is_err());
+    }
+
+    #[test]
+    fn tokens_are_hmac_sha_256() {
+        // RFC 4231, test case 2, with what HMAC pads a short key to.
+        let mut padded = [0; 32];
+        padded[..4].copy_from_slice(b"Jefe");
+        let token = IdKey::parse(&padded).unwrap().token("what do ya want for nothing?");
+        assert_eq!(token, "5bdcc146bf60754e6a042426089575c7");
+        assert_eq!(IdHash::of_token(&token).0, 0x5bdc_c146_bf60_754e);
+    }
+
+    #[test]
+    fn keys_are_read_in_three_forms_and_never_told() {
+        let text = hex(&[7; 32]);
+        let base64 = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+        for form in [text.as_str(), &format!("{text}\n"), base64, base64.trim_end_matches('=')] {
+            assert_eq!(IdKey::parse(form.as_bytes()).unwrap().check, key().check, "{form}");
+        }
+        assert!(!format!("{:?}", key()).contains(&text));
+        for bad in ["", "secret", &text[1..], &format!("{text}0")] {
+            let error = IdKey::parse(bad.as_bytes()).unwrap_err().to_string();
+            assert!(bad.is_empty() || !error.contains(bad), "{error}");
+        }
+    }
+
+    #[test]
+    fn sealed_ids_are_opened_by_their_key_alone() {
+        for id in ["", "PAT-00023", "é漢", &"x".repeat(10_000)] {
+            let sealed = sealed(id);
+            assert_eq!(sealed, self::sealed(id));
+            assert_eq!(token_of(&sealed), key().token(id));
+            assert_eq!(key().open(&sealed).unwrap().unwrap(), id);
+            assert!(IdKey::parse(&[8; 32]).unwrap().open(&sealed).is_err());
+            let mut damaged = sealed.clone();
+            let last = damaged.pop().unwrap();
+            damaged.push(if last == 'A' { 'Q' } else { 'A' });
+            assert!(key().open(&damaged).is_err());
+        }
+    }
+
+    #[test]
+    fn base64_goes_there_and_back() {
+        for length in 0..50 {
+            let bytes: Vec<u8> = (0..length).map(|i| (i * 37 % 251) as u8).collect();
+            assert_eq!(from_base64(&base64url(&bytes)).unwrap(), bytes);
+        }
+        assert_eq!(base64url(b"\xfb\xff"), "-_8");
+        assert_eq!(from_base64("+/8=").unwrap(), b"\xfb\xff");
+        assert!(from_base64("a b").is_none());
+    }
+}

@@ -1,0 +1,379 @@
+//! Records that only one of two versions has, matched by their ids.
+//!
+//! Only sidecars of shards that hold such records are read: what both versions share was told from the run tables. While
+//! all of them fit into the memory they are sorted by id there; otherwise they are dealt out to files by the hash of their
+//! ids, and each file is looked at alone.
+//!
+//! ```text
+//! rows of both sides -> in memory, sorted by id -> pairs and singles
+//!                    -> 32 files by 5 bits of the hash -> each the same again, with the next 5 bits
+//! ```
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    sync::Arc,
+};
+
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Change, Context, Only, RecordChanges, Wants};
+use crate::{
+    dataset::{Run, SidecarRow, Snapshot, numbered, stream_sidecar},
+    error::{Error, Result},
+    events::Cancel,
+    storage::{Location, Scratch, scratch},
+};
+
+/// Rows of a sidecar held at once.
+const BATCH_ROWS: usize = 8_192;
+/// Share of the memory that rows may take: sorting and writing need some, too.
+const MEMORY_SHARE: u64 = 4;
+/// Bits of the hash that choose a file; each file has a buffer.
+const FILE_BITS: u32 = 5;
+/// After so many levels rows are of a few ids that have very many records.
+const LEVELS: u32 = 10;
+/// Memory of a row besides its texts.
+const ROW_BYTES: usize = 96;
+
+/// A record that was added, removed or changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordChange {
+    /// What happened to it.
+    pub change: Change,
+    /// Record id.
+    pub record_id: String,
+    /// Subject id.
+    pub subject_id: Option<String>,
+    /// Where the first version has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<RecordPlace>,
+    /// Where the second version has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<RecordPlace>,
+}
+
+/// Where a version has a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordPlace {
+    /// Path of the shard.
+    pub shard: String,
+    /// Row within the shard, from 0.
+    pub ordinal: u64,
+    /// Content hash, XXH3-64 in hexadecimal.
+    pub hash: String,
+}
+
+/// Finds what changed among records that one version alone has, and corrects the counts by what both have after all.
+pub(super) fn changes(
+    context: &Context<'_>,
+    first: &Snapshot,
+    second: &Snapshot,
+    only: &Only,
+    counts: &mut RecordChanges,
+    visit: &mut dyn FnMut(RecordChange) -> Result<Wants>,
+) -> Result<()> {
+    let sides = [(first, &only.first), (second, &only.second)];
+    if sides.iter().any(|(_, ranges)| ranges.is_empty()) {
+        // Nothing to match: who is not asked for the rest does not read it.
+        for (side, (snapshot, ranges)) in sides.into_iter().enumerate() {
+            read(snapshot, ranges, side == 1, &context.cancel, &mut |row| visit(row.change()))?;
+        }
+        return Ok(());
+    }
+    let budget = usize::try_from(context.memory.0 / MEMORY_SHARE).unwrap_or(usize::MAX);
+    let mut matcher = Matcher::new(first.dataset().store().location().clone(), budget, 0);
+    for (side, (snapshot, ranges)) in sides.into_iter().enumerate() {
+        read(snapshot, ranges, side == 1, &context.cancel, &mut |row| matcher.add(row).map(|()| Wants::More))?;
+    }
+    let mut wants = Wants::More;
+    matcher.finish(&context.cancel, &mut |change| {
+        match change.change {
+            Change::Changed => counts.records_changed += 1,
+            Change::Rewritten => {
+                counts.records_rewritten += 1;
+                return Ok(());
+            }
+            Change::Added | Change::Removed => {}
+        }
+        if wants == Wants::More {
+            wants = visit(change)?;
+        }
+        Ok(())
+    })?;
+    let again = counts.records_changed + counts.records_rewritten;
+    counts.records_added -= again;
+    counts.records_removed -= again;
+    Ok(())
+}
+
+/// A record that one version alone has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    record_id: String,
+    hash: u64,
+    second: bool,
+    shard: Arc<str>,
+    ordinal: u64,
+    subject_id: Option<String>,
+}
+
+impl Row {
+    fn place(&self) -> RecordPlace {
+        RecordPlace { shard: self.shard.to_string(), ordinal: self.ordinal, hash: format!("{:016x}", self.hash) }
+    }
+
+    fn change(self) -> RecordChange {
+        let place = Some(self.place());
+        let (change, before, after) =
+            if self.second { (Change::Added, None, place) } else { (Change::Removed, place, None) };
+        RecordChange { change, record_id: self.record_id, subject_id: self.subject_id, before, after }
+    }
+
+    fn bytes(&self) -> usize {
+        ROW_BYTES + self.record_id.len() + self.subject_id.as_ref().map_or(0, String::len)
+    }
+}
+
+/// Reads the rows of a snapshot whose numbers lie in ranges.
+fn read(
+    snapshot: &Snapshot,
+    ranges: &[(u64, u64)],
+    second: bool,
+    cancel: &Cancel,
+    visit: &mut dyn FnMut(Row) -> Result<Wants>,
+) -> Result<()> {
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let overlaps = |from: u64, until: u64| {
+        let next = ranges.partition_point(|range| range.1 <= from);
+        ranges.get(next).is_some_and(|range| range.0 < until)
+    };
+    let table = snapshot.runs()?;
+    let store = snapshot.dataset().store();
+    for (shard, runs) in table.by_shard(snapshot.version()) {
+        if !runs.iter().any(|run: &&Run| overlaps(run.first, run.end())) {
+            continue;
+        }
+        let name: Arc<str> = shard.into();
+        let mut numbers = numbered(store, shard, &runs, table)?;
+        let mut ordinal = 0;
+        for batch in stream_sidecar(store, shard, BATCH_ROWS)? {
+            cancel.check()?;
+            for row in batch? {
+                let known = numbers.next().transpose()?.flatten();
+                if known.is_some_and(|known| overlaps(known.record, known.record + 1)) {
+                    let record_id = snapshot.shown_id(row.id())?;
+                    let SidecarRow { subject_id, hash, .. } = row;
+                    let subject_id = subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?;
+                    let row = Row { record_id, hash, second, shard: Arc::clone(&name), ordinal, subject_id };
+                    if visit(row)? == Wants::Count {
+                        return Ok(());
+                    }
+                }
+                ordinal += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rows that are to be matched by id.
+struct Matcher {
+    location: Location,
+    budget: usize,
+    level: u32,
+    rows: Vec<Row>,
+    bytes: usize,
+    files: Vec<(Scratch, Box<dyn Write + Send>)>,
+    /// Shards that rows in files refer to by number.
+    shards: Vec<Arc<str>>,
+}
+
+impl Matcher {
+    fn new(location: Location, budget: usize, level: u32) -> Self {
+        Self { location, budget, level, rows: Vec::new(), bytes: 0, files: Vec::new(), shards: Vec::new() }
+    }
+
+    fn add(&mut self, row: Row) -> Result<()> {
+        if !self.files.is_empty() {
+            return self.deal(&row);
+        }
+        self.bytes += row.bytes();
+        self.rows.push(row);
+        if self.bytes > self.budget && self.level < LEVELS {
+            for _ in 0..1 << FILE_BITS {
+                let file = scratch(&self.location)?;
+                let sink: Box<dyn Write + Send> = Box::new(file.create()?);
+                self.files.push((file, sink));
+            }
+            let rows = std::mem::take(&mut self.rows);
+            rows.iter().try_for_each(|row| self.deal(row))?;
+        }
+        Ok(())
+    }
+
+    fn deal(&mut self, row: &Row) -> Result<()> {
+        let hash = xxh3_64(row.record_id.as_bytes()) >> (FILE_BITS * self.level);
+        let file = usize::try_from(hash & ((1 << FILE_BITS) - 1)).unwrap_or(0);
+        if self.shards.last() != Some(&row.shard) {
+            self.shards.push(Arc::clone(&row.shard));
+        }
+        let shard = self.shards.len() as u64 - 1;
+        if let Some((_, sink)) = self.files.get_mut(file) {
+            encode(row, shard, sink.as_mut())?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, cancel: &Cancel, visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Result<()> {
+        self.rows.sort_unstable();
+        for same in self.rows.chunk_by(|a, b| a.record_id == b.record_id) {
+            pair(same, visit)?;
+        }
+        drop(self.rows);
+        for (file, mut sink) in std::mem::take(&mut self.files) {
+            cancel.check()?;
+            sink.flush()?;
+            drop(sink);
+            let mut part = Self::new(self.location.clone(), self.budget, self.level + 1);
+            let mut input = BufReader::new(file.open()?);
+            while let Some(row) = decode(&mut input, &self.shards)? {
+                part.add(row)?;
+            }
+            part.finish(cancel, visit)?;
+        }
+        Ok(())
+    }
+}
+
+/// Pairs the rows of one id: first those of equal content, then the others in order; what is left is single.
+fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Result<()> {
+    let (mut first, mut second): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| !row.second);
+    let change = |change, before: &Row, after: &Row| RecordChange {
+        change,
+        record_id: after.record_id.clone(),
+        subject_id: after.subject_id.clone(),
+        before: Some(before.place()),
+        after: Some(after.place()),
+    };
+    // Both are sorted by hash.
+    let mut unlike = Vec::new();
+    let mut others = std::mem::take(&mut second).into_iter().peekable();
+    for before in std::mem::take(&mut first) {
+        while let Some(after) = others.next_if(|after| after.hash < before.hash) {
+            second.push(after);
+        }
+        // A hash of 0 was not taken, and says nothing.
+        match others.next_if(|after| after.hash == before.hash && before.hash != 0) {
+            Some(after) => visit(change(Change::Rewritten, before, after))?,
+            None => unlike.push(before),
+        }
+    }
+    second.extend(others);
+    let pairs = unlike.len().min(second.len());
+    for (before, after) in unlike.iter().zip(&second) {
+        visit(change(Change::Changed, before, after))?;
+    }
+    unlike[pairs..].iter().chain(&second[pairs..]).try_for_each(|row| visit((*row).clone().change()))
+}
+
+/// A row in a file: numbers little-endian, texts with their lengths; a subject that is absent has the greatest length.
+fn encode(row: &Row, shard: u64, out: &mut dyn Write) -> Result<()> {
+    let length = |text: Option<&String>| text.map_or(u64::MAX, |text| text.len() as u64);
+    let subject = row.subject_id.as_ref();
+    let numbers = [u64::from(row.second), row.hash, shard, row.ordinal, length(Some(&row.record_id)), length(subject)];
+    for number in numbers {
+        out.write_all(&number.to_le_bytes())?;
+    }
+    out.write_all(row.record_id.as_bytes())?;
+    out.write_all(subject.map_or(&[][..], |subject| subject.as_bytes()))?;
+    Ok(())
+}
+
+fn decode(input: &mut impl BufRead, shards: &[Arc<str>]) -> Result<Option<Row>> {
+    if input.fill_buf()?.is_empty() {
+        return Ok(None);
+    }
+    let damaged = || Error::storage("a temporary file is not what was written to it");
+    let mut numbers = [0_u64; 6];
+    for number in &mut numbers {
+        let mut bytes = [0; 8];
+        input.read_exact(&mut bytes)?;
+        *number = u64::from_le_bytes(bytes);
+    }
+    let [second, hash, shard, ordinal, id, subject] = numbers;
+    let mut text = |length: u64| -> Result<String> {
+        let mut bytes = Vec::new();
+        input.by_ref().take(length).read_to_end(&mut bytes)?;
+        String::from_utf8(bytes).map_err(|_| damaged())
+    };
+    let record_id = text(id)?;
+    let subject_id = if subject == u64::MAX { None } else { Some(text(subject)?) };
+    let shard = usize::try_from(shard).ok().and_then(|shard| shards.get(shard)).ok_or_else(damaged)?;
+    Ok(Some(Row { record_id, hash, second: second == 1, shard: Arc::clone(shard), ordinal, subject_id }))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn row(id: &str, hash: u64, second: bool) -> Row {
+        Row { record_id: id.into(), hash, second, shard: "s".into(), ordinal: hash, subject_id: None }
+    }
+
+    fn matched(rows: Vec<Row>, budget: usize) -> Vec<(Change, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let location = Location::parse(&folder.path().to_string_lossy(), folder.path()).unwrap();
+        let mut matcher = Matcher::new(location, budget, 0);
+        rows.into_iter().for_each(|row| matcher.add(row).unwrap());
+        let mut out = Vec::new();
+        let cancel = Cancel::default();
+        matcher
+            .finish(&cancel, &mut |c| {
+                out.push((c.change, c.record_id));
+                Ok(())
+            })
+            .unwrap();
+        out.sort_by(|a, b| (&a.1, a.0 as u8).cmp(&(&b.1, b.0 as u8)));
+        out
+    }
+
+    #[test]
+    fn ids_are_matched_with_any_memory() {
+        let mut rows = vec![row("gone", 1, false), row("new", 2, true)];
+        rows.extend([row("other", 1, false), row("other", 2, true), row("same", 7, true), row("same", 7, false)]);
+        // Twice before, three times after, one of them as it was.
+        rows.extend([row("many", 1, false), row("many", 2, false)]);
+        rows.extend([row("many", 2, true), row("many", 3, true), row("many", 4, true)]);
+        // What has no hash may have changed.
+        rows.extend([row("unknown", 0, false), row("unknown", 0, true)]);
+        let expected = [
+            (Change::Removed, "gone"),
+            (Change::Added, "many"),
+            (Change::Changed, "many"),
+            (Change::Rewritten, "many"),
+            (Change::Added, "new"),
+            (Change::Changed, "other"),
+            (Change::Rewritten, "same"),
+            (Change::Changed, "unknown"),
+        ]
+        .map(|(change, id)| (change, id.to_owned()));
+        assert_eq!(matched(rows.clone(), usize::MAX), expected);
+        assert_eq!(matched(rows.clone(), 300), expected);
+        assert_eq!(matched(rows, 0), expected);
+    }
+
+    #[test]
+    fn thousands_of_rows_come_back_from_files() {
+        let rows = (0..5_000_u64).flat_map(|i| {
+            let id = format!("id-{i}");
+            [row(&id, i + 1, false), row(&id, if i % 10 == 0 { i + 9 } else { i + 1 }, true)]
+        });
+        let found = matched(rows.collect(), 20_000);
+        assert_eq!(found.len(), 5_000);
+        assert_eq!(found.iter().filter(|(change, _)| *change == Change::Changed).count(), 500);
+    }
+}

@@ -1,0 +1,265 @@
+//! OpenLineage events of the commands that write: START before the run, COMPLETE or FAIL after it.
+//!
+//! An event names the job (`shardify.convert`), the run, the folders that it reads and the dataset that it makes, by the
+//! naming of OpenLineage's specification 2-0-2: never a dataset for each file. Events go to the end of a file, one per
+//! line, or to a server. A run never fails because nobody took its events: that is a note.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::{Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport};
+use crate::{
+    dataset::Counts,
+    error::{Error, Result},
+    events::Event,
+    id::{Version, run_uuid},
+    storage::{Location, append_line, plain_urls, post_json},
+};
+
+/// Names the program in events.
+const PRODUCER: &str = concat!("urn:shardify:", env!("CARGO_PKG_VERSION"));
+/// Where servers take events, unless the URL says so itself.
+const ENDPOINT: &str = "/api/v1/lineage";
+/// Setting with the key that servers ask for.
+const KEY_SETTING: &str = "OPENLINEAGE_API_KEY";
+/// Setting with the namespace of jobs.
+const NAMESPACE_SETTING: &str = "OPENLINEAGE_NAMESPACE";
+
+const EVENT_SCHEMA: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
+const VERSION_SCHEMA: &str =
+    "https://openlineage.io/spec/facets/1-0-1/DatasetVersionDatasetFacet.json#/$defs/DatasetVersionDatasetFacet";
+const FIELDS_SCHEMA: &str =
+    "https://openlineage.io/spec/facets/1-2-0/SchemaDatasetFacet.json#/$defs/SchemaDatasetFacet";
+const STATISTICS_SCHEMA: &str = "https://openlineage.io/spec/facets/1-0-2/OutputStatisticsOutputDatasetFacet.json\
+                                 #/$defs/OutputStatisticsOutputDatasetFacet";
+const ERROR_SCHEMA: &str =
+    "https://openlineage.io/spec/facets/1-0-1/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet";
+const JOB_SCHEMA: &str = "https://openlineage.io/spec/facets/2-0-4/JobTypeJobFacet.json#/$defs/JobTypeJobFacet";
+
+/// What a run is about to do.
+#[derive(Debug, Clone)]
+pub struct Job<'a> {
+    /// The command.
+    pub name: &'static str,
+    /// What it reads, as the user names it; nothing: the dataset itself.
+    pub sources: &'a [String],
+    /// The dataset that it writes.
+    pub output: &'a Location,
+}
+
+/// What a run has done.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The version made, or the current one when there was nothing to do.
+    pub version: Option<Version>,
+    /// What was counted.
+    pub counts: Counts,
+    /// Columns with their types, where they are known.
+    pub columns: Vec<(String, String)>,
+}
+
+impl From<&ConvertReport> for Outcome {
+    fn from(report: &ConvertReport) -> Self {
+        Self { version: report.version, counts: report.counts, columns: report.columns.clone() }
+    }
+}
+
+impl From<&AdoptReport> for Outcome {
+    fn from(report: &AdoptReport) -> Self {
+        Self { version: report.version, counts: report.counts, columns: Vec::new() }
+    }
+}
+
+impl From<&CompactReport> for Outcome {
+    fn from(report: &CompactReport) -> Self {
+        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+    }
+}
+
+/// Runs a command and tells whoever wants to know, which is `to`: a file or a URL.
+///
+/// # Errors
+/// Those of the run alone, and when `to` is no place for events.
+pub fn told<R>(context: &Context<'_>, to: Option<&str>, job: &Job<'_>, run: impl FnOnce() -> Result<R>) -> Result<R>
+where
+    for<'r> Outcome: From<&'r R>,
+{
+    let Some(to) = to else { return run() };
+    let teller = Teller { context, to: context.location(to)?, job, id: run_uuid() };
+    if teller.to.local_path().is_none() && !matches!(teller.to.url().scheme(), "http" | "https") {
+        return Err(
+            Error::usage("expected a file or an http(s) URL for --openlineage, found another store").at(plain_urls(to))
+        );
+    }
+    teller.tell("START", None, None);
+    let result = run();
+    match &result {
+        Ok(report) => teller.tell("COMPLETE", Some(&Outcome::from(report)), None),
+        Err(error) => teller.tell("FAIL", None, Some(error)),
+    }
+    result
+}
+
+struct Teller<'a> {
+    context: &'a Context<'a>,
+    to: Location,
+    job: &'a Job<'a>,
+    id: String,
+}
+
+impl Teller<'_> {
+    fn tell(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) {
+        if let Err(error) = self.send(&self.event(kind, outcome, error)) {
+            let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
+            let note = format!("the {kind} event of --openlineage was not delivered: {error}{cause}");
+            self.context.observer.event(Event::Note(note));
+        }
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.context.settings.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str()).filter(|v| !v.is_empty())
+    }
+
+    fn send(&self, event: &Value) -> Result<()> {
+        if let Some(path) = self.to.local_path() {
+            return append_line(path, &event.to_string());
+        }
+        let mut url = self.to.url().clone();
+        if matches!(url.path(), "" | "/") {
+            url.set_path(ENDPOINT);
+        }
+        post_json(&url, event.to_string(), self.setting(KEY_SETTING), &self.context.settings)
+    }
+
+    fn event(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) -> Value {
+        let mut run = json!({ "runId": self.id });
+        if let Some(error) = error {
+            let message = json!({ "message": error.to_string(), "programmingLanguage": "Rust" });
+            run["facets"] = json!({ "errorMessage": facet(ERROR_SCHEMA, message) });
+        }
+        let job_type = json!({ "processingType": "BATCH", "integration": "SHARDIFY", "jobType": "COMMAND" });
+        json!({
+            "eventType": kind,
+            "eventTime": format!("{:.6}", Timestamp::now()),
+            "producer": PRODUCER,
+            "schemaURL": EVENT_SCHEMA,
+            "run": run,
+            "job": {
+                "namespace": self.setting(NAMESPACE_SETTING).unwrap_or("shardify"),
+                "name": format!("shardify.{}", self.job.name),
+                "facets": { "jobType": facet(JOB_SCHEMA, job_type) },
+            },
+            "inputs": self.inputs(),
+            "outputs": [self.output(outcome)],
+        })
+    }
+
+    /// A dataset for each folder of the sources.
+    fn inputs(&self) -> Vec<Value> {
+        let mut names: BTreeSet<(String, String)> = BTreeSet::new();
+        if self.job.sources.is_empty() {
+            names.insert(name_of(self.job.output));
+        }
+        for source in self.job.sources {
+            if source == "-" {
+                names.insert(("file".to_owned(), "/dev/stdin".to_owned()));
+            } else if let Some(folder) = source_folder(self.context, source) {
+                names.insert(name_of(&folder));
+            }
+        }
+        names.into_iter().map(|(namespace, name)| json!({ "namespace": namespace, "name": name })).collect()
+    }
+
+    fn output(&self, outcome: Option<&Outcome>) -> Value {
+        let (namespace, name) = name_of(self.job.output);
+        let mut output = json!({ "namespace": namespace, "name": name });
+        let Some(outcome) = outcome else { return output };
+        let mut facets = Map::new();
+        if let Some(version) = outcome.version {
+            let version = json!({ "datasetVersion": version.0.to_string() });
+            facets.insert("version".to_owned(), facet(VERSION_SCHEMA, version));
+        }
+        if !outcome.columns.is_empty() {
+            let field = |(name, data_type): &(String, String)| json!({ "name": name, "type": data_type });
+            let fields: Vec<Value> = outcome.columns.iter().map(field).collect();
+            facets.insert("schema".to_owned(), facet(FIELDS_SCHEMA, json!({ "fields": fields })));
+        }
+        let counts = &outcome.counts;
+        let statistics = json!({
+            "rowCount": counts.records_out,
+            "size": counts.bytes_out,
+            "fileCount": counts.shards_added,
+        });
+        output["facets"] = Value::Object(facets);
+        output["outputFacets"] = json!({ "outputStatistics": facet(STATISTICS_SCHEMA, statistics) });
+        output
+    }
+}
+
+fn facet(schema: &str, fields: Value) -> Value {
+    let mut facet = Map::from_iter([
+        ("_producer".to_owned(), Value::from(PRODUCER)),
+        ("_schemaURL".to_owned(), Value::from(schema)),
+    ]);
+    if let Value::Object(fields) = fields {
+        facet.extend(fields);
+    }
+    Value::Object(facet)
+}
+
+/// What a source names: itself, or the folder that stands before the first wildcard.
+pub(super) fn source_folder_or_file(context: &Context<'_>, source: &str) -> Option<Location> {
+    let exists = |text: &str| context.location(text).ok().is_some_and(|l| l.local_path().is_some_and(|p| p.exists()));
+    let plain = match source.find(['*', '?', '[', '{']) {
+        Some(wildcard) if !exists(source) => {
+            let before = &source[..wildcard];
+            before.rfind('/').map_or(".", |slash| &source[..=slash])
+        }
+        _ => source,
+    };
+    context.location(plain).ok()
+}
+
+/// The folder that a source names: itself, that of the file, or what stands before the first wildcard.
+fn source_folder(context: &Context<'_>, source: &str) -> Option<Location> {
+    let location = source_folder_or_file(context, source)?;
+    match location.local_path() {
+        Some(path) if !path.is_dir() => location.split_name().map(|(folder, _)| folder),
+        // What looks like a file is one: stores have no folders to ask for.
+        None if location.split_name().is_some_and(|(_, name)| name.contains('.')) => {
+            location.split_name().map(|(folder, _)| folder)
+        }
+        _ => Some(location),
+    }
+}
+
+/// Namespace and name of a dataset, as OpenLineage names them.
+fn name_of(location: &Location) -> (String, String) {
+    if let Some(path) = location.local_path() {
+        return ("file".to_owned(), path.to_string_lossy().into_owned());
+    }
+    let url = location.url();
+    let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+    let namespace = format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default());
+    let name = url.path().trim_matches('/');
+    (namespace, if name.is_empty() { "/".to_owned() } else { name.to_owned() })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn datasets_have_the_names_of_the_specification() {
+        let name = |text: &str| name_of(&Location::parse(text, Path::new("/home")).unwrap());
+        let pair = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        assert_eq!(name("raw"), pair("file", "/home/raw"));
+        assert_eq!(name("s3://bucket/raw/csv/"), pair("s3://bucket", "raw/csv"));
+        assert_eq!(name("https://user:secret@host:8080/a?sig=x"), pair("https://host:8080", "a"));
+    }
+}

@@ -1,0 +1,112 @@
+//! `manifest --tag` and `--untag`: names for versions, which keep them readable for good.
+//!
+//! A name is told from everything else that `--at` takes, so that a text never means two things.
+
+use serde::Serialize;
+
+use super::{Context, manifest::parse_when};
+use crate::{
+    dataset,
+    error::{Error, Result},
+    id::Version,
+    storage::Location,
+};
+
+/// Longest name in bytes.
+const LONGEST: usize = 128;
+
+/// What became of a tag.
+#[derive(Debug, Clone, Serialize)]
+pub struct TagReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The newest version now; one that the command made if it changed something.
+    pub version: Version,
+    /// The name.
+    pub tag: String,
+    /// The version that has it, or had it.
+    pub tagged: Version,
+    /// Whether it was taken away.
+    pub removed: bool,
+    /// Whether anything was changed.
+    pub changed: bool,
+    /// Whether that version can be read afterwards.
+    pub readable: bool,
+}
+
+/// Gives the version that was current at some time a name.
+///
+/// # Errors
+/// When the name is none, another version has it, or there is no such version.
+pub fn tag(context: &Context<'_>, location: &Location, name: &str, at: Option<&str>) -> Result<TagReport> {
+    check(name)?;
+    let snapshot = super::manifest::snapshot(context, location, at)?;
+    let (dataset, tagged) = (snapshot.dataset(), snapshot.version());
+    let changed = snapshot.tags().get(name) != Some(&tagged);
+    let newest = dataset::tag(dataset, name, tagged)?;
+    Ok(TagReport {
+        dataset: location.to_string(),
+        version: newest.version(),
+        tag: name.to_owned(),
+        tagged,
+        removed: false,
+        changed,
+        readable: newest.can_read(tagged),
+    })
+}
+
+/// Takes a name away.
+///
+/// # Errors
+/// When no version has it.
+pub fn untag(context: &Context<'_>, location: &Location, name: &str) -> Result<TagReport> {
+    let (newest, tagged) = dataset::untag(&context.dataset(location)?, name)?;
+    Ok(TagReport {
+        dataset: location.to_string(),
+        version: newest.version(),
+        tag: name.to_owned(),
+        tagged,
+        removed: true,
+        changed: true,
+        readable: newest.can_read(tagged),
+    })
+}
+
+/// Fails unless a text is a name, and nothing else that names a version.
+fn check(name: &str) -> Result<()> {
+    let bad = |found: &str| {
+        Error::usage(format!("expected a name for --tag, found {found}"))
+            .hint("names are letters, digits and . _ - + /, begin with a letter, and are no version such as v42")
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '/');
+    if name.is_empty() {
+        return Err(bad("nothing"));
+    }
+    if name.len() > LONGEST {
+        return Err(bad(&format!("{} bytes, more than {LONGEST}", name.len())));
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(allowed) {
+        return Err(bad(&format!("`{name}`")));
+    }
+    let number = name.strip_prefix(['v', 'V']).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    if number || parse_when(Some(name)).is_ok() {
+        return Err(bad(&format!("`{name}`, which means a version or a point in time")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_nothing_else() {
+        for good in ["train-2026-11", "validation", "release/1.0", "v2-final", "a"] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        let long = "x".repeat(LONGEST + 1);
+        for bad in ["", "v42", "V7", "v99999999999999999999999", "7d", "2026-11-21", "-x", "a b", "é", &long, "a\nb"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+}

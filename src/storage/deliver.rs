@@ -1,0 +1,52 @@
+//! Delivering messages: a line at the end of a local file, or a request to a web server. Not for data: nothing is retried.
+#![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
+
+use std::{fs::File, io::Write, path::Path, time::Duration};
+
+use url::Url;
+
+use super::{
+    StoreSettings,
+    object::runtime,
+    secrets::{Secrets, plain_urls},
+};
+use crate::error::{Error, Result};
+
+/// A server that does not answer must not hold up a run.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Appends a line to a local file, which is created when it is not there.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn append_line(path: &Path, line: &str) -> Result<()> {
+    let failed = |e| Error::storage("writing failed").at(path.display().to_string()).cause(e);
+    let mut file = File::options().append(true).create(true).open(path).map_err(failed)?;
+    // One write, so that lines of several runs do not mix.
+    file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
+}
+
+/// Posts JSON to a web server, with a bearer token if there is one.
+///
+/// # Errors
+/// When the server cannot be reached, does not answer in time, or answers that it failed.
+pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreSettings) -> Result<()> {
+    let place = plain_urls(url.as_str());
+    let secrets = Secrets::of(url, settings);
+    let failed = |e: reqwest::Error| Error::storage("sending failed").at(&*place).cause(secrets.hidden(&e));
+    runtime()?.block_on(async {
+        let client = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
+        let mut request = client.post(url.clone()).header("content-type", "application/json").body(json);
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.map_err(failed)?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let said = answer.text().await.unwrap_or_default();
+        let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
+        Err(Error::storage(format!("expected the server to accept the event, found {status}: {said}")).at(&*place))
+    })
+}
