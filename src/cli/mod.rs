@@ -22,7 +22,8 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{
-    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Global, InspectArgs, ManifestArgs, VacuumArgs, VerifyArgs,
+    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Global, InspectArgs, ManifestArgs, VacuumArgs,
+    VerifyArgs,
 };
 use exit::Outcome;
 use progress::Progress;
@@ -31,7 +32,7 @@ use serde_json::json;
 use crate::{
     error::{Error, Result},
     events::{Cancel, Observer},
-    ops::{self, Context, export::export},
+    ops::{self, Context, erase::EraseOptions, export::export},
     storage::Location,
 };
 
@@ -130,6 +131,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Manifest(args) => session.manifest(args),
         Command::Verify(args) => session.verify(args),
         Command::Vacuum(args) => session.vacuum(args),
+        Command::Erase(args) => session.erase(args),
         Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
     };
     progress.stop();
@@ -149,7 +151,8 @@ impl Session<'_> {
         let out = self.dataset(args.out.as_deref())?;
         let report = ops::convert::convert(&self.context, &out, &args.options()?)?;
         self.progress.stop();
-        let rejected = report.counts.records_rejected > 0;
+        // Who was erased is left out as it should be.
+        let rejected = report.counts.records_refused() > 0;
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
         Ok(if rejected { Outcome::Rejects } else { Outcome::Done })
     }
@@ -307,6 +310,37 @@ impl Session<'_> {
         Ok(Outcome::Done)
     }
 
+    fn erase(&self, args: &EraseArgs) -> Result<Outcome> {
+        let (dataset, ids) = args.words();
+        let mut ids = ids.to_vec();
+        if let Some(file) = &args.ids {
+            ids.extend(read_ids(file)?);
+        }
+        let options = EraseOptions {
+            ids,
+            all_versions: args.all_versions,
+            reason: args.reason.clone(),
+            receipt: args.receipt.as_deref().map(|file| self.context.location(file)).transpose()?,
+            dry_run: args.dry_run,
+        };
+        let report = ops::erase::erase(&self.context, &self.dataset(dataset)?, &options)?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::erase(w, &report, self.global.verbose > 0);
+            }
+            report.ids.iter().try_for_each(|id| json::object(w, "id", id))?;
+            report.shards.iter().try_for_each(|shard| json::object(w, "shard", shard))?;
+            json::summary(w, &report)
+        })?;
+        if !self.global.json && !self.global.quiet {
+            for id in &report.missing {
+                let _ = writeln!(io::stderr(), "no record has the id `{}`", human::clean(id));
+            }
+        }
+        Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
     /// The dataset: the argument, then `shardify.toml`, then `SHARDIFY_DATASET`, then `./shards`.
     fn dataset(&self, argument: Option<&str>) -> Result<Location> {
         let named = argument
@@ -329,7 +363,7 @@ impl Session<'_> {
 
 /// Ids of a file, one per line.
 fn read_ids(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path)
+    let text = if path.as_os_str() == "-" { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) }
         .map_err(|e| Error::usage("the file of ids cannot be read").at(path.display().to_string()).cause(e))?;
     Ok(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
 }

@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot,
     index::SegmentRef,
-    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Settings, Totals},
+    log::{self, Counts, Entry, FIRST_FORMAT, ListRef, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
@@ -174,6 +174,15 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
                 .hint("nothing was committed; run the command again"));
         }
     }
+    if matches!(transaction.numbers, Numbers::Fresh(_)) {
+        // Whoever was erased since then may be among the new records.
+        let count = |entry: &Entry| entry.erasures.as_ref().map_or(0, |erasures| erasures.count);
+        let then = log::read(parent.dataset().store().as_ref(), planned_on)?;
+        if then.as_ref().map_or(0, count) != count(parent.entry()) {
+            return Err(Error::conflict("somebody was erased from the dataset meanwhile")
+                .hint("nothing was committed; run the command again, it leaves out who was erased"));
+        }
+    }
     let hash = |uri: &str| xxh3_64(uri.as_bytes());
     let mine: HashSet<u64> = transaction.sources.rows().map(|source| hash(&source.uri)).collect();
     if mine.is_empty() {
@@ -194,16 +203,16 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
 }
 
 /// One attempt to build the next version.
-struct Draft<'a> {
-    dataset: &'a Dataset,
-    transaction: &'a Transaction<'a>,
-    attempt: usize,
+pub(super) struct Draft<'a> {
+    pub(super) dataset: &'a Dataset,
+    pub(super) transaction: &'a Transaction<'a>,
+    pub(super) attempt: usize,
     /// Lists that have no names yet: all are published at once.
-    staged: RefCell<Vec<Staged>>,
+    pub(super) staged: RefCell<Vec<Staged>>,
 }
 
 impl Draft<'_> {
-    fn publish(&self) -> Result<()> {
+    pub(super) fn publish(&self) -> Result<()> {
         let staged = self.staged.take();
         if staged.is_empty() { Ok(()) } else { self.dataset.store().publish(staged) }
     }
@@ -239,13 +248,14 @@ impl Draft<'_> {
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
             places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
+            erasures: old.and_then(|e| e.erasures.clone()),
         })
     }
 
     /// Datasets that were never sorted can be read by releases that know nothing of it.
     fn format(&self, old: Option<&Entry>) -> u32 {
         let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
-        let needed = if self.transaction.adds.iter().any(sorts) { FORMAT_VERSION } else { FIRST_FORMAT };
+        let needed = if self.transaction.adds.iter().any(sorts) { SORTED_FORMAT } else { FIRST_FORMAT };
         old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
@@ -265,7 +275,7 @@ impl Draft<'_> {
         old.into_iter().flat_map(|e| e.segments.iter().cloned()).chain(rebased).collect()
     }
 
-    fn shard_lists(
+    pub(super) fn shard_lists(
         &self,
         parent: Option<&Snapshot>,
         adds: &[ShardMeta],
@@ -300,7 +310,7 @@ impl Draft<'_> {
         Ok((lists.merged()?, totals))
     }
 
-    fn run_lists(
+    pub(super) fn run_lists(
         &self,
         parent: Option<&Snapshot>,
         removed: &HashSet<&str>,
@@ -366,7 +376,7 @@ impl Draft<'_> {
 }
 
 /// Collects the lists of one kind for the next version, writing those that changed.
-struct ListWriter<'a> {
+pub(super) struct ListWriter<'a> {
     draft: &'a Draft<'a>,
     kind: &'static str,
     lists: Vec<ListRef>,
@@ -374,7 +384,7 @@ struct ListWriter<'a> {
 }
 
 impl<'a> ListWriter<'a> {
-    fn new(draft: &'a Draft<'a>, kind: &'static str) -> Self {
+    pub(super) fn new(draft: &'a Draft<'a>, kind: &'static str) -> Self {
         Self { draft, kind, lists: Vec::new(), written: 0 }
     }
 
@@ -382,11 +392,11 @@ impl<'a> ListWriter<'a> {
         self.draft.dataset.store()
     }
 
-    fn keep(&mut self, list: ListRef) {
+    pub(super) fn keep(&mut self, list: ListRef) {
         self.lists.push(list);
     }
 
-    fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
+    pub(super) fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
         self.write(level, &mut |table| table.add(rows))
     }
 
@@ -422,7 +432,7 @@ impl<'a> ListWriter<'a> {
     }
 
     /// The lists, after merging each level that has become crowded into one list of the next level.
-    fn merged(mut self) -> Result<Vec<ListRef>> {
+    pub(super) fn merged(mut self) -> Result<Vec<ListRef>> {
         let mut level = 0;
         while self.lists.iter().any(|l| l.level >= level) {
             let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);
@@ -580,8 +590,8 @@ mod tests {
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
-        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, FORMAT_VERSION);
-        (11..40).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
+        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, SORTED_FORMAT);
+        (11..40).for_each(|i| assert_eq!(append(i).entry().format, SORTED_FORMAT));
         let snapshot = dataset.open().unwrap();
         assert_eq!(snapshot.entry().places, [place]);
         let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();

@@ -183,7 +183,7 @@ fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: V
 }
 
 /// Record numbers that may have the origin `source#row`.
-fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
+pub(super) fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
     let Some((name, row)) = id.rsplit_once('#') else { return Ok(Vec::new()) };
     let Ok(row) = row.parse::<u64>() else { return Ok(Vec::new()) };
     let mut sources = Vec::new();
@@ -265,7 +265,7 @@ fn first_versions(
 }
 
 /// Turns record numbers to hits by reading the sidecar of every place.
-fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
+pub(super) fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
     let table = snapshot.runs()?;
     let version = snapshot.version();
     // Rows wanted of each shard, each with the candidates and the run that asked for it.

@@ -8,6 +8,7 @@
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
 //!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
 //!   index/place/<set>/000000.parquet    sorted (record number, row): where records are that were sorted
+//!   receipts/<txn>.json                 what an erasure did
 //!   store.json                          that conditional creates were seen to work at this place
 //!   staging/, locks/                    of running commands
 //! ```
@@ -18,6 +19,8 @@
 
 mod chunks;
 mod commit;
+mod erase;
+mod erased;
 mod find;
 mod frames;
 mod ids;
@@ -28,10 +31,12 @@ mod order;
 mod parts;
 mod places;
 mod proof;
+mod reindex;
 mod runs;
 mod shards;
 mod sidecar;
 mod sources;
+mod suppress;
 mod table;
 mod vacuum;
 
@@ -41,6 +46,8 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, Transaction, commit};
+pub use erase::{Erasure, Rewrite, commit_erasure, indexes, lookup, shards_of};
+pub use erased::{Erasures, Tombstone, leftovers, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_vacuumed};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
@@ -50,6 +57,7 @@ pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
+pub use reindex::{Reindexed, reindex, relist};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
@@ -58,6 +66,7 @@ pub use sidecar::{
     sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
+pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};
 
 use crate::{
@@ -112,7 +121,8 @@ impl Dataset {
     /// When there is no such version, or it was vacuumed.
     pub fn at(&self, version: Version) -> Result<Snapshot> {
         // Only the newest entry knows which versions can still be read.
-        let readable_from = log::latest(self.store.as_ref())?.map_or(Version(0), |newest| newest.readable_from);
+        let newest = log::latest(self.store.as_ref())?;
+        let readable_from = newest.as_ref().map_or(Version(0), |newest| newest.readable_from);
         match log::read(self.store.as_ref(), version)? {
             Some(_) if version < readable_from => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
@@ -120,7 +130,12 @@ impl Dataset {
                     .hint(format!("the oldest version that can be read is {readable_from}"))
                     .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer"))
             }
-            Some(entry) => Ok(self.snapshot_of(entry, readable_from)),
+            Some(entry) => match newest {
+                Some(newest) if newest.erasures.as_ref().is_some_and(|e| version < e.rewrote_before) => {
+                    self.through_erasures(entry, newest)
+                }
+                _ => Ok(self.snapshot_of(entry, readable_from)),
+            },
             None => Err(Error::usage(format!("there is no version {version}"))
                 .at(self.store.location().to_string())
                 .hint("`shardify manifest --history` lists the versions")),
@@ -176,6 +191,17 @@ impl Dataset {
     /// An object of the dataset.
     pub fn object(&self, path: &str, bytes: u64) -> Object {
         Object::new(Arc::clone(&self.store), path, bytes)
+    }
+
+    /// An older version without what was erased from it since.
+    fn through_erasures(&self, entry: Entry, newest: Entry) -> Result<Snapshot> {
+        let readable_from = newest.readable_from;
+        let then = self.snapshot_of(entry, readable_from);
+        let newest = self.snapshot_of(newest, readable_from);
+        let shards = then.shards()?.to_vec();
+        let view = erased::view(self.store.as_ref(), then.entry, shards, &newest.entry, newest.runs()?)?;
+        let (shards, runs) = (OnceLock::from(view.shards), OnceLock::from(view.runs));
+        Ok(Snapshot { dataset: self.clone(), entry: view.entry, readable_from, shards, runs })
     }
 
     fn snapshot_of(&self, entry: Entry, readable_from: Version) -> Snapshot {

@@ -13,14 +13,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use arrow::array::{RecordBatch, StringArray};
+use arrow::array::{Array, RecordBatch, StringArray};
 use jiff::Timestamp;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
-    dataset::{IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns},
+    dataset::{IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns, SuppressList},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -52,6 +52,8 @@ pub struct Adopter<'a> {
     pub subject: Option<&'a String>,
     /// Bytes that a record may have where its ids are in it.
     pub max_record: Size,
+    /// Who is not to come back.
+    pub suppress: Option<&'a SuppressList>,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops it.
@@ -103,7 +105,7 @@ impl Adopter<'_> {
         let (mut staged, copy) = self.bring(candidate)?;
         let copied = copy.is_some();
         let stored = Arc::new(Mutex::new(Stored::new(copy)));
-        let mut rows = Rows::new(self.store.as_ref(), candidate)?;
+        let mut rows = Rows::new(self.store.as_ref(), candidate, self.suppress)?;
         let found = match self.format {
             OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
             OutputFormat::Tar => self.tar(candidate, &stored, &mut rows),
@@ -158,7 +160,7 @@ impl Adopter<'_> {
         })
     }
 
-    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
+    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
         let mut input = candidate.file.object().read()?;
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -204,7 +206,7 @@ impl Adopter<'_> {
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
     }
 
-    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
+    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
         let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
         let mut input = open(candidate, stored)?;
         let extent = framing.scan_foreign(&mut input, &mut |found, key| {
@@ -214,7 +216,7 @@ impl Adopter<'_> {
         Ok(Found::new(candidate.codec, extent))
     }
 
-    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
+    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
         let features = IdFeatures::new(self.id, self.subject);
         let mut absent: Vec<Option<&String>> = features.named().map(Some).collect();
         let mut columns = Vec::new();
@@ -238,7 +240,7 @@ impl Adopter<'_> {
     }
 
     /// Looks now and then whether somebody wants to stop.
-    fn pause(&self, rows: &Rows) -> Result<()> {
+    fn pause(&self, rows: &Rows<'_>) -> Result<()> {
         if rows.pending.hashes.is_empty() { self.cancel.check() } else { Ok(()) }
     }
 
@@ -317,7 +319,8 @@ impl Stored {
 }
 
 /// Rows of the sidecar on their way.
-struct Rows {
+struct Rows<'a> {
+    suppress: Option<&'a SuppressList>,
     sidecar: SidecarWriter,
     source: Arc<str>,
     ordinal: u64,
@@ -335,9 +338,10 @@ struct Pending {
     hashes: Vec<u64>,
 }
 
-impl Rows {
-    fn new(store: &dyn Store, candidate: &Candidate) -> Result<Self> {
+impl<'a> Rows<'a> {
+    fn new(store: &dyn Store, candidate: &Candidate, suppress: Option<&'a SuppressList>) -> Result<Self> {
         Ok(Self {
+            suppress,
             sidecar: SidecarWriter::create(store, &candidate.path)?,
             source: candidate.file.name().into(),
             ordinal: 0,
@@ -364,6 +368,23 @@ impl Rows {
         self.write(text(record_ids), text(subject_ids), Some((offsets, lengths)), hashes)
     }
 
+    /// Adopted shards are never rewritten, so nobody can be left out of one.
+    fn refuse_erased(&self, ids: [Option<&StringArray>; 2], rows: usize) -> Result<()> {
+        let Some(list) = self.suppress else { return Ok(()) };
+        let origins = list.has_origins_in(&self.source);
+        for row in 0..rows {
+            let named = ids.into_iter().flatten().any(|ids| ids.is_valid(row) && list.has_id(ids.value(row)));
+            let number = self.ordinal + row as u64 + 1;
+            if named || (origins && list.has_origin(&format!("{}#{number}", self.source))) {
+                return Err(Error::input(format!(
+                    "expected nobody who was erased from this dataset, found somebody in record {number}"
+                ))
+                .hint("`shardify convert` takes the file without who was erased"));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds rows of Parquet. They have no bytes of their own, so their values are hashed.
     fn append_batch(
         &mut self,
@@ -385,6 +406,7 @@ impl Rows {
         if rows == 0 {
             return Ok(());
         }
+        self.refuse_erased([record_ids.as_ref(), subject_ids.as_ref()], rows)?;
         let column = |ids: Option<StringArray>| ids.map(|ids| IdColumn::join(&[ids])).transpose();
         let (record_ids, subject_ids) = (column(record_ids)?, column(subject_ids)?);
         for (ids, known) in [(&record_ids, &mut self.record_ids), (&subject_ids, &mut self.subject_ids)] {

@@ -57,3 +57,14 @@ pub fn stage(store: &dyn Store, folder: &str, constants: &RecordBatch) -> Result
     sink.write_all(&bytes)?;
     sink.finish()
 }
+
+/// Stages the file of one folder for another; `None` when it has none.
+///
+/// # Errors
+/// When the store fails.
+pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
+    let Some(bytes) = store.get(&format!("{from}/{NAME}"))? else { return Ok(None) };
+    let mut sink = store.create(&format!("{to}/{NAME}"))?;
+    sink.write_all(&bytes)?;
+    sink.finish().map(Some)
+}

@@ -26,7 +26,7 @@ use crate::{
     },
     dataset::{
         Counts, Dataset, IdKind, NewShard, Numbers, SegmentWriter, Segments, Settings, Snapshot, SourceRow,
-        Transaction, commit, is_shard_name, sidecar_path,
+        SuppressList, Transaction, commit, is_shard_name, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -421,7 +421,9 @@ impl Adoption<'_> {
         let context = self.context;
         let bytes = candidates.iter().map(|c| c.file.bytes()).sum();
         context.observer.event(Event::Phase { name: "adopting", bytes: Some(bytes) });
+        let suppress = self.snapshot.map(SuppressList::of).transpose()?.flatten();
         let adopter = Adopter {
+            suppress: suppress.as_ref(),
             store: self.dataset.store(),
             format: settings.shard_format,
             id: &settings.id,

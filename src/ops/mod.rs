@@ -4,6 +4,7 @@ pub mod adopt;
 pub mod compact;
 pub mod convert;
 pub mod diff;
+pub mod erase;
 pub mod export;
 pub mod indexes;
 pub mod inputs;
