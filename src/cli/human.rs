@@ -14,7 +14,7 @@ use crate::{
         diff::{Change, DiffReport},
         erase::EraseReport,
         inspect::InspectReport,
-        manifest::{HitReport, SummaryReport, VersionsReport},
+        manifest::{ErasedReport, HitReport, SummaryReport, VersionsReport},
         vacuum::VacuumReport,
         verify::VerifyReport,
     },
@@ -547,6 +547,13 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
         writeln!(w, "  not ours   {}", clean(path))?;
     }
     more(w, report.foreign.len(), limit, "file")
+}
+
+/// An id that was erased.
+pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
+    let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
+    let records = plural(id.records, "record");
+    Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
 }
 
 /// What `erase` did.

@@ -257,13 +257,19 @@ impl Session<'_> {
         self.progress.stop();
         let found: std::collections::HashSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
         let missing: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !found.contains(id)).collect();
-        self.print(
-            |w| {
-                if json { json::hits(w, &hits, &ids, &missing, version) } else { human::hits(w, &hits, version) }
-            },
-        )?;
+        let erased = ops::manifest::find_erased(&self.context, location, &missing, version)?;
+        self.print(|w| {
+            if !json {
+                return human::hits(w, &hits, version);
+            }
+            erased.iter().try_for_each(|id| json::object(w, "erased", id))?;
+            json::hits(w, &hits, &ids, &missing, version)
+        })?;
         if !json && !self.global.quiet {
-            for id in &missing {
+            for id in &erased {
+                let _ = human::erased(&mut io::stderr(), id);
+            }
+            for id in missing.iter().filter(|id| erased.iter().all(|erased| erased.id != **id)) {
                 let name = human::clean(id);
                 let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", version);
             }

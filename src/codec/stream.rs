@@ -96,8 +96,9 @@ impl Codec {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is damaged or has another size.
     pub fn decompress_unit(self, stored: &[u8], raw_bytes: u64) -> Result<Vec<u8>> {
         let damaged = |found: String| Error::integrity(format!("expected a unit of {raw_bytes} bytes, found {found}"));
-        let input: Box<dyn Read + Send> = Box::new(io::Cursor::new(stored.to_vec()));
-        // A unit of gzip is raw deflate data that ends in a flush, not in a last block.
+        // A unit of gzip is raw deflate data that ends in a flush; the last block is that of the shard.
+        let last: &'static [u8] = if matches!(self, Self::Gzip(_)) { &GZIP_LAST_BLOCK } else { &[] };
+        let input: Box<dyn Read + Send> = Box::new(io::Cursor::new(stored.to_vec()).chain(last));
         let mut source: Box<dyn Read> = match self {
             Self::Gzip(_) => Box::new(flate2::read::DeflateDecoder::new(input)),
             codec => decoder(codec, input)?,

@@ -208,15 +208,24 @@ fn search_row(snapshot: &Snapshot, name: &str, first: u64, last: u64, row: u64) 
     // Without rejects the very first guess is right.
     let mut guess = last;
     while low <= high {
-        let rows = match row_of(snapshot, guess)? {
+        // Numbers of erased records lead nowhere; the one before tells as much.
+        let mut at = guess;
+        let mut found = row_of(snapshot, at)?;
+        while found.is_none() && at > low {
+            at = snapshot.runs()?.before(at).unwrap_or(low).max(low);
+            found = row_of(snapshot, at)?;
+        }
+        let rows = match found {
             Some((source, rows)) if source == name => rows,
             // Past the end of this source: its last records were rejected.
-            _ => u64::MAX,
+            Some(_) => u64::MAX,
+            // All from here to the guess are erased.
+            None => 0,
         };
         match rows.cmp(&row) {
-            std::cmp::Ordering::Equal => return Ok(Some(guess)),
+            std::cmp::Ordering::Equal => return Ok(Some(at)),
             std::cmp::Ordering::Less => low = guess + 1,
-            std::cmp::Ordering::Greater => match guess.checked_sub(1) {
+            std::cmp::Ordering::Greater => match at.checked_sub(1) {
                 Some(below) => high = below,
                 None => break,
             },

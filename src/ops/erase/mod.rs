@@ -572,8 +572,8 @@ impl<'a> Run<'a> {
             }
         }
         for hit in self.hits() {
-            let kind = if is_origin(hit) { SuppressedKind::Was } else { SuppressedKind::Id };
-            rows.entry((kind, &hit.record_id)).or_insert((None, 1));
+            // Other records, about others, may have the same record id: it keeps nobody out.
+            rows.entry((SuppressedKind::Was, &hit.record_id)).or_insert((None, 1));
         }
         for uri in gone {
             rows.entry((SuppressedKind::Source, uri)).or_insert((None, 0));
