@@ -1,6 +1,7 @@
 //! The command line as types; the doc comments are the help.
 
 mod erase;
+mod proof;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,6 +9,7 @@ use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(super) use erase::EraseArgs;
+pub(super) use proof::{ProveArgs, VerifyProofArgs};
 
 use crate::{
     array::records::ArrayOptions,
@@ -128,6 +130,8 @@ pub(super) enum Command {
     /// the records, and the old bytes are deleted at once. Sources are not touched. Each run leaves a receipt in
     /// _shardify/receipts/. Running it again finishes what was cut short.
     Erase(EraseArgs),
+    /// Check a proof that `manifest --prove` wrote; needs no dataset
+    VerifyProof(VerifyProofArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -621,6 +625,8 @@ pub(super) struct ManifestArgs {
     /// Answer for a version (v42), an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(super) at: Option<String>,
+    #[command(flatten)]
+    pub(super) proof: ProveArgs,
 }
 
 /// Formats of an export.

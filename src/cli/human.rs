@@ -15,6 +15,7 @@ use crate::{
         erase::EraseReport,
         inspect::InspectReport,
         manifest::{ErasedReport, HitReport, SummaryReport, VersionsReport},
+        prove::{Claim, ProofReport},
         vacuum::VacuumReport,
         verify::VerifyReport,
     },
@@ -554,6 +555,19 @@ pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
     let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
     let records = plural(id.records, "record");
     Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
+}
+
+/// What a proof says.
+pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
+    let (id, version) = (clean(&report.id), report.version);
+    match (&report.problem, report.claim) {
+        (Some(problem), _) => writeln!(w, "the proof about `{id}` does not hold: {}", clean(problem))?,
+        (None, Claim::Absent) => writeln!(w, "`{id}` is not in {version}: no record has it as its id or subject id")?,
+        (None, Claim::Present) => {
+            writeln!(w, "`{id}` is in {version}: {} with it", plural(report.records.len() as u64, "record"))?;
+        }
+    }
+    Ok(writeln!(w, "  root       {}", clean(&report.root))?)
 }
 
 /// What `erase` did.

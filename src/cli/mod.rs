@@ -23,7 +23,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use args::{
     AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Global, InspectArgs, ManifestArgs, VacuumArgs,
-    VerifyArgs,
+    VerifyArgs, VerifyProofArgs,
 };
 use exit::Outcome;
 use progress::Progress;
@@ -132,6 +132,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Verify(args) => session.verify(args),
         Command::Vacuum(args) => session.vacuum(args),
         Command::Erase(args) => session.erase(args),
+        Command::VerifyProof(args) => session.verify_proof(args),
         Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
     };
     progress.stop();
@@ -209,6 +210,9 @@ impl Session<'_> {
         if let [first, second] = args.diff.as_slice() {
             return self.diff(&location, first, second);
         }
+        if args.proof.root || args.proof.prove.is_some() {
+            return self.prove(&location, args);
+        }
         if !args.find.is_empty() || args.find_file.is_some() {
             return self.find(&location, args);
         }
@@ -275,6 +279,32 @@ impl Session<'_> {
             }
         }
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn prove(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
+        let (at, json) = (args.at.as_deref(), self.global.json);
+        if let (Some(id), Some(out)) = (&args.proof.prove, &args.proof.out) {
+            let report = ops::prove::prove(&self.context, location, at, id, &self.context.location(out)?)?;
+            self.progress.stop();
+            self.print(|w| if json { json::summary(w, &report) } else { human::proof(w, &report) })?;
+            return Ok(Outcome::Done);
+        }
+        let (version, root) = ops::prove::root(&self.context, location, at)?;
+        self.progress.stop();
+        self.print(|w| {
+            if json {
+                return json::summary(w, &json!({ "version": version, "root": root }));
+            }
+            Ok(writeln!(w, "{root}  {version}")?)
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    fn verify_proof(&self, args: &VerifyProofArgs) -> Result<Outcome> {
+        let report = ops::prove::verify(&self.context, &self.context.location(&args.file)?, args.root.as_deref())?;
+        self.progress.stop();
+        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::proof(w, &report) })?;
+        Ok(if report.problem.is_none() { Outcome::Done } else { Outcome::No })
     }
 
     fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {

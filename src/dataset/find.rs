@@ -182,6 +182,14 @@ fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: V
     })
 }
 
+/// Whether an id is the origin `source#row` of a record, which the index does not have.
+///
+/// # Errors
+/// When the list of sources or a sidecar cannot be read.
+pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
+    Ok(!by_origin(snapshot, id)?.is_empty())
+}
+
 /// Record numbers that may have the origin `source#row`.
 pub(super) fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
     let Some((name, row)) = id.rsplit_once('#') else { return Ok(Vec::new()) };

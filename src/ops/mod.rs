@@ -11,6 +11,7 @@ pub mod inputs;
 pub mod inspect;
 pub mod manifest;
 pub mod names;
+pub mod prove;
 mod sort;
 pub mod vacuum;
 pub mod verify;
