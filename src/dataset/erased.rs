@@ -436,3 +436,70 @@ pub(super) fn view(
     };
     Ok(View { entry, shards, runs: RunTable::new(runs) })
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::{dataset::IdKind, storage::RemoteStore};
+
+    fn shard(path: &str, records: u64) -> ShardMeta {
+        ShardMeta { path: path.into(), records, ..ShardMeta::nothing() }
+    }
+
+    fn replaced(was: &str, now: Option<&str>, buckets: u64) -> Replaced {
+        Replaced { was: was.into(), was_buckets: buckets, now: now.map(str::to_owned), rows: 7, buckets }
+    }
+
+    #[test]
+    fn chains_are_followed_to_their_ends() {
+        let rows = [
+            Rewritten { was: "a".into(), now: Some(shard("b", 9)) },
+            Rewritten { was: "b".into(), now: Some(shard("c", 8)) },
+            Rewritten { was: "x".into(), now: Some(shard("y", 1)) },
+            Rewritten { was: "y".into(), now: None },
+        ];
+        let others = [replaced("s", Some("t"), 2), replaced("t", Some("u"), 2), replaced("l", None, 0)];
+        let stand_ins = StandIns {
+            shards: rows.into_iter().map(|row| (row.was, row.now)).collect(),
+            others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
+        };
+        let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
+        let now = stand_ins.shard(old).unwrap();
+        assert_eq!((now.path.as_str(), now.records, now.version, now.first_record), ("c", 8, Version(3), 40));
+        assert_eq!(stand_ins.shard(shard("x", 2)), None);
+        assert_eq!(stand_ins.shard(shard("z", 2)).unwrap().path, "z");
+        let segment =
+            |path: &str| SegmentRef { kind: IdKind::Record, path: path.into(), record_base: 5, pairs: 9, buckets: 2 };
+        let led = stand_ins.segments(&[segment("s"), segment("other")]);
+        assert_eq!((led[0].path.as_str(), led[0].pairs, led[0].record_base), ("u", 7, 5));
+        assert_eq!(led[1], segment("other"));
+        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1 };
+        assert_eq!(stand_ins.lists(&[list("l"), list("m")]), [list("m")]);
+        let (shards, objects) = stand_ins.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
+        assert_eq!(shards.iter().collect::<std::collections::BTreeSet<_>>().len(), 2);
+        assert_eq!(objects, ["u/b=0000.parquet", "u/b=0001.parquet"]);
+        let gone = stand_ins.gone();
+        for path in ["a", "b", "y", "t/b=0001.parquet", "l"] {
+            assert!(stand_ins.is_gone(&gone, path), "{path}");
+        }
+        for path in ["c", "u/b=0000.parquet", "m"] {
+            assert!(!stand_ins.is_gone(&gone, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read_back() {
+        let store = RemoteStore::memory().unwrap();
+        let put = |path: &str, rows: &RecordBatch| {
+            table::write(&store, path, rows, table::properties().build()).unwrap();
+        };
+        let rewritten =
+            [Rewritten { was: "a".into(), now: Some(shard("b", 9)) }, Rewritten { was: "c".into(), now: None }];
+        put("rewritten", &rewritten_batch(&rewritten).unwrap());
+        assert_eq!(read_rewritten(&store, "rewritten").unwrap(), rewritten);
+        let others = [replaced("s", Some("t"), 2), replaced("l", None, 0)];
+        put("replaced", &replaced_batch(&others).unwrap());
+        assert_eq!(read_replaced(&store, "replaced").unwrap(), others);
+    }
+}

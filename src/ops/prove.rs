@@ -140,10 +140,7 @@ pub fn prove(
     let mut bytes =
         serde_json::to_vec_pretty(&proof).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
     bytes.push(b'\n');
-    let (folder, name) = out
-        .split_name()
-        .ok_or_else(|| Error::usage("expected the name of a file for the proof").at(out.to_string()))?;
-    storage::open(&folder, &context.settings)?.put(&name, bytes.into())?;
+    storage::save(out, &context.settings, bytes.into())?;
     Ok(report)
 }
 

@@ -164,8 +164,6 @@ impl Receipt {
 
     /// Writes it where the user wants it.
     pub(super) fn write_to(&self, location: &Location, settings: &StoreSettings) -> Result<()> {
-        let missing = || Error::usage("expected the name of a file for the receipt").at(location.to_string());
-        let (folder, name) = location.split_name().ok_or_else(missing)?;
-        storage::open(&folder, settings)?.put(&name, self.encode()?)
+        storage::save(location, settings, self.encode()?)
     }
 }
