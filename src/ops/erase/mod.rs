@@ -219,7 +219,8 @@ impl<'a> Run<'a> {
         }
         if victims.is_empty() {
             if report.ids.iter().any(|id| id.erased_in.is_some()) {
-                // A run that was killed after its commit left it to this one.
+                // A run that was killed after its commit left all this to this one.
+                refresh(&self.newest, None)?;
                 self.clean_up(&self.newest, Vec::new(), &mut report)?;
             }
             return Ok(report);
