@@ -599,7 +599,7 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
     if let Some((from, to)) = report.kept_in {
         let versions = if from == to { format!("{from} keeps") } else { format!("{from} to {to} keep") };
         writeln!(w, "  older      {versions} them until vacuumed; --all-versions erases there, too")?;
-    } else if report.all_versions && report.records_erased > 0 {
+    } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
         writeln!(w, "  older      versions are read without them")?;
     }
     if report.objects_deleted > 0 {

@@ -332,12 +332,10 @@ impl StandIns {
             }
         }
         let mut others = Vec::new();
-        for was in self.others.keys() {
-            if has(was) || (0..self.others[was].was_buckets).any(|bucket| has(&SegmentRef::bucket_at(was, bucket))) {
-                if let Some(Some(now)) = self.other(was) {
-                    others.extend(now.now_paths());
-                }
-            }
+        for (was, replaced) in &self.others {
+            let needed = has(was) || (0..replaced.was_buckets).any(|bucket| has(&SegmentRef::bucket_at(was, bucket)));
+            let now = if needed { self.other(was).flatten() } else { None };
+            others.extend(now.into_iter().flat_map(Replaced::now_paths));
         }
         (shards.into_iter().collect(), others)
     }
