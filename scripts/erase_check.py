@@ -5,9 +5,11 @@ Each case: convert sources in several commits, compact (or sort), append, erase,
   - no object holds a payload or an id of an erased record, in any version that can be read;
   - other programs read exactly the other records from the newest shards, and every older version lists exactly its others;
   - converting the same sources again does nothing, and a copy of them brings nobody back;
+  - it can be done while others write and compact;
   - an erasure that is killed at a random moment leaves a dataset in order, and the same command finishes it.
 """
 import argparse
+import concurrent.futures
 import csv
 import gzip
 import io
@@ -234,6 +236,61 @@ def killed(args, to, seed):
     print(f"{to}: killed {ends['before']} times before the commit and {ends['after']} times after it")
 
 
+def racing(args, to, seed):
+    """Writers, a compactor and an eraser at once; whoever meets a conflict tries again."""
+    with tempfile.TemporaryDirectory(dir=args.tmp) as work:
+        work = pathlib.Path(work)
+        _, dataset, rows = build(args, work, to, "none", [], seed)
+        # Other notes than those of the first sources.
+        rng = random.Random(f"racing {seed}")
+        parts = []
+        for number in range(8):
+            part = work / f"part{number}.csv"
+            with open(part, "w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["id", "who", "x", "note"])
+                for i in range(args.rows // 4):
+                    row = (f"more{number}x{i:06d}", f"PAT-{rng.randrange(SUBJECTS):04d}", i, f"note-{rng.getrandbits(96):024x}")
+                    rows[row[0]] = row
+                    writer.writerow(row)
+            parts.append(part)
+        conflicts = [0]
+
+        def insist(*words):
+            for _ in range(200):
+                done = subprocess.run([args.shardify, *map(str, words)], capture_output=True, text=True, timeout=600)
+                if done.returncode != 4:
+                    return done
+                conflicts[0] += 1
+            sys.exit(f"{words}: conflicts without end")
+
+        def write(mine):
+            return [insist("convert", part, "--out", dataset) for part in mine]
+
+        def erase(whom):
+            return [insist("erase", dataset, who, "--all-versions") for who in whom]
+
+        def compact():
+            return [insist("compact", dataset, "--min-inputs", "2", "--target-shard", "4MiB") for _ in range(4)]
+
+        whom = ["PAT-0003", "PAT-0005", "PAT-0008"]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            jobs = [pool.submit(write, parts[0::2]), pool.submit(write, parts[1::2]), pool.submit(erase, whom),
+                    pool.submit(compact)]
+            for done in [one for job in jobs for one in job.result()]:
+                assert done.returncode == 0, done
+        gone = {record for record, row in rows.items() if row[1] in whom}
+        left = holding(dataset, [rows[record][3] for record in gone] + whom)
+        assert not left, left
+        assert exported(args, dataset) == sorted(set(rows) - gone)
+        newest = summary(args, "manifest", dataset)["version"]
+        for version in range(1, newest + 1):
+            run(args, "verify", dataset, "--read-data", "--at", f"v{version}")
+        run(args, "vacuum", dataset, "--retain", "0", "--force")
+        run(args, "verify", dataset, "--read-data")
+    print(f"{to}: {len(gone)} records erased while others wrote and compacted, {conflicts[0]} conflicts")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shardify", required=True)
@@ -250,6 +307,7 @@ def main():
         case(args, to, codec, order, args.seed + number)
     for to in ("parquet", "tar", "tfrecord"):
         killed(args, to, args.seed)
+        racing(args, to, args.seed)
     print("nobody who was erased is left anywhere")
 
 
