@@ -63,7 +63,8 @@ pub fn stage(store: &dyn Store, folder: &str, constants: &RecordBatch) -> Result
 /// # Errors
 /// When the store fails.
 pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
-    let Some(bytes) = store.get(&format!("{from}/{NAME}"))? else { return Ok(None) };
+    let from = if from.is_empty() { NAME.to_owned() } else { format!("{from}/{NAME}") };
+    let Some(bytes) = store.get(&from)? else { return Ok(None) };
     let mut sink = store.create(&format!("{to}/{NAME}"))?;
     sink.write_all(&bytes)?;
     sink.finish().map(Some)

@@ -242,11 +242,23 @@ impl<'a> Run<'a> {
             Err(e) => {
                 // Whether a commit whose reply was lost took place is not known; what it may refer to stays.
                 if e.kind() == Kind::Conflict {
-                    published.iter().try_for_each(|path| self.dataset.store().delete(path))?;
+                    self.take_back(&published)?;
                 }
                 Err(e)
             }
         }
+    }
+
+    /// Deletes what was published and cannot be committed. On stores without locks the run that was faster may have made the
+    /// same erasure: folders that a version refers to stay.
+    fn take_back(&self, published: &[String]) -> Result<()> {
+        let latest = self.dataset.open()?;
+        let known: HashSet<&str> = latest.runs()?.all().iter().filter_map(|run| run.shard.split('/').next()).collect();
+        let folder =
+            |path: &str| path.strip_prefix("_shardify/sidecar/").unwrap_or(path).split('/').next().map(str::to_owned);
+        let places: HashSet<&str> = latest.entry().places.iter().map(|place| place.path.as_str()).collect();
+        let stays = |path: &str| folder(path).is_some_and(|tag| known.contains(tag.as_str())) || places.contains(path);
+        published.iter().filter(|path| !stays(path)).try_for_each(|path| self.dataset.store().delete(path))
     }
 
     fn report(&self) -> EraseReport {
