@@ -24,18 +24,20 @@ fn help_lists_the_commands() {
     Usage: shardify [OPTIONS] <COMMAND>
 
     Commands:
-      convert      Turn files, tables and dumps into shards of a dataset
-      adopt        Make a dataset of Parquet, tar or TFRecord shards that are there already, without
-                   rewriting them
-      inspect      Say what is there, how badly it is cut, and which command to run next
-      compact      Merge small shards into shards of the right size
-      manifest     Say what a dataset holds, where a record is, and how it came to be
-      verify       Check that a dataset is what its log says
-      vacuum       Delete what no version needs that was current within the retention, and what killed
-                   runs left behind
-      completions  Print completions for a shell
-      man          Print the manual page
-      help         Print this message or the help of the given subcommand(s)
+      convert       Turn files, tables and dumps into shards of a dataset
+      adopt         Make a dataset of Parquet, tar or TFRecord shards that are there already, without
+                    rewriting them
+      inspect       Say what is there, how badly it is cut, and which command to run next
+      compact       Merge small shards into shards of the right size
+      manifest      Say what a dataset holds, where a record is, and how it came to be
+      verify        Check that a dataset is what its log says
+      vacuum        Delete what no version needs that was current within the retention, and what killed
+                    runs left behind
+      erase         Take records out, or all records about a subject, and keep them out
+      verify-proof  Check a proof that `manifest --prove` wrote; needs no dataset
+      completions   Print completions for a shell
+      man           Print the manual page
+      help          Print this message or the help of the given subcommand(s)
     ");
     assert!(folder.run("completions bash").ok().stdout.contains("shardify"));
     assert!(folder.run("man").ok().stdout.contains(".TH"));

@@ -1,13 +1,17 @@
 //! The command line as types; the doc comments are the help.
 
+mod erase;
 mod manifest;
+mod proof;
 
 use std::{path::PathBuf, time::Duration};
 
 use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(super) use erase::EraseArgs;
 pub(super) use manifest::{Export, ManifestArgs};
+pub(super) use proof::{ProveArgs, VerifyProofArgs};
 
 use crate::{
     array::records::ArrayOptions,
@@ -119,6 +123,16 @@ pub(super) enum Command {
     /// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
     /// a compaction has replaced them and the retention is over, they go.
     Vacuum(VacuumArgs),
+    /// Take records out, or all records about a subject, and keep them out
+    ///
+    /// Touched shards are written anew without the records, read back and compared; the id index and sidecars no longer know
+    /// the ids; `convert` leaves them out from then on, and `adopt` refuses files that hold them. Without
+    /// --all-versions older versions keep the records until `vacuum` deletes these versions; with it they are read without
+    /// the records, and the old bytes are deleted at once. Sources are not touched. Each run leaves a receipt in
+    /// _shardify/receipts/. Running it again finishes what was cut short.
+    Erase(EraseArgs),
+    /// Check a proof that `manifest --prove` wrote; needs no dataset
+    VerifyProof(VerifyProofArgs),
     /// Print completions for a shell
     Completions {
         /// The shell

@@ -13,8 +13,10 @@ use crate::{
         convert::ConvertReport,
         diff::{Change, DiffReport, RecordChange},
         drift::DriftReport,
+        erase::EraseReport,
         inspect::InspectReport,
-        manifest::{HitReport, SummaryReport, VersionsReport},
+        manifest::{ErasedReport, HitReport, SummaryReport, VersionsReport},
+        prove::{Claim, ProofReport},
         tag::TagReport,
         vacuum::VacuumReport,
         verify::VerifyReport,
@@ -102,7 +104,11 @@ pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
         report.codec,
         Size(counts.bytes_out)
     )?;
-    writeln!(w, "  rejected   {}", grouped(counts.records_rejected))?;
+    let erased = match counts.records_erased {
+        0 => String::new(),
+        erased => format!(", {} of them because they were erased before", grouped(erased)),
+    };
+    writeln!(w, "  rejected   {}{erased}", grouped(counts.records_rejected))?;
     writeln!(w, "  duplicate  {}", grouped(counts.records_deduplicated))?;
     if let Some(rejects) = &report.rejects {
         writeln!(w, "  rejects    {dataset}/{rejects}")?;
@@ -648,6 +654,80 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
         writeln!(w, "  not ours   {}", clean(path))?;
     }
     more(w, report.foreign.len(), limit, "file")
+}
+
+/// An id that was erased.
+pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
+    let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
+    let records = plural(id.records, "record");
+    Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
+}
+
+/// What a proof says.
+pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
+    let (id, version) = (clean(&report.id), report.version);
+    match (&report.problem, report.claim) {
+        (Some(problem), _) => writeln!(w, "the proof about `{id}` does not hold: {}", clean(problem))?,
+        (None, Claim::Absent) => writeln!(w, "`{id}` is not in {version}: no record has it as its id or subject id")?,
+        (None, Claim::Present) => {
+            writeln!(w, "`{id}` is in {version}: {} with it", plural(report.records.len() as u64, "record"))?;
+        }
+    }
+    Ok(writeln!(w, "  root       {}", clean(&report.root))?)
+}
+
+/// What `erase` did.
+pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> Result<()> {
+    let limit = if verbose { usize::MAX } else { SOME_LINES };
+    let carried = report.ids.iter().filter(|id| id.records > 0).count() as u64;
+    let records = format!("{} of {}", plural(report.records_erased, "record"), plural(carried, "id"));
+    if report.dry_run {
+        for shard in report.shards.iter().take(limit) {
+            let state = if shard.live { "live" } else { "older versions" };
+            writeln!(w, "rewrite {:>10} records  {}  ({state})", grouped(shard.records_erased), clean(&shard.was))?;
+        }
+        more(w, report.shards.len(), limit, "shard")?;
+        writeln!(w, "would erase {records}, in {}", plural(report.shards_rewritten, "shard"))?;
+    } else if report.records_erased > 0 {
+        writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+        let bytes = Size(report.bytes_copied + report.bytes_reencoded);
+        writeln!(w, "  erased     {records}")?;
+        writeln!(w, "  rewritten  {}, {bytes} read, compared after writing", plural(report.shards_rewritten, "shard"))?;
+    } else {
+        writeln!(w, "nothing to erase, still at {}", report.version)?;
+    }
+    let before: Vec<String> =
+        report.ids.iter().filter(|id| id.records == 0).filter_map(|id| id.erased_in).map(|v| v.to_string()).collect();
+    if let (Some(first), count) = (before.first(), before.len() as u64) {
+        let whom = if count == 1 { format!("1 id, in {first}") } else { plural(count, "id") };
+        writeln!(w, "  before     {whom}")?;
+    }
+    if let Some((from, to)) = report.kept_in {
+        let versions = if from == to { format!("{from} keeps") } else { format!("{from} to {to} keep") };
+        writeln!(w, "  older      {versions} them until vacuumed; --all-versions erases there, too")?;
+    } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
+        writeln!(w, "  older      versions are read without them")?;
+    }
+    if report.objects_deleted > 0 {
+        writeln!(w, "  deleted    {}", plural(report.objects_deleted, "object"))?;
+    }
+    if report.rejects_erased > 0 {
+        writeln!(w, "  rejects    {} taken out", plural(report.rejects_erased, "line"))?;
+    }
+    if report.sources_erased > 0 {
+        writeln!(w, "  sources    {} no longer listed", plural(report.sources_erased, "source"))?;
+    }
+    for name in report.names_kept.iter().take(limit) {
+        writeln!(w, "  kept       the name of {}: other records came from it", clean(name))?;
+    }
+    if report.objects_unreferenced > 0 {
+        let objects = plural(report.objects_unreferenced, "object");
+        writeln!(w, "  left over  {objects} of runs that did not finish; `vacuum` deletes them")?;
+    }
+    if let Some(receipt) = &report.receipt {
+        writeln!(w, "  receipt    {}", clean(receipt))?;
+    }
+    Ok(())
 }
 
 /// What `verify` found.

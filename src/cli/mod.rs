@@ -22,8 +22,8 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{
-    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Export, Global, InspectArgs, ManifestArgs, VacuumArgs,
-    VerifyArgs,
+    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, ManifestArgs,
+    VacuumArgs, VerifyArgs, VerifyProofArgs,
 };
 use exit::Outcome;
 use progress::Progress;
@@ -36,6 +36,7 @@ use crate::{
     ops::{
         self, Context,
         diff::{RecordChange, Wants},
+        erase::EraseOptions,
         export::export,
         lineage::{self, Job},
     },
@@ -138,6 +139,8 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Manifest(args) => session.manifest(args),
         Command::Verify(args) => session.verify(args),
         Command::Vacuum(args) => session.vacuum(args),
+        Command::Erase(args) => session.erase(args),
+        Command::VerifyProof(args) => session.verify_proof(args),
         Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
     };
     progress.stop();
@@ -179,7 +182,8 @@ impl Session<'_> {
         let job = Job { name: "convert", sources: &options.sources, output: &out };
         let report = lineage::told(&self.context, to, &job, || ops::convert::convert(&self.context, &out, &options))?;
         self.progress.stop();
-        let rejected = report.counts.records_rejected > 0;
+        // Who was erased is left out as it should be.
+        let rejected = report.counts.records_refused() > 0;
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
         Ok(if rejected { Outcome::Rejects } else { Outcome::Done })
     }
@@ -257,6 +261,9 @@ impl Session<'_> {
         if let [older, newer] = args.drift.as_slice() {
             return self.drift(&location, older, newer, args);
         }
+        if args.proof.root || args.proof.prove.is_some() {
+            return self.prove(&location, args);
+        }
         if !args.find.is_empty() || args.find_file.is_some() {
             return self.find(&location, args);
         }
@@ -309,18 +316,50 @@ impl Session<'_> {
         self.progress.stop();
         let found: std::collections::HashSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
         let missing: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !found.contains(id)).collect();
-        self.print(
-            |w| {
-                if json { json::hits(w, &hits, &ids, &missing, version) } else { human::hits(w, &hits, version) }
-            },
-        )?;
+        let erased = ops::manifest::find_erased(&self.context, location, &missing, version)?;
+        self.print(|w| {
+            if !json {
+                return human::hits(w, &hits, version);
+            }
+            erased.iter().try_for_each(|id| json::object(w, "erased", id))?;
+            json::hits(w, &hits, &ids, &missing, version)
+        })?;
         if !json && !self.global.quiet {
-            for id in &missing {
+            for id in &erased {
+                let _ = human::erased(&mut io::stderr(), id);
+            }
+            for id in missing.iter().filter(|id| erased.iter().all(|erased| erased.id != **id)) {
                 let name = human::clean(id);
                 let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", version);
             }
         }
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn prove(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
+        let (at, json) = (args.at.as_deref(), self.global.json);
+        if let (Some(id), Some(out)) = (&args.proof.prove, &args.proof.out) {
+            let report = ops::prove::prove(&self.context, location, at, id, &self.context.location(out)?)?;
+            self.progress.stop();
+            self.print(|w| if json { json::summary(w, &report) } else { human::proof(w, &report) })?;
+            return Ok(Outcome::Done);
+        }
+        let (version, root) = ops::prove::root(&self.context, location, at)?;
+        self.progress.stop();
+        self.print(|w| {
+            if json {
+                return json::summary(w, &json!({ "version": version, "root": root }));
+            }
+            Ok(writeln!(w, "{root}  {version}")?)
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    fn verify_proof(&self, args: &VerifyProofArgs) -> Result<Outcome> {
+        let report = ops::prove::verify(&self.context, &self.context.location(&args.file)?, args.root.as_deref())?;
+        self.progress.stop();
+        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::proof(w, &report) })?;
+        Ok(if report.problem.is_none() { Outcome::Done } else { Outcome::No })
     }
 
     fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {
@@ -390,6 +429,37 @@ impl Session<'_> {
         Ok(Outcome::Done)
     }
 
+    fn erase(&self, args: &EraseArgs) -> Result<Outcome> {
+        let (dataset, ids) = args.words();
+        let mut ids = ids.to_vec();
+        if let Some(file) = &args.ids {
+            ids.extend(read_ids(file)?);
+        }
+        let options = EraseOptions {
+            ids,
+            all_versions: args.all_versions,
+            reason: args.reason.clone(),
+            receipt: args.receipt.as_deref().map(|file| self.context.location(file)).transpose()?,
+            dry_run: args.dry_run,
+        };
+        let report = ops::erase::erase(&self.context, &self.dataset(dataset)?, &options)?;
+        self.progress.stop();
+        self.print(|w| {
+            if !self.global.json {
+                return human::erase(w, &report, self.global.verbose > 0);
+            }
+            report.ids.iter().try_for_each(|id| json::object(w, "id", id))?;
+            report.shards.iter().try_for_each(|shard| json::object(w, "shard", shard))?;
+            json::summary(w, &report)
+        })?;
+        if !self.global.json && !self.global.quiet {
+            for id in &report.missing {
+                let _ = writeln!(io::stderr(), "no record has the id `{}`", human::clean(id));
+            }
+        }
+        Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
     /// The dataset: the argument, then `shardify.toml`, then `SHARDIFY_DATASET`, then `./shards`.
     fn dataset(&self, argument: Option<&str>) -> Result<Location> {
         let named = argument
@@ -412,7 +482,7 @@ impl Session<'_> {
 
 /// Ids of a file, one per line.
 fn read_ids(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path)
+    let text = if path.as_os_str() == "-" { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) }
         .map_err(|e| Error::usage("the file of ids cannot be read").at(path.display().to_string()).cause(e))?;
     Ok(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
 }

@@ -89,6 +89,25 @@ impl Codec {
         };
         Ok(Unit { bytes, raw_bytes, crc32 })
     }
+
+    /// Decompresses one unit, of which it is known how many raw bytes it has.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is damaged or has another size.
+    pub fn decompress_unit(self, stored: &[u8], raw_bytes: u64) -> Result<Vec<u8>> {
+        let damaged = |found: String| Error::integrity(format!("expected a unit of {raw_bytes} bytes, found {found}"));
+        // A unit of gzip is raw deflate data that ends in a flush; the last block is that of the shard.
+        let last: &'static [u8] = if matches!(self, Self::Gzip(_)) { &GZIP_LAST_BLOCK } else { &[] };
+        let input: Box<dyn Read + Send> = Box::new(io::Cursor::new(stored.to_vec()).chain(last));
+        let mut source: Box<dyn Read> = match self {
+            Self::Gzip(_) => Box::new(flate2::read::DeflateDecoder::new(input)),
+            codec => decoder(codec, input)?,
+        };
+        let mut raw = Vec::new();
+        let read = source.by_ref().take(raw_bytes.saturating_add(1)).read_to_end(&mut raw);
+        read.map_err(|e| damaged("damage".to_owned()).cause(e))?;
+        if raw.len() as u64 == raw_bytes { Ok(raw) } else { Err(damaged(format!("{} bytes or more", raw.len()))) }
+    }
 }
 
 /// Sizes of the units of a shard that is compressed as a whole, in order, as (stored, raw) bytes. An unknown table, of a
@@ -324,6 +343,18 @@ mod tests {
         let empty = zstd::bulk::decompress(&ZSTD_EMPTY_FRAME, 0).unwrap();
         assert_eq!(empty, b"");
         assert_eq!(ZSTD_EMPTY_FRAME.to_vec(), zstd_frame(1, b"").unwrap());
+    }
+
+    #[test]
+    fn units_are_decoded_by_themselves() {
+        for codec in SHARD_CODECS {
+            for raw in [noise(100_000), b"aaaa".repeat(70_000), vec![7]] {
+                let unit = codec.compress_unit(raw.clone()).unwrap();
+                assert!(codec.decompress_unit(&unit.bytes, unit.raw_bytes).unwrap() == raw, "{codec}");
+                assert!(codec.decompress_unit(&unit.bytes, unit.raw_bytes + 1).is_err(), "{codec}");
+                assert!(codec.decompress_unit(&unit.bytes, unit.raw_bytes - 1).is_err(), "{codec}");
+            }
+        }
     }
 
     #[test]

@@ -177,6 +177,15 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
                 .hint("nothing was committed; run the command again"));
         }
     }
+    if matches!(transaction.numbers, Numbers::Fresh(_)) {
+        // Whoever was erased since then may be among the new records.
+        let count = |entry: &Entry| entry.erasures.as_ref().map_or(0, |erasures| erasures.count);
+        let then = log::read(parent.dataset().store().as_ref(), planned_on)?;
+        if then.as_ref().map_or(0, count) != count(parent.entry()) {
+            return Err(Error::conflict("somebody was erased from the dataset meanwhile")
+                .hint("nothing was committed; run the command again, it leaves out who was erased"));
+        }
+    }
     let hash = |uri: &str| xxh3_64(uri.as_bytes());
     let mine: HashSet<u64> = transaction.sources.rows().map(|source| hash(&source.uri)).collect();
     if mine.is_empty() {
@@ -197,16 +206,16 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
 }
 
 /// One attempt to build the next version.
-struct Draft<'a> {
-    dataset: &'a Dataset,
-    transaction: &'a Transaction<'a>,
-    attempt: usize,
+pub(super) struct Draft<'a> {
+    pub(super) dataset: &'a Dataset,
+    pub(super) transaction: &'a Transaction<'a>,
+    pub(super) attempt: usize,
     /// Lists that have no names yet: all are published at once.
-    staged: RefCell<Vec<Staged>>,
+    pub(super) staged: RefCell<Vec<Staged>>,
 }
 
 impl Draft<'_> {
-    fn publish(&self) -> Result<()> {
+    pub(super) fn publish(&self) -> Result<()> {
         let staged = self.staged.take();
         if staged.is_empty() { Ok(()) } else { self.dataset.store().publish(staged) }
     }
@@ -244,6 +253,7 @@ impl Draft<'_> {
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
             places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
+            erasures: old.and_then(|e| e.erasures.clone()),
         })
     }
 
@@ -274,7 +284,7 @@ impl Draft<'_> {
         old.into_iter().flat_map(|e| e.segments.iter().cloned()).chain(rebased).collect()
     }
 
-    fn shard_lists(
+    pub(super) fn shard_lists(
         &self,
         parent: Option<&Snapshot>,
         adds: &[ShardMeta],
@@ -309,7 +319,7 @@ impl Draft<'_> {
         Ok((lists.merged()?, totals))
     }
 
-    fn run_lists(
+    pub(super) fn run_lists(
         &self,
         parent: Option<&Snapshot>,
         removed: &HashSet<&str>,
@@ -375,7 +385,7 @@ impl Draft<'_> {
 }
 
 /// Collects the lists of one kind for the next version, writing those that changed.
-struct ListWriter<'a> {
+pub(super) struct ListWriter<'a> {
     draft: &'a Draft<'a>,
     kind: &'static str,
     lists: Vec<ListRef>,
@@ -383,7 +393,7 @@ struct ListWriter<'a> {
 }
 
 impl<'a> ListWriter<'a> {
-    fn new(draft: &'a Draft<'a>, kind: &'static str) -> Self {
+    pub(super) fn new(draft: &'a Draft<'a>, kind: &'static str) -> Self {
         Self { draft, kind, lists: Vec::new(), written: 0 }
     }
 
@@ -391,11 +401,11 @@ impl<'a> ListWriter<'a> {
         self.draft.dataset.store()
     }
 
-    fn keep(&mut self, list: ListRef) {
+    pub(super) fn keep(&mut self, list: ListRef) {
         self.lists.push(list);
     }
 
-    fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
+    pub(super) fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
         self.write(level, &mut |table| table.add(rows))
     }
 
@@ -431,7 +441,7 @@ impl<'a> ListWriter<'a> {
     }
 
     /// The lists, after merging each level that has become crowded into one list of the next level.
-    fn merged(mut self) -> Result<Vec<ListRef>> {
+    pub(super) fn merged(mut self) -> Result<Vec<ListRef>> {
         let mut level = 0;
         while self.lists.iter().any(|l| l.level >= level) {
             let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);

@@ -195,8 +195,16 @@ fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: V
     })
 }
 
+/// Whether an id is the origin `source#row` of a record, which the index does not have.
+///
+/// # Errors
+/// When the list of sources or a sidecar cannot be read.
+pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
+    Ok(!by_origin(snapshot, id)?.is_empty())
+}
+
 /// Record numbers that may have the origin `source#row`.
-fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
+pub(super) fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
     let Some((name, row)) = id.rsplit_once('#') else { return Ok(Vec::new()) };
     let Ok(row) = row.parse::<u64>() else { return Ok(Vec::new()) };
     let mut sources = Vec::new();
@@ -221,15 +229,24 @@ fn search_row(snapshot: &Snapshot, name: &str, first: u64, last: u64, row: u64) 
     // Without rejects the very first guess is right.
     let mut guess = last;
     while low <= high {
-        let rows = match row_of(snapshot, guess)? {
+        // Numbers of erased records lead nowhere; the one before tells as much.
+        let mut at = guess;
+        let mut found = row_of(snapshot, at)?;
+        while found.is_none() && at > low {
+            at = snapshot.runs()?.before(at).unwrap_or(low).max(low);
+            found = row_of(snapshot, at)?;
+        }
+        let rows = match found {
             Some((source, rows)) if source == name => rows,
             // Past the end of this source: its last records were rejected.
-            _ => u64::MAX,
+            Some(_) => u64::MAX,
+            // All from here to the guess are erased.
+            None => 0,
         };
         match rows.cmp(&row) {
-            std::cmp::Ordering::Equal => return Ok(Some(guess)),
+            std::cmp::Ordering::Equal => return Ok(Some(at)),
             std::cmp::Ordering::Less => low = guess + 1,
-            std::cmp::Ordering::Greater => match guess.checked_sub(1) {
+            std::cmp::Ordering::Greater => match at.checked_sub(1) {
                 Some(below) => high = below,
                 None => break,
             },
@@ -278,7 +295,7 @@ fn first_versions(
 }
 
 /// Turns record numbers to hits by reading the sidecar of every place.
-fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
+pub(super) fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
     let table = snapshot.runs()?;
     let version = snapshot.version();
     // Rows wanted of each shard, each with the candidates and the run that asked for it.

@@ -40,7 +40,7 @@ use crate::{
 };
 
 const BUCKET_PAIRS: u64 = 1 << 20;
-const ROW_GROUP_ROWS: usize = 8_192;
+pub(super) const ROW_GROUP_ROWS: usize = 8_192;
 
 /// Pairs held in memory before they become a segment of their own (12 bytes each).
 const SEGMENT_PAIRS: usize = 4 << 20;
@@ -62,10 +62,15 @@ pub struct SegmentRef {
 
 impl SegmentRef {
     fn bucket_path(&self, bucket: u64) -> String {
-        format!("{}/b={bucket:04x}.parquet", self.path)
+        Self::bucket_at(&self.path, bucket)
     }
 
-    fn bucket_of(&self, hash: IdHash) -> u64 {
+    /// Path of a bucket of the segment in a folder.
+    pub(super) fn bucket_at(folder: &str, bucket: u64) -> String {
+        format!("{folder}/b={bucket:04x}.parquet")
+    }
+
+    pub(super) fn bucket_of(&self, hash: IdHash) -> u64 {
         bucket_of(hash.0, self.buckets)
     }
 
@@ -316,7 +321,7 @@ fn write_bucket(store: &dyn Store, segment: &SegmentRef, bucket: u64, pairs: &Pa
 }
 
 /// A row group of pairs. Hashes are noise: a codec would cost time and save nothing.
-fn group(columns: &SchemaDescriptor, hashes: &mut Vec<u64>, records: &mut Vec<u64>) -> Result<Group> {
+pub(super) fn group(columns: &SchemaDescriptor, hashes: &mut Vec<u64>, records: &mut Vec<u64>) -> Result<Group> {
     let rows = hashes.len();
     let chunk = |column, values: &mut Vec<u64>| {
         let array = UInt64Array::from(std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS)));
@@ -325,7 +330,7 @@ fn group(columns: &SchemaDescriptor, hashes: &mut Vec<u64>, records: &mut Vec<u6
     Ok(Group { chunks: vec![chunk(0, hashes)?, chunk(1, records)?], rows: rows as u64 })
 }
 
-fn schema() -> Schema {
+pub(super) fn schema() -> Schema {
     Schema::new(vec![Field::new("hash", DataType::UInt64, false), Field::new("record", DataType::UInt64, false)])
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
+use super::{erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -28,6 +28,9 @@ pub(super) const FIRST_FORMAT: u32 = 1;
 
 /// Version of datasets that were sorted.
 pub(super) const SORTED_FORMAT: u32 = 2;
+
+/// Version of datasets from which somebody was erased.
+pub(super) const ERASED_FORMAT: u32 = 3;
 
 /// One version of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +81,9 @@ pub struct Entry {
     /// Places of records that were sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceRef>,
+    /// What was erased; absent when nothing ever was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erasures: Option<Erasures>,
 }
 
 impl Entry {
@@ -126,6 +132,9 @@ pub struct Counts {
     pub records_out: u64,
     /// Records not taken.
     pub records_rejected: u64,
+    /// Those of them that were left out because they were erased before, which is as it should be.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub records_erased: u64,
     /// Records left out because they were there already.
     pub records_deduplicated: u64,
     /// Bytes read.
@@ -138,7 +147,18 @@ pub struct Counts {
     pub shards_removed: u64,
 }
 
+/// Whether a count is left out of an entry: most datasets never erase.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Counts {
+    /// Records that were rejected because something is wrong with them.
+    pub fn records_refused(&self) -> u64 {
+        self.records_rejected.saturating_sub(self.records_erased)
+    }
+
     /// Fails unless every record that came in is accounted for.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
 //!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
 //!   index/place/<set>/000000.parquet    sorted (record number, row): where records are that were sorted
+//!   receipts/<txn>.json                 what an erasure did
 //!   store.json                          that conditional creates were seen to work at this place
 //!   staging/, locks/                    of running commands
 //! ```
@@ -18,6 +19,8 @@
 
 mod chunks;
 mod commit;
+mod erase;
+mod erased;
 mod find;
 mod frames;
 mod ids;
@@ -29,10 +32,13 @@ mod parts;
 mod places;
 mod private;
 mod proof;
+mod reindex;
+mod root;
 mod runs;
 mod shards;
 mod sidecar;
 mod sources;
+mod suppress;
 mod table;
 mod tags;
 mod vacuum;
@@ -46,7 +52,9 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, Transaction, commit};
-pub use find::{Hit, IdKind, Place, State, find, find_vacuumed};
+pub use erase::{Erasure, Rewrite, commit_erasure, indexes, lookup, shards_of};
+pub use erased::{Erasures, Tombstone, leftovers, tombstones};
+pub use find::{Hit, IdKind, Place, State, find, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
 pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
@@ -56,6 +64,8 @@ pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use private::{Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, stored_hash};
+pub use reindex::{Reindexed, reindex, relist};
+pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree, hex};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
@@ -64,6 +74,7 @@ pub use sidecar::{
     sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
+pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
 pub use tags::{tag, untag};
 pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};
 
@@ -134,13 +145,18 @@ impl Dataset {
         let latest = log::latest(self.store.as_ref())?;
         let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
         match log::read(self.store.as_ref(), version)? {
-            Some(_) if latest.is_some_and(|latest| !latest.can_read(version)) => {
+            Some(_) if latest.as_ref().is_some_and(|latest| !latest.can_read(version)) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
                     .at(self.store.location().to_string())
                     .hint(format!("the oldest version that can be read is {}", newest.readable_from))
                     .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer, `manifest --tag` for good"))
             }
-            Some(entry) => Ok(self.snapshot_of(entry, newest)),
+            Some(entry) => match latest {
+                Some(latest) if latest.erasures.as_ref().is_some_and(|e| version < e.rewrote_before) => {
+                    self.through_erasures(entry, latest)
+                }
+                _ => Ok(self.snapshot_of(entry, newest)),
+            },
             None => Err(Error::usage(format!("there is no version {version}"))
                 .at(self.store.location().to_string())
                 .hint("`shardify manifest --history` lists the versions")),
@@ -198,13 +214,24 @@ impl Dataset {
         Object::new(Arc::clone(&self.store), path, bytes)
     }
 
+    /// An older version without what was erased from it since.
+    fn through_erasures(&self, entry: Entry, latest: Entry) -> Result<Snapshot> {
+        let newest = Newest::of(&latest);
+        let then = self.snapshot_of(entry, newest.clone());
+        let latest = self.snapshot_of(latest, newest.clone());
+        let shards = then.shards()?.to_vec();
+        let view = erased::view(self.store.as_ref(), then.entry, shards, &latest.entry, latest.runs()?)?;
+        let (shards, runs) = (OnceLock::from(view.shards), OnceLock::from(view.runs));
+        Ok(Snapshot { dataset: self.clone(), entry: view.entry, newest, shards, runs })
+    }
+
     fn snapshot_of(&self, entry: Entry, newest: Newest) -> Snapshot {
         Snapshot { dataset: self.clone(), entry, newest, shards: OnceLock::new(), runs: OnceLock::new() }
     }
 }
 
 /// What only the newest entry knows, about all versions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Newest {
     /// Oldest version that can be read besides those with a name.
     readable_from: Version,

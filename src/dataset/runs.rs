@@ -121,6 +121,15 @@ impl RunTable {
         found
     }
 
+    /// The greatest number below `record` that any run holds, or may hold.
+    pub(super) fn before(&self, record: u64) -> Option<u64> {
+        let end = self.runs.partition_point(|run| run.first < record);
+        let last = |run: &Run| run.end().min(record).checked_sub(1);
+        let plain = self.reach[..end].last().and_then(|reach| (*reach).min(record).checked_sub(1));
+        let scattered = self.scattered.iter().map(|i| &self.runs[*i]).filter(|run| run.first < record);
+        scattered.filter_map(last).chain(plain.filter(|_| end > 0)).max()
+    }
+
     /// The table without runs that only versions before `oldest` contain; what is left remembers since when its records
     /// are there.
     #[must_use]
@@ -272,6 +281,16 @@ mod tests {
         assert_eq!(shards(249), ["b", "c"]);
         assert_eq!(shards(250), ["d"]);
         assert!(shards(260).is_empty());
+    }
+
+    #[test]
+    fn the_number_before_a_hole_is_found() {
+        let table = RunTable::new(vec![run(0, 10, "a", 1, None), run(20, 5, "a", 1, None)]);
+        let before = |record| table.before(record);
+        assert_eq!(
+            [before(0), before(5), before(15), before(20), before(22), before(99)].map(|b| b.unwrap_or(100)),
+            [100, 4, 9, 9, 21, 24]
+        );
     }
 
     #[test]

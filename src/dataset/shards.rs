@@ -55,6 +55,28 @@ pub struct ShardMeta {
     pub order: Option<ShardOrder>,
 }
 
+impl ShardMeta {
+    /// Stands in lists where there is no shard.
+    pub(super) fn nothing() -> Self {
+        Self {
+            path: String::new(),
+            records: 0,
+            bytes: 0,
+            codec: Codec::None,
+            raw_bytes: 0,
+            checksum: [0; 32],
+            body_offset: 0,
+            body_bytes: 0,
+            body_crc32: 0,
+            compacted_for: 0,
+            first_record: 0,
+            version: Version(0),
+            committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
+        }
+    }
+}
+
 /// Columns of a list.
 pub(super) fn schema(ordered: bool) -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
@@ -81,7 +103,11 @@ pub(super) fn schema(ordered: bool) -> Schema {
 
 /// Encodes rows for [`table::write`].
 pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
-    let ordered = shards.iter().any(|shard| shard.order.is_some());
+    batch_with(shards, shards.iter().any(|shard| shard.order.is_some()))
+}
+
+/// The same, with the column of orders or without it.
+pub(super) fn batch_with(shards: &[ShardMeta], ordered: bool) -> Result<RecordBatch> {
     let schema = schema(ordered);
     let numbers =
         |of: fn(&ShardMeta) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(shards.iter().map(of))) };

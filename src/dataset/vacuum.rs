@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::{
     Dataset, Snapshot,
     commit::{ATTEMPTS, FAN_OUT, create, now_after},
+    erased::StandIns,
     log::{Counts, Entry, ListRef},
     numbers::numbers_path,
     parts_path,
@@ -117,8 +118,10 @@ pub fn unreferenced(dataset: &Dataset, cutoff: Timestamp) -> Result<Unreferenced
         retained.push(dataset.entry(*version)?);
     }
     let lost: Vec<Entry> = entries[..expired].iter().filter(|e| !tagged.contains(&e.version)).cloned().collect();
-    let kept = References::of(dataset, &retained)?;
-    let gone = References::of(dataset, &lost)?;
+    let stand_ins = StandIns::of(dataset.store().as_ref(), snapshot.entry())?;
+    let must_go = stand_ins.gone();
+    let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
+    let gone = References::of(dataset, &lost)?.led_by(&stand_ins);
     // Lists that nobody refers to still tell which files are shards.
     let known = References::of_lists(dataset, listing.iter().map(|o| o.path.as_str()).filter(|p| !kept.has(p)))?;
     let mut out = Unreferenced {
@@ -131,15 +134,17 @@ pub fn unreferenced(dataset: &Dataset, cutoff: Timestamp) -> Result<Unreferenced
         foreign: Vec::new(),
     };
     for facts in listing {
-        if kept.needs(&facts.path) {
+        // What an erasure put another object in the place of is named by old entries, but by no version.
+        let erased = stand_ins.is_gone(&must_go, &facts.path);
+        if kept.needs(&facts.path) && !erased {
             continue;
         }
-        match kind_of(&facts.path, &|path| gone.needs(path) || known.needs(path)) {
+        match kind_of(&facts.path, &|path| erased || gone.needs(path) || known.needs(path)) {
             Known::Permanent => {}
             Known::Foreign => out.foreign.push(facts.path),
             Known::Object(_) if facts.modified >= cutoff => out.young += 1,
             Known::Object(kind) => {
-                let committed = gone.needs(&facts.path);
+                let committed = erased || gone.needs(&facts.path);
                 out.objects.push(Unneeded { facts, kind, committed });
             }
         }
@@ -170,6 +175,7 @@ impl References {
             for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
+            out.objects.extend(entry.erasures.iter().flat_map(|e| e.lists()).map(|l| l.path.clone()));
             out.objects.extend(entry.places.iter().map(|p| p.path.clone()));
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
@@ -190,15 +196,25 @@ impl References {
     fn add_shards(&mut self, dataset: &Dataset, lists: &[&str]) -> Result<()> {
         let store = dataset.store().as_ref();
         let found: Vec<_> = lists.par_iter().map(|list| shards::read(store, list)).collect::<Result<_>>()?;
-        for shard in found.into_iter().flatten() {
-            self.objects.insert(sidecar_path(&shard.path));
-            self.objects.insert(parts_path(&shard.path));
-            self.objects.insert(numbers_path(&shard.path));
-            self.folders.insert(folder_of(&shard.path).to_owned());
-            self.stems.insert(stem(&shard.path).to_owned());
-            self.objects.insert(shard.path);
-        }
+        found.into_iter().flatten().for_each(|shard| self.add_shard(shard.path));
         Ok(())
+    }
+
+    fn add_shard(&mut self, path: String) {
+        self.objects.insert(sidecar_path(&path));
+        self.objects.insert(parts_path(&path));
+        self.objects.insert(numbers_path(&path));
+        self.folders.insert(folder_of(&path).to_owned());
+        self.stems.insert(stem(&path).to_owned());
+        self.objects.insert(path);
+    }
+
+    /// With what stands for objects that were rewritten.
+    fn led_by(mut self, stand_ins: &StandIns) -> Self {
+        let (shards, others) = stand_ins.needed_for(|path| self.objects.contains(path));
+        shards.into_iter().for_each(|path| self.add_shard(path));
+        self.objects.extend(others);
+        self
     }
 
     fn has(&self, path: &str) -> bool {
@@ -236,7 +252,7 @@ fn kind_of(path: &str, known: &dyn Fn(&str) -> bool) -> Known {
         };
     };
     let kind = match below.split_once('/').map(|(folder, _)| folder) {
-        Some("log" | "locks") => return Known::Permanent,
+        Some("log" | "locks" | "receipts") => return Known::Permanent,
         None if below == "store.json" => return Known::Permanent,
         Some("lists") => ObjectKind::List,
         Some("sidecar") => ObjectKind::Sidecar,
@@ -291,13 +307,13 @@ fn is_tag(folder: &str) -> bool {
 }
 
 /// The path of a shard without its compression and format: `t/000017` of `t/000017.tar.gz`.
-fn stem(path: &str) -> &str {
+pub(super) fn stem(path: &str) -> &str {
     let plain = [".gz", ".zst"].iter().find_map(|e| path.strip_suffix(e)).unwrap_or(path);
     [".parquet", ".tar", ".tfrecord", ".tfrecords"].iter().find_map(|e| plain.strip_suffix(e)).unwrap_or(path)
 }
 
 /// The stem of the shard that a file would be an index of; `None` for other files.
-fn index_stem(path: &str) -> Option<&str> {
+pub(super) fn index_stem(path: &str) -> Option<&str> {
     [".idx", ".tfindex"].iter().find_map(|e| path.strip_suffix(e)).map(stem)
 }
 

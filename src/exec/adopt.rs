@@ -14,14 +14,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use arrow::array::{RecordBatch, StringArray};
+use arrow::array::{Array, RecordBatch, StringArray};
 use jiff::Timestamp;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
-    dataset::{Hiding, IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns},
+    dataset::{Hiding, IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns, SuppressList},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -55,6 +55,8 @@ pub struct Adopter<'a> {
     pub max_record: Size,
     /// Hides ids and names of sources, where they are private.
     pub hiding: Option<Hiding>,
+    /// Who is not to come back.
+    pub suppress: Option<&'a SuppressList>,
     /// Is told what happens.
     pub observer: &'a dyn Observer,
     /// Stops it.
@@ -106,7 +108,7 @@ impl Adopter<'_> {
         let (mut staged, copy) = self.bring(candidate)?;
         let copied = copy.is_some();
         let stored = Arc::new(Mutex::new(Stored::new(copy)));
-        let mut rows = Rows::new(self.store.as_ref(), candidate, self.hiding.clone())?;
+        let mut rows = Rows::new(self.store.as_ref(), candidate, self.hiding.clone(), self.suppress)?;
         let found = match self.format {
             OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
             OutputFormat::Tar => self.tar(candidate, &stored, &mut rows),
@@ -161,7 +163,7 @@ impl Adopter<'_> {
         })
     }
 
-    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
+    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
         let mut input = candidate.file.object().read()?;
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -207,7 +209,7 @@ impl Adopter<'_> {
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
     }
 
-    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
+    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
         let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
         let mut input = open(candidate, stored)?;
         let extent = framing.scan_foreign(&mut input, &mut |found, key| {
@@ -217,7 +219,7 @@ impl Adopter<'_> {
         Ok(Found::new(candidate.codec, extent))
     }
 
-    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows) -> Result<Found> {
+    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
         let features = IdFeatures::new(self.id, self.subject);
         let mut absent: Vec<Option<&String>> = features.named().map(Some).collect();
         let mut columns = Vec::new();
@@ -241,7 +243,7 @@ impl Adopter<'_> {
     }
 
     /// Looks now and then whether somebody wants to stop.
-    fn pause(&self, rows: &Rows) -> Result<()> {
+    fn pause(&self, rows: &Rows<'_>) -> Result<()> {
         if rows.pending.hashes.is_empty() { self.cancel.check() } else { Ok(()) }
     }
 
@@ -320,7 +322,8 @@ impl Stored {
 }
 
 /// Rows of the sidecar on their way.
-struct Rows {
+struct Rows<'a> {
+    suppress: Option<&'a SuppressList>,
     sidecar: SidecarWriter,
     source: Arc<str>,
     ordinal: u64,
@@ -339,10 +342,16 @@ struct Pending {
     hashes: Vec<u64>,
 }
 
-impl Rows {
-    fn new(store: &dyn Store, candidate: &Candidate, hiding: Option<Hiding>) -> Result<Self> {
+impl<'a> Rows<'a> {
+    fn new(
+        store: &dyn Store,
+        candidate: &Candidate,
+        hiding: Option<Hiding>,
+        suppress: Option<&'a SuppressList>,
+    ) -> Result<Self> {
         let source = hiding.as_ref().map_or(Cow::Borrowed(candidate.file.name()), |h| h.source(candidate.file.name()));
         Ok(Self {
+            suppress,
             sidecar: SidecarWriter::create(store, &candidate.path)?,
             source: source.into(),
             hiding,
@@ -370,6 +379,23 @@ impl Rows {
         self.write(text(record_ids), text(subject_ids), Some((offsets, lengths)), hashes)
     }
 
+    /// Adopted shards are never rewritten, so nobody can be left out of one.
+    fn refuse_erased(&self, ids: [Option<&StringArray>; 2], rows: usize) -> Result<()> {
+        let Some(list) = self.suppress else { return Ok(()) };
+        let origins = list.has_origins_in(&self.source);
+        for row in 0..rows {
+            let named = ids.into_iter().flatten().any(|ids| ids.is_valid(row) && list.has_id(ids.value(row)));
+            let number = self.ordinal + row as u64 + 1;
+            if named || (origins && list.has_origin(&format!("{}#{number}", self.source))) {
+                return Err(Error::input(format!(
+                    "expected nobody who was erased from this dataset, found somebody in record {number}"
+                ))
+                .hint("`shardify convert` takes the file without who was erased"));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds rows of Parquet. They have no bytes of their own, so their values are hashed.
     fn append_batch(
         &mut self,
@@ -391,6 +417,7 @@ impl Rows {
         if rows == 0 {
             return Ok(());
         }
+        self.refuse_erased([record_ids.as_ref(), subject_ids.as_ref()], rows)?;
         let column = |ids: Option<StringArray>| -> Result<Option<IdColumn>> {
             let ids = ids.map(|ids| IdColumn::join(&[ids])).transpose()?;
             match (&self.hiding, ids) {

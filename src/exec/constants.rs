@@ -59,3 +59,15 @@ pub fn stage(store: &dyn Store, folder: &str, constants: &RecordBatch) -> Result
     sink.write_all(&bytes)?;
     sink.finish()
 }
+
+/// Stages the file of one folder for another; `None` when it has none.
+///
+/// # Errors
+/// When the store fails.
+pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
+    let from = if from.is_empty() { NAME.to_owned() } else { format!("{from}/{NAME}") };
+    let Some(bytes) = store.get(&from)? else { return Ok(None) };
+    let mut sink = store.create(&format!("{to}/{NAME}"))?;
+    sink.write_all(&bytes)?;
+    sink.finish().map(Some)
+}

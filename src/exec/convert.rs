@@ -17,6 +17,7 @@ use super::{
     names::{NameGate, PartsGate},
     ordered::ordered,
     shard::{Appender, FinishedShard, ShardNaming},
+    suppress::SuppressGate,
 };
 use crate::{
     dataset::Segments,
@@ -145,6 +146,8 @@ pub struct Pipeline<'a> {
     pub names: Option<&'a NameGate>,
     /// Looks for samples without parts that others have; there is none when they are kept.
     pub parts: Option<&'a PartsGate>,
+    /// Leaves out who was erased; there is none where nobody was.
+    pub suppress: Option<&'a SuppressGate<'a>>,
     /// Where they go.
     pub rejects: Option<&'a RejectsFile>,
     /// Names of sources, in the order of the work.
@@ -217,7 +220,13 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                     renumber(&mut block, &wanted, range.start);
                     Ok((
                         bytes,
-                        Read::Parsed { source: 0, offset: 0, parsed: fitting(block, columns), left_out: rejects },
+                        Read::Parsed {
+                            source: 0,
+                            offset: 0,
+                            parsed: fitting(block, columns),
+                            left_out: rejects,
+                            erased: 0,
+                        },
                     ))
                 };
                 let requests = reading.requests.min(reading.splits.len());
@@ -233,7 +242,8 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
             pipeline.facts,
             tally,
             pipeline.observer,
-        );
+        )
+        .suppressing(pipeline.suppress.map(|gate| gate.list));
         let encode = {
             let feedback = Arc::clone(&feedback);
             move |unit: Unit| encode(pipeline.encoder, &feedback, unit)
@@ -430,9 +440,12 @@ impl Parser<'_> {
             }
             parsed => parsed?,
         };
-        let mut left_out = Vec::new();
+        let (mut left_out, mut erased) = (Vec::new(), 0);
         if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
+            if let Some(gate) = self.pipeline.suppress {
+                (*block, erased) = gate.pass(std::mem::replace(block, RecordBlock::empty())).map_err(at)?;
+            }
             if let Some(names) = self.pipeline.names {
                 let whole = std::mem::replace(block, RecordBlock::empty());
                 (*block, left_out) = names.pass(whole, &self.pipeline.facts[source].name.key).map_err(at)?;
@@ -448,7 +461,7 @@ impl Parser<'_> {
             Parsed::Block(block) => fitting(block, self.columns),
             misfit @ Parsed::Misfit(_) => misfit,
         };
-        Ok(Read::Parsed { source, offset: split.offset, parsed, left_out })
+        Ok(Read::Parsed { source, offset: split.offset, parsed, left_out, erased })
     }
 }
 

@@ -159,10 +159,10 @@ impl Proof {
 }
 
 /// Compares the bytes of each record with what the sidecar says about it.
-struct Records {
+pub(super) struct Records {
     extents: Vec<RecordExtents>,
     /// Whether records follow each other from the first byte to the last.
-    adjoin: bool,
+    pub(super) adjoin: bool,
     crc: bool,
     /// The record that comes next, as batch and row, and its number.
     batch: usize,
@@ -188,7 +188,7 @@ struct Expected {
 }
 
 impl Records {
-    fn new(extents: Vec<RecordExtents>, body: u64, crc: bool) -> Result<Self> {
+    pub(super) fn new(extents: Vec<RecordExtents>, body: u64, crc: bool) -> Result<Self> {
         let (mut end, mut adjoin) = (0_u64, true);
         for batch in &extents {
             for (offset, length) in batch.offsets.values().iter().zip(batch.lengths.values()) {
@@ -218,7 +218,7 @@ impl Records {
         }
     }
 
-    fn update(&mut self, mut piece: &[u8]) -> Result<()> {
+    pub(super) fn update(&mut self, mut piece: &[u8]) -> Result<()> {
         while !piece.is_empty() {
             let Some(record) = self.next() else {
                 self.at += piece.len() as u64;
@@ -280,7 +280,7 @@ impl Records {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<()> {
+    pub(super) fn finish(mut self) -> Result<()> {
         match self.next() {
             None => Ok(()),
             Some(record) => Err(Error::integrity(format!(

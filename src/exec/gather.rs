@@ -11,8 +11,12 @@ use std::{
 
 use serde::Serialize;
 
-use super::encode::{Piece, SourceName, Unit};
+use super::{
+    encode::{Piece, SourceName, Unit},
+    suppress::without_origins,
+};
 use crate::{
+    dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
     format::{Misfit, Parsed, parquet::logical_bytes},
@@ -47,6 +51,8 @@ pub enum Read {
         parsed: Parsed,
         /// Records that were read well but are not wanted, whatever becomes of bad ones.
         left_out: Vec<Reject>,
+        /// Records that were read well and left out because they were erased before.
+        erased: u64,
     },
     /// A part of a source, or the rest of it, cannot be read, and the run goes on without it.
     Broken {
@@ -84,6 +90,8 @@ pub struct Tally {
     pub records_in: u64,
     /// Records not taken.
     pub rejected: u64,
+    /// Those of them that were erased before.
+    pub erased: u64,
     /// Bytes read.
     pub bytes_in: u64,
     /// Empty lines.
@@ -173,6 +181,7 @@ pub struct Gather<'a, I> {
     sources: &'a [SourceFacts],
     tally: &'a Mutex<Tally>,
     observer: &'a dyn Observer,
+    suppress: Option<&'a SuppressList>,
     pieces: VecDeque<(Piece, u64)>,
     pending_bytes: u64,
     pending_bytes_in: u64,
@@ -241,6 +250,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             sources,
             tally,
             observer,
+            suppress: None,
             pieces: VecDeque::new(),
             pending_bytes: 0,
             pending_bytes_in: 0,
@@ -251,6 +261,12 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             position: Position::default(),
             ended: false,
         }
+    }
+
+    /// Leaves out records whose origins are on this list.
+    #[must_use]
+    pub fn suppressing(self, suppress: Option<&'a SuppressList>) -> Self {
+        Self { suppress, ..self }
     }
 
     fn tally(&self) -> MutexGuard<'a, Tally> {
@@ -273,11 +289,11 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 self.tally().misfit = Some((source, misfit));
                 Err(error)
             }
-            Read::Parsed { source, offset, parsed: Parsed::Block(block), left_out } => {
+            Read::Parsed { source, offset, parsed: Parsed::Block(block), left_out, erased } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, block, &left_out)
+                self.block(source, block, &left_out, erased)
             }
         }
     }
@@ -313,8 +329,14 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         self.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(&mut self, source: usize, block: RecordBlock, left_out: &[Reject]) -> Result<()> {
-        let records = block.records_in() + left_out.len() as u64;
+    fn block(&mut self, source: usize, block: RecordBlock, left_out: &[Reject], erased: u64) -> Result<()> {
+        let records = block.records_in() + left_out.len() as u64 + erased;
+        let name = &self.sources[source].name.name;
+        let (block, more) = match self.suppress.filter(|list| list.has_origins_in(name)) {
+            Some(list) => without_origins(list, name, self.position.records, block)?,
+            None => (block, 0),
+        };
+        let erased = erased + more;
         for reject in &block.rejects {
             self.reject(source, reject, self.on_error)?;
         }
@@ -328,7 +350,8 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         {
             let mut tally = self.tally();
             tally.records_in += records;
-            tally.rejected += (block.rejects.len() + left_out.len()) as u64;
+            tally.rejected += (block.rejects.len() + left_out.len()) as u64 + erased;
+            tally.erased += erased;
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
             tally.padded += block.padded;

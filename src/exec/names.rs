@@ -110,7 +110,7 @@ pub fn incomplete(problem: String) -> Error {
 }
 
 /// Takes the records with a reason out of a block; they become rejects.
-fn leave_out(mut block: RecordBlock, reasons: Vec<Option<String>>) -> Result<(RecordBlock, Vec<Reject>)> {
+pub(super) fn leave_out(mut block: RecordBlock, reasons: Vec<Option<String>>) -> Result<(RecordBlock, Vec<Reject>)> {
     let keep: Vec<bool> = reasons.iter().map(Option::is_none).collect();
     if keep.iter().all(|keep| *keep) {
         return Ok((block, Vec::new()));

@@ -22,6 +22,17 @@ pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged>
     sink.finish()
 }
 
+/// Stages the file of one folder for another; `None` when it has none.
+///
+/// # Errors
+/// When the store fails.
+pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
+    let Some(bytes) = store.get(&path(from))? else { return Ok(None) };
+    let mut sink = store.create(&path(to))?;
+    sink.write_all(&bytes)?;
+    sink.finish().map(Some)
+}
+
 /// The columns of shards in several folders; `None` when one of these has no file, or when a column has different types
 /// in them, for then rows of one would be read with the types of another.
 ///

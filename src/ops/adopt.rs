@@ -28,7 +28,7 @@ use crate::{
     },
     dataset::{
         Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Revision, SegmentWriter, Segments, Settings,
-        Snapshot, SourceRow, Transaction, choose_private, commit, is_shard_name, sidecar_path,
+        Snapshot, SourceRow, SuppressList, Transaction, choose_private, commit, is_shard_name, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -449,7 +449,9 @@ impl Adoption<'_> {
         let context = self.context;
         let bytes = candidates.iter().map(|c| c.file.bytes()).sum();
         context.observer.event(Event::Phase { name: "adopting", bytes: Some(bytes) });
+        let suppress = self.snapshot.map(SuppressList::of).transpose()?.flatten();
         let adopter = Adopter {
+            suppress: suppress.as_ref(),
             store: self.dataset.store(),
             format: settings.shard_format,
             id: &settings.id,

@@ -500,6 +500,7 @@ pub(super) fn counts((records, bytes): (u64, u64), adds: &[NewShard], removes: &
         records_in: records,
         records_out: adds.iter().map(|s| s.meta.records).sum(),
         records_rejected: 0,
+        records_erased: 0,
         records_deduplicated: 0,
         bytes_in: bytes,
         bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),

@@ -7,7 +7,10 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
-    dataset::{Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, Totals, find, find_vacuumed},
+    dataset::{
+        Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find, find_vacuumed,
+        tombstones,
+    },
     error::{Error, Result},
     id::Version,
     plan::compact::When,
@@ -216,6 +219,39 @@ pub struct EarlierReport {
 /// When the index or a sidecar cannot be read.
 pub fn find_all(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<HitReport>> {
     find_by(snapshot, ids, &|id| Ok(find(snapshot, id)?.into_iter().map(|hit| (hit, None)).collect()))
+}
+
+/// An id that was erased.
+#[derive(Debug, Clone, Serialize)]
+pub struct ErasedReport {
+    /// The id that was asked for.
+    pub id: String,
+    /// Always `erased`.
+    pub state: &'static str,
+    /// Version that erased it.
+    pub version: Version,
+    /// Records that carried it.
+    pub records: u64,
+    /// What was given as the reason.
+    pub reason: Option<String>,
+}
+
+/// Those of some ids that were erased before a version, or from all.
+///
+/// # Errors
+/// When the lists of what was erased cannot be read.
+pub fn find_erased(context: &Context<'_>, location: &Location, ids: &[&str], at: Version) -> Result<Vec<ErasedReport>> {
+    let newest = context.dataset(location)?.open()?;
+    let Some(list) = SuppressList::of(&newest)? else { return Ok(Vec::new()) };
+    let stones = tombstones(newest.dataset(), newest.entry())?;
+    let report = |id: &&str| {
+        let (version, records) = list.find(id)?;
+        let stone = stones.iter().find(|stone| stone.version == version)?;
+        let reason = stone.reason.clone();
+        let seen = stone.all_versions || version <= at;
+        seen.then(|| ErasedReport { id: (*id).to_owned(), state: "erased", version, records, reason })
+    };
+    Ok(ids.iter().filter_map(report).collect())
 }
 
 /// The same in the version that was current at some time, which may have been vacuumed: then the answer says where the

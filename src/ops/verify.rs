@@ -18,8 +18,8 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Dataset, IdKind, NumberSet, Run, ShardMeta, Snapshot, is_shard_name, numbered, read_places, read_segment,
-        read_sidecar, stored_hash,
+        Dataset, IdKind, NumberSet, Run, ShardMeta, Snapshot, SuppressList, is_shard_name, leftovers, numbered,
+        read_places, read_segment, read_sidecar, stored_hash,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -105,7 +105,10 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     // Ids in the data are plain, and tokens cannot be made of them without the key.
     let compare = read_data && snapshot.entry().settings.private.is_none();
     let columns = if compare { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
-    let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data, columns };
+    let newest = dataset.latest()?.map(|latest| latest.version()) == Some(snapshot.version());
+    // Older versions may still have those who were erased later.
+    let suppress = if newest { SuppressList::of(&snapshot)? } else { None };
+    let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data, columns, suppress };
     report.version = Some(snapshot.version());
     verification.run(&mut report)?;
     report.problem_count = report.problems.len() as u64;
@@ -139,6 +142,8 @@ struct Verification<'a> {
     read_data: bool,
     /// Columns of the ids, in all versions so far: what was added before others were named keeps its ids.
     columns: Vec<IdColumns>,
+    /// Who must not be there; known of the newest version.
+    suppress: Option<SuppressList>,
 }
 
 /// Columns that make record ids, and subject ids.
@@ -183,6 +188,7 @@ impl Verification<'_> {
         report.problems.extend(found.into_iter().flatten());
         self.numbers(shards, &mut report.problems)?;
         self.live_indexes(&mut report.problems)?;
+        self.erased(&mut report.problems)?;
         report.unreferenced = self.unreferenced()?;
         Ok(())
     }
@@ -236,6 +242,9 @@ impl Verification<'_> {
                 let number = numbers.next().transpose()?.flatten();
                 for (column, known, kind) in [(0, &ids.record, "record"), (1, &ids.subject, "subject")] {
                     let Some(id) = text_at(&batch, column, row) else { continue };
+                    if self.suppress.as_ref().is_some_and(|list| list.has_id(id)) {
+                        return Err(Error::integrity(format!("the {kind} id of row {ordinal} was erased")));
+                    }
                     let number =
                         number.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?.record;
                     if !known.contains(&(stored_hash(&self.snapshot.entry().settings, id), number)) {
@@ -276,6 +285,18 @@ impl Verification<'_> {
             }
             Err(e) => damage(e, problems),
         }
+    }
+
+    /// Objects of which an erasure has made others are deleted.
+    fn erased(&self, problems: &mut Vec<Problem>) -> Result<()> {
+        let Some(latest) = self.dataset.latest()? else { return Ok(()) };
+        let found = match leftovers(self.dataset, latest.entry()) {
+            Ok(found) => found,
+            Err(e) => return damage(e, problems),
+        };
+        let what = "holds records that were erased; run the same `shardify erase` again, it was cut short";
+        problems.extend(found.into_iter().map(|o| Problem { object: o.path, problem: what.to_owned() }));
+        Ok(())
     }
 
     fn data(&self, shard: &ShardMeta) -> Result<()> {

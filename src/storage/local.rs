@@ -142,6 +142,15 @@ impl LocalStore {
     }
 }
 
+/// Writes a file that is no object of a dataset, whole or not at all: nothing else is left in its folder.
+pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".shardify-").tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map(|_| ()).map_err(|e| e.error)
+}
+
 /// Bytes that go to and come from a temporary file at once.
 const SCRATCH_BUFFER: usize = 256 << 10;
 

@@ -498,6 +498,19 @@ pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Sto
     }
 }
 
+/// Writes a file for the user, anywhere; replaces any.
+///
+/// # Errors
+/// When the location names no file, or the store fails.
+pub fn save(location: &Location, settings: &StoreSettings, bytes: Bytes) -> Result<()> {
+    let failed = || Error::storage("writing the file failed").at(location.to_string());
+    if let Some(path) = location.local_path() {
+        return local::save(path, &bytes).map_err(|e| failed().cause(e));
+    }
+    let (folder, name) = location.split_name().ok_or_else(failed)?;
+    open(&folder, settings)?.put(&name, bytes)
+}
+
 /// A local file, near the dataset if that is local, for a library that writes files by itself.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::ProveArgs;
 use crate::{
     error::{Error, Result},
     ops::{describe::Description, drift::Thresholds, export::ExportFormat},
@@ -70,6 +71,8 @@ pub(in crate::cli) struct ManifestArgs {
     /// Answer for a version (v42), a tag, an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(in crate::cli) at: Option<String>,
+    #[command(flatten)]
+    pub(in crate::cli) proof: ProveArgs,
 }
 
 /// What is to be exported.

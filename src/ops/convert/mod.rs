@@ -32,7 +32,7 @@ use crate::{
     codec::{Codec, encoding::Encoding},
     dataset::{
         Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow,
-        Transaction, choose_private, commit,
+        SuppressList, Transaction, choose_private, commit,
     },
     error::{Error, Result},
     events::Event,
@@ -45,6 +45,7 @@ use crate::{
         live,
         names::PartsGate,
         shard::ShardNaming,
+        suppress::SuppressGate,
         types,
     },
     format::{Misfit, OutputFormat, index::IndexKind},
@@ -161,6 +162,8 @@ pub struct ConvertReport {
     pub sources_unchanged: u64,
     /// Sources left out because they changed.
     pub sources_changed: u64,
+    /// Sources left out because they were of somebody who was erased.
+    pub sources_erased: u64,
     /// Files passed over: hidden, configuration or datasets.
     pub files_passed_over: u64,
     /// Samples whose names were changed for a reader.
@@ -216,8 +219,16 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
         return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
     }
     let passed_over = found.passed_over;
+    let suppress = snapshot.as_ref().map(SuppressList::of).transpose()?.flatten();
+    let files = found.files.len();
+    if let Some(list) = &suppress {
+        found.files.retain(|file| !list.has_source(&file.uri()));
+    }
+    let erased = (files - found.files.len()) as u64;
     let sorted = inputs::sort(context, found.files, snapshot.as_ref(), options.on_changed)?;
     let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, found.faults)?;
+    conversion.suppress = suppress;
+    conversion.sources_erased = erased;
     let mut report = if sorted.fresh.is_empty() { conversion.idle()? } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
@@ -280,6 +291,10 @@ struct Conversion<'a> {
     /// Columns that the user prescribed.
     prescribed: Option<Fields>,
     naming: Naming,
+    /// Who is not to come back.
+    suppress: Option<SuppressList>,
+    /// Sources that were left out for that.
+    sources_erased: u64,
     planned_on: Version,
 }
 
@@ -344,6 +359,8 @@ impl<'a> Conversion<'a> {
             constants: None,
             prescribed: None,
             naming: Naming::default(),
+            suppress: None,
+            sources_erased: 0,
             planned_on,
         })
     }
@@ -405,6 +422,7 @@ impl<'a> Conversion<'a> {
             sources: 0,
             sources_unchanged: 0,
             sources_changed: 0,
+            sources_erased: self.sources_erased,
             files_passed_over: 0,
             samples_renamed: self.naming.checked.renamed,
             samples_incomplete: self.naming.checked.incomplete,
@@ -421,8 +439,10 @@ impl<'a> Conversion<'a> {
 
     fn run(&mut self, fresh: Vec<SourceFile>) -> Result<ConvertReport> {
         let total: u64 = fresh.iter().map(SourceFile::bytes).sum();
-        let count = fresh.len() as u64;
         let mut prepared = self.prepare(fresh)?;
+        if prepared.files().next().is_none() {
+            return self.idle();
+        }
         self.settings.shard_format.check_codec(self.settings.codec)?;
         self.settings.indexes = self.indexes()?;
         let memory = self.memory();
@@ -436,7 +456,7 @@ impl<'a> Conversion<'a> {
             indexes: self.settings.indexes.clone(),
         };
         let mut report = self.report();
-        report.sources = count;
+        report.sources = prepared.files().count() as u64;
         report.memory_bytes = memory.estimate();
         report.counts.bytes_in = total;
         if self.options.dry_run {
@@ -569,6 +589,11 @@ impl<'a> Conversion<'a> {
             }
         };
         let encoder = self.encoder(prepared, &schema)?;
+        let suppress = self.suppress.as_ref().map(|list| SuppressGate {
+            list,
+            id: self.id_columns(prepared, &schema),
+            subject: self.settings.subject.clone(),
+        });
         let pipeline = Pipeline {
             store: self.dataset.store(),
             encoder: &encoder,
@@ -579,6 +604,7 @@ impl<'a> Conversion<'a> {
             on_error: self.options.on_error,
             names: self.naming.gate.as_ref(),
             parts: self.naming.parts.as_ref(),
+            suppress: suppress.as_ref(),
             rejects,
             facts: &facts,
             transaction,
@@ -649,6 +675,7 @@ impl<'a> Conversion<'a> {
             records_in: tally.records_in,
             records_out: converted.records,
             records_rejected: tally.rejected,
+            records_erased: tally.erased,
             records_deduplicated: 0,
             bytes_in: tally.bytes_in.max(report.counts.bytes_in),
             bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),

@@ -114,7 +114,12 @@ impl Conversion<'_> {
                 let fields = self.united(&fields, &sources);
                 Prepared::Records { sources, fields }
             }
-            Input::Files(files) => {
+            Input::Files(mut files) => {
+                if let Some(list) = &self.suppress {
+                    let before = files.len();
+                    files.retain(|file| !list.has_id(files::split_key(file.name()).0));
+                    self.sources_erased += (before - files.len()) as u64;
+                }
                 let samples = files::group(&files);
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = files::column_names(&files).into_iter().map(part).collect();

@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+"""Erases people from datasets of every format and looks for them: in every byte of every object, decompressed too.
+
+Each case: convert sources in several commits, compact (or sort), append, erase, and then
+  - no object holds a payload or an id of an erased record, in any version that can be read;
+  - other programs read exactly the other records from the newest shards, and every older version lists exactly its others;
+  - converting the same sources again does nothing, and a copy of them brings nobody back;
+  - it can be done while others write and compact;
+  - an erasure that is killed at a random moment leaves a dataset in order, and the same command finishes it.
+"""
+import argparse
+import concurrent.futures
+import csv
+import gzip
+import io
+import json
+import pathlib
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+import pyarrow.parquet as pq
+import tfrecord
+import webdataset
+import zstandard
+
+SUBJECTS = 40
+SOURCES = 3
+
+
+def run(args, *words, code=0):
+    done = subprocess.run([args.shardify, *map(str, words)], capture_output=True, text=True, timeout=600)
+    if done.returncode != code:
+        sys.exit(f"{' '.join(map(str, words))}: expected exit code {code}, found {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def summary(args, *words, code=0):
+    return json.loads(run(args, *words, "--json", code=code).splitlines()[-1])
+
+
+def make_sources(args, folder, seed):
+    """Rows whose notes are found nowhere else."""
+    rng = random.Random(seed)
+    rows = {}
+    folder.mkdir()
+    for k in range(SOURCES):
+        with open(folder / f"s{k}.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "who", "x", "note"])
+            for i in range(args.rows):
+                note = f"note-{rng.getrandbits(96):024x}"
+                row = (f"rec{k}x{i:06d}", f"PAT-{rng.randrange(SUBJECTS):04d}", i, note)
+                rows[row[0]] = row
+                writer.writerow(row)
+    return rows
+
+
+def texts_of(path):
+    """The bytes of an object as they are, and all that can be unpacked from them."""
+    raw = path.read_bytes()
+    yield raw
+    if raw[:2] == b"\x1f\x8b":
+        yield gzip.decompress(raw)
+    elif raw[:4] == b"\x28\xb5\x2f\xfd":
+        yield zstandard.ZstdDecompressor().stream_reader(io.BytesIO(raw), read_across_frames=True).read()
+    elif raw[:4] == b"PAR1":
+        file = pq.ParquetFile(io.BytesIO(raw))
+        yield repr(file.metadata.metadata).encode()
+        for group in range(file.num_row_groups):
+            described = file.metadata.row_group(group)
+            for column in range(described.num_columns):
+                yield repr(described.column(column).statistics).encode()
+        yield "\n".join(str(row) for row in file.read().to_pylist()).encode()
+    elif raw[:6] == b"SQLite":
+        with sqlite3.connect(path) as database:
+            yield "\n".join(database.iterdump()).encode()
+
+
+def holding(dataset, needles):
+    found = {}
+    for path in sorted(dataset.rglob("*")):
+        if path.is_file():
+            for text in texts_of(path):
+                for needle in needles:
+                    if needle.encode() in text:
+                        found.setdefault(str(path.relative_to(dataset)), needle)
+    return found
+
+
+def ids_in_shards(args, dataset, to):
+    """Record ids in the live shards, as other programs read them."""
+    listed = [json.loads(line) for line in run(args, "manifest", dataset, "--list", "--json").splitlines()]
+    paths = [str(dataset / shard["path"]) for shard in listed if shard["type"] == "shard"]
+    if to == "parquet":
+        return sorted(row for path in paths for row in pq.read_table(path, columns=["id"])["id"].to_pylist())
+    if to == "tar":
+        if any(path.endswith(".zst") for path in paths):
+            ids = []
+            for path in paths:
+                raw = zstandard.ZstdDecompressor().stream_reader(open(path, "rb"), read_across_frames=True)
+                with tarfile.open(fileobj=raw, mode="r|") as tar:
+                    ids.extend(member.name.removesuffix(".json") for member in tar)
+            return sorted(ids)
+        if not paths:
+            return []
+        samples = webdataset.WebDataset(paths, shardshuffle=False, empty_check=False)
+        return sorted(sample["__key__"] for sample in samples)
+    ids = []
+    for path in paths:
+        packed = "gzip" if path.endswith(".gz") else None
+        for record in tfrecord.tfrecord_loader(path, None, {"id": "byte"}, compression_type=packed):
+            ids.append(bytes(record["id"]).decode())
+    return sorted(ids)
+
+
+def exported(args, dataset, version=None):
+    at = ["--at", version] if version else []
+    lines = run(args, "manifest", dataset, "--export", "jsonl", *at).splitlines()
+    return sorted(json.loads(line)["record_id"] for line in lines)
+
+
+def build(args, work, to, codec, order, seed):
+    sources, dataset = work / "sources", work / "dataset"
+    rows = make_sources(args, sources, seed)
+    size = f"{max(args.rows // 20, 8)}KiB"
+    index = {"tar": "dali,wids,energon", "tfrecord": "dali,tfindex"}.get(to) if codec == "none" else None
+    more = ["--index", index] if index else []
+    for k in range(SOURCES - 1):
+        run(args, "convert", sources / f"s{k}.csv", "--out", dataset, "--id", "id", "--subject", "who", "--to", to,
+            "--codec", codec, "--target-shard", size, *more)
+    run(args, "compact", dataset, "--min-inputs", "2", "--target-shard", "4MiB", *order)
+    run(args, "convert", sources / f"s{SOURCES - 1}.csv", "--out", dataset)
+    return sources, dataset, rows
+
+
+def check_clean(args, dataset, rows, gone, to):
+    """Nobody of `gone` is anywhere, and everybody else is where they were."""
+    needles = [rows[record][3] for record in gone] + list(gone) + sorted({rows[record][1] for record in gone})
+    left = holding(dataset, needles)
+    assert not left, left
+    others = sorted(set(rows) - set(gone))
+    assert ids_in_shards(args, dataset, to) == others, "other programs read other records"
+    newest = summary(args, "manifest", dataset)["version"]
+    for version in range(1, newest + 1):
+        found = exported(args, dataset, f"v{version}")
+        held = min(version, SOURCES - 1) if version < SOURCES + 1 else SOURCES
+        expected = [record for record in others if int(record[3]) < held]
+        assert found == expected, f"v{version}: expected {len(expected)} records, found {len(found)}"
+        run(args, "verify", dataset, "--read-data", "--at", f"v{version}")
+
+
+def case(args, to, codec, order, seed):
+    with tempfile.TemporaryDirectory(dir=args.tmp) as work:
+        work = pathlib.Path(work)
+        sources, dataset, rows = build(args, work, to, codec, order, seed)
+        whom = ["PAT-0007", "PAT-0011"]
+        one = next(record for record in rows if rows[record][1] not in whom)
+        gone = {record for record, row in rows.items() if row[1] in whom}
+        needle = [rows[record][3] for record in sorted(gone)[:3]]
+        assert holding(dataset, needle), "the search does not find what is there"
+        (work / "ids.txt").write_text("\n".join(whom))
+        done = summary(args, "erase", dataset, "--ids", work / "ids.txt", "--all-versions", "--reason", "request 17",
+                       "--receipt", work / "receipt.json")
+        assert done["records_erased"] == len(gone), done
+        receipt = json.loads((work / "receipt.json").read_text())
+        assert receipt["records_erased"] == len(gone) and not any(who in json.dumps(receipt) for who in whom)
+        check_clean(args, dataset, rows, gone, to)
+        # A single record, which shares its subject with others: the subject stays.
+        run(args, "erase", dataset, one, "--all-versions")
+        assert not holding(dataset, [rows[one][3], one])
+        gone.add(one)
+        assert ids_in_shards(args, dataset, to) == sorted(set(rows) - gone)
+        # Nobody comes back, whatever is converted again.
+        before = summary(args, "manifest", dataset)["version"]
+        again = summary(args, "convert", *sorted(sources.glob("*.csv")), "--out", dataset)
+        assert again["version"] == before and again["sources_unchanged"] == SOURCES, again
+        lost = [record for record in gone if record.startswith("rec0")]
+        with open(work / "copy.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "who", "x", "note"])
+            for record, row in rows.items():
+                if record.startswith("rec0"):
+                    # Others get new ids, for the index energon wants every id once.
+                    writer.writerow(row if record in gone else ("again" + record, *row[1:]))
+        copied = summary(args, "convert", work / "copy.csv", "--out", dataset, "--on-error", "quarantine")
+        assert (copied["records_erased"], copied["records_out"]) == (len(lost), args.rows - len(lost)), copied
+        assert not holding(dataset, [rows[record][3] for record in gone] + whom)
+        # What follows works on.
+        run(args, "compact", dataset, "--min-inputs", "2", *order)
+        run(args, "vacuum", dataset, "--retain", "0", "--force")
+        run(args, "verify", dataset, "--read-data")
+        assert not holding(dataset, [rows[record][3] for record in gone] + whom)
+    print(f"{to} {codec} {' '.join(order)}: {len(gone)} of {len(rows)} records are gone and nobody else")
+
+
+def killed(args, to, seed):
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(dir=args.tmp) as work:
+        work = pathlib.Path(work)
+        _, dataset, rows = build(args, work, to, "none", [], seed)
+        gone = {record for record, row in rows.items() if row[1] == "PAT-0003"}
+        whole = work / "whole"
+        shutil.copytree(dataset, whole)
+        start = time.monotonic()
+        run(args, "erase", whole, "PAT-0003", "--all-versions")
+        took = time.monotonic() - start
+        ends = {"before": 0, "after": 0}
+        for _ in range(args.rounds):
+            copy = work / "copy"
+            shutil.copytree(dataset, copy)
+            child = subprocess.Popen([args.shardify, "erase", copy, "PAT-0003", "--all-versions"],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(rng.uniform(0, took))
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            version = summary(args, "manifest", copy)["version"]
+            state = "before" if version == SOURCES + 1 else "after"
+            ends[state] += 1
+            others = sorted(set(rows) - gone)
+            assert exported(args, copy) == (sorted(rows) if state == "before" else others)
+            if state == "before":
+                run(args, "verify", copy, "--read-data")
+            run(args, "erase", copy, "PAT-0003", "--all-versions")
+            # What was never committed belongs to nobody; vacuum deletes it.
+            run(args, "vacuum", copy, "--retain", "7d")
+            shutil.rmtree(copy / "_shardify" / "staging", ignore_errors=True)
+            check_clean(args, copy, rows, gone, to)
+            shutil.rmtree(copy)
+    print(f"{to}: killed {ends['before']} times before the commit and {ends['after']} times after it")
+
+
+def racing(args, to, seed):
+    """Writers, a compactor and an eraser at once; whoever meets a conflict tries again."""
+    with tempfile.TemporaryDirectory(dir=args.tmp) as work:
+        work = pathlib.Path(work)
+        _, dataset, rows = build(args, work, to, "none", [], seed)
+        # Other notes than those of the first sources.
+        rng = random.Random(f"racing {seed}")
+        parts = []
+        for number in range(8):
+            part = work / f"part{number}.csv"
+            with open(part, "w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["id", "who", "x", "note"])
+                for i in range(args.rows // 4):
+                    row = (f"more{number}x{i:06d}", f"PAT-{rng.randrange(SUBJECTS):04d}", i, f"note-{rng.getrandbits(96):024x}")
+                    rows[row[0]] = row
+                    writer.writerow(row)
+            parts.append(part)
+        conflicts = [0]
+
+        def insist(*words):
+            for _ in range(200):
+                done = subprocess.run([args.shardify, *map(str, words)], capture_output=True, text=True, timeout=600)
+                if done.returncode != 4:
+                    return done
+                conflicts[0] += 1
+            sys.exit(f"{words}: conflicts without end")
+
+        def write(mine):
+            return [insist("convert", part, "--out", dataset) for part in mine]
+
+        def erase(whom):
+            return [insist("erase", dataset, who, "--all-versions") for who in whom]
+
+        def compact():
+            return [insist("compact", dataset, "--min-inputs", "2", "--target-shard", "4MiB") for _ in range(4)]
+
+        whom = ["PAT-0003", "PAT-0005", "PAT-0008"]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            jobs = [pool.submit(write, parts[0::2]), pool.submit(write, parts[1::2]), pool.submit(erase, whom),
+                    pool.submit(compact)]
+            for done in [one for job in jobs for one in job.result()]:
+                assert done.returncode == 0, done
+        gone = {record for record, row in rows.items() if row[1] in whom}
+        left = holding(dataset, [rows[record][3] for record in gone] + whom)
+        assert not left, left
+        assert exported(args, dataset) == sorted(set(rows) - gone)
+        newest = summary(args, "manifest", dataset)["version"]
+        for version in range(1, newest + 1):
+            run(args, "verify", dataset, "--read-data", "--at", f"v{version}")
+        run(args, "vacuum", dataset, "--retain", "0", "--force")
+        run(args, "verify", dataset, "--read-data")
+    print(f"{to}: {len(gone)} records erased while others wrote and compacted, {conflicts[0]} conflicts")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shardify", required=True)
+    parser.add_argument("--rows", type=int, default=2000, help="rows of each source")
+    parser.add_argument("--rounds", type=int, default=5, help="kills for each format")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tmp", help="folder to work in")
+    args = parser.parse_args()
+    args.shardify = str(pathlib.Path(args.shardify).resolve())
+    cases = [("parquet", "zstd", []), ("parquet", "none", []), ("parquet", "zstd", ["--sort-by", "note"]),
+             ("parquet", "snappy", ["--zorder", "x,who"]), ("tar", "none", []), ("tar", "gzip", []), ("tar", "zstd", []),
+             ("tfrecord", "none", []), ("tfrecord", "gzip", [])]
+    for number, (to, codec, order) in enumerate(cases):
+        case(args, to, codec, order, args.seed + number)
+    for to in ("parquet", "tar", "tfrecord"):
+        killed(args, to, args.seed)
+        racing(args, to, args.seed)
+    print("nobody who was erased is left anywhere")
+
+
+if __name__ == "__main__":
+    main()

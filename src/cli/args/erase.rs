@@ -1,0 +1,40 @@
+//! Arguments of `erase`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// What `erase` is given.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct EraseArgs {
+    /// The dataset, where more than one argument is given or ids come from --ids; then record ids and subject ids. A
+    /// single argument without --ids is an id, and the dataset the default one
+    #[arg(value_name = "DATASET] [ID")]
+    words: Vec<String>,
+    /// File of ids, one per line; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) ids: Option<PathBuf>,
+    /// Erase from every version that can be read, not only the newest, and delete the old bytes at once
+    #[arg(long)]
+    pub(in crate::cli) all_versions: bool,
+    /// Write the receipt to this file, too; it names nobody
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) receipt: Option<String>,
+    /// Why; kept with the version and in the receipt. Name nobody here
+    #[arg(long, value_name = "TEXT")]
+    pub(in crate::cli) reason: Option<String>,
+    /// Print what would be erased and do nothing
+    #[arg(long)]
+    pub(in crate::cli) dry_run: bool,
+}
+
+impl EraseArgs {
+    /// The dataset, if one is named, and the ids that are.
+    pub(in crate::cli) fn words(&self) -> (Option<&str>, &[String]) {
+        match self.words.as_slice() {
+            [one] if self.ids.is_none() => (None, std::slice::from_ref(one)),
+            [dataset, ids @ ..] => (Some(dataset), ids),
+            [] => (None, &[]),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Merkle trees as RFC 6962 defines them, with SHA-256: one hash for many leaves, and short proofs that a leaf is one of them.
+//!
+//! ```text
+//! leaf   SHA-256(00 | data)
+//! node   SHA-256(01 | left | right)        the left part has the largest power of two of leaves that leaves some over
+//! path   siblings from the leaf to the root
+//! ```
+//!
+//! The two prefixes keep a node from being taken for a leaf.
+
+use sha2::{Digest, Sha256};
+
+/// A hash in a tree.
+pub type Hash = [u8; 32];
+
+/// Hash of a leaf.
+pub fn leaf(data: &[u8]) -> Hash {
+    Sha256::new().chain_update([0]).chain_update(data).finalize().into()
+}
+
+fn node(left: &Hash, right: &Hash) -> Hash {
+    Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
+}
+
+/// Leaves in the left part of a tree of more than one.
+fn split(leaves: usize) -> usize {
+    leaves.next_power_of_two() / 2
+}
+
+/// Hash of all leaves; of none, that of nothing.
+pub fn root(leaves: &[Hash]) -> Hash {
+    match leaves {
+        [] => Sha256::digest(b"").into(),
+        [one] => *one,
+        leaves => {
+            let (left, right) = leaves.split_at(split(leaves.len()));
+            node(&root(left), &root(right))
+        }
+    }
+}
+
+/// The siblings on the way from a leaf to the root, nearest first; empty when there is no such leaf.
+pub fn path(leaves: &[Hash], index: usize) -> Vec<Hash> {
+    if leaves.len() < 2 || index >= leaves.len() {
+        return Vec::new();
+    }
+    let (left, right) = leaves.split_at(split(leaves.len()));
+    let (mut path, sibling) = match index.checked_sub(left.len()) {
+        None => (path(left, index), root(right)),
+        Some(index) => (path(right, index), root(left)),
+    };
+    path.push(sibling);
+    path
+}
+
+/// The root that a leaf has as number `index` of `leaves` with these siblings; `None` when there cannot be so many.
+pub fn climb(leaf: Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash> {
+    if index >= leaves {
+        return None;
+    }
+    // RFC 9162, 2.1.3.2.
+    let (mut at, mut last, mut hash) = (index, leaves - 1, leaf);
+    for sibling in path {
+        if last == 0 {
+            return None;
+        }
+        if at % 2 == 1 || at == last {
+            hash = node(sibling, &hash);
+            while at % 2 == 0 && at != 0 {
+                at /= 2;
+                last /= 2;
+            }
+        } else {
+            hash = node(&hash, sibling);
+        }
+        at /= 2;
+        last /= 2;
+    }
+    (last == 0).then_some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(hash: &Hash) -> String {
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn roots_are_those_of_certificate_transparency() {
+        // The reference data of the implementation by the authors of RFC 6962.
+        let inputs: [&[u8]; 8] = [
+            b"",
+            &[0x00],
+            &[0x10],
+            &[0x20, 0x21],
+            &[0x30, 0x31],
+            &[0x40, 0x41, 0x42, 0x43],
+            &[0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57],
+            &[0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x6f],
+        ];
+        let leaves: Vec<Hash> = inputs.iter().map(|input| leaf(input)).collect();
+        let roots = [
+            (0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            (1, "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"),
+            (2, "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125"),
+            (8, "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"),
+        ];
+        for (count, expected) in roots {
+            assert_eq!(hex(&root(&leaves[..count])), expected, "{count}");
+        }
+    }
+
+    #[test]
+    fn every_leaf_climbs_to_the_root_and_no_other_does() {
+        for count in 1..40_u64 {
+            let leaves: Vec<Hash> = (0..count).map(|i| leaf(&i.to_le_bytes())).collect();
+            for index in 0..count {
+                let siblings = path(&leaves, usize::try_from(index).unwrap_or(0));
+                let climbed = |leaf, index, count, siblings: &[Hash]| climb(leaf, index, count, siblings);
+                let own = leaf(&index.to_le_bytes());
+                assert_eq!(climbed(own, index, count, &siblings), Some(root(&leaves)), "{index} of {count}");
+                assert_ne!(climbed(leaf(b"other"), index, count, &siblings), Some(root(&leaves)));
+                assert_eq!(climbed(own, count, count, &siblings), None);
+                for other in (0..count).filter(|other| *other != index) {
+                    assert_ne!(
+                        climbed(own, other, count, &siblings),
+                        Some(root(&leaves)),
+                        "{other} for {index} of {count}"
+                    );
+                }
+                if let Some((_, shorter)) = siblings.split_last() {
+                    assert_ne!(climbed(own, index, count, shorter), Some(root(&leaves)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Erasing records: who carries an id in any version, and the commit that takes them out.
+//!
+//! ```text
+//! rewritten shards, segments (durable) -> lists (durable) -> entry, created if absent -> old objects deleted
+//! ```
+//!
+//! The commit is what counts. From the current version alone, records leave as they would with a compaction that loses
+//! them: their runs end, and older versions keep them until they are vacuumed. From all versions, the runs of rewritten
+//! shards are led over to what stands for them, holes left out, and older versions are read through the lists of
+//! [`erased`](super::erased). Whatever other runs commit meanwhile stays: an erasure is made again on top of it, unless
+//! somebody replaced a shard that it rewrote or added records that carry the id.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+};
+
+use rayon::prelude::*;
+
+use super::{
+    Dataset, Snapshot,
+    commit::{ATTEMPTS, Draft, ListWriter, NewShard, Numbers, Transaction, create, now_after},
+    erased::{self, Erasures, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
+    find::{self, Hit, IdKind, State},
+    index::{self, SegmentRef},
+    log::{Counts, ERASED_FORMAT, Entry, ListRef},
+    places::PlaceRef,
+    reindex::Reindexed,
+    runs::{self, Run},
+    shards::ShardMeta,
+    suppress::{self, Salt, Suppressed},
+};
+use crate::{
+    error::{Error, Result},
+    id::{IdHash, TransactionId, Version},
+};
+
+/// Segments of the id index in any version that can be read, without repetition, and lists of sources likewise; those of
+/// the newest version alone unless `all_versions`.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>, Vec<ListRef>)> {
+    let dataset = newest.dataset();
+    let entry = newest.entry();
+    let (mut segments, mut sources) = (entry.segments.clone(), entry.sources.clone());
+    if all_versions {
+        let stand_ins = StandIns::of(dataset.store().as_ref(), entry)?;
+        let before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
+        for old in dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())? {
+            let led = old.version < before;
+            segments.extend(if led { stand_ins.segments(&old.segments) } else { old.segments });
+            sources.extend(if led { stand_ins.lists(&old.sources) } else { old.sources });
+        }
+    }
+    let mut seen = HashSet::new();
+    segments.retain(|segment| seen.insert(segment.path.clone()));
+    sources.retain(|list| seen.insert(list.path.clone()));
+    Ok((segments, sources))
+}
+
+/// For each id the records that carry it as their record id or subject id: in the newest version, or in any that can be
+/// read. `segments` are those of [`indexes`].
+///
+/// # Errors
+/// When the index, the run table or a sidecar cannot be read.
+pub fn lookup(newest: &Snapshot, segments: &[SegmentRef], ids: &[String], all_versions: bool) -> Result<Vec<Vec<Hit>>> {
+    let store = newest.dataset().store();
+    let look = |id: &String| {
+        let hash = IdHash::of(id);
+        let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
+        for segment in segments {
+            candidates.extend(index::lookup(store, segment, hash)?.into_iter().map(|record| (record, segment.kind)));
+        }
+        candidates.extend(find::by_origin(newest, id)?.into_iter().map(|record| (record, IdKind::Record)));
+        let mut hits = find::resolve(newest, &candidates)?;
+        hits.retain(|hit| match hit.kind {
+            IdKind::Record => hit.record_id == *id,
+            IdKind::Subject => hit.subject_id.as_deref() == Some(id),
+        });
+        if !all_versions {
+            hits.retain(Hit::is_live);
+            hits.iter_mut().for_each(|hit| hit.places.retain(|place| place.state == State::Live));
+        }
+        Ok(hits)
+    };
+    ids.par_iter().map(look).collect()
+}
+
+/// Facts of shards, given a version that has each.
+///
+/// # Errors
+/// When a list cannot be read, or does not have the shard.
+pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result<BTreeMap<String, ShardMeta>> {
+    let mut found: BTreeMap<String, ShardMeta> = BTreeMap::new();
+    let mut take = |shards: &[ShardMeta]| {
+        let wanted = shards.iter().filter(|shard| paths.contains_key(&shard.path));
+        found.extend(wanted.map(|shard| (shard.path.clone(), shard.clone())));
+    };
+    take(newest.shards()?);
+    let live: HashSet<&str> = newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+    let versions: BTreeSet<Version> =
+        paths.iter().filter(|(path, _)| !live.contains(path.as_str())).map(|(_, version)| *version).collect();
+    for version in versions {
+        take(newest.dataset().at(version)?.shards()?);
+    }
+    match paths.iter().find(|(path, _)| !found.contains_key(*path)) {
+        None => Ok(found),
+        Some((path, version)) => Err(Error::integrity(format!("expected the shard in {version}, found none"))
+            .at(newest.dataset().store().location().join(path).to_string())),
+    }
+}
+
+/// What became of a shard.
+#[derive(Debug)]
+pub struct Rewrite {
+    /// The old shard.
+    pub was: ShardMeta,
+    /// Whether the newest version has it.
+    pub live: bool,
+    /// The shard without the records, its runs with their own numbers; `None` when none was left.
+    pub now: Option<NewShard>,
+}
+
+/// What an erasure wants to commit.
+#[derive(Debug)]
+pub struct Erasure {
+    /// Names the run.
+    pub id: TransactionId,
+    /// Options of the run; none of them names anybody.
+    pub arguments: BTreeMap<String, String>,
+    /// What was done.
+    pub counts: Counts,
+    /// Whether older versions lose the records as well.
+    pub all_versions: bool,
+    /// What the user gave as the reason.
+    pub reason: Option<String>,
+    /// The touched shards.
+    pub rewrites: Vec<Rewrite>,
+    /// Where records are that were sorted, of the new shards.
+    pub places: Vec<PlaceRef>,
+    /// Segments and lists of sources that were written anew.
+    pub reindexed: Vec<Reindexed>,
+    /// Paths of the segments that were looked into.
+    pub known: HashSet<String>,
+    /// Hashes of the erased ids.
+    pub hashes: Vec<IdHash>,
+    /// Numbers of the erased records: first and how many.
+    pub numbers: Vec<(u64, u64)>,
+    /// Salt of the hashes below.
+    pub salt: Salt,
+    /// Who is not to come back; versions are filled in.
+    pub suppressed: Vec<Suppressed>,
+}
+
+/// Makes the version that has the records no more. `planned_on` is the version that the run looked at.
+///
+/// # Errors
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) when another run replaced a shard, or added records that carry an id;
+/// then nothing was committed, and the run can be made again. When the store fails.
+pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
+    erasure.counts.reconcile()?;
+    dataset.prove_store()?;
+    for attempt in 0..ATTEMPTS {
+        let parent = dataset.open()?;
+        erasure.check(&parent, planned_on)?;
+        let transaction = erasure.transaction(&parent);
+        let draft = Draft { dataset, transaction: &transaction, attempt, staged: RefCell::default() };
+        let entry = erasure.entry(&draft, &parent)?;
+        draft.publish()?;
+        if create(dataset.store().as_ref(), &entry)? {
+            return dataset.at(entry.version);
+        }
+    }
+    Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
+        .at(dataset.store().location().to_string())
+        .hint("nothing was erased; try again when there is less traffic"))
+}
+
+impl Erasure {
+    /// Refuses to go on when others have committed what this run has not seen.
+    fn check(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
+        if parent.version() == planned_on {
+            return Ok(());
+        }
+        let conflict =
+            |message: String| Err(Error::conflict(message).hint("nothing was erased; run the command again"));
+        let live: HashSet<&str> = parent.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        if let Some(gone) = self.rewrites.iter().find(|rewrite| rewrite.live && !live.contains(&*rewrite.was.path)) {
+            return conflict(format!("another run replaced the shard `{}` meanwhile", gone.was.path));
+        }
+        let salts = parent.entry().erasures.as_ref().map(Erasures::salt).transpose()?;
+        if salts.is_some_and(|salt| salt != self.salt) {
+            return conflict("somebody else was erased meanwhile".to_owned());
+        }
+        let store = parent.dataset().store();
+        for segment in parent.entry().segments.iter().filter(|segment| !self.known.contains(&segment.path)) {
+            for hash in &self.hashes {
+                if !index::lookup(store, segment, *hash)?.is_empty() {
+                    return conflict("another run wrote about the same ids meanwhile".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn transaction(&self, parent: &Snapshot) -> Transaction<'static> {
+        let live = || self.rewrites.iter().filter(|rewrite| rewrite.live);
+        Transaction {
+            id: self.id.clone(),
+            operation: "erase",
+            arguments: self.arguments.clone(),
+            counts: self.counts,
+            settings: parent.entry().settings.clone(),
+            adds: live().filter_map(|rewrite| rewrite.now.clone()).collect(),
+            removes: live().map(|rewrite| rewrite.was.path.clone()).collect(),
+            segments: Vec::new(),
+            places: Vec::new(),
+            sources: &(),
+            numbers: Numbers::Kept,
+        }
+    }
+
+    fn entry(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Entry> {
+        let old = parent.entry();
+        let version = old.version.next();
+        let committed_at = now_after(Some(old.committed_at));
+        let removed: HashSet<&str> = draft.transaction.removes.iter().map(String::as_str).collect();
+        let meta = |rewrite: &Rewrite| {
+            let now = rewrite.now.as_ref()?;
+            // Nobody can tell from the log that older versions ever had other shards.
+            let (version, committed_at) = if self.all_versions {
+                (rewrite.was.version, rewrite.was.committed_at)
+            } else {
+                (version, committed_at)
+            };
+            Some(ShardMeta { version, committed_at, ..now.meta.clone() })
+        };
+        let adds: Vec<ShardMeta> = self.rewrites.iter().filter(|rewrite| rewrite.live).filter_map(meta).collect();
+        let (shards, totals) = draft.shard_lists(Some(parent), &adds, &removed)?;
+        let runs = if self.all_versions {
+            self.led_runs(draft, parent)?
+        } else {
+            draft.run_lists(Some(parent), &removed, 0, version)?
+        };
+        let stand_ins = StandIns::of_reindexed(&self.reindexed);
+        Ok(Entry {
+            format: old.format.max(ERASED_FORMAT),
+            version,
+            transaction: self.id.clone(),
+            committed_at,
+            operation: draft.transaction.operation.to_owned(),
+            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
+            arguments: self.arguments.clone(),
+            counts: self.counts,
+            totals,
+            shards,
+            runs,
+            sources: stand_ins.lists(&old.sources),
+            segments: stand_ins.segments(&old.segments),
+            places: old.places.iter().chain(&self.places).cloned().collect(),
+            erasures: Some(self.erasures(draft, old, version)?),
+            ..old.clone()
+        })
+    }
+
+    /// The run table, with the runs of rewritten shards led over to what stands for them.
+    fn led_runs(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Vec<ListRef>> {
+        let rewrites: HashMap<&str, &Rewrite> =
+            self.rewrites.iter().map(|rewrite| (rewrite.was.path.as_str(), rewrite)).collect();
+        let mut old: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+        let mut rows: Vec<Run> = Vec::new();
+        for run in parent.runs()?.all() {
+            match rewrites.contains_key(run.shard.as_str()) {
+                true => old.entry(&run.shard).or_default().push(run),
+                false => rows.push(run.clone()),
+            }
+        }
+        for (shard, old) in old {
+            let Some(now) = rewrites.get(shard).and_then(|rewrite| rewrite.now.as_ref()) else { continue };
+            rows.extend(led(now, &old));
+        }
+        let level = parent.entry().runs.iter().map(|list| list.level).max().unwrap_or_default();
+        let mut lists = ListWriter::new(draft, "runs");
+        lists.add(&runs::batch(&rows)?, level)?;
+        lists.merged()
+    }
+
+    fn erasures(&self, draft: &Draft<'_>, old: &Entry, version: Version) -> Result<Erasures> {
+        let mut erasures = old.erasures.clone().unwrap_or_else(|| Erasures::new(self.salt));
+        erasures.count += 1;
+        let suppressed: Vec<Suppressed> =
+            self.suppressed.iter().map(|row| Suppressed { version, ..row.clone() }).collect();
+        let tombstones: Vec<Tombstone> = self
+            .numbers
+            .iter()
+            .map(|(first, records)| Tombstone {
+                first: *first,
+                records: *records,
+                version,
+                all_versions: self.all_versions,
+                reason: self.reason.clone(),
+            })
+            .collect();
+        let with = |kind, lists: Vec<ListRef>, rows| -> Result<Vec<ListRef>> {
+            let mut writer = ListWriter::new(draft, kind);
+            lists.into_iter().for_each(|list| writer.keep(list));
+            writer.add(&rows, 0)?;
+            writer.merged()
+        };
+        erasures.suppressed = with("suppressed", erasures.suppressed, suppress::batch(&suppressed)?)?;
+        erasures.tombstones = with("tombstones", erasures.tombstones, tombstone_batch(&tombstones)?)?;
+        if self.all_versions {
+            let row = |rewrite: &Rewrite| Rewritten {
+                was: rewrite.was.path.clone(),
+                now: rewrite.now.as_ref().map(|now| ShardMeta {
+                    version: rewrite.was.version,
+                    committed_at: rewrite.was.committed_at,
+                    ..now.meta.clone()
+                }),
+            };
+            let rewritten: Vec<Rewritten> = self.rewrites.iter().map(row).collect();
+            let replaced: Vec<_> = self.reindexed.iter().map(|one| one.replaced.clone()).collect();
+            erasures.rewritten = with("rewritten", erasures.rewritten, rewritten_batch(&rewritten)?)?;
+            erasures.replaced = with("replaced", erasures.replaced, erased::replaced_batch(&replaced)?)?;
+            erasures.rewrote_before = version;
+        }
+        Ok(erasures)
+    }
+}
+
+/// Runs of what stands for a shard, in the versions that had it.
+fn led<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a {
+    now.runs.iter().filter_map(move |(first, records, ordinal)| {
+        let from = match &now.scattered {
+            Some(_) => old.first(),
+            None => old.iter().find(|run| run.first <= *first && *first < run.end()),
+        }?;
+        Some(Run {
+            first: *first,
+            records: *records,
+            shard: now.meta.path.clone(),
+            ordinal: *ordinal,
+            from: from.from,
+            until: from.until,
+            since: from.since,
+            scattered: now.scattered.clone(),
+        })
+    })
+}

@@ -1,0 +1,503 @@
+//! What was erased, and how versions from before the erasure are read without it.
+//!
+//! An erasure from all versions cannot leave the objects that older versions name, and cannot change their log entries,
+//! which are immutable. So it writes each touched object anew, without the records, and lists which object stands for
+//! which. The newest entry carries these lists, and every later one repeats them:
+//!
+//! ```text
+//! v3   shards: a b        a was rewritten to a', b to nothing
+//! v4   shards: c
+//! v5   erase:  c'         rewritten: a -> a', b -> -, c -> c'        replaced: segment s -> s'
+//!
+//! at v3:  entry 3, its shards and segments led through the lists: a'; where records are, as the run table of v5 says
+//! ```
+//!
+//! Chains are followed: what a later erasure rewrites again stands in the lists twice. Tombstones say which record numbers
+//! were erased, when and why; their numbers are never given again.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use arrow::{
+    array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Dataset,
+    index::SegmentRef,
+    log::{Entry, ListRef, Totals},
+    numbers::numbers_path,
+    parts_path,
+    runs::{Run, RunTable},
+    shards::{self, ShardMeta},
+    sidecar_path,
+    suppress::Salt,
+    table::{self, column},
+    vacuum::{index_stem, stem},
+};
+use crate::{
+    error::Result,
+    id::Version,
+    storage::{ObjectFacts, Store},
+};
+
+/// What an entry says about erasures; every later one repeats it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasures {
+    /// How many there were, so that a run notices that another one has erased meanwhile.
+    pub count: u64,
+    /// Salt of the hashes of erased ids, in hexadecimal.
+    salt: String,
+    /// Older versions are read through `rewritten` and `replaced`; 0 when nothing was ever erased from all versions.
+    #[serde(default)]
+    pub rewrote_before: Version,
+    /// Hashes of erased ids.
+    pub suppressed: Vec<ListRef>,
+    /// Numbers of erased records.
+    pub tombstones: Vec<ListRef>,
+    /// Shards that were written anew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rewritten: Vec<ListRef>,
+    /// Segments and lists that were written anew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<ListRef>,
+}
+
+impl Erasures {
+    pub(super) fn new(salt: Salt) -> Self {
+        Self {
+            count: 0,
+            salt: salt.encode(),
+            rewrote_before: Version(0),
+            suppressed: Vec::new(),
+            tombstones: Vec::new(),
+            rewritten: Vec::new(),
+            replaced: Vec::new(),
+        }
+    }
+
+    /// The salt.
+    ///
+    /// # Errors
+    /// When the entry is damaged.
+    pub fn salt(&self) -> Result<Salt> {
+        Salt::decode(&self.salt)
+    }
+
+    /// All lists.
+    pub(super) fn lists(&self) -> impl Iterator<Item = &ListRef> {
+        [&self.suppressed, &self.tombstones, &self.rewritten, &self.replaced].into_iter().flatten()
+    }
+}
+
+/// Consecutive records that were erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tombstone {
+    /// First record number.
+    pub first: u64,
+    /// How many.
+    pub records: u64,
+    /// Version that erased them.
+    pub version: Version,
+    /// Whether they were erased from older versions too.
+    pub all_versions: bool,
+    /// What the user gave as the reason.
+    pub reason: Option<String>,
+}
+
+pub(super) fn tombstone_batch(rows: &[Tombstone]) -> Result<RecordBatch> {
+    let number = |name: &str| Field::new(name, DataType::UInt64, false);
+    let schema = Schema::new(vec![
+        number("first"),
+        number("records"),
+        number("version"),
+        Field::new("all_versions", DataType::Boolean, false),
+        Field::new("reason", DataType::Utf8, true),
+    ]);
+    let numbers =
+        |of: fn(&Tombstone) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
+    let columns: Vec<ArrayRef> = vec![
+        numbers(|row| row.first),
+        numbers(|row| row.records),
+        numbers(|row| row.version.0),
+        Arc::new(BooleanArray::from_iter(rows.iter().map(|row| Some(row.all_versions)))),
+        Arc::new(rows.iter().map(|row| row.reason.as_deref()).collect::<StringArray>()),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Every tombstone of an entry.
+///
+/// # Errors
+/// When a list cannot be read.
+pub fn tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
+    let mut out = Vec::new();
+    for list in entry.erasures.iter().flat_map(|erasures| &erasures.tombstones) {
+        for batch in table::read(dataset.store().as_ref(), &list.path)? {
+            let number = |name| column::<UInt64Array>(&batch, name);
+            let (first, records, version) = (number("first")?, number("records")?, number("version")?);
+            let (all, reason): (&BooleanArray, &StringArray) =
+                (column(&batch, "all_versions")?, column(&batch, "reason")?);
+            out.extend((0..batch.num_rows()).map(|i| Tombstone {
+                first: first.value(i),
+                records: records.value(i),
+                version: Version(version.value(i)),
+                all_versions: all.value(i),
+                reason: reason.is_valid(i).then(|| reason.value(i).to_owned()),
+            }));
+        }
+    }
+    Ok(out)
+}
+
+/// A shard that was written anew without some records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rewritten {
+    /// Path of the old one, whose bytes are deleted.
+    pub(super) was: String,
+    /// What stands for it; `None` when no record was left.
+    pub(super) now: Option<ShardMeta>,
+}
+
+/// Encodes rows: those of a list of shards, with an empty path where nothing is left, and the old path before them.
+pub(super) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBatch> {
+    let nothing = ShardMeta::nothing();
+    let metas: Vec<ShardMeta> = rows.iter().map(|row| row.now.clone().unwrap_or_else(|| nothing.clone())).collect();
+    let shards = shards::batch_with(&metas, true)?;
+    let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
+    fields.extend(shards.schema().fields().iter().cloned());
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was)))];
+    columns.extend_from_slice(shards.columns());
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+fn read_rewritten(store: &dyn Store, path: &str) -> Result<Vec<Rewritten>> {
+    let metas = shards::read(store, path)?;
+    let mut was = Vec::with_capacity(metas.len());
+    for batch in table::read(store, path)? {
+        was.extend(column::<StringArray>(&batch, "was")?.iter().flatten().map(str::to_owned));
+    }
+    let some = |meta: ShardMeta| (!meta.path.is_empty()).then_some(meta);
+    Ok(was.into_iter().zip(metas).map(|(was, meta)| Rewritten { was, now: some(meta) }).collect())
+}
+
+/// A segment of the id index, or a list, that was written anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Replaced {
+    /// Path of the old one.
+    pub(super) was: String,
+    /// Its buckets; 0 for lists.
+    pub(super) was_buckets: u64,
+    /// Path of the new one; `None` when nothing was left.
+    pub(super) now: Option<String>,
+    /// Pairs or rows of the new one.
+    pub(super) rows: u64,
+    /// Its buckets.
+    pub(super) buckets: u64,
+}
+
+pub(super) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
+    let number = |name: &str| Field::new(name, DataType::UInt64, false);
+    let schema = Schema::new(vec![
+        Field::new("was", DataType::Utf8, false),
+        number("was_buckets"),
+        Field::new("now", DataType::Utf8, true),
+        number("rows"),
+        number("buckets"),
+    ]);
+    let numbers =
+        |of: fn(&Replaced) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was))),
+        numbers(|row| row.was_buckets),
+        Arc::new(rows.iter().map(|row| row.now.as_deref()).collect::<StringArray>()),
+        numbers(|row| row.rows),
+        numbers(|row| row.buckets),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+fn read_replaced(store: &dyn Store, path: &str) -> Result<Vec<Replaced>> {
+    let mut out = Vec::new();
+    for batch in table::read(store, path)? {
+        let text = |name| column::<StringArray>(&batch, name);
+        let number = |name| column::<UInt64Array>(&batch, name);
+        let (was, now) = (text("was")?, text("now")?);
+        let (was_buckets, rows, buckets) = (number("was_buckets")?, number("rows")?, number("buckets")?);
+        out.extend((0..batch.num_rows()).map(|i| Replaced {
+            was: was.value(i).to_owned(),
+            was_buckets: was_buckets.value(i),
+            now: now.is_valid(i).then(|| now.value(i).to_owned()),
+            rows: rows.value(i),
+            buckets: buckets.value(i),
+        }));
+    }
+    Ok(out)
+}
+
+/// What stands for what.
+#[derive(Debug, Default)]
+pub(super) struct StandIns {
+    shards: HashMap<String, Option<ShardMeta>>,
+    others: HashMap<String, Replaced>,
+}
+
+impl StandIns {
+    /// Those that an entry lists.
+    pub(super) fn of(store: &dyn Store, entry: &Entry) -> Result<Self> {
+        let mut out = Self::default();
+        let Some(erasures) = &entry.erasures else { return Ok(out) };
+        for list in &erasures.rewritten {
+            out.shards.extend(read_rewritten(store, &list.path)?.into_iter().map(|row| (row.was, row.now)));
+        }
+        for list in &erasures.replaced {
+            out.others.extend(read_replaced(store, &list.path)?.into_iter().map(|row| (row.was.clone(), row)));
+        }
+        Ok(out)
+    }
+
+    /// Those of objects that were just written.
+    pub(super) fn of_reindexed(reindexed: &[super::Reindexed]) -> Self {
+        let others = reindexed.iter().map(|one| (one.replaced.was.clone(), one.replaced.clone())).collect();
+        Self { shards: HashMap::new(), others }
+    }
+
+    /// What stands for a shard; `None` when nothing of it is left.
+    fn shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
+        let mut path = &shard.path;
+        let mut found = None;
+        while let Some(now) = self.shards.get(path) {
+            let now = now.as_ref()?;
+            path = &now.path;
+            found = Some(now);
+        }
+        match found {
+            None => Some(shard),
+            // When it was added, and where it stands among others, is as it was.
+            Some(now) => Some(ShardMeta {
+                version: shard.version,
+                committed_at: shard.committed_at,
+                first_record: shard.first_record,
+                ..now.clone()
+            }),
+        }
+    }
+
+    /// What stands for another object: path, rows and buckets; `None` when nothing is left.
+    fn other(&self, path: &str) -> Option<Option<&Replaced>> {
+        let mut found = self.others.get(path)?;
+        while let Some(next) = found.now.as_ref().and_then(|now| self.others.get(now)) {
+            found = next;
+        }
+        Some(found.now.is_some().then_some(found))
+    }
+
+    /// What stands for segments of the id index.
+    pub(super) fn segments(&self, segments: &[SegmentRef]) -> Vec<SegmentRef> {
+        let stand_in = |segment: &SegmentRef| match self.other(&segment.path) {
+            None => Some(segment.clone()),
+            Some(now) => now.map(|now| SegmentRef {
+                path: now.now.clone().unwrap_or_default(),
+                pairs: now.rows,
+                buckets: now.buckets,
+                ..segment.clone()
+            }),
+        };
+        segments.iter().filter_map(stand_in).collect()
+    }
+
+    /// What stands for lists.
+    pub(super) fn lists(&self, lists: &[ListRef]) -> Vec<ListRef> {
+        let stand_in = |list: &ListRef| match self.other(&list.path) {
+            None => Some(list.clone()),
+            Some(now) => {
+                now.map(|now| ListRef { path: now.now.clone().unwrap_or_default(), rows: now.rows, level: list.level })
+            }
+        };
+        lists.iter().filter_map(stand_in).collect()
+    }
+
+    /// Objects that stand for any of those given, which `has` tells by their paths: shards, and the paths of others.
+    pub(super) fn needed_for(&self, has: impl Fn(&str) -> bool) -> (Vec<String>, Vec<String>) {
+        let mut shards: HashSet<String> = HashSet::new();
+        for was in self.shards.keys().filter(|was| has(was)) {
+            let mut path = was.as_str();
+            while let Some(Some(now)) = self.shards.get(path) {
+                path = &now.path;
+                shards.insert(now.path.clone());
+            }
+        }
+        let mut others = Vec::new();
+        for (was, replaced) in &self.others {
+            let needed = has(was) || (0..replaced.was_buckets).any(|bucket| has(&SegmentRef::bucket_at(was, bucket)));
+            let now = if needed { self.other(was).flatten() } else { None };
+            others.extend(now.into_iter().flat_map(Replaced::now_paths));
+        }
+        (shards.into_iter().collect(), others)
+    }
+
+    /// Whether an object was written anew without somebody, and must not be there any more.
+    pub(super) fn is_gone(&self, gone: &Gone, path: &str) -> bool {
+        gone.objects.contains(path) || index_stem(path).is_some_and(|stem| gone.stems.contains(stem))
+    }
+
+    /// The objects that must not be there any more.
+    pub(super) fn gone(&self) -> Gone {
+        let mut gone = Gone::default();
+        for was in self.shards.keys() {
+            gone.objects.extend([was.clone(), sidecar_path(was), parts_path(was), numbers_path(was)]);
+            gone.stems.insert(stem(was).to_owned());
+        }
+        for replaced in self.others.values() {
+            match replaced.was_buckets {
+                0 => gone.objects.extend([replaced.was.clone()]),
+                buckets => gone.objects.extend((0..buckets).map(|b| SegmentRef::bucket_at(&replaced.was, b))),
+            }
+        }
+        gone
+    }
+}
+
+impl Replaced {
+    fn now_paths(&self) -> Vec<String> {
+        match (&self.now, self.buckets) {
+            (None, _) => Vec::new(),
+            (Some(now), 0) => vec![now.clone()],
+            (Some(now), buckets) => (0..buckets).map(|bucket| SegmentRef::bucket_at(now, bucket)).collect(),
+        }
+    }
+}
+
+/// Objects that an erasure has put others in the place of.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    objects: HashSet<String>,
+    stems: HashSet<String>,
+}
+
+/// Objects that hold what was erased from all versions, and are still there: a run was killed between its commit and the
+/// deletions.
+///
+/// # Errors
+/// When a list cannot be read or the store fails.
+pub fn leftovers(dataset: &Dataset, newest: &Entry) -> Result<Vec<ObjectFacts>> {
+    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
+    let gone = stand_ins.gone();
+    if gone.objects.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut listing = dataset.store().list("")?;
+    listing.retain(|object| stand_ins.is_gone(&gone, &object.path));
+    Ok(listing)
+}
+
+/// An older version, as it is read after an erasure from all versions.
+pub(super) struct View {
+    pub(super) entry: Entry,
+    pub(super) shards: Vec<ShardMeta>,
+    pub(super) runs: RunTable,
+}
+
+/// Leads an entry from before the last erasure from all versions through the lists of the newest one. `shards` are those
+/// that it names itself, `runs` the run table of the newest.
+pub(super) fn view(
+    store: &dyn Store,
+    entry: Entry,
+    shards: Vec<ShardMeta>,
+    newest: &Entry,
+    runs: &RunTable,
+) -> Result<View> {
+    let stand_ins = StandIns::of(store, newest)?;
+    let shards: Vec<ShardMeta> = shards.into_iter().filter_map(|shard| stand_ins.shard(shard)).collect();
+    let version = entry.version;
+    let known = runs.all().iter().filter(|run| run.from <= version);
+    let runs = known.map(|run| Run { until: run.until.filter(|until| *until <= version), ..run.clone() }).collect();
+    let totals = Totals {
+        shards: shards.len() as u64,
+        records: shards.iter().map(|shard| shard.records).sum(),
+        bytes: shards.iter().map(|shard| shard.bytes).sum(),
+    };
+    let entry = Entry {
+        totals,
+        segments: stand_ins.segments(&entry.segments),
+        sources: stand_ins.lists(&entry.sources),
+        runs: newest.runs.clone(),
+        lineage: newest.lineage.clone(),
+        places: newest.places.clone(),
+        readable_from: newest.readable_from,
+        erasures: newest.erasures.clone(),
+        ..entry
+    };
+    Ok(View { entry, shards, runs: RunTable::new(runs) })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::{dataset::IdKind, storage::RemoteStore};
+
+    fn shard(path: &str, records: u64) -> ShardMeta {
+        ShardMeta { path: path.into(), records, ..ShardMeta::nothing() }
+    }
+
+    fn replaced(was: &str, now: Option<&str>, buckets: u64) -> Replaced {
+        Replaced { was: was.into(), was_buckets: buckets, now: now.map(str::to_owned), rows: 7, buckets }
+    }
+
+    #[test]
+    fn chains_are_followed_to_their_ends() {
+        let rows = [
+            Rewritten { was: "a".into(), now: Some(shard("b", 9)) },
+            Rewritten { was: "b".into(), now: Some(shard("c", 8)) },
+            Rewritten { was: "x".into(), now: Some(shard("y", 1)) },
+            Rewritten { was: "y".into(), now: None },
+        ];
+        let others = [replaced("s", Some("t"), 2), replaced("t", Some("u"), 2), replaced("l", None, 0)];
+        let stand_ins = StandIns {
+            shards: rows.into_iter().map(|row| (row.was, row.now)).collect(),
+            others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
+        };
+        let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
+        let now = stand_ins.shard(old).unwrap();
+        assert_eq!((now.path.as_str(), now.records, now.version, now.first_record), ("c", 8, Version(3), 40));
+        assert_eq!(stand_ins.shard(shard("x", 2)), None);
+        assert_eq!(stand_ins.shard(shard("z", 2)).unwrap().path, "z");
+        let segment =
+            |path: &str| SegmentRef { kind: IdKind::Record, path: path.into(), record_base: 5, pairs: 9, buckets: 2 };
+        let led = stand_ins.segments(&[segment("s"), segment("other")]);
+        assert_eq!((led[0].path.as_str(), led[0].pairs, led[0].record_base), ("u", 7, 5));
+        assert_eq!(led[1], segment("other"));
+        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1 };
+        assert_eq!(stand_ins.lists(&[list("l"), list("m")]), [list("m")]);
+        let (shards, objects) = stand_ins.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
+        assert_eq!(shards.iter().collect::<std::collections::BTreeSet<_>>().len(), 2);
+        assert_eq!(objects, ["u/b=0000.parquet", "u/b=0001.parquet"]);
+        let gone = stand_ins.gone();
+        for path in ["a", "b", "y", "t/b=0001.parquet", "l"] {
+            assert!(stand_ins.is_gone(&gone, path), "{path}");
+        }
+        for path in ["c", "u/b=0000.parquet", "m"] {
+            assert!(!stand_ins.is_gone(&gone, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read_back() {
+        let store = RemoteStore::memory().unwrap();
+        let put = |path: &str, rows: &RecordBatch| {
+            table::write(&store, path, rows, table::properties().build()).unwrap();
+        };
+        let rewritten =
+            [Rewritten { was: "a".into(), now: Some(shard("b", 9)) }, Rewritten { was: "c".into(), now: None }];
+        put("rewritten", &rewritten_batch(&rewritten).unwrap());
+        assert_eq!(read_rewritten(&store, "rewritten").unwrap(), rewritten);
+        let others = [replaced("s", Some("t"), 2), replaced("l", None, 0)];
+        put("replaced", &replaced_batch(&others).unwrap());
+        assert_eq!(read_replaced(&store, "replaced").unwrap(), others);
+    }
+}

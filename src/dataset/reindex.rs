@@ -1,0 +1,183 @@
+//! Segments of the id index, and lists of sources, written anew without what was erased.
+//!
+//! Both are immutable and several versions share them, so the old ones stay until nobody needs them, or until they are
+//! deleted because what stands in them must not be there any more. Of a segment only the buckets that hold one of the
+//! records are read; the others are linked, or copied where a store cannot do that.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    io::Write,
+    sync::Arc,
+};
+
+use arrow::array::UInt64Array;
+
+use super::{
+    Dataset,
+    erased::Replaced,
+    index::{self, ROW_GROUP_ROWS, SegmentRef},
+    log::ListRef,
+    sources::{self, SourceRow},
+    system_path,
+    table::{self, GroupWriter, TableWriter, column},
+};
+use crate::{
+    error::{Error, Result},
+    id::{IdHash, TransactionId},
+    storage::{Staged, Store},
+};
+
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// An object that was written anew, and what it replaces.
+#[derive(Debug)]
+pub struct Reindexed {
+    pub(super) replaced: Replaced,
+    /// Its objects, which have no names yet.
+    pub staged: Vec<Staged>,
+}
+
+impl Reindexed {
+    /// Path of what it replaces.
+    pub fn was(&self) -> &str {
+        &self.replaced.was
+    }
+}
+
+/// Writes a segment anew without some records, given by their numbers and the hashes that they stand under; `None` when
+/// it has none of them. `number` tells the new segments of a transaction apart.
+///
+/// # Errors
+/// When a bucket is missing or damaged, or the store fails.
+pub fn reindex(
+    dataset: &Dataset,
+    segment: &SegmentRef,
+    erased: &HashSet<u64>,
+    hashes: &[IdHash],
+    (transaction, number): (&TransactionId, usize),
+) -> Result<Option<Reindexed>> {
+    let store = dataset.store();
+    let folder = system_path(&format!("index/{}/{transaction}-{number}", segment.kind.name()));
+    let touched: BTreeSet<u64> = hashes.iter().map(|hash| segment.bucket_of(*hash)).collect();
+    let (mut removed, mut rewritten) = (0, Vec::new());
+    for bucket in touched {
+        if let Some((staged, pairs)) = rewrite_bucket(store, segment, bucket, erased, &folder)? {
+            removed += pairs;
+            rewritten.push((bucket, staged));
+        }
+    }
+    if rewritten.is_empty() {
+        return Ok(None);
+    }
+    let pairs = segment.pairs.checked_sub(removed).ok_or_else(|| {
+        Error::integrity(format!("expected {} pairs in a segment, found more", segment.pairs)).at(segment.path.clone())
+    })?;
+    let mut replaced = Replaced {
+        was: segment.path.clone(),
+        was_buckets: segment.buckets,
+        now: None,
+        rows: pairs,
+        buckets: segment.buckets,
+    };
+    if pairs == 0 {
+        return Ok(Some(Reindexed { replaced, staged: Vec::new() }));
+    }
+    let untouched: HashSet<u64> = rewritten.iter().map(|(bucket, _)| *bucket).collect();
+    let mut staged: Vec<Staged> = rewritten.into_iter().map(|(_, staged)| staged).collect();
+    for bucket in (0..segment.buckets).filter(|bucket| !untouched.contains(bucket)) {
+        let (from, to) = (SegmentRef::bucket_at(&segment.path, bucket), SegmentRef::bucket_at(&folder, bucket));
+        staged.push(copy(store.as_ref(), &from, &to)?);
+    }
+    replaced.now = Some(folder);
+    Ok(Some(Reindexed { replaced, staged }))
+}
+
+/// The bucket without some records, and how many pairs went; `None` when it has none of them.
+fn rewrite_bucket(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    bucket: u64,
+    erased: &HashSet<u64>,
+    folder: &str,
+) -> Result<Option<(Staged, u64)>> {
+    let (mut hashes, mut records) = (Vec::new(), Vec::new());
+    let mut removed = 0;
+    for batch in table::read(store.as_ref(), &SegmentRef::bucket_at(&segment.path, bucket))? {
+        let (all_hashes, all_records) =
+            (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
+        for (hash, record) in all_hashes.values().iter().zip(all_records.values()) {
+            if erased.contains(&(segment.record_base + record)) {
+                removed += 1;
+            } else {
+                hashes.push(*hash);
+                records.push(*record);
+            }
+        }
+    }
+    if removed == 0 {
+        return Ok(None);
+    }
+    let columns = table::describe(&index::schema())?;
+    let mut table = GroupWriter::create(store.as_ref(), &SegmentRef::bucket_at(folder, bucket), &columns)?;
+    for (hashes, records) in hashes.chunks(ROW_GROUP_ROWS).zip(records.chunks(ROW_GROUP_ROWS)) {
+        table.append(index::group(&columns, &mut hashes.to_vec(), &mut records.to_vec())?)?;
+    }
+    Ok(Some((table.finish()?, removed)))
+}
+
+fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Staged> {
+    if let Some(linked) = store.link(&store.location().join(from), to)? {
+        return Ok(linked);
+    }
+    let (mut source, mut sink) = (store.read(from)?, store.create(to)?);
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let n = source.read(&mut buffer)?;
+        if n == 0 {
+            return sink.finish();
+        }
+        sink.write_all(&buffer[..n])?;
+    }
+}
+
+/// Writes a list of sources anew without some of them, given by their URIs; `None` when it has none of them.
+///
+/// # Errors
+/// When it cannot be read, or the store fails.
+pub fn relist(
+    dataset: &Dataset,
+    list: &ListRef,
+    gone: &HashSet<String>,
+    (transaction, number): (&TransactionId, usize),
+) -> Result<Option<Reindexed>> {
+    let store = dataset.store();
+    let path = system_path(&format!("lists/{transaction}-e-sources-{number}.parquet"));
+    let mut table = TableWriter::new(store.as_ref(), &path);
+    let (mut pending, mut removed): (Vec<SourceRow>, u64) = (Vec::new(), 0);
+    sources::read(store, list, &mut |row| {
+        if gone.contains(&row.uri) {
+            removed += 1;
+            return Ok(());
+        }
+        pending.push(row);
+        if pending.len() < table::BATCH_ROWS {
+            Ok(())
+        } else {
+            table.add(&sources::batch(&std::mem::take(&mut pending))?)
+        }
+    })?;
+    if removed == 0 {
+        return Ok(None);
+    }
+    if !pending.is_empty() {
+        table.add(&sources::batch(&pending)?)?;
+    }
+    let mut replaced = Replaced { was: list.path.clone(), was_buckets: 0, now: None, rows: 0, buckets: 0 };
+    let mut staged = Vec::new();
+    if let Some((written, rows)) = table.finish()? {
+        (replaced.now, replaced.rows) = (Some(path.clone()), rows);
+        staged.push(written);
+    }
+    Ok(Some(Reindexed { replaced, staged }))
+}

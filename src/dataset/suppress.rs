@@ -1,0 +1,250 @@
+//! Who is not to come back: ids that were erased, as keyed hashes.
+//!
+//! | column | type | meaning |
+//! |---|---|---|
+//! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt |
+//! | `kind` | text | `id`, `origin`, `source` or `was` |
+//! | `source` | 32 bytes, null | of an origin the hash of its source's name, so that other sources need no look |
+//! | `version` | u64 | version that erased it |
+//! | `records` | u64 | records that carried it |
+//!
+//! `id` is a record id or subject id, and whatever carries it stays out; `origin` is `source#row`, for records that have no
+//! other id; `source` is the URI of a source that named the person itself. `was` only lets `--find` answer for other
+//! names of an erased record. Nothing here can be read back as text, but who holds the salt can try out guesses: the list is
+//! personal data for as long as the set of possible ids is small.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arrow::{
+    array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema},
+};
+use sha2::{Digest, Sha256};
+
+use super::{
+    Snapshot,
+    table::{self, column},
+};
+use crate::{
+    error::{Error, Result},
+    id::{TransactionId, Version},
+    storage::Store,
+};
+
+/// HMAC-SHA-256 of a text.
+pub type KeyedHash = [u8; 32];
+
+/// What makes the hashes of a dataset its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Salt([u8; 32]);
+
+impl Salt {
+    /// A new one, which no other dataset has.
+    pub fn fresh() -> Self {
+        let mut hasher = Sha256::new();
+        for _ in 0..2 {
+            hasher.update(TransactionId::fresh().0.as_bytes());
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// Text for the log.
+    pub fn encode(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Reads the text back.
+    pub(super) fn decode(text: &str) -> Result<Self> {
+        let damaged = || Error::integrity("expected a salt of 64 hexadecimal digits in the log entry");
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(damaged());
+        }
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| damaged())?;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Hashes a text (RFC 2104 with SHA-256; the salt is shorter than a block).
+    pub fn hash(&self, text: &str) -> KeyedHash {
+        let pad = |with: u8| {
+            let mut block = [with; 64];
+            block.iter_mut().zip(&self.0).for_each(|(byte, key)| *byte ^= key);
+            block
+        };
+        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text.as_bytes()).finalize();
+        Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+    }
+}
+
+/// What a suppressed text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SuppressedKind {
+    /// A record id or subject id.
+    Id,
+    /// `source#row`.
+    Origin,
+    /// URI of a source.
+    Source,
+    /// Another name of an erased record, which keeps nobody out.
+    Was,
+}
+
+impl SuppressedKind {
+    const ALL: [Self; 4] = [Self::Id, Self::Origin, Self::Source, Self::Was];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Origin => "origin",
+            Self::Source => "source",
+            Self::Was => "was",
+        }
+    }
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suppressed {
+    /// Hash of the text.
+    pub hash: KeyedHash,
+    /// What the text is.
+    pub kind: SuppressedKind,
+    /// Of origins, hash of the source's name.
+    pub source: Option<KeyedHash>,
+    /// Version that erased it.
+    pub version: Version,
+    /// Records that carried it.
+    pub records: u64,
+}
+
+/// Encodes rows for a list.
+pub(super) fn batch(rows: &[Suppressed]) -> Result<RecordBatch> {
+    let schema = Schema::new(vec![
+        Field::new("hash", DataType::Binary, false),
+        Field::new("kind", DataType::Utf8, false),
+        Field::new("source", DataType::Binary, true),
+        Field::new("version", DataType::UInt64, false),
+        Field::new("records", DataType::UInt64, false),
+    ]);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(BinaryArray::from_iter_values(rows.iter().map(|row| row.hash))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.kind.name()))),
+        Arc::new(BinaryArray::from_iter(rows.iter().map(|row| row.source))),
+        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.version.0))),
+        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.records))),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Reads a list.
+fn read(store: &dyn Store, path: &str) -> Result<Vec<Suppressed>> {
+    let damaged = || Error::integrity("the list of erased ids is damaged").at(store.location().join(path).to_string());
+    let mut out = Vec::new();
+    for batch in table::read(store, path)? {
+        let (hashes, sources) = (column::<BinaryArray>(&batch, "hash")?, column::<BinaryArray>(&batch, "source")?);
+        let kinds: &StringArray = column(&batch, "kind")?;
+        let (versions, records) =
+            (column::<UInt64Array>(&batch, "version")?, column::<UInt64Array>(&batch, "records")?);
+        for i in 0..batch.num_rows() {
+            let kind = SuppressedKind::ALL.into_iter().find(|kind| kind.name() == kinds.value(i));
+            out.push(Suppressed {
+                hash: hashes.value(i).try_into().map_err(|_| damaged())?,
+                kind: kind.ok_or_else(damaged)?,
+                source: match sources.is_valid(i) {
+                    true => Some(sources.value(i).try_into().map_err(|_| damaged())?),
+                    false => None,
+                },
+                version: Version(versions.value(i)),
+                records: records.value(i),
+            });
+        }
+    }
+    Ok(out)
+}
+
+/// The erased ids of a dataset.
+#[derive(Debug)]
+pub struct SuppressList {
+    salt: Salt,
+    rows: HashMap<(KeyedHash, SuppressedKind), Suppressed>,
+    sources: std::collections::HashSet<KeyedHash>,
+}
+
+impl SuppressList {
+    /// The list of a snapshot; `None` where nothing was ever erased.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of(snapshot: &Snapshot) -> Result<Option<Self>> {
+        let Some(erasures) = &snapshot.entry().erasures else { return Ok(None) };
+        let store = snapshot.dataset().store().as_ref();
+        let mut list = Self { salt: erasures.salt()?, rows: HashMap::new(), sources: Default::default() };
+        for list_ref in &erasures.suppressed {
+            for row in read(store, &list_ref.path)? {
+                list.sources.extend(row.source);
+                // What was erased twice was erased first by the first.
+                list.rows.entry((row.hash, row.kind)).or_insert(row);
+            }
+        }
+        Ok(Some(list))
+    }
+
+    fn get(&self, text: &str, kind: SuppressedKind) -> Option<&Suppressed> {
+        self.rows.get(&(self.salt.hash(text), kind))
+    }
+
+    /// Whether records with this record id or subject id stay out.
+    pub fn has_id(&self, id: &str) -> bool {
+        self.get(id, SuppressedKind::Id).is_some()
+    }
+
+    /// Whether a source, given by its URI, stays out as a whole.
+    pub fn has_source(&self, uri: &str) -> bool {
+        self.get(uri, SuppressedKind::Source).is_some()
+    }
+
+    /// Whether any record of a source was erased by its origin.
+    pub fn has_origins_in(&self, source: &str) -> bool {
+        !self.sources.is_empty() && self.sources.contains(&self.salt.hash(source))
+    }
+
+    /// Whether the record with this origin stays out.
+    pub fn has_origin(&self, origin: &str) -> bool {
+        self.get(origin, SuppressedKind::Origin).is_some()
+    }
+
+    /// What is known of an erased id: the version that erased it, and how many records carried it.
+    pub fn find(&self, id: &str) -> Option<(Version, u64)> {
+        let hash = self.salt.hash(id);
+        let kinds = [SuppressedKind::Id, SuppressedKind::Origin, SuppressedKind::Was];
+        let found = kinds.into_iter().find_map(|kind| self.rows.get(&(hash, kind)))?;
+        Some((found.version, found.records))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_hmac_sha256() {
+        // RFC 4231, test case 2, has a key of 4 bytes; a shorter key is one with zeros behind it.
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(b"Jefe");
+        let hex: String = Salt(key).hash("what do ya want for nothing?").iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn salts_are_text_and_back_and_differ() {
+        let salt = Salt::fresh();
+        assert_eq!(Salt::decode(&salt.encode()).unwrap(), salt);
+        assert_ne!(Salt::fresh(), salt);
+        for wrong in ["", "00", &"g".repeat(64), &"é".repeat(32)] {
+            assert!(Salt::decode(wrong).is_err(), "{wrong}");
+        }
+    }
+}

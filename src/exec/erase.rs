@@ -1,0 +1,711 @@
+//! Writing a shard anew without some of its records.
+//!
+//! ```text
+//! shard      | record 0 | record 1 | record 2 | ...     every record is held against the sidecar
+//!                 |          x          |
+//! new shard  | record 0 | record 2 | ...                then read back, byte by byte
+//! ```
+//!
+//! Records of tar and TFRecord are copied as they are stored; of compressed shards whole units are, and only those that
+//! held an erased record are compressed anew. Parquet is decoded and encoded: nothing of a page, a dictionary or a statistic
+//! that an erased value was part of is kept. Sidecar rows, offsets moved, record numbers and first versions are carried over.
+
+use std::io::Read;
+
+use arrow::{
+    array::{BooleanArray, RecordBatch},
+    compute::filter_record_batch,
+    datatypes::Fields,
+};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::{
+    compact::verify_checksum,
+    copy::Records,
+    encode::{Encoder, Output, framing},
+    shard::{FinishedShard, OpenShard, ShardNaming},
+};
+use crate::{
+    codec::{Codec, stream},
+    dataset::{
+        Dataset, FrameTable, NewShard, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Run, RunTable, Scattered,
+        ShardMeta, ShardOrder, SidecarRow, numbered, read_frames, read_sidecar, read_sidecar_rows, sidecar_batches,
+    },
+    error::{Error, Result},
+    events::{Cancel, Event, Observer},
+    format::{
+        OutputFormat,
+        parquet::{self, cast_to, logical_bytes},
+    },
+    record::hash::row_hashes,
+    schema::{schema_of, unite_lists},
+    storage::{Staged, Store},
+};
+
+/// Bytes read at a time where they are not copied.
+const PIECE: usize = 256 << 10;
+
+/// Raw bytes of a unit where the old units are not known.
+const UNIT_BYTES: usize = 4 << 20;
+
+/// What lies between records is kept up to this size, if it names nobody who is erased.
+const MOST_GAP: u64 = 16 << 20;
+
+/// Rows decoded at a time.
+const ROWS: usize = 8_192;
+
+/// A shard that holds records to be erased.
+#[derive(Debug, Clone)]
+pub struct Victim {
+    /// Its facts.
+    pub shard: ShardMeta,
+    /// Its runs, in row order.
+    pub runs: Vec<Run>,
+    /// Rows of the records, ascending.
+    pub ordinals: Vec<u64>,
+    /// Folder, format and indexes of the new shard.
+    pub naming: ShardNaming,
+    /// Number of the new shard.
+    pub number: usize,
+}
+
+/// How shards are written anew.
+pub struct Eraser<'a> {
+    /// The dataset.
+    pub dataset: &'a Dataset,
+    /// Where record numbers are and were.
+    pub runs: &'a RunTable,
+    /// Uncompressed bytes of a row group.
+    pub row_group: u64,
+    /// The erased ids: what lies between records goes with them if it names one.
+    pub needles: &'a [String],
+    /// Is told what happens.
+    pub observer: &'a dyn Observer,
+    /// Stops it.
+    pub cancel: &'a Cancel,
+}
+
+/// A shard without the erased records.
+#[derive(Debug)]
+pub struct Spared {
+    /// The new shard; `None` when nothing was left.
+    pub finished: Option<FinishedShard>,
+    /// Where its records are, if it was sorted.
+    pub places: Vec<PlaceRef>,
+    /// The tables of places.
+    pub staged: Vec<Staged>,
+    /// Bytes copied as they were stored.
+    pub bytes_copied: u64,
+    /// Bytes encoded anew.
+    pub bytes_reencoded: u64,
+    /// Chain over the hashes of its rows, of Parquet.
+    rows: Option<u64>,
+}
+
+/// What a new shard has to be.
+#[derive(Debug)]
+pub struct Made {
+    shard: ShardMeta,
+    rows: Option<u64>,
+}
+
+impl Spared {
+    /// What the new shard has to be; `None` when there is none.
+    pub fn made(&self) -> Option<Made> {
+        let finished = self.finished.as_ref()?;
+        Some(Made { shard: finished.shard.meta.clone(), rows: self.rows })
+    }
+}
+
+impl Eraser<'_> {
+    /// Writes a shard anew.
+    ///
+    /// # Errors
+    /// When the shard is damaged or the store fails.
+    pub fn erase(&self, victim: &Victim) -> Result<Spared> {
+        self.cancel.check()?;
+        let mut spared = Spared {
+            finished: None,
+            places: Vec::new(),
+            staged: Vec::new(),
+            bytes_copied: 0,
+            bytes_reencoded: 0,
+            rows: None,
+        };
+        if victim.ordinals.len() as u64 == victim.shard.records {
+            return Ok(spared);
+        }
+        verify_checksum(self.dataset, &victim.shard, self.cancel)?;
+        let mut finished = match victim.naming.format {
+            OutputFormat::Parquet => self.rows(victim, &mut spared)?,
+            format => self.stream(victim, format, &mut spared).map_err(|e| self.placed(e, &victim.shard))?,
+        };
+        let shard = &mut finished.shard;
+        let wanted = victim.shard.records - victim.ordinals.len() as u64;
+        if shard.meta.records != wanted {
+            return Err(Error::mistaken(format!("expected {wanted} records, found {}", shard.meta.records)));
+        }
+        shard.meta.compacted_for = victim.shard.compacted_for;
+        shard.meta.first_record = victim.shard.first_record;
+        if let Some(order) = &victim.shard.order {
+            let set = format!("{}-{}", victim.naming.tag.replace('/', "-"), victim.number);
+            shard.meta.order = Some(ShardOrder { order: order.order.clone(), set: set.clone() });
+            if victim.runs.iter().any(|run| run.scattered.is_some()) {
+                let numbers = self.scatter(victim, &set, shard, &mut spared)?;
+                finished.staged.insert(0, numbers);
+            }
+        }
+        self.observer.event(Event::Read { bytes: victim.shard.bytes, records: victim.shard.records });
+        spared.finished = Some(finished);
+        Ok(spared)
+    }
+
+    /// Reads a new shard, which has its name by now, and holds it against what was kept.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it holds anything else.
+    pub fn prove(&self, made: &Made) -> Result<()> {
+        let Made { shard: made, rows } = made;
+        verify_checksum(self.dataset, made, self.cancel)?;
+        let differs = |what: &str| {
+            Err(Error::mistaken(format!("expected nothing but what was kept in a shard, found {what}"))
+                .at(self.place(made)))
+        };
+        if let Some(expected) = rows {
+            let file = parquet::open(self.dataset.object(&made.path, made.bytes), &self.place(made))?;
+            let mut rows = Xxh3Default::new();
+            for batch in file.batches(ROWS) {
+                chain(&mut rows, &batch?);
+            }
+            return if rows.digest() == *expected { Ok(()) } else { differs("other rows") };
+        }
+        let rows = read_sidecar(self.store(), &made.path)?;
+        let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
+        let last =
+            extents.iter().rev().find_map(|batch| batch.offsets.values().last().zip(batch.lengths.values().last()));
+        let body = last.map_or(0, |(offset, length)| offset + length);
+        let mut proof = Records::new(extents, body, false)?;
+        let mut source = stream::decoder(made.codec, self.store().read(&made.path)?)?;
+        let mut left = source.by_ref().take(body);
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let n = left.read(&mut buffer)?;
+            if n == 0 {
+                break;
+            }
+            proof.update(&buffer[..n])?;
+        }
+        proof.finish()
+    }
+
+    /// Decodes a Parquet shard and encodes the rows that stay.
+    fn rows(&self, victim: &Victim, spared: &mut Spared) -> Result<FinishedShard> {
+        let shard = &victim.shard;
+        let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &self.place(shard))?;
+        let schema = schema_of(&unite_lists(&Fields::empty(), file.schema().fields()));
+        let encoder = match &shard.order {
+            Some(order) => Encoder::sorted(shard.codec, &schema, &order.order)?,
+            None => Encoder::new(OutputFormat::Parquet, shard.codec, &schema, Vec::new(), None)?,
+        };
+        let Output::Parquet(parquet) = encoder.output() else {
+            return Err(Error::internal("expected the encoder of Parquet"));
+        };
+        let mut out = OpenShard::create(self.store(), &encoder, &victim.naming, victim.number)?;
+        let mut rows = Xxh3Default::new();
+        let (mut pending, mut pending_bytes): (Vec<RecordBatch>, u64) = (Vec::new(), 0);
+        let mut sieve = Sieve::new(&victim.ordinals);
+        for batch in file.batches(ROWS) {
+            self.cancel.check()?;
+            let batch = cast_to(&sieve.filter(&batch?)?, &schema)?;
+            chain(&mut rows, &batch);
+            pending_bytes += logical_bytes(&batch);
+            pending.push(batch);
+            if pending_bytes >= self.row_group {
+                out.append_known_rows(parquet.encode(&pending)?)?;
+                (pending, pending_bytes) = (Vec::new(), 0);
+            }
+        }
+        sieve.finish(shard)?;
+        if pending.iter().any(|batch| batch.num_rows() > 0) {
+            out.append_known_rows(parquet.encode(&pending)?)?;
+        }
+        let mut sieve = Sieve::new(&victim.ordinals);
+        for batch in sidecar_batches(self.dataset.store(), &shard.path, ROWS)? {
+            out.append_sidecar(&sieve.filter(&batch?)?, 0)?;
+        }
+        sieve.finish(shard)?;
+        spared.rows = Some(rows.digest());
+        spared.bytes_reencoded = shard.bytes;
+        out.finish(&kept_runs(victim))
+    }
+
+    /// Copies the records that stay.
+    fn stream(&self, victim: &Victim, format: OutputFormat, spared: &mut Spared) -> Result<FinishedShard> {
+        let shard = &victim.shard;
+        let sidecar = read_sidecar(self.store(), &shard.path)?;
+        let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        if framing.has_keys() {
+            self.check_seams(victim)?;
+        }
+        let columns = schema_of(&Fields::empty());
+        let encoder = Encoder::new(format, shard.codec, &columns, Vec::new(), None)?;
+        let mut out = OpenShard::create(self.store(), &encoder, &victim.naming, victim.number)?;
+        let extents: Vec<RecordExtents> = sidecar.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
+        let plain = shard.codec == Codec::None;
+        let pieces = pieces(&extents, &victim.ordinals, if plain { shard.body_bytes } else { 0 });
+        let body = pieces.last().map_or(0, |piece| piece.end);
+        let mut copying = Copying {
+            eraser: self,
+            shard,
+            out: &mut out,
+            proof: Records::new(extents, body, false)?,
+            pieces: &pieces,
+            removed: Vec::new(),
+            copied: 0,
+            reencoded: 0,
+        };
+        let frames = if plain { None } else { read_frames(self.dataset.store(), &shard.path)? };
+        match frames {
+            _ if plain => copying.plain()?,
+            Some(frames) => copying.units(&frames)?,
+            None => copying.whole()?,
+        }
+        let Copying { proof, removed, copied, reencoded, .. } = copying;
+        proof.finish()?;
+        (spared.bytes_copied, spared.bytes_reencoded) = (copied, reencoded);
+        let mut sieve = Sieve::new(&victim.ordinals);
+        for batch in &sidecar {
+            let kept = sieve.filter(batch)?;
+            let extents = RecordExtents::of_batch(&kept)?;
+            for (rows, shift) in shifts(extents.offsets.values(), &removed) {
+                out.append_sidecar(&kept.slice(rows.start, rows.len()), -i128::from(shift))?;
+            }
+        }
+        sieve.finish(shard)?;
+        out.finish(&kept_runs(victim))
+    }
+
+    /// Refuses to make neighbours of two records with one key, which readers would take for one.
+    fn check_seams(&self, victim: &Victim) -> Result<()> {
+        let mut ends: Vec<u64> = Vec::new();
+        for hole in victim.ordinals.chunk_by(|a, b| a + 1 == *b) {
+            let (Some(first), Some(last)) = (hole.first(), hole.last()) else { continue };
+            if *first > 0 && last + 1 < victim.shard.records {
+                ends.extend([first - 1, last + 1]);
+            }
+        }
+        let mut rows = ends.clone();
+        rows.dedup();
+        let found = read_sidecar_rows(self.dataset.store(), &victim.shard.path, &rows)?;
+        let id = |row: &u64| rows.binary_search(row).ok().and_then(|at| found.get(at)).map(SidecarRow::id);
+        match ends.chunks_exact(2).find(|pair| id(&pair[0]) == id(&pair[1])) {
+            None => Ok(()),
+            Some(pair) => Err(Error::usage(format!(
+                "the record `{}` would come twice in a row, and readers would take both for one",
+                id(&pair[0]).unwrap_or_default()
+            ))
+            .hint("erase that record, too, or convert the sources anew with an --id that is unique")),
+        }
+    }
+
+    /// Gives a sorted shard numbers and places of its own.
+    fn scatter(&self, victim: &Victim, set: &str, shard: &mut NewShard, spared: &mut Spared) -> Result<Staged> {
+        let store = self.dataset.store();
+        let live: Vec<&Run> = victim.runs.iter().collect();
+        let mut numbers = NumbersWriter::create(store.as_ref(), &shard.meta.path)?;
+        let mut pairs: Vec<(u64, u64)> = Vec::new();
+        let mut holes = victim.ordinals.iter().peekable();
+        for (ordinal, known) in (0_u64..).zip(numbered(store, &victim.shard.path, &live, self.runs)?) {
+            let known = known?.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
+            if holes.next_if_eq(&&ordinal).is_some() {
+                continue;
+            }
+            numbers.push(known.record, known.first_version)?;
+            pairs.push((known.record, pairs.len() as u64));
+        }
+        pairs.sort_unstable();
+        let mut places = PlacesWriter::new(store.as_ref(), set)?;
+        pairs.iter().try_for_each(|(record, ordinal)| places.push(*record, 0, *ordinal))?;
+        (spared.places, spared.staged) = places.finish()?.into_iter().unzip();
+        let (first, last) = (pairs.first().map_or(0, |pair| pair.0), pairs.last().map_or(0, |pair| pair.0));
+        shard.scattered = Some(Scattered { span: last - first + 1, set: set.to_owned(), shard: 0 });
+        shard.runs = vec![(first, pairs.len() as u64, 0)];
+        numbers.finish()
+    }
+
+    fn placed(&self, error: Error, shard: &ShardMeta) -> Error {
+        if error.place().source.is_none() { error.at(self.place(shard)) } else { error }
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.dataset.store().as_ref()
+    }
+
+    fn place(&self, shard: &ShardMeta) -> String {
+        self.store().location().join(&shard.path).to_string()
+    }
+}
+
+/// Adds hashes of rows to a chain.
+fn chain(rows: &mut Xxh3Default, batch: &RecordBatch) {
+    row_hashes(batch).iter().for_each(|hash| rows.update(&hash.to_le_bytes()));
+}
+
+/// First record number and length of each run of the new shard; sorted shards get others.
+fn kept_runs(victim: &Victim) -> Vec<(u64, Option<u64>)> {
+    if victim.runs.iter().any(|run| run.scattered.is_some()) {
+        return vec![(victim.shard.first_record, None)];
+    }
+    let mut out = Vec::new();
+    let mut holes = victim.ordinals.iter().copied().peekable();
+    for run in &victim.runs {
+        let (mut at, end) = (run.ordinal, run.ordinal + run.records);
+        while at < end {
+            let hole = holes.next_if(|hole| *hole < end).unwrap_or(end);
+            if hole > at {
+                out.push((run.first + (at - run.ordinal), Some(hole - at)));
+            }
+            at = hole + 1;
+        }
+    }
+    out
+}
+
+/// Takes rows out of batches that follow each other.
+struct Sieve<'a> {
+    holes: &'a [u64],
+    at: u64,
+}
+
+impl<'a> Sieve<'a> {
+    fn new(holes: &'a [u64]) -> Self {
+        Self { holes, at: 0 }
+    }
+
+    fn filter(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let end = self.at + batch.num_rows() as u64;
+        let count = self.holes.partition_point(|hole| *hole < end);
+        let (now, rest) = self.holes.split_at(count);
+        let mut keep = vec![true; batch.num_rows()];
+        for hole in now {
+            if let Some(row) = usize::try_from(hole - self.at).ok().and_then(|row| keep.get_mut(row)) {
+                *row = false;
+            }
+        }
+        (self.holes, self.at) = (rest, end);
+        if now.is_empty() { Ok(batch.clone()) } else { Ok(filter_record_batch(batch, &BooleanArray::from(keep))?) }
+    }
+
+    /// Fails unless all rows of the shard came by.
+    fn finish(self, shard: &ShardMeta) -> Result<()> {
+        if self.at == shard.records {
+            return Ok(());
+        }
+        Err(Error::integrity(format!("expected {} records, found {}", shard.records, self.at)).at(shard.path.clone()))
+    }
+}
+
+/// What happens to consecutive raw bytes of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Keep,
+    Drop,
+    /// Between records: kept unless it names somebody who is erased.
+    Gap,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    end: u64,
+    fate: Fate,
+}
+
+/// The raw bytes of a shard up to its last record, or to `body` if that is more.
+fn pieces(extents: &[RecordExtents], holes: &[u64], body: u64) -> Vec<Piece> {
+    let mut out: Vec<Piece> = Vec::new();
+    let mut push = |end: u64, fate: Fate| match out.last_mut() {
+        Some(last) if last.fate == fate && fate != Fate::Gap => last.end = end,
+        _ => out.push(Piece { end, fate }),
+    };
+    let (mut at, mut ordinal) = (0, 0);
+    let mut holes = holes.iter().peekable();
+    for batch in extents {
+        for (offset, length) in batch.offsets.values().iter().zip(batch.lengths.values()) {
+            if *offset > at {
+                push(*offset, Fate::Gap);
+            }
+            at = offset.saturating_add(*length);
+            push(at, if holes.next_if_eq(&&ordinal).is_some() { Fate::Drop } else { Fate::Keep });
+            ordinal += 1;
+        }
+    }
+    if body > at {
+        push(body, Fate::Gap);
+    }
+    out
+}
+
+/// Rows whose records move by the same number of bytes, given their offsets and what was removed: offset and bytes.
+fn shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize>, u64)> {
+    let mut out: Vec<(std::ops::Range<usize>, u64)> = Vec::new();
+    let (mut before, mut shift) = (0, 0);
+    for (row, offset) in offsets.iter().enumerate() {
+        while let Some((_, bytes)) = removed.get(before).filter(|(at, _)| at < offset) {
+            shift += bytes;
+            before += 1;
+        }
+        match out.last_mut() {
+            Some((rows, last)) if *last == shift => rows.end = row + 1,
+            _ => out.push((row..row + 1, shift)),
+        }
+    }
+    out
+}
+
+/// A shard of framed records on its way.
+struct Copying<'a, 'o> {
+    eraser: &'a Eraser<'a>,
+    shard: &'a ShardMeta,
+    out: &'a mut OpenShard<'o>,
+    proof: Records,
+    pieces: &'a [Piece],
+    /// Offset and length of what is left out.
+    removed: Vec<(u64, u64)>,
+    copied: u64,
+    reencoded: u64,
+}
+
+impl Copying<'_, '_> {
+    /// Not compressed: what stays is copied from one file to the other.
+    fn plain(&mut self) -> Result<()> {
+        let mut source = self.eraser.store().read(&self.shard.path)?;
+        let mut at = 0;
+        for piece in self.pieces {
+            self.eraser.cancel.check()?;
+            let bytes = piece.end - at;
+            match piece.fate {
+                Fate::Keep => {
+                    let proof = &mut self.proof;
+                    let taken = self.out.append_from(&mut source, bytes, &mut |piece| proof.update(piece))?;
+                    self.out.end_bytes(taken, 0, &stream::Frames::default())?;
+                    self.copied += taken;
+                }
+                Fate::Gap if bytes <= MOST_GAP => {
+                    let mut gap = Vec::new();
+                    source.by_ref().take(bytes).read_to_end(&mut gap)?;
+                    self.proof.update(&gap)?;
+                    if self.names_somebody(&gap) {
+                        self.removed.push((at, bytes));
+                    } else {
+                        self.out.append_bytes(&gap)?;
+                        self.out.end_bytes(bytes, 0, &stream::Frames::default())?;
+                        self.copied += bytes;
+                    }
+                }
+                Fate::Drop | Fate::Gap => {
+                    self.pass(&mut source, bytes)?;
+                    self.removed.push((at, bytes));
+                }
+            }
+            at = piece.end;
+        }
+        Ok(())
+    }
+
+    /// Units of which nothing goes are copied as they are stored.
+    fn units(&mut self, frames: &FrameTable) -> Result<()> {
+        let mut source = self.eraser.store().read(&self.shard.path)?;
+        std::io::copy(&mut source.by_ref().take(frames.stored().0), &mut std::io::sink())?;
+        let units = frames.frames();
+        let mut at = 0;
+        for (stored_bytes, raw_bytes) in units.units().unwrap_or_default() {
+            self.eraser.cancel.check()?;
+            let mut stored = Vec::new();
+            source.by_ref().take(u64::from(*stored_bytes)).read_to_end(&mut stored)?;
+            let raw = self.shard.codec.decompress_unit(&stored, u64::from(*raw_bytes))?;
+            self.proof.update(&raw)?;
+            let kept = self.kept_of(&raw, at);
+            let mut one = stream::Frames::default();
+            match kept {
+                None => {
+                    let crc = if matches!(self.shard.codec, Codec::Gzip(_)) { crc32fast::hash(&raw) } else { 0 };
+                    one.push(stored.len() as u64, raw.len() as u64);
+                    self.out.append_bytes(&stored)?;
+                    self.out.end_bytes(raw.len() as u64, crc, &one)?;
+                    self.copied += stored.len() as u64;
+                }
+                Some(kept) => {
+                    self.reencoded += stored.len() as u64;
+                    self.unit(kept)?;
+                }
+            }
+            at += u64::from(*raw_bytes);
+        }
+        Ok(())
+    }
+
+    /// Compressed by others, as one stream: everything is compressed anew, in units.
+    fn whole(&mut self) -> Result<()> {
+        let mut source = stream::decoder(self.shard.codec, self.eraser.store().read(&self.shard.path)?)?;
+        let (mut at, mut kept) = (0, Vec::new());
+        for piece in self.pieces {
+            self.eraser.cancel.check()?;
+            let mut left = piece.end - at;
+            if piece.fate != Fate::Keep {
+                self.pass(&mut source, left)?;
+                self.removed.push((at, left));
+                left = 0;
+            }
+            while left > 0 {
+                let from = kept.len();
+                let room = (UNIT_BYTES.saturating_sub(from)).max(1) as u64;
+                let taken = source.by_ref().take(left.min(room)).read_to_end(&mut kept)?;
+                if taken == 0 {
+                    return Err(Error::integrity(format!("expected {left} more bytes, found the end of the shard")));
+                }
+                self.proof.update(&kept[from..])?;
+                left -= taken as u64;
+                if kept.len() >= UNIT_BYTES {
+                    self.unit(std::mem::take(&mut kept))?;
+                }
+            }
+            at = piece.end;
+        }
+        self.reencoded = self.shard.bytes;
+        self.unit(kept)
+    }
+
+    fn unit(&mut self, raw: Vec<u8>) -> Result<()> {
+        if raw.is_empty() {
+            return Ok(());
+        }
+        let unit = self.shard.codec.compress_unit(raw)?;
+        let mut one = stream::Frames::default();
+        one.push(unit.bytes.len() as u64, unit.raw_bytes);
+        self.out.append_bytes(&unit.bytes)?;
+        self.out.end_bytes(unit.raw_bytes, unit.crc32, &one)
+    }
+
+    /// What of the raw bytes of a unit stays; `None` when all of it does.
+    fn kept_of(&mut self, raw: &[u8], start: u64) -> Option<Vec<u8>> {
+        let end = start + raw.len() as u64;
+        let first = self.pieces.partition_point(|piece| piece.end <= start);
+        let mut kept = Vec::new();
+        let (mut at, mut all) = (start, true);
+        for piece in &self.pieces[first..] {
+            if at >= end {
+                break;
+            }
+            let to = piece.end.min(end);
+            let range = usize::try_from(at - start).ok()?..usize::try_from(to - start).ok()?;
+            if piece.fate == Fate::Keep {
+                kept.extend_from_slice(&raw[range]);
+            } else {
+                all = false;
+                self.removed.push((at, to - at));
+            }
+            at = to;
+        }
+        (!all).then_some(kept)
+    }
+
+    /// Reads on without copying.
+    fn pass(&mut self, source: &mut dyn Read, bytes: u64) -> Result<()> {
+        let mut buffer = vec![0; PIECE];
+        let mut left = source.take(bytes);
+        loop {
+            let n = left.read(&mut buffer)?;
+            if n == 0 {
+                return Ok(());
+            }
+            self.proof.update(&buffer[..n])?;
+        }
+    }
+
+    fn names_somebody(&self, bytes: &[u8]) -> bool {
+        self.eraser.needles.iter().any(|needle| memchr::memmem::find(bytes, needle.as_bytes()).is_some())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::UInt64Array;
+
+    use super::*;
+    use crate::id::Version;
+
+    fn extents(records: &[(u64, u64)]) -> RecordExtents {
+        RecordExtents {
+            offsets: records.iter().map(|record| record.0).collect::<Vec<_>>().into(),
+            lengths: records.iter().map(|record| record.1).collect::<Vec<_>>().into(),
+            hashes: UInt64Array::from(vec![0; records.len()]),
+        }
+    }
+
+    #[test]
+    fn pieces_cover_every_byte_and_join_neighbours() {
+        let batches = [extents(&[(0, 10), (10, 5), (15, 5)]), extents(&[(24, 6), (30, 10)])];
+        let fates = |holes: &[u64], body| -> Vec<(u64, Fate)> {
+            pieces(&batches, holes, body).iter().map(|piece| (piece.end, piece.fate)).collect()
+        };
+        use Fate::{Drop, Gap, Keep};
+        assert_eq!(fates(&[], 40), [(20, Keep), (24, Gap), (40, Keep)]);
+        assert_eq!(
+            fates(&[1, 4], 44),
+            [(10, Keep), (15, Drop), (20, Keep), (24, Gap), (30, Keep), (40, Drop), (44, Gap)]
+        );
+        assert_eq!(fates(&[0, 1, 2, 3, 4], 0), [(20, Drop), (24, Gap), (40, Drop)]);
+    }
+
+    #[test]
+    fn rows_move_by_what_was_removed_before_them() {
+        assert_eq!(shifts(&[0, 15, 24], &[(10, 5), (20, 4)]), [(0..1, 0), (1..2, 5), (2..3, 9)]);
+        assert_eq!(shifts(&[0, 10], &[]), [(0..2, 0)]);
+        assert!(shifts(&[], &[(0, 1)]).is_empty());
+    }
+
+    #[test]
+    fn runs_split_around_holes() {
+        let run = |first, records, ordinal| Run {
+            first,
+            records,
+            shard: "s".into(),
+            ordinal,
+            from: Version(1),
+            until: None,
+            since: None,
+            scattered: None,
+        };
+        let naming =
+            ShardNaming { tag: "t".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() };
+        let victim = |ordinals: &[u64]| Victim {
+            shard: ShardMeta {
+                path: "s".into(),
+                records: 15,
+                bytes: 0,
+                codec: Codec::None,
+                raw_bytes: 0,
+                checksum: [0; 32],
+                body_offset: 0,
+                body_bytes: 0,
+                body_crc32: 0,
+                compacted_for: 0,
+                first_record: 0,
+                version: Version(1),
+                committed_at: jiff::Timestamp::UNIX_EPOCH,
+                order: None,
+            },
+            runs: vec![run(100, 10, 0), run(50, 5, 10)],
+            ordinals: ordinals.to_vec(),
+            naming: naming.clone(),
+            number: 0,
+        };
+        let runs = |ordinals: &[u64]| -> Vec<(u64, u64)> {
+            kept_runs(&victim(ordinals)).into_iter().map(|(first, records)| (first, records.unwrap())).collect()
+        };
+        assert_eq!(runs(&[]), [(100, 10), (50, 5)]);
+        assert_eq!(runs(&[0, 4, 5, 9, 10, 14]), [(101, 3), (106, 3), (51, 3)]);
+        assert_eq!(runs(&(0..10).collect::<Vec<_>>()), [(50, 5)]);
+    }
+}

@@ -1,0 +1,78 @@
+//! Keeping out who was erased: records whose id or subject id the dataset has on its list leave their block unseen.
+//!
+//! They count as rejected, for that is what in = out + rejected needs, but nothing of them is kept: a line in a file of
+//! rejects would bring them back.
+
+use arrow::array::StringArray;
+
+use super::{encode::id_column, names::leave_out};
+use crate::{
+    dataset::SuppressList,
+    error::Result,
+    record::{Payload, RecordBlock, path::field_at},
+};
+
+/// What stands between the parser and everything behind it.
+#[derive(Debug)]
+pub struct SuppressGate<'a> {
+    /// Who is not to come back.
+    pub list: &'a SuppressList,
+    /// Columns that make the record id.
+    pub id: Vec<String>,
+    /// Column of the subject id.
+    pub subject: Option<String>,
+}
+
+impl SuppressGate<'_> {
+    /// The block without records of those who were erased, and how many these were.
+    ///
+    /// # Errors
+    /// When the block lacks a column of ids.
+    pub fn pass(&self, block: RecordBlock) -> Result<(RecordBlock, u64)> {
+        let erased: Vec<bool> = match &block.payload {
+            Payload::Samples(samples) => samples.iter().map(|sample| self.list.has_id(&sample.key)).collect(),
+            Payload::Rows(batch) => {
+                let mut erased = vec![false; batch.num_rows()];
+                for columns in [self.id.as_slice(), self.subject.as_slice()] {
+                    let there = columns.iter().all(|column| field_at(batch.schema_ref().fields(), column).is_some());
+                    if !columns.is_empty() && there {
+                        self.mark(&id_column(batch, columns)?, &mut erased);
+                    }
+                }
+                erased
+            }
+        };
+        without(block, &erased)
+    }
+
+    fn mark(&self, ids: &StringArray, erased: &mut [bool]) {
+        // Neighbours are often about the same subject.
+        let mut last: Option<(&str, bool)> = None;
+        for (id, erased) in ids.iter().zip(erased) {
+            let Some(id) = id else { continue };
+            let known = last.filter(|(text, _)| *text == id).map(|(_, known)| known);
+            let found = known.unwrap_or_else(|| self.list.has_id(id));
+            last = Some((id, found));
+            *erased |= found;
+        }
+    }
+}
+
+/// The block without records whose origins were erased, given the number of its source's records before it.
+///
+/// # Errors
+/// When the rows cannot be taken out.
+pub fn without_origins(list: &SuppressList, source: &str, base: u64, block: RecordBlock) -> Result<(RecordBlock, u64)> {
+    let is_erased = |row: &u32| list.has_origin(&format!("{source}#{}", base + u64::from(*row) + 1));
+    let erased: Vec<bool> = block.rows.iter().map(is_erased).collect();
+    without(block, &erased)
+}
+
+fn without(block: RecordBlock, erased: &[bool]) -> Result<(RecordBlock, u64)> {
+    let count = erased.iter().filter(|erased| **erased).count() as u64;
+    if count == 0 {
+        return Ok((block, 0));
+    }
+    let reasons = erased.iter().map(|erased| erased.then(String::new)).collect();
+    Ok((leave_out(block, reasons)?.0, count))
+}

@@ -1,0 +1,665 @@
+//! `erase`: takes records, or everybody's records about one subject, out of the newest version or of all of them.
+//!
+//! Look up the ids, write touched shards anew, read these back, take the ids out of the index, commit, and then delete what
+//! the commit has put others in the place of. A run that is killed before the commit leaves the dataset as it was; one that is
+//! killed after it leaves objects which nobody reads any more, and the same command deletes them.
+
+mod receipt;
+mod rejects;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    time::Instant,
+};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use self::receipt::{Receipt, ShardReceipt};
+use super::{Context, compact::partition};
+use crate::{
+    dataset::{
+        Counts, Dataset, Erasure, Hit, IdKind, NumberSet, PlaceRef, Reindexed, Rewrite, Salt, ShardMeta, Snapshot,
+        SuppressList, Suppressed, SuppressedKind, commit_erasure, indexes, leftovers, lookup, reindex, relist,
+        shards_of, tombstones,
+    },
+    error::{Error, Kind, Result},
+    events::Event,
+    exec::{
+        constants,
+        erase::{Eraser, Spared, Victim},
+        index::wids_list,
+        live::refresh,
+        ordered::ordered,
+        shard::ShardNaming,
+        types,
+    },
+    format::{OutputFormat, files::split_key},
+    id::{IdHash, TransactionId, Version},
+    plan::memory::MemoryPlan,
+    storage::{Location, Staged},
+};
+
+/// Times that an erasure is made anew because other runs committed meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// Shards of tar and TFRecord that are written anew at a time.
+const COPIES_AT_ONCE: usize = 4;
+
+/// What the user asks for.
+#[derive(Debug, Clone, Default)]
+pub struct EraseOptions {
+    /// Record ids and subject ids.
+    pub ids: Vec<String>,
+    /// Whether older versions lose the records as well.
+    pub all_versions: bool,
+    /// Why; it is kept.
+    pub reason: Option<String>,
+    /// File for the receipt, besides the one in the dataset.
+    pub receipt: Option<Location>,
+    /// Only plan.
+    pub dry_run: bool,
+}
+
+/// What became of an id.
+#[derive(Debug, Clone, Serialize)]
+pub struct IdReport {
+    /// The id.
+    pub id: String,
+    /// Records that carried it.
+    pub records: u64,
+    /// Version that erased it before, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub erased_in: Option<Version>,
+}
+
+impl IdReport {
+    /// Whether nobody carries the id, nor ever did as far as anybody knows.
+    pub fn is_missing(&self) -> bool {
+        self.records == 0 && self.erased_in.is_none()
+    }
+}
+
+/// What was done, or would be.
+#[derive(Debug, Clone, Serialize)]
+pub struct EraseReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The version made; the current one when there was nothing to erase.
+    pub version: Version,
+    /// Whether this is only a plan.
+    pub dry_run: bool,
+    /// Whether older versions lose the records as well.
+    pub all_versions: bool,
+    /// Records erased.
+    pub records_erased: u64,
+    /// Oldest and newest version that still have some of them, until they are vacuumed.
+    pub kept_in: Option<(Version, Version)>,
+    /// Counts of the run.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Shards written anew.
+    pub shards_rewritten: u64,
+    /// Bytes copied as they were stored.
+    pub bytes_copied: u64,
+    /// Bytes encoded anew.
+    pub bytes_reencoded: u64,
+    /// Objects deleted.
+    pub objects_deleted: u64,
+    /// Lines taken out of files of rejects.
+    pub rejects_erased: u64,
+    /// Sources that the dataset no longer lists, because their names said whom they were about.
+    pub sources_erased: u64,
+    /// Names of sources and shards that hold an erased id, and stay because of other records.
+    pub names_kept: Vec<String>,
+    /// Objects that no version refers to: runs that did not finish may have left records there.
+    pub objects_unreferenced: u64,
+    /// The receipt, relative to the dataset.
+    pub receipt: Option<String>,
+    /// Ids that nobody carries.
+    pub missing: Vec<String>,
+    /// Time taken.
+    pub seconds: f64,
+    /// The ids.
+    #[serde(skip)]
+    pub ids: Vec<IdReport>,
+    /// The touched shards.
+    #[serde(skip)]
+    pub shards: Vec<ShardReceipt>,
+}
+
+/// Erases records.
+///
+/// # Errors
+/// When there is no dataset, a touched shard is damaged, other runs keep committing, or the store fails.
+pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions) -> Result<EraseReport> {
+    let started = Instant::now();
+    let mut ids: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
+    ids.extend(options.ids.iter().filter(|id| seen.insert(id.as_str())).cloned());
+    if ids.is_empty() || ids.iter().any(String::is_empty) {
+        return Err(Error::usage("expected ids to erase, found none").hint("name them, or a file of them with --ids"));
+    }
+    let dataset = context.dataset(location)?;
+    dataset.open()?;
+    let _lock = if options.dry_run { None } else { Some(dataset.store().lock("erase")?) };
+    for attempt in 1.. {
+        let run = Run::new(context, &dataset, &ids, options)?;
+        match run.run() {
+            Err(e) if e.kind() == Kind::Conflict && attempt < ATTEMPTS => {}
+            result => {
+                let mut report = result?;
+                report.seconds = started.elapsed().as_secs_f64();
+                return Ok(report);
+            }
+        }
+    }
+    Err(Error::internal("an erasure ended without an answer"))
+}
+
+/// One attempt.
+struct Run<'a> {
+    context: &'a Context<'a>,
+    dataset: &'a Dataset,
+    newest: Snapshot,
+    ids: &'a [String],
+    options: &'a EraseOptions,
+    salt: Salt,
+    transaction: TransactionId,
+    segments: Vec<crate::dataset::SegmentRef>,
+    sources: Vec<crate::dataset::ListRef>,
+    /// For each id the records that carry it.
+    hits: Vec<Vec<Hit>>,
+    /// For each id what is known of it from before.
+    before: Vec<Option<(Version, u64)>>,
+}
+
+/// A folder of new shards.
+struct Folder {
+    tag: String,
+    /// Folder of the old ones.
+    was: String,
+}
+
+/// What is deleted if it cannot be committed.
+type Published = Vec<String>;
+
+impl<'a> Run<'a> {
+    fn new(
+        context: &'a Context<'a>,
+        dataset: &'a Dataset,
+        ids: &'a [String],
+        options: &'a EraseOptions,
+    ) -> Result<Self> {
+        let newest = dataset.open()?;
+        let suppressed = SuppressList::of(&newest)?;
+        let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| list.find(id))).collect();
+        let salt = match &newest.entry().erasures {
+            Some(erasures) => erasures.salt()?,
+            None => Salt::fresh(),
+        };
+        let (segments, sources) = indexes(&newest, options.all_versions)?;
+        let hits = lookup(&newest, &segments, ids, options.all_versions)?;
+        let transaction = TransactionId::fresh();
+        Ok(Self { context, dataset, newest, ids, options, salt, transaction, segments, sources, hits, before })
+    }
+
+    fn hits(&self) -> impl Iterator<Item = &Hit> {
+        self.hits.iter().flatten()
+    }
+
+    fn run(&self) -> Result<EraseReport> {
+        let mut report = self.report();
+        let victims = self.victims()?;
+        report.shards_rewritten = victims.len() as u64;
+        let gone = self.sources_to_drop(&mut report)?;
+        if self.options.dry_run {
+            report.shards = victims.iter().map(|(victim, live)| ShardReceipt::planned(victim, *live)).collect();
+            return Ok(report);
+        }
+        if victims.is_empty() {
+            if report.ids.iter().any(|id| id.erased_in.is_some()) {
+                // A run that was killed after its commit left all this to this one.
+                refresh(&self.newest, None)?;
+                self.clean_up(&self.newest, Vec::new(), &mut report)?;
+            }
+            return Ok(report);
+        }
+        self.dataset.prove_store()?;
+        let mut published = Published::new();
+        let done = self.write(&victims, &gone, &mut report, &mut published).and_then(|erasure| {
+            self.context.cancel.check()?;
+            commit_erasure(self.dataset, &erasure, self.newest.version())
+        });
+        match done {
+            Ok(snapshot) => {
+                report.version = snapshot.version();
+                refresh(&snapshot, None)?;
+                let shards = std::mem::take(&mut report.shards);
+                self.clean_up(&snapshot, shards, &mut report)?;
+                Ok(report)
+            }
+            Err(e) => {
+                // Whether a commit whose reply was lost took place is not known; what it may refer to stays.
+                if e.kind() == Kind::Conflict {
+                    self.take_back(&published)?;
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Deletes what was published and cannot be committed. On stores without locks the run that was faster may have made the
+    /// same erasure: folders that a version refers to stay.
+    fn take_back(&self, published: &[String]) -> Result<()> {
+        let latest = self.dataset.open()?;
+        let known: HashSet<&str> = latest.runs()?.all().iter().filter_map(|run| run.shard.split('/').next()).collect();
+        let folder =
+            |path: &str| path.strip_prefix("_shardify/sidecar/").unwrap_or(path).split('/').next().map(str::to_owned);
+        let places: HashSet<&str> = latest.entry().places.iter().map(|place| place.path.as_str()).collect();
+        let stays = |path: &str| folder(path).is_some_and(|tag| known.contains(tag.as_str())) || places.contains(path);
+        published.iter().filter(|path| !stays(path)).try_for_each(|path| self.dataset.store().delete(path))
+    }
+
+    fn report(&self) -> EraseReport {
+        let numbers: BTreeSet<u64> = self.hits().map(|hit| hit.record).collect();
+        let ids: Vec<IdReport> = self
+            .ids
+            .iter()
+            .zip(&self.hits)
+            .zip(&self.before)
+            .map(|((id, hits), before)| {
+                let records: HashSet<u64> = hits.iter().map(|hit| hit.record).collect();
+                let erased_in = before.map(|(version, _)| version);
+                IdReport { id: id.clone(), records: records.len() as u64, erased_in }
+            })
+            .collect();
+        let oldest = self.hits().map(|hit| hit.since).min().map(|since| since.max(self.newest.readable_from()));
+        let kept_in = oldest
+            .filter(|oldest| !self.options.all_versions && *oldest <= self.newest.version())
+            .map(|oldest| (oldest, self.newest.version()));
+        EraseReport {
+            dataset: self.dataset.store().location().to_string(),
+            version: self.newest.version(),
+            dry_run: self.options.dry_run,
+            all_versions: self.options.all_versions,
+            records_erased: numbers.len() as u64,
+            kept_in,
+            counts: Counts::default(),
+            shards_rewritten: 0,
+            bytes_copied: 0,
+            bytes_reencoded: 0,
+            objects_deleted: 0,
+            rejects_erased: 0,
+            sources_erased: 0,
+            names_kept: Vec::new(),
+            objects_unreferenced: 0,
+            receipt: None,
+            missing: ids.iter().filter(|id| id.is_missing()).map(|id| id.id.clone()).collect(),
+            seconds: 0.0,
+            ids,
+            shards: Vec::new(),
+        }
+    }
+
+    /// The shards that hold the records, and whether the newest version has them; by folders, and numbered in these.
+    fn victims(&self) -> Result<Vec<(Victim, bool)>> {
+        let mut ordinals: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+        let mut versions: BTreeMap<String, Version> = BTreeMap::new();
+        for place in self.hits().flat_map(|hit| &hit.places) {
+            ordinals.entry(place.shard.clone()).or_default().insert(place.ordinal);
+            // A version that has the shard, and can be read.
+            versions.insert(place.shard.clone(), place.from.max(Version(self.newest.readable_from().0.max(1))));
+        }
+        let facts = shards_of(&self.newest, &versions)?;
+        let live: HashSet<&str> = self.newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        let folder = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+        let mut folders: BTreeMap<String, Vec<(ShardMeta, Vec<u64>)>> = BTreeMap::new();
+        for (path, shard) in facts {
+            let rows = ordinals.remove(&path).unwrap_or_default().into_iter().collect();
+            folders.entry(folder(&path)).or_default().push((shard, rows));
+        }
+        let runs = self.newest.runs()?;
+        let used: HashSet<&str> = runs.all().iter().filter_map(|run| run.shard.split('/').next()).collect();
+        let mut taken: HashSet<String> = HashSet::new();
+        let mut out = Vec::new();
+        for (_, shards) in folders {
+            let tag = self.tag(&shards, &|tag| used.contains(tag) || taken.contains(tag))?;
+            taken.insert(tag.clone());
+            for (number, (shard, ordinals)) in shards.into_iter().enumerate() {
+                let version = versions.get(&shard.path).copied().unwrap_or_default();
+                let partition = partition(&shard.path);
+                let naming = ShardNaming {
+                    tag: format!("{tag}/{partition}").trim_end_matches('/').to_owned(),
+                    format: self.newest.entry().settings.shard_format,
+                    codec: shard.codec,
+                    indexes: self.newest.entry().settings.indexes.clone(),
+                };
+                let runs = runs.of_shard(&shard.path, version).into_iter().cloned().collect();
+                let is_live = live.contains(shard.path.as_str());
+                out.push((Victim { shard, runs, ordinals, naming, number }, is_live));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Name of a folder: the same for the same shards and rows. It says nothing about whom they are about.
+    fn tag(&self, shards: &[(ShardMeta, Vec<u64>)], is_used: &dyn Fn(&str) -> bool) -> Result<String> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(if self.options.all_versions { b"erase all" } else { b"erase new" });
+        for (shard, ordinals) in shards {
+            hasher.update(&shard.checksum);
+            hasher.update(shard.path.as_bytes());
+            hasher.update(&(ordinals.len() as u64).to_le_bytes());
+            ordinals.iter().for_each(|ordinal| {
+                hasher.update(&ordinal.to_le_bytes());
+            });
+        }
+        let tag = hasher.finalize().to_hex()[..12].to_owned();
+        let serials = (2_u64..).map(|serial| format!("{tag}-{serial}"));
+        std::iter::once(tag.clone())
+            .chain(serials)
+            .find(|tag| !is_used(tag))
+            .ok_or_else(|| Error::internal("every name is used"))
+    }
+
+    /// Writes everything that the new version needs, and gives it its names.
+    fn write(
+        &self,
+        victims: &[(Victim, bool)],
+        gone: &HashSet<String>,
+        report: &mut EraseReport,
+        published: &mut Published,
+    ) -> Result<Erasure> {
+        let needles: Vec<String> = self.needles();
+        let settings = &self.newest.entry().settings;
+        let memory = MemoryPlan::new(
+            self.context.memory,
+            self.context.jobs,
+            settings.shard_format,
+            settings.target_shard,
+            settings.row_group,
+        );
+        let eraser = Eraser {
+            dataset: self.dataset,
+            runs: self.newest.runs()?,
+            row_group: memory.unit_bytes,
+            needles: &needles,
+            observer: self.context.observer,
+            cancel: &self.context.cancel,
+        };
+        let total = victims.iter().map(|(victim, _)| victim.shard.bytes).sum();
+        self.context.observer.event(Event::Phase { name: "erasing", bytes: Some(total) });
+        let at_once = match settings.shard_format {
+            OutputFormat::Parquet => usize::try_from(self.context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1),
+            OutputFormat::Tar | OutputFormat::TfRecord => COPIES_AT_ONCE,
+        }
+        .clamp(1, self.context.jobs);
+        let eraser_ref = &eraser;
+        let mut spared: Vec<Spared> = std::thread::scope(|scope| {
+            let input = victims.iter().map(|(victim, _)| Ok(victim));
+            ordered(scope, input, at_once, at_once, &self.context.cancel, move |victim| eraser_ref.erase(victim))
+                .collect::<Result<_>>()
+        })?;
+        self.publish_shards(victims, &mut spared, published)?;
+        let made: Vec<_> = spared.iter().filter_map(Spared::made).collect();
+        made.par_iter().try_for_each(|made| eraser.prove(made))?;
+        report.bytes_copied = spared.iter().map(|one| one.bytes_copied).sum();
+        report.bytes_reencoded = spared.iter().map(|one| one.bytes_reencoded).sum();
+        let places: Vec<PlaceRef> = spared.iter().flat_map(|one| one.places.clone()).collect();
+        let rewrites: Vec<Rewrite> = victims
+            .iter()
+            .zip(spared)
+            .map(|((victim, live), spared)| {
+                let now = spared.finished.map(|finished| finished.shard);
+                Rewrite { was: victim.shard.clone(), live: *live, now }
+            })
+            .collect();
+        report.shards = rewrites.iter().map(ShardReceipt::of).collect();
+        report.counts = counts(&rewrites)?;
+        let reindexed = self.reindex(gone, published)?;
+        report.sources_erased = gone.len() as u64;
+        let mut numbers = NumberSet::default();
+        self.hits().for_each(|hit| {
+            numbers.insert(hit.record);
+        });
+        Ok(Erasure {
+            id: self.transaction.clone(),
+            arguments: self.arguments(),
+            counts: report.counts,
+            all_versions: self.options.all_versions,
+            reason: self.options.reason.clone(),
+            rewrites,
+            places,
+            reindexed,
+            known: self.segments.iter().map(|segment| segment.path.clone()).collect(),
+            hashes: self.ids.iter().map(|id| IdHash::of(id)).collect(),
+            numbers: numbers.ranges(),
+            salt: self.salt,
+            suppressed: self.suppressed(gone),
+        })
+    }
+
+    /// Texts that must not be left anywhere: the ids, and other names of the records.
+    fn needles(&self) -> Vec<String> {
+        let found = self.hits().filter(|hit| !is_origin(hit)).map(|hit| hit.record_id.clone());
+        let all: BTreeSet<String> = self.ids.iter().cloned().chain(found).collect();
+        all.into_iter().collect()
+    }
+
+    fn arguments(&self) -> BTreeMap<String, String> {
+        let mut out = BTreeMap::new();
+        if self.options.all_versions {
+            out.insert("all-versions".to_owned(), "true".to_owned());
+        }
+        if let Some(reason) = &self.options.reason {
+            out.insert("reason".to_owned(), reason.clone());
+        }
+        out
+    }
+
+    /// Gives new shards their names, with what describes their folders.
+    fn publish_shards(
+        &self,
+        victims: &[(Victim, bool)],
+        spared: &mut [Spared],
+        published: &mut Published,
+    ) -> Result<()> {
+        let store = self.dataset.store().as_ref();
+        let mut folders: BTreeMap<String, Folder> = BTreeMap::new();
+        for (victim, _) in victims {
+            let was = victim.shard.path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+            folders.insert(victim.naming.tag.clone(), Folder { tag: victim.naming.tag.clone(), was });
+        }
+        let mut staged: Vec<Staged> = Vec::new();
+        for folder in folders.values() {
+            let of_folder =
+                victims.iter().zip(spared.iter()).filter(|((victim, _), _)| victim.naming.tag == folder.tag);
+            let finished: Vec<_> = of_folder.filter_map(|(_, spared)| spared.finished.as_ref()).collect();
+            if finished.is_empty() {
+                continue;
+            }
+            staged.extend(wids_list(store, finished.iter().copied())?);
+            staged.extend(types::copy(store, &folder.was, &folder.tag)?);
+            staged.extend(constants::copy(store, &folder.was, &folder.tag)?);
+        }
+        for one in spared {
+            staged.append(&mut one.staged);
+            if let Some(finished) = &mut one.finished {
+                staged.append(&mut finished.staged);
+            }
+        }
+        published.extend(staged.iter().map(|staged| staged.path.clone()));
+        store.publish(staged)
+    }
+
+    /// Writes segments and lists of sources anew that name somebody who goes.
+    fn reindex(&self, gone: &HashSet<String>, published: &mut Published) -> Result<Vec<Reindexed>> {
+        let erased: HashSet<u64> = self.hits().map(|hit| hit.record).collect();
+        let hashes = |kind: IdKind| -> Vec<IdHash> {
+            let id = |hit: &Hit| match kind {
+                IdKind::Record => Some(IdHash::of(&hit.record_id)),
+                IdKind::Subject => hit.subject_id.as_deref().map(IdHash::of),
+            };
+            self.hits().filter_map(id).collect()
+        };
+        let (records, subjects) = (hashes(IdKind::Record), hashes(IdKind::Subject));
+        let mut out = Vec::new();
+        for (number, segment) in self.segments.iter().enumerate() {
+            let hashes = if segment.kind == IdKind::Record { &records } else { &subjects };
+            out.extend(reindex(self.dataset, segment, &erased, hashes, (&self.transaction, number))?);
+        }
+        if !gone.is_empty() {
+            for (number, list) in self.sources.iter().enumerate() {
+                out.extend(relist(self.dataset, list, gone, (&self.transaction, number))?);
+            }
+        }
+        let staged: Vec<Staged> = out.iter_mut().flat_map(|one| std::mem::take(&mut one.staged)).collect();
+        published.extend(staged.iter().map(|staged| staged.path.clone()));
+        self.dataset.store().publish(staged)?;
+        Ok(out)
+    }
+
+    /// URIs of sources that are the person's own: files of erased samples, and sources of which nothing is left and whose
+    /// name holds an erased id.
+    fn sources_to_drop(&self, report: &mut EraseReport) -> Result<HashSet<String>> {
+        let mut gone = HashSet::new();
+        if report.records_erased == 0 {
+            return Ok(gone);
+        }
+        let keys: HashSet<&str> = self.hits().filter(|hit| !is_origin(hit)).map(|hit| hit.record_id.as_str()).collect();
+        let needles = self.needles();
+        let (mut named, mut firsts): (Vec<(String, u64)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
+        self.newest.each_source(&mut |source| {
+            // Files that are parts of samples are listed without records.
+            let is_part = source.records == 0 && source.hash == 0;
+            if is_part && keys.contains(split_key(&source.name).0) {
+                gone.insert(source.uri);
+            } else if !is_part {
+                firsts.insert(source.first_record);
+                if needles.iter().any(|needle| rejects::has_word(&source.name, needle)) {
+                    named.push((source.uri, source.first_record));
+                }
+            }
+            Ok(())
+        })?;
+        if named.is_empty() {
+            return Ok(gone);
+        }
+        let mut erased = NumberSet::default();
+        let mut count = |numbers: std::ops::Range<u64>| numbers.filter(|number| erased.insert(*number)).count();
+        self.hits().for_each(|hit| {
+            count(hit.record..hit.record + 1);
+        });
+        for stone in tombstones(self.dataset, self.newest.entry())? {
+            count(stone.first..stone.first + stone.records);
+        }
+        let ranges = erased.ranges();
+        let left = |from: u64, to: u64| {
+            let inside = |(first, records): &(u64, u64)| (first + records).min(to).saturating_sub((*first).max(from));
+            (to - from) - ranges.iter().map(inside).sum::<u64>()
+        };
+        for (uri, first) in named {
+            let end = firsts.range(first + 1..).next().copied().unwrap_or(self.newest.entry().next_record);
+            if left(first, end) == 0 {
+                gone.insert(uri);
+            } else {
+                report.names_kept.push(uri);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Who is not to come back.
+    fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
+        let mut rows: HashMap<(SuppressedKind, &str), (Option<&str>, u64)> = HashMap::new();
+        for (id, hits) in self.ids.iter().zip(&self.hits) {
+            for hit in hits {
+                let kind = if hit.kind == IdKind::Record && is_origin(hit) {
+                    SuppressedKind::Origin
+                } else {
+                    SuppressedKind::Id
+                };
+                let source = (kind == SuppressedKind::Origin).then_some(hit.source.as_str());
+                rows.entry((kind, id)).or_insert((source, 0)).1 += 1;
+            }
+        }
+        for hit in self.hits() {
+            // Other records, about others, may have the same record id: it keeps nobody out.
+            rows.entry((SuppressedKind::Was, &hit.record_id)).or_insert((None, 1));
+        }
+        for uri in gone {
+            rows.entry((SuppressedKind::Source, uri)).or_insert((None, 0));
+        }
+        let row = |((kind, text), (source, records)): ((SuppressedKind, &str), (Option<&str>, u64))| Suppressed {
+            hash: self.salt.hash(text),
+            kind,
+            source: source.map(|source| self.salt.hash(source)),
+            version: Version(0),
+            records,
+        };
+        let mut out: Vec<Suppressed> = rows.into_iter().map(row).collect();
+        // In an order that tells nothing of the order of the ids.
+        out.sort_unstable_by_key(|row| (row.hash, row.kind));
+        out
+    }
+
+    /// Deletes what the commit has put others in the place of, and writes the receipt.
+    fn clean_up(&self, snapshot: &Snapshot, shards: Vec<ShardReceipt>, report: &mut EraseReport) -> Result<()> {
+        let store = self.dataset.store();
+        let mut deleted = Vec::new();
+        for object in leftovers(self.dataset, snapshot.entry())? {
+            self.context.cancel.check()?;
+            store.delete(&object.path)?;
+            deleted.push(object.path);
+        }
+        report.objects_deleted = deleted.len() as u64;
+        if self.options.all_versions {
+            report.rejects_erased = rejects::erase(store.as_ref(), &self.needles())?;
+            let now = jiff::Timestamp::now();
+            let found = crate::dataset::unreferenced(self.dataset, now)?;
+            report.objects_unreferenced = found.objects.iter().filter(|object| !object.committed).count() as u64;
+        }
+        report.shards = shards;
+        if report.records_erased == 0 && deleted.is_empty() && report.rejects_erased == 0 {
+            return Ok(());
+        }
+        let receipt = Receipt::new(self.ids, &self.salt, report, deleted, self.newest.version(), self.options);
+        report.receipt = Some(receipt.write(store.as_ref(), &self.transaction)?);
+        match &self.options.receipt {
+            Some(location) => receipt.write_to(location, &self.context.settings),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the record id is the origin of the record: no other id is stored.
+fn is_origin(hit: &Hit) -> bool {
+    hit.row.is_some_and(|row| {
+        let origin = hit.record_id.strip_prefix(&hit.source).and_then(|rest| rest.strip_prefix('#'));
+        origin.is_some_and(|origin| origin.parse() == Ok(row))
+    })
+}
+
+/// Counts of what happens to the newest version: what goes counts as rejected because it was erased.
+fn counts(rewrites: &[Rewrite]) -> Result<Counts> {
+    let live = || rewrites.iter().filter(|rewrite| rewrite.live);
+    let adds = || live().filter_map(|rewrite| rewrite.now.as_ref());
+    let (records_in, records_out): (u64, u64) =
+        (live().map(|rewrite| rewrite.was.records).sum(), adds().map(|shard| shard.meta.records).sum());
+    let erased =
+        records_in.checked_sub(records_out).ok_or_else(|| Error::mistaken("expected fewer records, found more"))?;
+    let counts = Counts {
+        records_in,
+        records_out,
+        records_rejected: erased,
+        records_erased: erased,
+        records_deduplicated: 0,
+        bytes_in: live().map(|rewrite| rewrite.was.bytes).sum(),
+        bytes_out: adds().map(|shard| shard.meta.bytes).sum(),
+        shards_added: adds().count() as u64,
+        shards_removed: live().count() as u64,
+    };
+    counts.reconcile()?;
+    Ok(counts)
+}

@@ -1,0 +1,304 @@
+//! `erase`: records leave the newest version, or all of them, nothing of them is left, and they do not come back.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and look into every file")]
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::Value;
+use support::Folder;
+
+/// Three conversions of 60 rows about 9 subjects; what is unique of each row is its note.
+fn dataset(to: &str) -> Folder {
+    let folder = Folder::new();
+    for k in 0..3 {
+        let rows: String = (0..60).map(|i| format!("r{k}-{i},PAT-{},note<{k}:{i}>\n", i % 9)).collect();
+        folder.write(&format!("{k}.csv"), format!("id,who,note\n{rows}"));
+        folder.run(&format!("convert {k}.csv --id id --subject who --to {to} --codec none")).ok();
+    }
+    folder
+}
+
+/// Files of the dataset that hold a text, in Parquet decompressed by shardify itself.
+fn holding(folder: &Path, text: &str) -> Vec<String> {
+    fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { walk(&path, visit) } else { visit(&path) }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&folder.join("shards"), &mut |path| {
+        let bytes = std::fs::read(path).unwrap();
+        let mut texts = vec![bytes.clone()];
+        if bytes.starts_with(b"PAR1") {
+            let reader =
+                parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes));
+            let batches =
+                reader.unwrap().build().unwrap().map(|batch| format!("{:?}", batch.unwrap().columns()).into_bytes());
+            texts.extend(batches);
+        }
+        let has = |bytes: &Vec<u8>| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        if texts.iter().any(has) {
+            found.push(path.display().to_string());
+        }
+    });
+    found
+}
+
+fn of_type(objects: &[Value], kind: &str) -> Vec<Value> {
+    objects.iter().filter(|o| o["type"] == kind).cloned().collect()
+}
+
+#[test]
+fn a_subject_leaves_all_versions_and_everybody_else_stays() {
+    for to in ["parquet", "tar", "tfrecord"] {
+        let folder = dataset(to);
+        folder.run("compact --min-inputs 2").ok();
+        assert!(!holding(folder.path(), "note<1:4>").is_empty(), "{to}: the search finds what is there");
+        let before = folder.run("manifest --find PAT-3 r1-5 --at v3 --json").ok().objects();
+        let plan = folder.run("erase shards PAT-4 --all-versions --dry-run --json").ok();
+        assert_eq!((&plan.summary()["records_erased"], &plan.summary()["version"]), (&21.into(), &4.into()));
+        let done =
+            folder.run("erase shards PAT-4 --all-versions --reason request-17 --receipt receipt.json --json").ok();
+        let summary = done.summary();
+        assert_eq!((&summary["records_erased"], &summary["version"]), (&21.into(), &5.into()), "{to}");
+        assert_eq!((&summary["shards_rewritten"], &summary["records_in"]), (&4.into(), &180.into()), "{to}");
+        for gone in ["note<0:4>", "note<1:13>", "note<2:58>", "PAT-4", "r1-13"] {
+            assert_eq!(holding(folder.path(), gone), [""; 0], "{to} {gone}");
+        }
+        for version in ["v1", "v2", "v3", "v4", "v5"] {
+            folder.run(&format!("verify --read-data --at {version}")).ok();
+        }
+        // Others are where they were in every version, but for the shards that were written anew.
+        let after = folder.run("manifest --find PAT-3 r1-5 --at v3 --json").ok().objects();
+        let names = |objects: &[Value]| -> Vec<(Value, Value, Value)> {
+            let hit = |hit: &Value| (hit["record_id"].clone(), hit["versions"].clone(), hit["hash"].clone());
+            of_type(objects, "hit").iter().map(hit).collect()
+        };
+        assert_eq!(names(&before), names(&after), "{to}");
+        assert_eq!(folder.run("manifest --export csv --at v2").ok().stdout.lines().count(), 1 + 120 - 14, "{to}");
+        let missing = folder.run("manifest --find PAT-4 r1-13");
+        assert_eq!(missing.code, 1);
+        assert!(missing.stderr.contains("`PAT-4` was erased in v5, 21 records: request-17"), "{missing:?}");
+        assert!(missing.stderr.contains("`r1-13` was erased in v5"), "{missing:?}");
+        let erased = of_type(&folder.run("manifest --find PAT-4 --at v2 --json").objects(), "erased");
+        assert_eq!(erased[0]["state"], "erased");
+        let receipt: Value =
+            serde_json::from_slice(&std::fs::read(folder.path().join("receipt.json")).unwrap()).unwrap();
+        assert_eq!((&receipt["records_erased"], &receipt["version_after"]), (&21.into(), &5.into()));
+        assert_eq!(receipt["shards"].as_array().unwrap().len(), 4);
+        // Once more: there is nothing to do.
+        let again = folder.run("erase shards PAT-4 --all-versions --json").ok();
+        assert_eq!(again.summary()["version"], 5);
+        assert_eq!(folder.run("erase shards nobody").code, 1);
+    }
+}
+
+#[test]
+fn older_versions_keep_what_only_the_newest_loses_until_they_are_vacuumed() {
+    for to in ["parquet", "tar", "tfrecord"] {
+        let folder = dataset(to);
+        let done = folder.run("erase shards r0-7 PAT-1").ok();
+        assert!(done.stdout.contains("older      v1 to v3 keep them until vacuumed"), "{done:?}");
+        assert_eq!(folder.run("manifest --find r0-7").code, 1);
+        folder.run("manifest --find r0-7 PAT-1 --at v3").ok();
+        (1..5).for_each(|v| drop(folder.run(&format!("verify --read-data --at v{v}")).ok()));
+        assert!(!holding(folder.path(), "note<0:7>").is_empty());
+        folder.run("vacuum --retain 0 --force").ok();
+        for gone in ["note<0:7>", "note<2:10>", "r0-7", "PAT-1\""] {
+            assert_eq!(holding(folder.path(), gone), [""; 0], "{to} {gone}");
+        }
+        folder.run("verify --read-data").ok();
+        let hit = folder.run("manifest --find r0-8 --json").ok().objects().remove(0);
+        assert_eq!(hit["versions"]["from"], 1);
+    }
+}
+
+#[test]
+fn what_the_newest_version_lost_before_can_be_erased_from_the_others() {
+    let folder = dataset("tar");
+    folder.run("erase shards PAT-2").ok();
+    folder.run("compact --min-inputs 2").ok();
+    let done = folder.run("erase shards PAT-2 --all-versions --json").ok().summary();
+    assert_eq!((&done["records_erased"], &done["version"]), (&21.into(), &6.into()));
+    assert_eq!(holding(folder.path(), "PAT-2"), [""; 0]);
+    // Another erasure on top, from the newest version alone, then from all.
+    folder.run("erase shards PAT-3").ok();
+    folder.run("manifest --find PAT-3 --at v2").ok();
+    (1..8).for_each(|v| drop(folder.run(&format!("verify --read-data --at v{v}")).ok()));
+    folder.run("erase shards PAT-3 PAT-5 --all-versions").ok();
+    (1..9).for_each(|v| drop(folder.run(&format!("verify --read-data --at v{v}")).ok()));
+    assert_eq!(holding(folder.path(), "PAT-5"), [""; 0]);
+    folder.run("vacuum --retain 0 --force").ok();
+    folder.run("verify --read-data").ok();
+    assert_eq!(folder.run("manifest --export csv").ok().stdout.lines().count(), 1 + 180 - 3 * 21);
+}
+
+#[test]
+fn who_was_erased_does_not_come_back() {
+    for to in ["parquet", "tar", "tfrecord"] {
+        let folder = dataset(to);
+        folder.run("erase shards PAT-4 r2-0 --all-versions").ok();
+        let again = folder.run("convert 0.csv 1.csv 2.csv").ok();
+        assert!(again.stdout.starts_with("nothing to do: 3 sources"), "{again:?}");
+        // The same rows in another file.
+        folder.write("copy.csv", std::fs::read(folder.path().join("2.csv")).unwrap());
+        let copy = folder.run("convert copy.csv --on-error quarantine --json").ok().summary();
+        assert_eq!((&copy["records_in"], &copy["records_out"]), (&60.into(), &52.into()), "{to}");
+        assert_eq!((&copy["records_rejected"], &copy["records_erased"]), (&8.into(), &8.into()), "{to}");
+        for gone in ["note<2:4>", "note<2:0>", "PAT-4", "r2-0\""] {
+            assert_eq!(holding(folder.path(), gone), [""; 0], "{to} {gone}");
+        }
+        folder.run("verify --read-data").ok();
+    }
+}
+
+#[test]
+fn origins_are_erased_and_found_around_the_hole() {
+    let folder = Folder::new();
+    let rows: String = (0..100).map(|i| format!("note<{i}>,{i}\n")).collect();
+    folder.write("a.csv", format!("note,x\n{rows}"));
+    folder.run("convert a.csv").ok();
+    folder.run_with(&["erase", "shards", "a.csv#10", "a.csv#11", "a.csv#100", "--all-versions"]).ok();
+    assert_eq!(holding(folder.path(), "note<9>"), [""; 0]);
+    for row in [1, 9, 12, 50, 99] {
+        let hit = folder.run_with(&["manifest", "--find", &format!("a.csv#{row}"), "--json"]).ok().objects().remove(0);
+        assert_eq!(hit["origin"]["row"], row);
+    }
+    assert_eq!(folder.run_with(&["manifest", "--find", "a.csv#11"]).code, 1);
+    folder.write("a.csv", format!("note,x\n{rows}note<100>,1\n"));
+    let appended = folder.run("convert a.csv --on-changed append --json").ok().summary();
+    assert_eq!((&appended["records_out"], &appended["records_erased"]), (&98.into(), &3.into()));
+}
+
+#[test]
+fn files_of_an_erased_sample_are_forgotten() {
+    for (to, indexes) in [("tar", "dali,wids,energon"), ("tfrecord", "dali,tfindex"), ("parquet", "none")] {
+        let folder = Folder::new();
+        for i in 0..20 {
+            folder.write(&format!("in/p{i:02}/scan.jpg"), format!("picture<{i:02}>"));
+            folder.write(&format!("in/p{i:02}/scan.json"), format!("{{\"note\":\"text<{i:02}>\"}}"));
+        }
+        let convert = format!("convert in --to {to} --index {indexes} --target-shard 8KiB");
+        folder.run(&convert).ok();
+        let done = folder.run("erase shards p07/scan --all-versions --json").ok().summary();
+        assert_eq!((&done["records_erased"], &done["sources_erased"]), (&1.into(), &2.into()), "{to}");
+        for gone in ["picture<07>", "text<07>", "p07"] {
+            assert_eq!(holding(folder.path(), gone), [""; 0], "{to} {gone}");
+        }
+        folder.run("verify --read-data").ok();
+        let again = folder.run(&format!("{convert} --json")).ok().summary();
+        assert_eq!((&again["version"], &again["sources_erased"]), (&2.into(), &2.into()), "{to}");
+        folder.run("manifest --find p08/scan").ok();
+        // The same files in another place.
+        std::fs::rename(folder.path().join("in"), folder.path().join("moved")).unwrap();
+        let moved = folder.run(&format!("convert moved --to {to} --json"));
+        assert!(moved.code == 0 || to == "tar", "{moved:?}");
+        assert_eq!(holding(folder.path(), "p07"), [""; 0], "{to}");
+    }
+}
+
+#[test]
+fn sorted_records_are_erased() {
+    let folder = dataset("parquet");
+    folder.run("compact --sort-by note --min-inputs 2").ok();
+    folder.run("erase shards PAT-4 --all-versions").ok();
+    assert_eq!(holding(folder.path(), "note<1:13>"), [""; 0]);
+    (1..6).for_each(|v| drop(folder.run(&format!("verify --read-data --at v{v}")).ok()));
+    let hit = folder.run("manifest --find r1-14 --json").ok().objects().remove(0);
+    assert_eq!(hit["versions"]["from"], 2);
+    folder.run("compact --zorder note,id").ok();
+    folder.run("verify --read-data").ok();
+    assert_eq!(folder.run("manifest --export csv").ok().stdout.lines().count(), 1 + 180 - 21);
+}
+
+#[test]
+fn everything_may_be_erased() {
+    let folder = dataset("tar");
+    let ids: Vec<String> = (0..9).map(|i| format!("PAT-{i}")).collect();
+    folder.write("ids.txt", ids.join("\n"));
+    let done = folder.run("erase shards --ids ids.txt --all-versions --json").ok().summary();
+    assert_eq!((&done["records_erased"], &done["shards_added"]), (&180.into(), &0.into()));
+    assert!(folder.only_shards("shards").is_empty());
+    (1..5).for_each(|v| drop(folder.run(&format!("verify --read-data --at v{v}")).ok()));
+    folder.write("3.csv", "id,who,note\nnew,PAT-10,here\nold,PAT-1,gone\n");
+    let next = folder.run("convert 3.csv --json").ok().summary();
+    assert_eq!((&next["records_out"], &next["records_erased"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn an_erasure_that_was_cut_short_is_finished() {
+    let folder = dataset("tar");
+    let old: Vec<(String, Vec<u8>)> = folder.only_shards("shards");
+    folder.run("erase shards PAT-4 --all-versions").ok();
+    // As if the run had been killed before it deleted this one.
+    let (name, bytes) = old.iter().find(|(name, _)| !folder.path().join("shards").join(name).exists()).unwrap();
+    std::fs::write(folder.path().join("shards").join(name), bytes).unwrap();
+    let verify = folder.run("verify");
+    assert_eq!(verify.code, 1, "{verify:?}");
+    assert!(verify.stdout.contains("run the same `shardify erase` again"), "{verify:?}");
+    let again = folder.run("erase shards PAT-4 --all-versions --json").ok().summary();
+    assert_eq!((&again["objects_deleted"], &again["version"]), (&1.into(), &4.into()));
+    folder.run("verify --read-data").ok();
+    assert_eq!(holding(folder.path(), "note<0:4>"), [""; 0]);
+}
+
+#[test]
+fn adopted_shards_are_written_anew_and_nobody_is_adopted_again() {
+    let folder = dataset("tfrecord");
+    let shards = folder.only_shards("shards");
+    for (i, (_, bytes)) in shards.iter().enumerate() {
+        folder.write(&format!("mine/{i}.tfrecord"), bytes);
+    }
+    folder.run("adopt mine --id id --subject who").ok();
+    folder.run("erase mine PAT-4 --all-versions").ok();
+    folder.run("verify mine --read-data").ok();
+    folder.write("more/x.tfrecord", &shards[0].1);
+    let refused = folder.run("adopt more --out mine --id id --subject who");
+    assert_eq!(refused.code, 6, "{refused:?}");
+    assert!(refused.stderr.contains("erased from this dataset"), "{refused:?}");
+}
+
+#[test]
+fn rejected_lines_about_somebody_go() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,who\nr1,PAT-1\nr2,PAT-2,extra<1>\nr3,PAT-3,extra<2>\nr4,PAT-2\n");
+    assert_eq!(folder.run("convert a.csv --id id --subject who --on-error quarantine").code, 3);
+    assert!(!holding(folder.path(), "extra<1>").is_empty());
+    let done = folder.run("erase shards PAT-2 --all-versions --json").ok().summary();
+    assert_eq!((&done["records_erased"], &done["rejects_erased"]), (&1.into(), &1.into()));
+    assert_eq!(holding(folder.path(), "extra<1>"), [""; 0]);
+    assert_eq!(holding(folder.path(), "extra<2>").len(), 1);
+}
+
+#[test]
+fn proofs_hold_without_the_dataset() {
+    for to in ["parquet", "tar"] {
+        let folder = dataset(to);
+        let root = folder.run("manifest --root --json").ok().summary()["root"].as_str().unwrap().to_owned();
+        assert_eq!(folder.run("manifest --root").ok().stdout, format!("{root}  v3\n"));
+        let made = folder.run("manifest --prove PAT-4 --out there.json --json").ok().summary();
+        assert_eq!((&made["claim"], made["records"].as_array().unwrap().len()), (&"present".into(), 21));
+        folder.run("manifest --prove PAT-99 --out not.json").ok();
+        folder.run("manifest --prove r2-3 --at v2 --out before.json").ok();
+        folder.run("erase shards PAT-4 --all-versions").ok();
+        std::fs::rename(folder.path().join("shards"), folder.path().join("elsewhere")).unwrap();
+        let present = folder.run(&format!("verify-proof there.json --root {root}")).ok();
+        assert!(present.stdout.starts_with("`PAT-4` is in v3: 21 records with it"), "{present:?}");
+        let absent = folder.run(&format!("verify-proof not.json --root {root}")).ok();
+        assert!(absent.stdout.starts_with("`PAT-99` is not in v3"), "{absent:?}");
+        assert_eq!(folder.run("verify-proof before.json").code, 0);
+        assert_eq!(folder.run(&format!("verify-proof before.json --root {root}")).code, 1, "v2 has another root");
+        assert!(!folder.path().join("_shardify").exists(), "a folder of proofs is no dataset");
+        let text = std::fs::read_to_string(folder.path().join("not.json")).unwrap();
+        folder.write("changed.json", text.replace("PAT-99", "PAT-4"));
+        assert_eq!(folder.run("verify-proof changed.json").code, 1);
+        folder.run("manifest elsewhere --prove PAT-4 --out gone.json").ok();
+        assert!(folder.run("verify-proof gone.json").ok().stdout.starts_with("`PAT-4` is not in v4"));
+        let next = folder.run("manifest elsewhere --root --json").ok().summary();
+        assert_ne!(next["root"], root.as_str());
+        assert_eq!(folder.run("verify-proof 0.csv").code, 6);
+        assert_eq!(folder.run("verify-proof nothing.json").code, 2);
+    }
+}
