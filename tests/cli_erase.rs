@@ -302,3 +302,29 @@ fn proofs_hold_without_the_dataset() {
         assert_eq!(folder.run("verify-proof nothing.json").code, 2);
     }
 }
+
+#[test]
+fn folders_in_a_foreign_tar_go_with_their_sample() {
+    let folder = Folder::new();
+    let mut builder = tar::Builder::new(Vec::new());
+    for i in 0..20 {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_size(0);
+        header.set_mode(0o755);
+        builder.append_data(&mut header, format!("p{i:02}/"), &b""[..]).unwrap();
+        for part in ["jpg", "json"] {
+            let content = format!("part<{i}>");
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, format!("p{i:02}/scan.{part}"), content.as_bytes()).unwrap();
+        }
+    }
+    folder.write("shards/a.tar", builder.into_inner().unwrap());
+    folder.run("adopt shards").ok();
+    folder.run("erase shards p07/scan --all-versions").ok();
+    assert_eq!(holding(folder.path(), "p07/"), [""; 0]);
+    assert_eq!(holding(folder.path(), "p08/scan.jpg").len(), 1);
+    folder.run("verify --read-data").ok();
+}

@@ -480,7 +480,7 @@ impl Copying<'_, '_> {
     fn plain(&mut self) -> Result<()> {
         let mut source = self.eraser.store().read(&self.shard.path)?;
         let mut at = 0;
-        for piece in self.pieces {
+        for (number, piece) in self.pieces.iter().enumerate() {
             self.eraser.cancel.check()?;
             let bytes = piece.end - at;
             match piece.fate {
@@ -494,7 +494,9 @@ impl Copying<'_, '_> {
                     let mut gap = Vec::new();
                     source.by_ref().take(bytes).read_to_end(&mut gap)?;
                     self.proof.update(&gap)?;
-                    if self.names_somebody(&gap) {
+                    // Folders stand before their files, and may be named like who is erased.
+                    let before = self.pieces.get(number + 1).is_some_and(|next| next.fate == Fate::Drop);
+                    if (before && !is_global(&gap)) || self.names_somebody(&gap) {
                         self.removed.push((at, bytes));
                     } else {
                         self.out.append_bytes(&gap)?;
@@ -625,6 +627,11 @@ impl Copying<'_, '_> {
     fn names_somebody(&self, bytes: &[u8]) -> bool {
         self.eraser.needles.iter().any(|needle| memchr::memmem::find(bytes, needle.as_bytes()).is_some())
     }
+}
+
+/// Whether blocks of a tar hold an extended header for all members that follow.
+fn is_global(gap: &[u8]) -> bool {
+    gap.chunks(512).any(|block| block.get(156) == Some(&b'g') && block.get(257..262) == Some(b"ustar"))
 }
 
 #[cfg(test)]
