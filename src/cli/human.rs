@@ -49,6 +49,15 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
     Ok(())
 }
 
+/// What became of the id index.
+fn merged_segments(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
+    if report.segments_merged > 0 {
+        let merged = plural(report.segments_merged, "segment");
+        writeln!(w, "  id index   merged {merged}, {} left", grouped(report.segments_after))?;
+    }
+    Ok(())
+}
+
 /// What `convert` did.
 pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     let counts = &report.counts;
@@ -268,7 +277,15 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     }
     if report.dry_run {
         writeln!(w, "would leave {} of {} shards", report.shards_after, report.shards_before)?;
+        if report.segments_merged > 0 {
+            writeln!(w, "would merge {} of the id index", plural(report.segments_merged, "segment"))?;
+        }
         return Ok(());
+    }
+    if counts.shards_added == 0 && report.segments_merged > 0 {
+        writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+        writeln!(w, "  shards     {} as they were", grouped(report.shards_after))?;
+        return merged_segments(w, report);
     }
     if let Some(order) = report.order.as_ref().filter(|_| counts.shards_added == 0) {
         writeln!(
@@ -305,6 +322,7 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     if report.groups_dropped > 0 {
         writeln!(w, "  left out   {}, another run was faster", plural(report.groups_dropped, "merge"))?;
     }
+    merged_segments(w, report)?;
     writeln!(w, "  records    {} in, {} out", grouped(counts.records_in), grouped(counts.records_out))?;
     writeln!(w, "  bytes      {} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out))?;
     writeln!(w, "  copied     {}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded))?;

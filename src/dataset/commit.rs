@@ -66,12 +66,23 @@ pub struct Transaction<'a> {
     pub removes: Vec<String>,
     /// New segments, with record numbers relative to the first new record.
     pub segments: Vec<SegmentRef>,
+    /// Segments that become one.
+    pub merges: Vec<SegmentMerge>,
     /// New sets of places of records that were sorted.
     pub places: Vec<PlaceRef>,
     /// New sources, with record numbers relative to the first new record.
     pub sources: &'a dyn NewSources,
     /// Where the records of the new shards get their numbers.
     pub numbers: Numbers,
+}
+
+/// Segments of the id index, by their paths, and the one that holds the pairs of all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentMerge {
+    /// Paths of those that it replaces.
+    pub replaces: Vec<String>,
+    /// The segment.
+    pub by: SegmentRef,
 }
 
 impl Transaction<'static> {
@@ -93,6 +104,7 @@ impl Transaction<'static> {
             adds,
             removes,
             segments: Vec::new(),
+            merges: Vec::new(),
             places: Vec::new(),
             sources: &(),
             numbers: Numbers::Kept,
@@ -262,7 +274,17 @@ impl Draft<'_> {
     fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {
         let rebased =
             self.transaction.segments.iter().map(|s| SegmentRef { record_base: s.record_base + shift, ..s.clone() });
-        old.into_iter().flat_map(|e| e.segments.iter().cloned()).chain(rebased).collect()
+        let mut segments: Vec<SegmentRef> = old.into_iter().flat_map(|e| e.segments.iter().cloned()).collect();
+        for merge in &self.transaction.merges {
+            let replaced = |segment: &SegmentRef| merge.replaces.contains(&segment.path);
+            // Where another run has merged some of them meanwhile, what it made has their pairs and stays.
+            if segments.iter().filter(|segment| replaced(segment)).count() == merge.replaces.len() {
+                segments.retain(|segment| !replaced(segment));
+                segments.push(merge.by.clone());
+            }
+        }
+        segments.extend(rebased);
+        segments
     }
 
     fn shard_lists(
@@ -509,6 +531,7 @@ mod tests {
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),
             segments: Vec::new(),
+            merges: Vec::new(),
             places: Vec::new(),
             sources: &(),
             numbers,
@@ -532,6 +555,36 @@ mod tests {
         assert_eq!(places, [("b", 2, Some(Version(3))), ("c", 3, None)]);
         // The old version still answers as it did.
         assert_eq!(dataset.at(Version(2)).unwrap().shards().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn segments_that_were_merged_are_replaced_once_and_only_while_all_of_them_are_there() {
+        let dataset = dataset();
+        let segment = |path: &str, record_base| SegmentRef {
+            kind: super::super::IdKind::Record,
+            path: path.into(),
+            record_base,
+            pairs: 10,
+            buckets: 1,
+            bytes: 0,
+        };
+        for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+            let mut append = transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
+            append.segments = vec![segment(name, 0)];
+            commit(&dataset, &append, Version(i as u64)).unwrap();
+        }
+        let merge = |replaces: &[&str], by: &str| {
+            let mut merge = transaction(Vec::new(), &[], Numbers::Kept);
+            let replaces = replaces.iter().map(|path| (*path).to_owned()).collect();
+            merge.merges = vec![SegmentMerge { replaces, by: segment(by, 0) }];
+            let snapshot = commit(&dataset, &merge, Version(3)).unwrap();
+            let paths: Vec<_> = snapshot.entry().segments.iter().map(|s| (s.path.clone(), s.record_base)).collect();
+            paths
+        };
+        assert_eq!(merge(&["a", "b"], "ab"), [("c".into(), 20), ("ab".into(), 0)]);
+        // Another run, planned on the same version, comes too late.
+        assert_eq!(merge(&["a", "b", "c"], "abc"), [("c".into(), 20), ("ab".into(), 0)]);
+        assert_eq!(merge(&["ab", "c"], "all"), [("all".into(), 0)]);
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
     let segments: &[SegmentRef] = &snapshot.entry().segments;
     let found: Vec<Vec<(u64, IdKind)>> = segments
         .par_iter()
-        .map(|s| Ok(index::lookup(store, s, hash)?.into_iter().map(|record| (record, s.kind)).collect()))
+        .map(|s| Ok(index::lookup_one(store, s, hash)?.into_iter().map(|record| (record, s.kind)).collect()))
         .collect::<Result<_>>()?;
     candidates.extend(found.into_iter().flatten());
     candidates.extend(by_origin(snapshot, id)?.into_iter().map(|record| (record, IdKind::Record)));

@@ -18,6 +18,7 @@
 
 mod chunks;
 mod commit;
+mod fetch;
 mod find;
 mod frames;
 mod ids;
@@ -40,11 +41,11 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 use rayon::prelude::*;
 
-pub use commit::{NewShard, Numbers, Transaction, commit};
+pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
 pub use find::{Hit, IdKind, Place, State, find, find_vacuumed};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
-pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
+pub use index::{MergedSegment, SegmentRef, SegmentWriter, Segments, crowded, each_pair, merge, read_segment};
 pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Settings, Totals};
 pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};

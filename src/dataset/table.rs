@@ -133,6 +133,11 @@ impl GroupWriter {
         self.rows
     }
 
+    /// Bytes so far; what comes is the footer alone once all groups are in.
+    pub(super) fn bytes(&self) -> u64 {
+        self.writer.bytes_written() as u64
+    }
+
     /// Adds a row group; one without rows leaves no trace.
     pub(super) fn append(&mut self, group: Group) -> Result<()> {
         if group.rows == 0 {

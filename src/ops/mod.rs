@@ -10,6 +10,7 @@ pub mod inputs;
 pub mod inspect;
 pub mod manifest;
 pub mod names;
+mod segments;
 mod sort;
 pub mod vacuum;
 pub mod verify;

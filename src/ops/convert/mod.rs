@@ -643,6 +643,7 @@ impl<'a> Conversion<'a> {
             adds,
             removes: Vec::new(),
             segments: converted.segments.refs,
+            merges: Vec::new(),
             places: Vec::new(),
             sources: &Fresh { prepared, tally: &tally },
             numbers: Numbers::Fresh(converted.records),
