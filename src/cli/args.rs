@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::found::Form;
 use crate::{
     array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
@@ -580,12 +581,15 @@ impl CompactArgs {
 pub(super) struct ManifestArgs {
     /// The dataset
     pub(super) dataset: Option<String>,
-    /// Find records by record id or subject id
+    /// Find records by record id or subject id; 'PAT-000*' finds all that begin so (\* at the end is a star)
     #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["list", "history"])]
     pub(super) find: Vec<String>,
-    /// Find the ids of a file, one per line
+    /// Find the ids of a file, one per line as they are, or with the ending .jsonl a JSON text per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"])]
     pub(super) find_file: Option<PathBuf>,
+    /// With --find: show at most N records of each 'BEGIN*'; all are counted [default: 1000 in a table, else all]
+    #[arg(long, value_name = "N", requires = "find")]
+    pub(super) limit: Option<u64>,
     /// List the live shards
     #[arg(long, conflicts_with = "history")]
     pub(super) list: bool,
@@ -599,8 +603,9 @@ pub(super) struct ManifestArgs {
     #[arg(long, num_args = 2, value_names = ["A", "B"],
           conflicts_with_all = ["find", "find_file", "list", "history", "at", "export"])]
     pub(super) diff: Vec<String>,
-    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["find", "find_file", "list", "history"])]
+    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash; with --find or
+    /// --find-file one per record found, as csv or jsonl
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["list", "history"])]
     pub(super) export: Option<ExportChoice>,
     /// With --export csv: put a ' before cells that a spreadsheet would take for a formula (they begin with = + - @,
     /// a tab or a carriage return); without it every cell is exported as it is
@@ -623,6 +628,21 @@ pub(super) enum ExportChoice {
 }
 
 impl ManifestArgs {
+    /// How found records are written.
+    pub(super) fn find_form(&self, json: bool) -> Result<Form> {
+        match self.export {
+            None if json => Ok(Form::Json),
+            None => Ok(Form::Table),
+            Some(ExportChoice::Jsonl) if json => Ok(Form::Json),
+            Some(ExportChoice::Jsonl) => Ok(Form::Lines),
+            Some(ExportChoice::Csv) if !json => Ok(Form::Csv { escape: self.escape_formulas }),
+            Some(ExportChoice::Csv | ExportChoice::Parquet) => {
+                Err(Error::usage("records that were found are written as csv or as objects, found another --export")
+                    .hint("use --export csv, --export jsonl, or --json"))
+            }
+        }
+    }
+
     /// The format of the export, if one is asked for.
     pub(super) fn export_format(&self, json: bool) -> Result<Option<ExportFormat>> {
         let Some(choice) = self.export else { return Ok(None) };

@@ -4,7 +4,7 @@ use std::{borrow::Cow, io::Write};
 
 use super::chart::{Style, histogram};
 use crate::{
-    dataset::{Entry, ShardMeta, State},
+    dataset::{Entry, ShardMeta},
     error::{Error, Result},
     id::Version,
     ops::{
@@ -13,7 +13,7 @@ use crate::{
         convert::ConvertReport,
         diff::{Change, DiffReport},
         inspect::InspectReport,
-        manifest::{HitReport, SummaryReport, VersionsReport},
+        manifest::SummaryReport,
         vacuum::VacuumReport,
         verify::VerifyReport,
     },
@@ -451,74 +451,6 @@ fn more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()>
     Ok(())
 }
 
-/// Records that carry the ids asked for: a table, one line per record.
-pub(super) fn hits(w: &mut dyn Write, hits: &[HitReport], version: Version) -> Result<()> {
-    if hits.is_empty() {
-        return Ok(());
-    }
-    let header = ["ID", "RECORD", "SHARD", "ROW", "OFFSET", "LENGTH", "ORIGIN", "VERSIONS", "STATE"].map(str::to_owned);
-    let mut rows = vec![header];
-    for hit in hits {
-        let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let origin = match hit.origin.row {
-            Some(row) => format!("{} row {row}", hit.origin.source),
-            None => hit.origin.source.clone(),
-        };
-        rows.push([
-            clean(&hit.id).into_owned(),
-            clean(&hit.record_id).into_owned(),
-            clean(&hit.shard).into_owned(),
-            hit.ordinal.to_string(),
-            number(hit.offset),
-            number(hit.length),
-            clean(&origin).into_owned(),
-            versions(hit.versions),
-            match hit.state {
-                State::Live => "live".to_owned(),
-                State::Compacted => "compacted".to_owned(),
-                State::Vacuumed => "vacuumed".to_owned(),
-            },
-        ]);
-    }
-    let widths: Vec<usize> =
-        (0..rows[0].len()).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
-        }
-        writeln!(w, "{}", line.trim_end())?;
-    }
-    let ids: std::collections::BTreeSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
-    for hit in hits {
-        if let (Some(offset), Some(length), Some(inside)) = (hit.frame_offset, hit.frame_length, hit.offset_in_frame) {
-            let shard = clean(&hit.shard);
-            writeln!(w, "{}: at {inside} of the frame at {offset}, {length} bytes, of {shard}", clean(&hit.record_id))?;
-        }
-    }
-    for hit in hits.iter().filter(|hit| hit.state == State::Vacuumed) {
-        if let Some(now) = &hit.now {
-            let (record, shard) = (clean(&hit.record_id), clean(&now.shard));
-            writeln!(
-                w,
-                "{record}: these bytes are deleted; the newest version has it in {shard}, row {}",
-                now.ordinal
-            )?;
-        }
-    }
-    writeln!(w, "{} of {} at {version}", plural(hits.len() as u64, "record"), plural(ids.len() as u64, "id"))?;
-    Ok(())
-}
-
-fn versions(versions: VersionsReport) -> String {
-    match versions.to {
-        Some(to) if to == versions.from => to.to_string(),
-        Some(to) => format!("{}-{to}", versions.from),
-        None => format!("{}-", versions.from),
-    }
-}
-
 /// What `vacuum` did.
 pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) -> Result<()> {
     let limit = if verbose { usize::MAX } else { SOME_LINES };
@@ -588,7 +520,7 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport) -> Result<()> {
     Ok(())
 }
 
-fn plural(n: u64, what: &str) -> String {
+pub(super) fn plural(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {what}{s}", grouped(n))
 }

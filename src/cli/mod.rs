@@ -7,6 +7,7 @@ mod args;
 mod chart;
 mod config;
 mod exit;
+mod found;
 mod human;
 mod json;
 mod progress;
@@ -25,15 +26,19 @@ use args::{
     AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, Global, InspectArgs, ManifestArgs, VacuumArgs, VerifyArgs,
 };
 use exit::Outcome;
+use found::{Form, Found};
 use progress::Progress;
 use serde_json::json;
 
 use crate::{
     error::{Error, Result},
     events::{Cancel, Observer},
-    ops::{self, Context, export::export},
+    ops::{self, Context, export::export, manifest::Wanted},
     storage::Location,
 };
+
+/// Records of each begin of an id that a table shows unless told otherwise.
+const SHOWN: u64 = 1_000;
 
 /// Runs the program with the given arguments and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, cancel: &Cancel) -> ExitCode {
@@ -245,26 +250,34 @@ impl Session<'_> {
     }
 
     fn find(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
-        let json = self.global.json;
-        let mut ids = args.find.clone();
+        let form = args.find_form(self.global.json)?;
+        let mut wanted = Wanted { limit: args.limit.or((form == Form::Table).then_some(SHOWN)), ..Wanted::default() };
+        args.find.iter().for_each(|text| wanted.add(text));
         if let Some(file) = &args.find_file {
-            ids.extend(read_ids(file)?);
+            wanted.ids.extend(read_ids(file)?);
         }
-        let (hits, version) = ops::manifest::find_at(&self.context, location, args.at.as_deref(), &ids)?;
-        self.progress.stop();
-        let found: std::collections::HashSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
-        let missing: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !found.contains(id)).collect();
-        self.print(
-            |w| {
-                if json { json::hits(w, &hits, &ids, &missing, version) } else { human::hits(w, &hits, version) }
-            },
-        )?;
-        if !json && !self.global.quiet {
-            for id in &missing {
-                let name = human::clean(id);
-                let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", version);
+        let mut missing = Vec::new();
+        self.print(|w| {
+            let mut found = Found::new(form, w)?;
+            let mut first = true;
+            let report =
+                ops::manifest::find_wanted(&self.context, location, args.at.as_deref(), &wanted, &mut |hit| {
+                    if std::mem::take(&mut first) {
+                        self.progress.stop();
+                    }
+                    found.hit(&hit)
+                })?;
+            self.progress.stop();
+            found.finish(&report)?;
+            if form != Form::Json && !self.global.quiet {
+                for id in &report.missing {
+                    let name = human::clean(id);
+                    let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", report.version);
+                }
             }
-        }
+            missing = report.missing;
+            Ok(())
+        })?;
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
     }
 
@@ -327,11 +340,23 @@ impl Session<'_> {
     }
 }
 
-/// Ids of a file, one per line.
+/// Ids of a file: one per line, blanks and all; of a file `.jsonl` a JSON text per line, which may hold line breaks.
 fn read_ids(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::usage("the file of ids cannot be read").at(path.display().to_string()).cause(e))?;
-    Ok(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
+    let unreadable = || Error::usage("the file of ids cannot be read").at(path.display().to_string());
+    let text = std::fs::read_to_string(path).map_err(|e| unreadable().cause(e))?;
+    let lines = text.strip_prefix('\u{feff}').unwrap_or(&text).lines();
+    if path.extension().is_some_and(|extension| extension == "jsonl") {
+        let id = |(number, line): (usize, &str)| {
+            serde_json::from_str(line).map_err(|e| {
+                unreadable()
+                    .line(number as u64 + 1)
+                    .cause(e)
+                    .hint("expected a JSON text on every line, such as \"PAT-1\"")
+            })
+        };
+        return lines.enumerate().filter(|(_, line)| !line.is_empty()).map(id).collect();
+    }
+    Ok(lines.filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

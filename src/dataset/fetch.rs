@@ -99,9 +99,19 @@ impl Parts {
             return Ok(());
         }
         let held = &self.held;
-        self.held = held.iter().take(1).cloned().chain(held.iter().skip(1).filter(|(start, bytes)| {
-            parts.iter().any(|part| part.start < start + bytes.len() as u64 && *start < part.end)
-        }).cloned()).collect();
+        self.held = held
+            .iter()
+            .take(1)
+            .cloned()
+            .chain(
+                held.iter()
+                    .skip(1)
+                    .filter(|(start, bytes)| {
+                        parts.iter().any(|part| part.start < start + bytes.len() as u64 && *start < part.end)
+                    })
+                    .cloned(),
+            )
+            .collect();
         let fetched = at_once(&missing, &|range: &Range<u64>| self.store.get_range(&self.path, range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
             self.held.push((range.start, bytes?));

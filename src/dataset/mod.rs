@@ -26,8 +26,10 @@ mod index;
 mod log;
 mod numbers;
 mod order;
+mod origins;
 mod parts;
 mod places;
+mod prefix;
 mod proof;
 mod runs;
 mod shards;
@@ -42,7 +44,7 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
-pub use find::{Hit, IdKind, Place, State, find, find_vacuumed};
+pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
 pub use index::{MergedSegment, SegmentRef, SegmentWriter, Segments, crowded, each_pair, merge, read_segment};
@@ -51,6 +53,7 @@ pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
+pub use prefix::find_prefix;
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
@@ -66,6 +69,9 @@ use crate::{
     id::Version,
     storage::{Object, SYSTEM_FOLDER, Store},
 };
+
+/// Entries that are read at a time when one is searched.
+const PROBES: u64 = 16;
 
 /// A dataset at some location; it need not exist yet.
 #[derive(Debug, Clone)]
@@ -113,7 +119,7 @@ impl Dataset {
     /// When there is no such version, or it was vacuumed.
     pub fn at(&self, version: Version) -> Result<Snapshot> {
         // Only the newest entry knows which versions can still be read.
-        let readable_from = log::latest(self.store.as_ref())?.map_or(Version(0), |newest| newest.readable_from);
+        let readable_from = self.open()?.readable_from;
         match log::read(self.store.as_ref(), version)? {
             Some(_) if version < readable_from => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
@@ -135,10 +141,23 @@ impl Dataset {
     pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
         let Some(latest) = self.latest()? else { return Ok(None) };
         let (mut low, mut high) = (0, latest.version().0);
-        // Commit times grow with versions, so the boundary is found by halving.
+        // Commit times grow with versions, so the boundary is found by dividing; entries are asked for several at a time,
+        // because each round takes as long as one answer.
         while low < high {
-            let middle = (low + high).div_ceil(2);
-            if self.entry(Version(middle))?.committed_at <= instant { low = middle } else { high = middle - 1 }
+            let step = (high - low).div_ceil(PROBES);
+            let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
+            let times =
+                fetch::at_once(&probes, &|probe: &u64| self.entry(Version(*probe)).map(|entry| entry.committed_at));
+            for (probe, time) in probes.into_iter().zip(times) {
+                if time? > instant {
+                    high = probe - 1;
+                    break;
+                }
+                low = probe;
+            }
+            if step == 1 {
+                break;
+            }
         }
         Ok((low > 0).then_some(Version(low)))
     }

@@ -212,8 +212,14 @@ mod tests {
     #[test]
     fn a_missing_bucket_is_damage_and_not_an_empty_answer() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let segment =
-            SegmentRef { kind: IdKind::Record, path: "_shardify/index/x".into(), record_base: 0, pairs: 1, buckets: 1, bytes: 0 };
+        let segment = SegmentRef {
+            kind: IdKind::Record,
+            path: "_shardify/index/x".into(),
+            record_base: 0,
+            pairs: 1,
+            buckets: 1,
+            bytes: 0,
+        };
         assert!(lookup_one(&store, &segment, IdHash::of("a")).is_err());
     }
 }
