@@ -45,6 +45,9 @@ use crate::{
 /// Lists of one level are merged when there are this many.
 pub(super) const FAN_OUT: usize = 8;
 
+/// Rows of a list that a small commit makes of others at most, 60 bytes each.
+const MOST_MERGED_ROWS: u64 = 12_288;
+
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
 pub(super) const ATTEMPTS: usize = 100;
 
@@ -287,6 +290,14 @@ impl Draft<'_> {
         segments
     }
 
+    /// Rows of lists that a commit may write again which adds so many: one shard more must not cost megabytes.
+    fn most_rows(&self, added: usize) -> u64 {
+        match self.transaction.numbers {
+            Numbers::Fresh(_) => MOST_MERGED_ROWS.max(FAN_OUT as u64 * added as u64),
+            Numbers::Kept => u64::MAX,
+        }
+    }
+
     fn shard_lists(
         &self,
         parent: Option<&Snapshot>,
@@ -319,7 +330,7 @@ impl Draft<'_> {
             totals.records += shard.records;
             totals.bytes += shard.bytes;
         }
-        Ok((lists.merged()?, totals))
+        Ok((lists.merged(self.most_rows(adds.len()))?, totals))
     }
 
     fn run_lists(
@@ -361,7 +372,7 @@ impl Draft<'_> {
             })
             .collect();
         lists.add(&runs::batch(&fresh)?, 0)?;
-        lists.merged()
+        lists.merged(self.most_rows(fresh.len()))
     }
 
     fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
@@ -383,7 +394,7 @@ impl Draft<'_> {
                 table.add(&sources::batch(&rows)?)?;
             }
         })?;
-        lists.merged()
+        lists.merged(u64::MAX)
     }
 }
 
@@ -443,28 +454,40 @@ impl<'a> ListWriter<'a> {
         Ok(Some(Arc::new(full(any))))
     }
 
-    /// The lists, after merging each level that has become crowded into one list of the next level.
-    fn merged(mut self) -> Result<Vec<ListRef>> {
+    /// The lists, after merging each level that has become crowded into one list of the next level, where that is no more
+    /// than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
+    fn merged(mut self, most: u64) -> Result<Vec<ListRef>> {
+        if !self.draft.transaction.merges.is_empty() && self.lists.len() > 1 {
+            let level = self.lists.iter().map(|list| list.level).max().unwrap_or(0);
+            let all = std::mem::take(&mut self.lists);
+            self.merge(&all, level)?;
+            return Ok(self.lists);
+        }
         let mut level = 0;
         while self.lists.iter().any(|l| l.level >= level) {
             let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);
-            if crowd.len() >= FAN_OUT {
+            if crowd.len() >= FAN_OUT && crowd.iter().map(|list| list.rows).sum::<u64>() <= most {
                 self.lists = others;
-                // One of them may be new.
-                self.draft.publish()?;
-                let store = self.store();
-                let schema = self.schema_of(&crowd)?;
-                self.write(level + 1, &mut |table| {
-                    let add = &mut |rows: &RecordBatch| match &schema {
-                        Some(schema) => table.add(&table::completed(rows, schema)?),
-                        None => table.add(rows),
-                    };
-                    crowd.iter().try_for_each(|list| table::read_batches(store, list, add))
-                })?;
+                self.merge(&crowd, level + 1)?;
             }
             level += 1;
         }
         Ok(self.lists)
+    }
+
+    /// Makes one list of several.
+    fn merge(&mut self, lists: &[ListRef], level: u32) -> Result<()> {
+        // One of them may be new.
+        self.draft.publish()?;
+        let store = self.store();
+        let schema = self.schema_of(lists)?;
+        self.write(level, &mut |table| {
+            let add = &mut |rows: &RecordBatch| match &schema {
+                Some(schema) => table.add(&table::completed(rows, schema)?),
+                None => table.add(rows),
+            };
+            lists.iter().try_for_each(|list| table::read_batches(store, list, add))
+        })
     }
 }
 
