@@ -424,11 +424,16 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             wanted.entry(&run.shard).or_default().entry(*ordinal).or_default().push((*record, *kind, *run));
         }
     }
-    let store = snapshot.dataset().store();
+    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= FEW);
     let read = |(shard, rows): &(&str, BTreeMap<u64, Vec<Asker<'_>>>)| -> Result<Vec<Found>> {
         let ordinals: Vec<u64> = rows.keys().copied().collect();
         let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
-        let known = rows.values().flatten().map(|(_, _, run)| run.ordinal.saturating_add(run.records)).max();
+        // Of few shards it is worth to look up how long they are.
+        let runs = match (few, rows.values().flatten().next()) {
+            (true, Some((_, _, run))) => table.of_shard(shard, run.from),
+            _ => rows.values().flatten().map(|(_, _, run)| *run).collect(),
+        };
+        let known = runs.iter().map(|run| run.ordinal.saturating_add(run.records)).max();
         let (sidecar, frames) = sidecar::read_rows_near(store, shard, &ordinals, known.unwrap_or(0), packed)?;
         let scattered = rows.values().flatten().any(|(_, _, run)| run.scattered.is_some());
         let since: Vec<Option<Version>> = if scattered {
@@ -447,7 +452,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
     };
     let wanted: Vec<_> = wanted.into_iter().collect();
     let read: Vec<Result<Vec<Found>>> =
-        if wanted.len() <= FEW { at_once(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
+        if few { at_once(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
     Ok(read.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 

@@ -1,6 +1,9 @@
 //! Reading segments: the pairs of a few hashes with few requests, or all of them in order.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
 
 use arrow::array::{RecordBatch, UInt64Array};
 use parquet::{
@@ -72,12 +75,16 @@ fn in_bucket(
     visit: &mut dyn FnMut(IdHash, u64),
 ) -> Result<()> {
     let path = segment.bucket_path(bucket);
-    let groups = segment.pairs / segment.buckets / ROW_GROUP_ROWS as u64 + 2;
-    let guess = match hashes {
-        [hash] => guess(segment, *hash),
-        _ => None,
+    let footer = FOOTER_BYTES + (segment.pairs / segment.buckets / ROW_GROUP_ROWS as u64 + 2) * FOOTER_GROUP_BYTES;
+    let (tail, guess) = match hashes {
+        [hash] => match guess(segment, *hash) {
+            Guess::Within(range) => (footer, Some(range)),
+            Guess::AtEnd(bytes) => (footer + bytes, None),
+            Guess::None => (footer, None),
+        },
+        _ => (footer, None),
     };
-    let mut parts = Parts::open(store, &path, FOOTER_BYTES + groups * FOOTER_GROUP_BYTES, guess)?;
+    let mut parts = Parts::open(store, &path, tail, guess)?;
     let damaged = |e: Error| {
         let place = store.location().join(&path).to_string();
         if e.kind() == crate::error::Kind::Storage { e } else { damage(place, e) }
@@ -120,32 +127,50 @@ fn in_batch(batch: &RecordBatch, hashes: &[IdHash], visit: &mut dyn FnMut(IdHash
     Ok(())
 }
 
-/// Where in its bucket a hash probably is: hashes are spread evenly, so the distance from where it should be is that of
-/// a random walk, and row groups of equally many pairs have nearly equal sizes. A wrong guess costs a request.
+/// Where in its bucket the row group of a hash probably is.
+enum Guess {
+    /// In these bytes.
+    Within(Range<u64>),
+    /// In the last bytes before the footer, at most so many.
+    AtEnd(u64),
+    /// Nobody knows.
+    None,
+}
+
+/// Buckets with fewer bytes are read whole.
+const SMALL_BUCKET: f64 = 96.0 * 1024.0;
+
+/// Guesses where a hash is: hashes are spread evenly, so the distance from where it should be is that of a random walk,
+/// and row groups of equally many pairs have nearly equal sizes. A wrong guess costs a request.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
     reason = "an estimate within positive bounds"
 )]
-fn guess(segment: &SegmentRef, hash: IdHash) -> Option<std::ops::Range<u64>> {
+fn guess(segment: &SegmentRef, hash: IdHash) -> Guess {
     if segment.bytes == 0 || segment.pairs == 0 {
-        return None;
+        return Guess::None;
     }
     let bucket_pairs = segment.pairs as f64 / segment.buckets as f64;
     let pair_bytes = segment.bytes as f64 / segment.pairs as f64;
+    if bucket_pairs * pair_bytes < SMALL_BUCKET {
+        return Guess::AtEnd((1.5 * bucket_pairs * pair_bytes) as u64);
+    }
     let within = hash.0 << segment.buckets.trailing_zeros().min(63);
     let rank = within as f64 / (u64::MAX as f64 + 1.0) * bucket_pairs;
-    // Two standard deviations and a half.
-    let slack = 2.5 * rank.sqrt() + 16.0;
+    // Two standard deviations and a half, of the rank and of the number of pairs in the bucket.
+    let (slack, more) = (2.5 * rank.sqrt() + 16.0, 2.5 * bucket_pairs.sqrt());
     let group = ROW_GROUP_ROWS as f64;
     let first = ((rank - slack).max(0.0) / group).floor();
-    let last = ((rank + slack) / group).floor() + 1.0;
+    let end = (((rank + slack) / group).floor() + 1.0) * group;
     // Row groups begin where those before them end, which are not all of one size.
     let margin = 256.0 + first * 64.0;
-    let end = (last * group).min(bucket_pairs + slack) * pair_bytes + margin;
+    if end > bucket_pairs - more {
+        return Guess::AtEnd(((bucket_pairs + more - first * group) * pair_bytes + margin) as u64);
+    }
     let start = (first * group * pair_bytes - margin).max(0.0);
-    Some(start as u64..end as u64)
+    Guess::Within(start as u64..(end * pair_bytes + margin) as u64)
 }
 
 /// Whether a row group may hold one of some ascending hashes: yes, unless its statistics say otherwise.
