@@ -38,6 +38,8 @@ const LOOKUPS: u64 = 50;
 /// Ids of a batch, and shards they are in.
 const BATCH_IDS: u64 = 100_000;
 const BATCH_SHARDS: u64 = 200;
+/// Shards that are added one by one to a dataset of many versions: lists are merged every so often.
+const APPENDS: u64 = 80;
 /// Time that a request takes where it is counted who waits for whom.
 const DELAY: Duration = Duration::from_millis(20);
 
@@ -226,17 +228,18 @@ fn measure_open(folder: &Path, versions: u64, shards_each: u64) -> Outcome<()> {
     let lists = snapshot.entry().shards.len();
     let entry = serde_json::to_vec(snapshot.entry())?.len();
     let mut written = Vec::new();
-    for i in 0..8 {
+    for i in 0..APPENDS {
         append(&slow, versions + i, 1)?;
         written.push(sums(&counted.take()).bytes_written);
     }
+    written.sort_unstable();
     println!(
         "{}",
         json!({
             "type": "open", "versions": versions, "shards": versions * shards_each, "runs": runs, "lists": lists,
             "build_seconds": built, "entry_bytes": entry, "ms_with_shards": with_shards, "ms_with_runs": with_runs,
             "gets": opened.gets, "heads": opened.heads, "depth": opened.depth, "bytes": opened.bytes_read,
-            "append_bytes_written": written,
+            "append_bytes_median": written[written.len() / 2], "append_bytes_most": written[written.len() - 1],
         })
     );
     Ok(())

@@ -10,6 +10,7 @@ use crate::{
     dataset::State,
     error::Result,
     ops::manifest::{FindReport, HitReport, VersionsReport},
+    units::grouped,
 };
 
 /// Lines of the table that are measured together, so that its columns are no wider than needed.
@@ -146,7 +147,7 @@ impl<'a> Found<'a> {
             self.earlier.iter().try_for_each(|note| writeln!(self.w, "{note}"))?;
         }
         if report.shown < report.hits {
-            writeln!(self.w, "... and {} more; --limit N shows more", plural(report.hits - report.shown, "record"))?;
+            writeln!(self.w, "... and {} records more; --limit N shows more", grouped(report.hits - report.shown))?;
         }
         let found = report.ids - report.missing.len() as u64;
         writeln!(self.w, "{} of {} at {}", plural(report.hits, "record"), plural(found, "id"), report.version)?;

@@ -294,22 +294,21 @@ impl Snapshot {
         lists: &[ListRef],
         read: impl Fn(&dyn Store, &str) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
-        let parts: Vec<Vec<T>> = lists
-            .par_iter()
-            .map(|list| {
-                let rows = read(self.dataset.store.as_ref(), &list.path)?;
-                if rows.len() as u64 == list.rows {
-                    Ok(rows)
-                } else {
-                    Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
-                        .dataset
-                        .store
-                        .location()
-                        .join(&list.path)
-                        .to_string()))
-                }
-            })
-            .collect::<Result<_>>()?;
+        let parts: Vec<Vec<T>> = fetch::at_once(lists, &|list: &ListRef| {
+            let rows = read(self.dataset.store.as_ref(), &list.path)?;
+            if rows.len() as u64 == list.rows {
+                Ok(rows)
+            } else {
+                Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
+                    .dataset
+                    .store
+                    .location()
+                    .join(&list.path)
+                    .to_string()))
+            }
+        })
+        .into_iter()
+        .collect::<Result<_>>()?;
         Ok(parts.into_iter().flatten().collect())
     }
 }

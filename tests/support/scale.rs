@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use arrow::array::StringArray;
+use arrow::array::{StringArray, StringBuilder};
 use jiff::Timestamp;
 use shardify::{
     codec::Codec,
@@ -19,7 +19,7 @@ use shardify::{
     error::Result,
     events::Cancel,
     format::OutputFormat,
-    id::{TransactionId, Version},
+    id::{IdHash, TransactionId, Version},
     units::Size,
 };
 
@@ -38,6 +38,23 @@ pub struct Scale {
 
 pub fn id(record: u64) -> String {
     format!("R{record:012}")
+}
+
+/// [`id`] of consecutive records, made by counting, because there may be a billion.
+fn ids(start: u64, end: u64) -> StringArray {
+    let mut text = id(start).into_bytes();
+    let mut ids = StringBuilder::new();
+    for _ in start..end {
+        ids.append_value(std::str::from_utf8(&text).unwrap_or_default());
+        for digit in text.iter_mut().rev() {
+            *digit += 1;
+            if *digit <= b'9' {
+                break;
+            }
+            *digit = b'0';
+        }
+    }
+    ids.finish()
 }
 
 fn noise(i: u64) -> u64 {
@@ -78,8 +95,7 @@ impl Scale {
         let mut start = 0;
         while start < self.records {
             let end = self.records.min(start + BATCH);
-            let ids: StringArray = (start..end).map(|record| Some(id(record))).collect();
-            for (row, hash) in IdColumn::from(ids).hashes().iter() {
+            for (row, hash) in IdColumn::from(ids(start, end)).hashes().iter() {
                 writer.push(hash, start + row as u64)?;
             }
             start = end;
@@ -156,9 +172,10 @@ pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
 }
 
 pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
+    // As little alike as real ones are, whatever the path.
     let mut checksum = [0; 32];
     for (i, part) in checksum.chunks_mut(8).enumerate() {
-        part.copy_from_slice(&noise(first * 4 + i as u64).to_le_bytes());
+        part.copy_from_slice(&IdHash::of(&format!("{path} {i}")).0.to_le_bytes());
     }
     let bytes = 134_217_728 + noise(first) % 100_000;
     let meta = ShardMeta {
