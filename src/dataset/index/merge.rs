@@ -148,7 +148,7 @@ fn merge_bucket(
     cancel: &Cancel,
 ) -> Result<WrittenBucket> {
     let first = first_hash(bucket, output.buckets);
-    let last = (bucket + 1 < output.buckets).then(|| first_hash(bucket + 1, output.buckets) - 1).unwrap_or(u64::MAX);
+    let last = if bucket + 1 < output.buckets { first_hash(bucket + 1, output.buckets) - 1 } else { u64::MAX };
     let open = |segment: &SegmentRef| Input {
         stream: PairStream::new(store, segment, first..=last),
         pairs: Vec::new(),

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Bytes of a footer that describe a row group, and those that it has besides; rounded up.
-const FOOTER_GROUP_BYTES: u64 = 200;
+const FOOTER_GROUP_BYTES: u64 = 160;
 const FOOTER_BYTES: u64 = 2 << 10;
 
 /// Row groups that are in memory at a time.
