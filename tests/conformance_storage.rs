@@ -17,6 +17,7 @@ fn conforms(fresh: &dyn Fn() -> Arc<dyn Store>) {
     sinks(fresh().as_ref());
     ranges(&fresh());
     neighbouring_ranges(&fresh());
+    ends(fresh().as_ref());
     whole_reads(fresh().as_ref());
     locks(fresh().as_ref());
 }
@@ -55,6 +56,17 @@ fn whole_objects(store: &dyn Store) {
     store.read("odd name/ü %20#?.txt").unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "odd");
     assert_eq!(store.read("missing").map(|_| ()).unwrap_err().kind(), Kind::Storage);
+}
+
+/// The end of an object comes with its size, and is all of it where it is short.
+fn ends(store: &dyn Store) {
+    assert_eq!(store.tail("missing", 4).unwrap(), None);
+    store.put("ten", "0123456789".into()).unwrap();
+    assert_eq!(store.tail("ten", 4).unwrap().unwrap(), ("6789".into(), 10));
+    assert_eq!(store.tail("ten", 10).unwrap().unwrap(), ("0123456789".into(), 10));
+    assert_eq!(store.tail("ten", 1 << 40).unwrap().unwrap(), ("0123456789".into(), 10));
+    store.put("empty", bytes::Bytes::new()).unwrap();
+    assert_eq!(store.tail("empty", 4).unwrap().unwrap(), (bytes::Bytes::new(), 0));
 }
 
 /// Of many writers of one name exactly one wins, and its bytes are there.

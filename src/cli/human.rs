@@ -4,9 +4,8 @@ use std::{borrow::Cow, io::Write};
 
 use super::chart::{Style, histogram};
 use crate::{
-    dataset::{Entry, ShardMeta, Snapshot, State},
+    dataset::{Entry, ShardMeta, Snapshot},
     error::{Error, Result},
-    id::Version,
     ops::{
         adopt::AdoptReport,
         compact::CompactReport,
@@ -15,7 +14,7 @@ use crate::{
         drift::DriftReport,
         erase::EraseReport,
         inspect::InspectReport,
-        manifest::{ErasedReport, HitReport, SummaryReport, VersionsReport},
+        manifest::{ErasedReport, SummaryReport},
         prove::{Claim, ProofReport},
         tag::TagReport,
         vacuum::VacuumReport,
@@ -49,6 +48,15 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
     }
     for hint in error.hints() {
         writeln!(w, " hint: {}", clean(hint))?;
+    }
+    Ok(())
+}
+
+/// What became of the id index.
+fn merged_segments(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
+    if report.segments_merged > 0 {
+        let merged = plural(report.segments_merged, "segment");
+        writeln!(w, "  id index   merged {merged}, {} left", grouped(report.segments_after))?;
     }
     Ok(())
 }
@@ -276,7 +284,15 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     }
     if report.dry_run {
         writeln!(w, "would leave {} of {} shards", report.shards_after, report.shards_before)?;
+        if report.segments_merged > 0 {
+            writeln!(w, "would merge {} of the id index", plural(report.segments_merged, "segment"))?;
+        }
         return Ok(());
+    }
+    if counts.shards_added == 0 && report.segments_merged > 0 {
+        writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+        writeln!(w, "  shards     {} as they were", grouped(report.shards_after))?;
+        return merged_segments(w, report);
     }
     if let Some(order) = report.order.as_ref().filter(|_| counts.shards_added == 0) {
         writeln!(
@@ -313,6 +329,7 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     if report.groups_dropped > 0 {
         writeln!(w, "  left out   {}, another run was faster", plural(report.groups_dropped, "merge"))?;
     }
+    merged_segments(w, report)?;
     writeln!(w, "  records    {} in, {} out", grouped(counts.records_in), grouped(counts.records_out))?;
     writeln!(w, "  bytes      {} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out))?;
     writeln!(w, "  copied     {}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded))?;
@@ -542,74 +559,6 @@ fn more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()>
     Ok(())
 }
 
-/// Records that carry the ids asked for: a table, one line per record.
-pub(super) fn hits(w: &mut dyn Write, hits: &[HitReport], version: Version) -> Result<()> {
-    if hits.is_empty() {
-        return Ok(());
-    }
-    let header = ["ID", "RECORD", "SHARD", "ROW", "OFFSET", "LENGTH", "ORIGIN", "VERSIONS", "STATE"].map(str::to_owned);
-    let mut rows = vec![header];
-    for hit in hits {
-        let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let origin = match hit.origin.row {
-            Some(row) => format!("{} row {row}", hit.origin.source),
-            None => hit.origin.source.clone(),
-        };
-        rows.push([
-            clean(&hit.id).into_owned(),
-            clean(&hit.record_id).into_owned(),
-            clean(&hit.shard).into_owned(),
-            hit.ordinal.to_string(),
-            number(hit.offset),
-            number(hit.length),
-            clean(&origin).into_owned(),
-            versions(hit.versions),
-            match hit.state {
-                State::Live => "live".to_owned(),
-                State::Compacted => "compacted".to_owned(),
-                State::Vacuumed => "vacuumed".to_owned(),
-            },
-        ]);
-    }
-    let widths: Vec<usize> =
-        (0..rows[0].len()).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
-        }
-        writeln!(w, "{}", line.trim_end())?;
-    }
-    let ids: std::collections::BTreeSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
-    for hit in hits {
-        if let (Some(offset), Some(length), Some(inside)) = (hit.frame_offset, hit.frame_length, hit.offset_in_frame) {
-            let shard = clean(&hit.shard);
-            writeln!(w, "{}: at {inside} of the frame at {offset}, {length} bytes, of {shard}", clean(&hit.record_id))?;
-        }
-    }
-    for hit in hits.iter().filter(|hit| hit.state == State::Vacuumed) {
-        if let Some(now) = &hit.now {
-            let (record, shard) = (clean(&hit.record_id), clean(&now.shard));
-            writeln!(
-                w,
-                "{record}: these bytes are deleted; the newest version has it in {shard}, row {}",
-                now.ordinal
-            )?;
-        }
-    }
-    writeln!(w, "{} of {} at {version}", plural(hits.len() as u64, "record"), plural(ids.len() as u64, "id"))?;
-    Ok(())
-}
-
-fn versions(versions: VersionsReport) -> String {
-    match versions.to {
-        Some(to) if to == versions.from => to.to_string(),
-        Some(to) => format!("{}-{to}", versions.from),
-        None => format!("{}-", versions.from),
-    }
-}
-
 /// What `vacuum` did.
 pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) -> Result<()> {
     let limit = if verbose { usize::MAX } else { SOME_LINES };
@@ -756,7 +705,7 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport) -> Result<()> {
     Ok(())
 }
 
-fn plural(n: u64, what: &str) -> String {
+pub(super) fn plural(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {what}{s}", grouped(n))
 }

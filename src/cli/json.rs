@@ -11,8 +11,7 @@ use crate::{
     dataset::{Entry, ShardMeta, Snapshot},
     error::{Error, Result},
     events::Cancel,
-    id::Version,
-    ops::{self, diff::DiffReport, manifest::HitReport},
+    ops::{self, diff::DiffReport},
 };
 
 const SCHEMA: u32 = 1;
@@ -36,20 +35,6 @@ pub(super) fn object<T: Serialize>(w: &mut dyn Write, kind: &str, fields: &T) ->
 /// Writes the last object.
 pub(super) fn summary<T: Serialize>(w: &mut dyn Write, fields: &T) -> Result<()> {
     object(w, "summary", fields)
-}
-
-/// Writes all hits.
-pub(super) fn hits(
-    w: &mut dyn Write,
-    hits: &[HitReport],
-    ids: &[String],
-    missing: &[&str],
-    version: Version,
-) -> Result<()> {
-    for hit in hits {
-        object(w, "hit", hit)?;
-    }
-    summary(w, &json!({ "version": version, "ids": ids.len(), "hits": hits.len(), "missing": missing }))
 }
 
 /// Writes live shards.

@@ -7,6 +7,7 @@ mod args;
 mod chart;
 mod config;
 mod exit;
+mod found;
 mod human;
 mod json;
 mod progress;
@@ -26,6 +27,7 @@ use args::{
     VacuumArgs, VerifyArgs, VerifyProofArgs,
 };
 use exit::Outcome;
+use found::{Form, Found};
 use progress::Progress;
 use serde_json::json;
 
@@ -39,9 +41,13 @@ use crate::{
         erase::EraseOptions,
         export::export,
         lineage::{self, Job},
+        manifest::Wanted,
     },
     storage::Location,
 };
+
+/// Records of each begin of an id that a table shows unless told otherwise.
+const SHOWN: u64 = 1_000;
 
 /// Runs the program with the given arguments and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, cancel: &Cancel) -> ExitCode {
@@ -307,32 +313,41 @@ impl Session<'_> {
     }
 
     fn find(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
-        let json = self.global.json;
-        let mut ids = args.find.clone();
+        let form = args.find_form(self.global.json)?;
+        let mut wanted = Wanted { limit: args.limit.or((form == Form::Table).then_some(SHOWN)), ..Wanted::default() };
+        args.find.iter().for_each(|text| wanted.add(text));
         if let Some(file) = &args.find_file {
-            ids.extend(read_ids(file)?);
+            wanted.ids.extend(read_ids(file)?);
         }
-        let (hits, version) = ops::manifest::find_at(&self.context, location, args.at.as_deref(), &ids)?;
-        self.progress.stop();
-        let found: std::collections::HashSet<&str> = hits.iter().map(|h| h.id.as_str()).collect();
-        let missing: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !found.contains(id)).collect();
-        let erased = ops::manifest::find_erased(&self.context, location, &missing, version)?;
+        let (mut missing, mut erased) = (Vec::new(), Vec::new());
         self.print(|w| {
-            if !json {
-                return human::hits(w, &hits, version);
+            let mut found = Found::new(form, w)?;
+            let mut first = true;
+            let report =
+                ops::manifest::find_wanted(&self.context, location, args.at.as_deref(), &wanted, &mut |hit| {
+                    if std::mem::take(&mut first) {
+                        self.progress.stop();
+                    }
+                    found.hit(&hit)
+                })?;
+            self.progress.stop();
+            erased = ops::manifest::find_erased(&self.context, location, &report.missing, report.version)?;
+            if form == Form::Json {
+                erased.iter().try_for_each(|id| found.erased(id))?;
             }
-            erased.iter().try_for_each(|id| json::object(w, "erased", id))?;
-            json::hits(w, &hits, &ids, &missing, version)
+            found.finish(&report)?;
+            if form != Form::Json && !self.global.quiet {
+                for id in &erased {
+                    let _ = human::erased(&mut io::stderr(), id);
+                }
+                for id in report.missing.iter().filter(|id| erased.iter().all(|erased| erased.id != **id)) {
+                    let name = human::clean(id);
+                    let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", report.version);
+                }
+            }
+            missing = report.missing;
+            Ok(())
         })?;
-        if !json && !self.global.quiet {
-            for id in &erased {
-                let _ = human::erased(&mut io::stderr(), id);
-            }
-            for id in missing.iter().filter(|id| erased.iter().all(|erased| erased.id != **id)) {
-                let name = human::clean(id);
-                let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", version);
-            }
-        }
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
     }
 
@@ -480,11 +495,24 @@ impl Session<'_> {
     }
 }
 
-/// Ids of a file, one per line.
+/// Ids of a file: one per line, blanks and all; of a file `.jsonl` a JSON text per line, which may hold line breaks.
 fn read_ids(path: &Path) -> Result<Vec<String>> {
+    let unreadable = || Error::usage("the file of ids cannot be read").at(path.display().to_string());
     let text = if path.as_os_str() == "-" { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) }
-        .map_err(|e| Error::usage("the file of ids cannot be read").at(path.display().to_string()).cause(e))?;
-    Ok(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
+        .map_err(|e| unreadable().cause(e))?;
+    let lines = text.strip_prefix('\u{feff}').unwrap_or(&text).lines();
+    if path.extension().is_some_and(|extension| extension == "jsonl") {
+        let id = |(number, line): (usize, &str)| {
+            serde_json::from_str(line).map_err(|e| {
+                unreadable()
+                    .line(number as u64 + 1)
+                    .cause(e)
+                    .hint("expected a JSON text on every line, such as \"PAT-1\"")
+            })
+        };
+        return lines.enumerate().filter(|(_, line)| !line.is_empty()).map(id).collect();
+    }
+    Ok(lines.filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

@@ -14,11 +14,12 @@
 use std::ops::Range;
 
 use ::parquet::{
-    basic::{Compression, Encoding, PageType, ZstdLevel},
+    basic::{Compression, Encoding, PageType, Type, ZstdLevel},
     column::writer::ColumnCloseResult,
+    data_type::ByteArray,
     file::{
         metadata::{ColumnChunkMetaData, OffsetIndexBuilder},
-        statistics::Statistics,
+        statistics::{Statistics, ValueStatistics},
     },
     schema::types::ColumnDescPtr,
 };
@@ -39,6 +40,9 @@ use crate::{
 
 /// Rows of a page: what a reader of one row decodes.
 const PAGE_ROWS: usize = 16_384;
+
+/// Bytes of a least or greatest text, at most.
+const BOUND_BYTES: usize = 64;
 
 /// Neighbours that are looked at to see whether texts share their begins.
 const SAMPLED: usize = 256;
@@ -80,16 +84,64 @@ pub(super) fn encode(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -
         pages.data(values, start..end)?;
         start = end;
     }
-    pages.finish(column, rows, statistics(values))
+    pages.finish(column, rows, statistics(column, rows, values))
 }
 
-/// Least and greatest number, for those who look for one.
-fn statistics(values: &Values<'_>) -> Option<Statistics> {
-    let (Values::Growing(numbers) | Values::Packed(numbers)) = values else { return None };
-    let (least, greatest) = (arrow::compute::min(numbers)?, arrow::compute::max(numbers)?);
-    let nulls = numbers.null_count() as u64;
-    // UINT64 is stored as INT64 but ordered as unsigned.
-    Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(nulls), false))
+/// Least and greatest value, for those who look for one.
+fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
+    let texts = |bounds: Option<(&str, &str)>, nulls: usize| text_statistics(bounds, nulls as u64);
+    match values {
+        Values::Noise(_) => None,
+        Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
+        Values::Nulls => None,
+        Values::Growing(numbers) | Values::Packed(numbers) => {
+            let (least, greatest) = (arrow::compute::min(numbers)?, arrow::compute::max(numbers)?);
+            let nulls = numbers.null_count() as u64;
+            // UINT64 is stored as INT64 but ordered as unsigned.
+            Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(nulls), false))
+        }
+        Values::Texts(array) => texts(bounds(array.iter().flatten()), array.null_count()),
+        Values::Keyed { dictionary, valid, .. } => {
+            texts(bounds(dictionary.iter().copied()), valid.map_or(0, NullBuffer::null_count))
+        }
+    }
+}
+
+/// Least and greatest of some texts.
+fn bounds<'a>(texts: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)> {
+    texts.fold(None, |bounds, text| match bounds {
+        None => Some((text, text)),
+        Some((least, greatest)) if text > greatest => Some((least, text)),
+        Some((least, greatest)) if text < least => Some((text, greatest)),
+        bounds => bounds,
+    })
+}
+
+/// Statistics that no long text makes long: the begin of the least one, and something after the begin of the greatest.
+fn text_statistics(bounds: Option<(&str, &str)>, nulls: u64) -> Option<Statistics> {
+    let Some((least, greatest)) = bounds else {
+        return Some(Statistics::byte_array(None, None, None, Some(nulls), false));
+    };
+    let begin = |text: &str| text[..text.floor_char_boundary(BOUND_BYTES)].to_owned();
+    let (short, cut) = (begin(least), greatest.len() > BOUND_BYTES);
+    let exact = short.len() == least.len();
+    let long = if cut { after(&begin(greatest))? } else { greatest.to_owned() };
+    let [least, greatest] = [short, long].map(|text| Some(ByteArray::from(text.into_bytes())));
+    let known = ValueStatistics::new(least, greatest, None, Some(nulls), false);
+    Some(Statistics::ByteArray(known.with_min_is_exact(exact).with_max_is_exact(!cut)))
+}
+
+/// A text that comes after all that begin with this one; `None` where there is none of this length.
+fn after(begin: &str) -> Option<String> {
+    let next = |c: char| char::from_u32(c as u32 + 1).or_else(|| (c == '\u{d7ff}').then_some('\u{e000}'));
+    let mut chars: Vec<char> = begin.chars().collect();
+    while let Some(last) = chars.pop() {
+        if let Some(next) = next(last) {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
 }
 
 /// Pages of one chunk.
@@ -354,6 +406,25 @@ mod tests {
             let expected: StringArray = keys.iter().map(|key| Some(["a", "b"][*key as usize])).collect();
             assert_eq!(found.as_ref(), &expected as &dyn Array);
         }
+    }
+
+    #[test]
+    fn bounds_of_texts_are_short_and_hold_all_of_them() {
+        let long = "é".repeat(4_000);
+        let highest = "\u{10ffff}".repeat(100);
+        for texts in [vec!["b", "a", "c"], vec![&*long, "a"], vec!["", &*long], vec![&*highest], vec!["\u{d7ff}"]] {
+            let Some(Statistics::ByteArray(known)) = text_statistics(bounds(texts.iter().copied()), 1) else {
+                assert_eq!(texts, [highest.as_str()], "only what nothing comes after has none");
+                continue;
+            };
+            let (least, greatest) = (known.min_bytes_opt().unwrap(), known.max_bytes_opt().unwrap());
+            assert!(least.len() <= BOUND_BYTES && greatest.len() <= BOUND_BYTES + 3);
+            assert!(texts.iter().all(|text| least <= text.as_bytes() && text.as_bytes() <= greatest), "{texts:?}");
+            assert_eq!(known.max_is_exact(), texts.iter().max().unwrap().len() <= BOUND_BYTES);
+            assert!(std::str::from_utf8(greatest).is_ok());
+        }
+        assert_eq!(after("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
+        assert_eq!(after("a\u{10ffff}").as_deref(), Some("b"));
     }
 
     proptest! {

@@ -45,6 +45,9 @@ use crate::{
 /// Lists of one level are merged when there are this many.
 pub(super) const FAN_OUT: usize = 8;
 
+/// Rows of a list that a small commit makes of others at most, 60 bytes each.
+const MOST_MERGED_ROWS: u64 = 12_288;
+
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
 pub(super) const ATTEMPTS: usize = 100;
 
@@ -68,12 +71,23 @@ pub struct Transaction<'a> {
     pub removes: Vec<String>,
     /// New segments, with record numbers relative to the first new record.
     pub segments: Vec<SegmentRef>,
+    /// Segments that become one.
+    pub merges: Vec<SegmentMerge>,
     /// New sets of places of records that were sorted.
     pub places: Vec<PlaceRef>,
     /// New sources, with record numbers relative to the first new record.
     pub sources: &'a dyn NewSources,
     /// Where the records of the new shards get their numbers.
     pub numbers: Numbers,
+}
+
+/// Segments of the id index, by their paths, and the one that holds the pairs of all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentMerge {
+    /// Paths of those that it replaces.
+    pub replaces: Vec<String>,
+    /// The segment.
+    pub by: SegmentRef,
 }
 
 impl Transaction<'static> {
@@ -96,6 +110,7 @@ impl Transaction<'static> {
             adds,
             removes,
             segments: Vec::new(),
+            merges: Vec::new(),
             places: Vec::new(),
             sources: &(),
             numbers: Numbers::Kept,
@@ -281,7 +296,25 @@ impl Draft<'_> {
     fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {
         let rebased =
             self.transaction.segments.iter().map(|s| SegmentRef { record_base: s.record_base + shift, ..s.clone() });
-        old.into_iter().flat_map(|e| e.segments.iter().cloned()).chain(rebased).collect()
+        let mut segments: Vec<SegmentRef> = old.into_iter().flat_map(|e| e.segments.iter().cloned()).collect();
+        for merge in &self.transaction.merges {
+            let replaced = |segment: &SegmentRef| merge.replaces.contains(&segment.path);
+            // Where another run has merged some of them meanwhile, what it made has their pairs and stays.
+            if segments.iter().filter(|segment| replaced(segment)).count() == merge.replaces.len() {
+                segments.retain(|segment| !replaced(segment));
+                segments.push(merge.by.clone());
+            }
+        }
+        segments.extend(rebased);
+        segments
+    }
+
+    /// Rows of lists that a commit may write again which adds so many: one shard more must not cost megabytes.
+    fn most_rows(&self, added: usize) -> u64 {
+        match self.transaction.numbers {
+            Numbers::Fresh(_) => MOST_MERGED_ROWS.max(FAN_OUT as u64 * added as u64),
+            Numbers::Kept => u64::MAX,
+        }
     }
 
     pub(super) fn shard_lists(
@@ -316,7 +349,7 @@ impl Draft<'_> {
             totals.records += shard.records;
             totals.bytes += shard.bytes;
         }
-        Ok((lists.merged()?, totals))
+        Ok((lists.merged(self.most_rows(adds.len()))?, totals))
     }
 
     pub(super) fn run_lists(
@@ -358,7 +391,7 @@ impl Draft<'_> {
             })
             .collect();
         lists.add(&runs::batch(&fresh)?, 0)?;
-        lists.merged()
+        lists.merged(self.most_rows(fresh.len()))
     }
 
     fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
@@ -380,7 +413,7 @@ impl Draft<'_> {
                 table.add(&sources::batch(&rows)?)?;
             }
         })?;
-        lists.merged()
+        lists.merged(u64::MAX)
     }
 }
 
@@ -440,28 +473,40 @@ impl<'a> ListWriter<'a> {
         Ok(Some(Arc::new(full(any))))
     }
 
-    /// The lists, after merging each level that has become crowded into one list of the next level.
-    pub(super) fn merged(mut self) -> Result<Vec<ListRef>> {
+    /// The lists, after merging each level that has become crowded into one list of the next level, where that is no more
+    /// than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
+    pub(super) fn merged(mut self, most: u64) -> Result<Vec<ListRef>> {
+        if !self.draft.transaction.merges.is_empty() && self.lists.len() > 1 {
+            let level = self.lists.iter().map(|list| list.level).max().unwrap_or(0);
+            let all = std::mem::take(&mut self.lists);
+            self.merge(&all, level)?;
+            return Ok(self.lists);
+        }
         let mut level = 0;
         while self.lists.iter().any(|l| l.level >= level) {
             let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);
-            if crowd.len() >= FAN_OUT {
+            if crowd.len() >= FAN_OUT && crowd.iter().map(|list| list.rows).sum::<u64>() <= most {
                 self.lists = others;
-                // One of them may be new.
-                self.draft.publish()?;
-                let store = self.store();
-                let schema = self.schema_of(&crowd)?;
-                self.write(level + 1, &mut |table| {
-                    let add = &mut |rows: &RecordBatch| match &schema {
-                        Some(schema) => table.add(&table::completed(rows, schema)?),
-                        None => table.add(rows),
-                    };
-                    crowd.iter().try_for_each(|list| table::read_batches(store, list, add))
-                })?;
+                self.merge(&crowd, level + 1)?;
             }
             level += 1;
         }
         Ok(self.lists)
+    }
+
+    /// Makes one list of several.
+    fn merge(&mut self, lists: &[ListRef], level: u32) -> Result<()> {
+        // One of them may be new.
+        self.draft.publish()?;
+        let store = self.store();
+        let schema = self.schema_of(lists)?;
+        self.write(level, &mut |table| {
+            let add = &mut |rows: &RecordBatch| match &schema {
+                Some(schema) => table.add(&table::completed(rows, schema)?),
+                None => table.add(rows),
+            };
+            lists.iter().try_for_each(|list| table::read_batches(store, list, add))
+        })
     }
 }
 
@@ -530,6 +575,7 @@ mod tests {
             adds,
             removes: removes.iter().map(|s| (*s).to_owned()).collect(),
             segments: Vec::new(),
+            merges: Vec::new(),
             places: Vec::new(),
             sources: &(),
             numbers,
@@ -553,6 +599,36 @@ mod tests {
         assert_eq!(places, [("b", 2, Some(Version(3))), ("c", 3, None)]);
         // The old version still answers as it did.
         assert_eq!(dataset.at(Version(2)).unwrap().shards().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn segments_that_were_merged_are_replaced_once_and_only_while_all_of_them_are_there() {
+        let dataset = dataset();
+        let segment = |path: &str, record_base| SegmentRef {
+            kind: super::super::IdKind::Record,
+            path: path.into(),
+            record_base,
+            pairs: 10,
+            buckets: 1,
+            bytes: 0,
+        };
+        for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+            let mut append = transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
+            append.segments = vec![segment(name, 0)];
+            commit(&dataset, &append, Version(i as u64)).unwrap();
+        }
+        let merge = |replaces: &[&str], by: &str| {
+            let mut merge = transaction(Vec::new(), &[], Numbers::Kept);
+            let replaces = replaces.iter().map(|path| (*path).to_owned()).collect();
+            merge.merges = vec![SegmentMerge { replaces, by: segment(by, 0) }];
+            let snapshot = commit(&dataset, &merge, Version(3)).unwrap();
+            let paths: Vec<_> = snapshot.entry().segments.iter().map(|s| (s.path.clone(), s.record_base)).collect();
+            paths
+        };
+        assert_eq!(merge(&["a", "b"], "ab"), [("c".into(), 20), ("ab".into(), 0)]);
+        // Another run, planned on the same version, comes too late.
+        assert_eq!(merge(&["a", "b", "c"], "abc"), [("c".into(), 20), ("ab".into(), 0)]);
+        assert_eq!(merge(&["ab", "c"], "all"), [("all".into(), 0)]);
     }
 
     #[test]

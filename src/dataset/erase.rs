@@ -66,25 +66,29 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
 /// When the index, the run table or a sidecar cannot be read.
 pub fn lookup(newest: &Snapshot, segments: &[SegmentRef], ids: &[String], all_versions: bool) -> Result<Vec<Vec<Hit>>> {
     let store = newest.dataset().store();
-    let look = |id: &String| {
+    let origins = find::origins(newest, ids)?;
+    let look = |(id, origins): (&String, &Vec<u64>)| {
         let hash = IdHash::of(id);
         let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
         for segment in segments {
-            candidates.extend(index::lookup(store, segment, hash)?.into_iter().map(|record| (record, segment.kind)));
+            let records = index::lookup_one(store, segment, hash)?;
+            candidates.extend(records.into_iter().map(|record| (record, segment.kind)));
         }
-        candidates.extend(find::by_origin(newest, id)?.into_iter().map(|record| (record, IdKind::Record)));
-        let mut hits = find::resolve(newest, &candidates)?;
+        candidates.extend(origins.iter().map(|record| (*record, IdKind::Record)));
+        let mut hits: Vec<Hit> = find::Resolver::new(newest).resolve(&candidates)?.into_values().collect();
         hits.retain(|hit| match hit.kind {
             IdKind::Record => hit.record_id == *id,
             IdKind::Subject => hit.subject_id.as_deref() == Some(id),
         });
+        // What was vacuumed is deleted already.
+        hits.iter_mut().for_each(|hit| hit.places.retain(|place| place.state != State::Vacuumed));
         if !all_versions {
             hits.retain(Hit::is_live);
             hits.iter_mut().for_each(|hit| hit.places.retain(|place| place.state == State::Live));
         }
         Ok(hits)
     };
-    ids.par_iter().map(look).collect()
+    ids.par_iter().zip(&origins).map(look).collect()
 }
 
 /// Facts of shards, given a version that has each.
@@ -196,7 +200,7 @@ impl Erasure {
         let store = parent.dataset().store();
         for segment in parent.entry().segments.iter().filter(|segment| !self.known.contains(&segment.path)) {
             for hash in &self.hashes {
-                if !index::lookup(store, segment, *hash)?.is_empty() {
+                if !index::lookup_one(store, segment, *hash)?.is_empty() {
                     return conflict("another run wrote about the same ids meanwhile".to_owned());
                 }
             }
@@ -210,6 +214,8 @@ impl Erasure {
             id: self.id.clone(),
             operation: "erase",
             arguments: self.arguments.clone(),
+            revisions: Vec::new(),
+            merges: Vec::new(),
             counts: self.counts,
             settings: parent.entry().settings.clone(),
             adds: live().filter_map(|rewrite| rewrite.now.clone()).collect(),
@@ -252,6 +258,7 @@ impl Erasure {
             operation: draft.transaction.operation.to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.arguments.clone(),
+            revisions: Vec::new(),
             counts: self.counts,
             totals,
             shards,
@@ -283,7 +290,7 @@ impl Erasure {
         let level = parent.entry().runs.iter().map(|list| list.level).max().unwrap_or_default();
         let mut lists = ListWriter::new(draft, "runs");
         lists.add(&runs::batch(&rows)?, level)?;
-        lists.merged()
+        lists.merged(u64::MAX)
     }
 
     fn erasures(&self, draft: &Draft<'_>, old: &Entry, version: Version) -> Result<Erasures> {
@@ -306,7 +313,7 @@ impl Erasure {
             let mut writer = ListWriter::new(draft, kind);
             lists.into_iter().for_each(|list| writer.keep(list));
             writer.add(&rows, 0)?;
-            writer.merged()
+            writer.merged(u64::MAX)
         };
         erasures.suppressed = with("suppressed", erasures.suppressed, suppress::batch(&suppressed)?)?;
         erasures.tombstones = with("tombstones", erasures.tombstones, tombstone_batch(&tombstones)?)?;

@@ -467,8 +467,14 @@ mod tests {
         assert_eq!((now.path.as_str(), now.records, now.version, now.first_record), ("c", 8, Version(3), 40));
         assert_eq!(stand_ins.shard(shard("x", 2)), None);
         assert_eq!(stand_ins.shard(shard("z", 2)).unwrap().path, "z");
-        let segment =
-            |path: &str| SegmentRef { kind: IdKind::Record, path: path.into(), record_base: 5, pairs: 9, buckets: 2 };
+        let segment = |path: &str| SegmentRef {
+            kind: IdKind::Record,
+            path: path.into(),
+            record_base: 5,
+            pairs: 9,
+            buckets: 2,
+            bytes: 0,
+        };
         let led = stand_ins.segments(&[segment("s"), segment("other")]);
         assert_eq!((led[0].path.as_str(), led[0].pairs, led[0].record_base), ("u", 7, 5));
         assert_eq!(led[1], segment("other"));

@@ -2,7 +2,16 @@
 //!
 //! id -> hash -> record numbers (id index) -> runs (run table) -> rows (sidecars), where the text is compared, so that
 //! two ids with one hash are told apart. A record id that is an origin, `source#row`, is not in the index: the list
-//! of sources says which record numbers can carry it.
+//! of sources says which record numbers can carry it ([`origins`](super::origins)).
+//!
+//! ```text
+//! listing of the log -> entry -> bucket: footer and, guessed, row group -> sidecar: footer and pages    one after the other
+//!                                run table                                                              at the same time
+//!                                sources
+//! ```
+//!
+//! Many ids are looked up together: each bucket, table and sidecar is opened once for some ten thousand hits, and hits
+//! are handed on as they are found, so memory depends on how many records have the ids only by their numbers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,17 +23,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Snapshot,
+    fetch::at_once,
     frames::Frame,
-    index::{self, SegmentRef},
-    numbers,
+    index, numbers,
+    origins::by_origin,
     places::places_of,
-    private::Asked,
+    private::{Asked, hiding_of},
     runs::{Run, RunTable},
     sidecar::{self, SidecarRow},
+    sources::Catalog,
 };
 use crate::{
     error::{Error, Result},
-    id::Version,
+    id::{IdHash, Version},
     storage::Store,
 };
 
@@ -61,13 +72,15 @@ pub struct Hit {
     pub record: u64,
     /// Name of its source.
     pub source: String,
+    /// URL or path of its source, where the lists of sources have it.
+    pub uri: Option<String>,
     /// Row in its source, from 1; `None` when the source is the record.
     pub row: Option<u64>,
     /// Content hash.
     pub hash: u64,
     /// First version that had it.
     pub since: Version,
-    /// Where it is and was in versions that can be read, oldest first.
+    /// Where it is and was, oldest first.
     pub places: Vec<Place>,
 }
 
@@ -109,32 +122,82 @@ pub enum State {
     Compacted,
     /// The record was here in a version that was vacuumed, and the bytes are gone.
     Vacuumed,
+    /// The record is no longer in the dataset; older versions read it here.
+    Removed,
+    /// The record was erased.
+    Erased,
 }
+
+impl State {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Compacted => "compacted",
+            Self::Vacuumed => "vacuumed",
+            Self::Removed => "removed",
+            Self::Erased => "erased",
+        }
+    }
+
+    /// Whether the bytes are still there, in a version that can be read.
+    pub fn is_stored(self) -> bool {
+        matches!(self, Self::Live | Self::Compacted | Self::Removed)
+    }
+}
+
+/// Hashes that are looked up one by one, each with a guess where it is, rather than bucket by bucket.
+const FEW: usize = 16;
+
+/// Candidates that are resolved together.
+const CANDIDATES_AT_ONCE: usize = 1 << 16;
 
 /// Every record of the snapshot that carries the id as its record id or subject id, in record order.
 ///
 /// # Errors
 /// When the index, the run table or a sidecar cannot be read; never an empty answer instead.
 pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
-    let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
-    let asked = Asked::new(snapshot, id)?;
-    let store = snapshot.dataset().store();
-    let segments: &[SegmentRef] = &snapshot.entry().segments;
-    let found: Vec<Vec<(u64, IdKind)>> = segments
-        .par_iter()
-        .map(|s| Ok(index::lookup(store, s, asked.hash)?.into_iter().map(|record| (record, s.kind)).collect()))
-        .collect::<Result<_>>()?;
-    candidates.extend(found.into_iter().flatten());
-    let origin = asked.origin();
-    candidates.extend(
-        by_origin(snapshot, origin.as_deref().unwrap_or(id))?.into_iter().map(|record| (record, IdKind::Record)),
-    );
-    let mut hits = resolve(snapshot, &candidates)?;
-    hits.retain(|hit| match hit.kind {
-        IdKind::Record => asked.is(&hit.record_id),
-        IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
-    });
-    hits.into_iter().map(|hit| shown(snapshot, hit, id)).collect()
+    let mut hits = Vec::new();
+    find_each(snapshot, &[id], &mut |_, hit| {
+        hits.push(hit);
+        Ok(())
+    })?;
+    Ok(hits)
+}
+
+/// Shows every record that carries one of some ids to `visit`, with the number of the id: in the order of the ids, then
+/// of the records.
+///
+/// # Errors
+/// Those of [`find`], and whatever `visit` fails with.
+pub fn find_each<T: AsRef<str> + Sync>(
+    snapshot: &Snapshot,
+    ids: &[T],
+    visit: &mut dyn FnMut(usize, Hit) -> Result<()>,
+) -> Result<()> {
+    let hiding = hiding_of(snapshot)?;
+    let asked: Vec<Asked<'_>> = ids.par_iter().map(|id| Asked::new(hiding.as_ref(), id.as_ref())).collect();
+    let mut resolver = Resolver::new(snapshot);
+    let mut candidates = resolver.beside(|| candidates(snapshot, &asked))?;
+    let origins: Vec<String> = asked.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
+    candidates.extend(by_origin(snapshot, &origins)?.into_iter().map(|(id, record)| (id, record, IdKind::Record)));
+    candidates.sort_unstable();
+    candidates.dedup();
+    for candidates in candidates.chunks(CANDIDATES_AT_ONCE) {
+        let hits = resolver.resolve(&candidates.iter().map(|(_, record, kind)| (*record, *kind)).collect())?;
+        for (number, record, kind) in candidates {
+            let Some(hit) = hits.get(&(*record, *kind)) else { continue };
+            let asked = &asked[*number];
+            let carries = match kind {
+                IdKind::Record => asked.is(&hit.record_id),
+                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
+            };
+            if carries {
+                visit(*number, shown(snapshot, hit.clone(), ids[*number].as_ref())?)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A hit with its ids as they are shown: the one that was asked for as it was.
@@ -144,6 +207,55 @@ fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
         IdKind::Subject => (snapshot.shown_id(hit.record_id)?, Some(id.to_owned())),
     };
     Ok(Hit { record_id, subject_id, ..hit })
+}
+
+/// Whether an id is the origin `source#row` of a record, which the index does not have.
+///
+/// # Errors
+/// When the list of sources or a sidecar cannot be read.
+pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
+    Ok(!by_origin(snapshot, &[id])?.is_empty())
+}
+
+/// For each id the records that may have it as origin.
+pub(super) fn origins(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<Vec<u64>>> {
+    let mut records = vec![Vec::new(); ids.len()];
+    by_origin(snapshot, ids)?.into_iter().for_each(|(id, record)| records[id].push(record));
+    Ok(records)
+}
+
+/// Number of an id among those that were asked for, a record that may carry it, and as what.
+type Candidate = (usize, u64, IdKind);
+
+/// What the id index has under the hashes of ids.
+fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>> {
+    let store = snapshot.dataset().store();
+    let segments = &snapshot.entry().segments;
+    let mut wanted: Vec<(IdHash, usize)> =
+        asked.iter().enumerate().map(|(number, asked)| (asked.hash, number)).collect();
+    wanted.par_sort_unstable();
+    let mut hashes: Vec<IdHash> = wanted.iter().map(|(hash, _)| *hash).collect();
+    hashes.dedup();
+    let mut found: Vec<(IdHash, u64, IdKind)> = Vec::new();
+    if hashes.len() <= FEW {
+        let tasks: Vec<_> =
+            segments.iter().flat_map(|segment| hashes.iter().map(move |hash| (segment, *hash))).collect();
+        let records = at_once(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
+        for ((segment, hash), records) in tasks.into_iter().zip(records) {
+            found.extend(records?.into_iter().map(|record| (hash, record, segment.kind)));
+        }
+    } else {
+        for segment in segments {
+            let records = index::lookup(store, segment, &hashes)?;
+            found.extend(records.into_iter().map(|(hash, record)| (hash, record, segment.kind)));
+        }
+    }
+    let of = |(hash, record, kind): (IdHash, u64, IdKind)| {
+        let start = wanted.partition_point(|(other, _)| *other < hash);
+        let same = wanted[start..].iter().take_while(move |(other, _)| *other == hash);
+        same.map(move |(_, number)| (*number, record, kind))
+    };
+    Ok(found.into_iter().flat_map(of).collect())
 }
 
 /// Every record that carries the id and was there in a version before the oldest that can be read, with the place it had then
@@ -183,88 +295,7 @@ fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: V
                 "releases that keep it do so for versions that they vacuum themselves; of sorted shards it is not kept",
             )
     })?;
-    Ok(Place {
-        shard: run.shard.clone(),
-        ordinal: run.ordinal + (record - run.first),
-        offset: None,
-        length: None,
-        frame: None,
-        from: run.from,
-        until: run.until,
-        state: State::Vacuumed,
-    })
-}
-
-/// Whether an id is the origin `source#row` of a record, which the index does not have.
-///
-/// # Errors
-/// When the list of sources or a sidecar cannot be read.
-pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
-    Ok(!by_origin(snapshot, id)?.is_empty())
-}
-
-/// Record numbers that may have the origin `source#row`.
-pub(super) fn by_origin(snapshot: &Snapshot, id: &str) -> Result<Vec<u64>> {
-    let Some((name, row)) = id.rsplit_once('#') else { return Ok(Vec::new()) };
-    let Ok(row) = row.parse::<u64>() else { return Ok(Vec::new()) };
-    let mut sources = Vec::new();
-    snapshot.each_source(&mut |source| {
-        if source.name == name && 0 < row && row <= source.records {
-            sources.push(source);
-        }
-        Ok(())
-    })?;
-    let mut out = Vec::new();
-    for source in sources {
-        // Rejected records have a row but no number, so the number is at most `row - 1` after the first one.
-        let last = source.first_record + row - 1;
-        out.extend(search_row(snapshot, name, source.first_record, last, row)?);
-    }
-    Ok(out)
-}
-
-/// The number in `first..=last` whose row is `row`: rows ascend with numbers, and no faster than 1 a record.
-fn search_row(snapshot: &Snapshot, name: &str, first: u64, last: u64, row: u64) -> Result<Option<u64>> {
-    let (mut low, mut high) = (first, last);
-    // Without rejects the very first guess is right.
-    let mut guess = last;
-    while low <= high {
-        // Numbers of erased records lead nowhere; the one before tells as much.
-        let mut at = guess;
-        let mut found = row_of(snapshot, at)?;
-        while found.is_none() && at > low {
-            at = snapshot.runs()?.before(at).unwrap_or(low).max(low);
-            found = row_of(snapshot, at)?;
-        }
-        let rows = match found {
-            Some((source, rows)) if source == name => rows,
-            // Past the end of this source: its last records were rejected.
-            Some(_) => u64::MAX,
-            // All from here to the guess are erased.
-            None => 0,
-        };
-        match rows.cmp(&row) {
-            std::cmp::Ordering::Equal => return Ok(Some(at)),
-            std::cmp::Ordering::Less => low = guess + 1,
-            std::cmp::Ordering::Greater => match at.checked_sub(1) {
-                Some(below) => high = below,
-                None => break,
-            },
-        }
-        if low <= high {
-            guess = low + (high - low) / 2;
-        }
-    }
-    Ok(None)
-}
-
-fn row_of(snapshot: &Snapshot, record: u64) -> Result<Option<(String, u64)>> {
-    let places = places_of(snapshot, &[record])?.remove(&record).unwrap_or_default();
-    let Some((run, ordinal)) = places.into_iter().rfind(|(r, _)| r.from <= snapshot.version()) else {
-        return Ok(None);
-    };
-    let rows = sidecar::read_rows(snapshot.dataset().store(), &run.shard, &[ordinal])?;
-    Ok(rows.into_iter().next().and_then(|r| Some((r.source, r.row?))))
+    Ok(vacuumed(run, record))
 }
 
 /// A candidate, and the run that leads from it to a row.
@@ -294,9 +325,122 @@ fn first_versions(
     rows.iter().zip(numbers).map(check).collect()
 }
 
-/// Turns record numbers to hits by reading the sidecar of every place.
-pub(super) fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Hit>> {
-    let table = snapshot.runs()?;
+/// Turns record numbers to hits.
+pub(super) struct Resolver<'a> {
+    snapshot: &'a Snapshot,
+    sources: Option<Catalog>,
+    /// Runs of vacuumed versions, once they were asked for.
+    lineage: Option<RunTable>,
+    /// What the versions did in which records left.
+    operations: BTreeMap<Version, String>,
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, sources: None, lineage: None, operations: BTreeMap::new() }
+    }
+
+    /// Reads what every answer needs while `work` is being done, which does not depend on it.
+    pub(super) fn beside<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let snapshot = self.snapshot;
+        let gave_up = || Error::internal("reading lists of the dataset failed");
+        std::thread::scope(|scope| {
+            let runs = scope.spawn(|| snapshot.runs().map(|_| ()));
+            let sources = scope.spawn(|| Catalog::open(snapshot));
+            let done = work();
+            runs.join().map_err(|_| gave_up())??;
+            self.sources = Some(sources.join().map_err(|_| gave_up())??);
+            done
+        })
+    }
+
+    /// A hit for each of some records, by reading the sidecar of every place.
+    pub(super) fn resolve(&mut self, candidates: &BTreeSet<(u64, IdKind)>) -> Result<BTreeMap<(u64, IdKind), Hit>> {
+        let table = self.snapshot.runs()?;
+        let mut hits: BTreeMap<(u64, IdKind), Hit> = BTreeMap::new();
+        for (record, kind, place, row, since) in rows_of(self.snapshot, candidates)? {
+            let hit = hits.entry((record, kind)).or_insert_with(|| Hit {
+                kind,
+                record_id: row.id(),
+                subject_id: row.subject_id,
+                record,
+                source: row.source,
+                uri: None,
+                row: row.row,
+                hash: row.hash,
+                since: table.first_version(record).unwrap_or(place.from),
+                places: Vec::new(),
+            });
+            hit.since = hit.since.min(since.unwrap_or(hit.since));
+            hit.places.push(place);
+        }
+        for hit in hits.values_mut() {
+            hit.places.sort_by_key(|place| place.from);
+            self.end(hit)?;
+            self.begin(hit)?;
+        }
+        let sources = match self.sources.take() {
+            Some(sources) => sources,
+            None => Catalog::open(self.snapshot)?,
+        };
+        let wanted: Vec<(u64, &str)> = hits.values().map(|hit| (hit.record, hit.source.as_str())).collect();
+        let uris = sources.uris(&wanted)?;
+        hits.values_mut().zip(uris).for_each(|(hit, uri)| hit.uri = uri);
+        self.sources = Some(sources);
+        Ok(hits)
+    }
+
+    /// Says why a record is no longer there, if it is not.
+    fn end(&mut self, hit: &mut Hit) -> Result<()> {
+        let Some(last) = hit.places.last_mut() else { return Ok(()) };
+        let Some(until) = last.until.filter(|_| last.state == State::Compacted) else { return Ok(()) };
+        if let std::collections::btree_map::Entry::Vacant(unknown) = self.operations.entry(until) {
+            unknown.insert(self.snapshot.dataset().entry(until)?.operation);
+        }
+        let erased = self.operations.get(&until).is_some_and(|operation| operation == "erase");
+        last.state = if erased { State::Erased } else { State::Removed };
+        Ok(())
+    }
+
+    /// Puts places of vacuumed versions before those that are left.
+    fn begin(&mut self, hit: &mut Hit) -> Result<()> {
+        let snapshot = self.snapshot;
+        let earlier = hit.places.first().is_some_and(|first| hit.since < first.from);
+        if !earlier || snapshot.entry().lineage.is_empty() {
+            return Ok(());
+        }
+        let lineage = match self.lineage.take() {
+            Some(lineage) => lineage,
+            None => snapshot.lineage()?,
+        };
+        let gone = lineage.of_record(hit.record).into_iter().filter(|run| {
+            // Places of scattered runs go with their shards.
+            run.scattered.is_none() && !run.stays(snapshot.readable_from()) && run.from <= snapshot.version()
+        });
+        let mut places: Vec<Place> = gone.map(|run| vacuumed(run, hit.record)).collect();
+        places.append(&mut hit.places);
+        hit.places = places;
+        self.lineage = Some(lineage);
+        Ok(())
+    }
+}
+
+/// The place that a record had in a run whose shard is deleted.
+fn vacuumed(run: &Run, record: u64) -> Place {
+    Place {
+        shard: run.shard.clone(),
+        ordinal: run.ordinal + (record - run.first),
+        offset: None,
+        length: None,
+        frame: None,
+        from: run.from,
+        until: run.until,
+        state: State::Vacuumed,
+    }
+}
+
+/// The sidecar row of every place of some records.
+fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Found>> {
     let version = snapshot.version();
     // Rows wanted of each shard, each with the candidates and the run that asked for it.
     let mut wanted: BTreeMap<&str, BTreeMap<u64, Vec<Asker<'_>>>> = BTreeMap::new();
@@ -308,50 +452,36 @@ pub(super) fn resolve(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>)
             wanted.entry(&run.shard).or_default().entry(*ordinal).or_default().push((*record, *kind, *run));
         }
     }
-    let store = snapshot.dataset().store();
-    let read: Vec<Vec<Found>> = wanted
-        .into_par_iter()
-        .map(|(shard, rows)| {
-            let ordinals: Vec<u64> = rows.keys().copied().collect();
-            let sidecar = sidecar::read_rows(store, shard, &ordinals)?;
-            let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
-            let frames = if packed { sidecar::read_frames(store, shard)? } else { None };
-            let frame = |row: &SidecarRow| frames.as_ref()?.frame_of(row.offset?);
-            let scattered = rows.values().flatten().any(|(_, _, run)| run.scattered.is_some());
-            let since: Vec<Option<Version>> = if scattered {
-                first_versions(store, shard, &rows, &ordinals)?.into_iter().map(Some).collect()
-            } else {
-                vec![None; ordinals.len()]
-            };
-            let places = rows.into_iter().zip(sidecar).zip(since).flat_map(|(((ordinal, askers), row), since)| {
-                let frame = frame(&row);
-                let place = move |run, row: &SidecarRow| Place { frame, ..place(run, ordinal, row, version) };
-                askers.into_iter().map(move |(record, kind, run)| (record, kind, place(run, &row), row.clone(), since))
-            });
-            Ok(places.collect())
-        })
-        .collect::<Result<_>>()?;
-    let mut hits: BTreeMap<(u64, IdKind), Hit> = BTreeMap::new();
-    for (record, kind, place, row, since) in read.into_iter().flatten() {
-        let hit = hits.entry((record, kind)).or_insert_with(|| Hit {
-            kind,
-            record_id: row.id(),
-            subject_id: row.subject_id,
-            record,
-            source: row.source,
-            row: row.row,
-            hash: row.hash,
-            since: table.first_version(record).unwrap_or(place.from),
-            places: Vec::new(),
-        });
-        hit.since = hit.since.min(since.unwrap_or(hit.since));
-        hit.places.push(place);
-    }
-    let mut hits: Vec<Hit> = hits.into_values().collect();
-    for hit in &mut hits {
-        hit.places.sort_by_key(|p| p.from);
-    }
-    Ok(hits)
+    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= FEW);
+    let read = |(shard, rows): &(&str, BTreeMap<u64, Vec<Asker<'_>>>)| -> Result<Vec<Found>> {
+        let ordinals: Vec<u64> = rows.keys().copied().collect();
+        let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
+        // Of few shards it is worth to look up how long they are.
+        let runs = match (few, rows.values().flatten().next()) {
+            (true, Some((_, _, run))) => table.of_shard(shard, run.from),
+            _ => rows.values().flatten().map(|(_, _, run)| *run).collect(),
+        };
+        let known = runs.iter().map(|run| run.ordinal.saturating_add(run.records)).max();
+        let (sidecar, frames) = sidecar::read_rows_near(store, shard, &ordinals, known.unwrap_or(0), packed)?;
+        let scattered = rows.values().flatten().any(|(_, _, run)| run.scattered.is_some());
+        let since: Vec<Option<Version>> = if scattered {
+            first_versions(store, shard, rows, &ordinals)?.into_iter().map(Some).collect()
+        } else {
+            vec![None; ordinals.len()]
+        };
+        let mut found = Vec::with_capacity(ordinals.len());
+        for (((ordinal, askers), row), since) in rows.iter().zip(sidecar).zip(since) {
+            let frame = frames.as_ref().zip(row.offset).and_then(|(frames, offset)| frames.frame_of(offset));
+            found.extend(askers.iter().map(|(record, kind, run)| {
+                (*record, *kind, Place { frame, ..place(run, *ordinal, &row, version) }, row.clone(), since)
+            }));
+        }
+        Ok(found)
+    };
+    let wanted: Vec<_> = wanted.into_iter().collect();
+    let read: Vec<Result<Vec<Found>>> =
+        if few { at_once(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
+    Ok(read.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 fn place(run: &Run, ordinal: u64, row: &SidecarRow, version: Version) -> Place {

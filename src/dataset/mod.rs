@@ -21,6 +21,7 @@ mod chunks;
 mod commit;
 mod erase;
 mod erased;
+mod fetch;
 mod find;
 mod frames;
 mod ids;
@@ -28,8 +29,10 @@ mod index;
 mod log;
 mod numbers;
 mod order;
+mod origins;
 mod parts;
 mod places;
+mod prefix;
 mod private;
 mod proof;
 mod reindex;
@@ -51,18 +54,19 @@ use std::{
 use jiff::Timestamp;
 use rayon::prelude::*;
 
-pub use commit::{NewShard, Numbers, Transaction, commit};
+pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
 pub use erase::{Erasure, Rewrite, commit_erasure, indexes, lookup, shards_of};
 pub use erased::{Erasures, Tombstone, leftovers, tombstones};
-pub use find::{Hit, IdKind, Place, State, find, find_vacuumed, has_origin};
+pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
-pub use index::{SegmentRef, SegmentWriter, Segments, read_segment};
+pub use index::{MergedSegment, SegmentRef, SegmentWriter, Segments, crowded, each_pair, merge, read_segment};
 pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
 pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
+pub use prefix::find_prefix;
 pub use private::{Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, stored_hash};
 pub use reindex::{Reindexed, reindex, relist};
 pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree, hex};
@@ -83,6 +87,9 @@ use crate::{
     id::Version,
     storage::{Object, SYSTEM_FOLDER, Store},
 };
+
+/// Entries that are read at a time when one is searched.
+const PROBES: u64 = 16;
 
 /// A dataset at some location; it need not exist yet.
 #[derive(Debug, Clone)]
@@ -170,10 +177,23 @@ impl Dataset {
     pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
         let Some(latest) = self.latest()? else { return Ok(None) };
         let (mut low, mut high) = (0, latest.version().0);
-        // Commit times grow with versions, so the boundary is found by halving.
+        // Commit times grow with versions, so the boundary is found by dividing; entries are asked for several at a time,
+        // because each round takes as long as one answer.
         while low < high {
-            let middle = (low + high).div_ceil(2);
-            if self.entry(Version(middle))?.committed_at <= instant { low = middle } else { high = middle - 1 }
+            let step = (high - low).div_ceil(PROBES);
+            let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
+            let times =
+                fetch::at_once(&probes, &|probe: &u64| self.entry(Version(*probe)).map(|entry| entry.committed_at));
+            for (probe, time) in probes.into_iter().zip(times) {
+                if time? > instant {
+                    high = probe - 1;
+                    break;
+                }
+                low = probe;
+            }
+            if step == 1 {
+                break;
+            }
         }
         Ok((low > 0).then_some(Version(low)))
     }
@@ -344,22 +364,21 @@ impl Snapshot {
         lists: &[ListRef],
         read: impl Fn(&dyn Store, &str) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
-        let parts: Vec<Vec<T>> = lists
-            .par_iter()
-            .map(|list| {
-                let rows = read(self.dataset.store.as_ref(), &list.path)?;
-                if rows.len() as u64 == list.rows {
-                    Ok(rows)
-                } else {
-                    Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
-                        .dataset
-                        .store
-                        .location()
-                        .join(&list.path)
-                        .to_string()))
-                }
-            })
-            .collect::<Result<_>>()?;
+        let parts: Vec<Vec<T>> = fetch::at_once(lists, &|list: &ListRef| {
+            let rows = read(self.dataset.store.as_ref(), &list.path)?;
+            if rows.len() as u64 == list.rows {
+                Ok(rows)
+            } else {
+                Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
+                    .dataset
+                    .store
+                    .location()
+                    .join(&list.path)
+                    .to_string()))
+            }
+        })
+        .into_iter()
+        .collect::<Result<_>>()?;
         Ok(parts.into_iter().flatten().collect())
     }
 }

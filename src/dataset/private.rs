@@ -327,17 +327,21 @@ pub(super) struct Asked<'a> {
     pub(super) hash: IdHash,
     id: &'a str,
     token: Option<String>,
-    hiding: Option<Hiding>,
+    hiding: Option<&'a Hiding>,
+}
+
+/// How the ids of a snapshot are hidden; `None` where they are plain.
+pub(super) fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
+    Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
+        .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))
 }
 
 impl<'a> Asked<'a> {
     /// Takes an id as people know it.
-    pub(super) fn new(snapshot: &Snapshot, id: &'a str) -> Result<Self> {
-        let hiding = Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
-            .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))?;
-        let token = hiding.as_ref().map(|hiding| hiding.key.token(id));
+    pub(super) fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
+        let token = hiding.map(|hiding| hiding.key.token(id));
         let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
-        Ok(Self { hash, id, token, hiding })
+        Self { hash, id, token, hiding }
     }
 
     /// Whether an id that is stored is this one.
@@ -351,7 +355,7 @@ impl<'a> Asked<'a> {
     /// The origin that it may be, as origins are stored.
     pub(super) fn origin(&self) -> Option<String> {
         let (name, row) = self.id.rsplit_once('#')?;
-        let name = self.hiding.as_ref().map_or(Cow::Borrowed(name), |hiding| hiding.source(name));
+        let name = self.hiding.map_or(Cow::Borrowed(name), |hiding| hiding.source(name));
         Some(format!("{name}#{row}"))
     }
 }

@@ -15,11 +15,11 @@ use arrow::array::UInt64Array;
 use super::{
     Dataset,
     erased::Replaced,
-    index::{self, ROW_GROUP_ROWS, SegmentRef},
+    index::{BucketWriter, SegmentRef},
     log::ListRef,
     sources::{self, SourceRow},
     system_path,
-    table::{self, GroupWriter, TableWriter, column},
+    table::{self, TableWriter, column},
 };
 use crate::{
     error::{Error, Result},
@@ -85,8 +85,9 @@ pub fn reindex(
     }
     let untouched: HashSet<u64> = rewritten.iter().map(|(bucket, _)| *bucket).collect();
     let mut staged: Vec<Staged> = rewritten.into_iter().map(|(_, staged)| staged).collect();
+    let made = SegmentRef { path: folder.clone(), ..segment.clone() };
     for bucket in (0..segment.buckets).filter(|bucket| !untouched.contains(bucket)) {
-        let (from, to) = (SegmentRef::bucket_at(&segment.path, bucket), SegmentRef::bucket_at(&folder, bucket));
+        let (from, to) = (segment.bucket_path(bucket), made.bucket_path(bucket));
         staged.push(copy(store.as_ref(), &from, &to)?);
     }
     replaced.now = Some(folder);
@@ -101,29 +102,24 @@ fn rewrite_bucket(
     erased: &HashSet<u64>,
     folder: &str,
 ) -> Result<Option<(Staged, u64)>> {
-    let (mut hashes, mut records) = (Vec::new(), Vec::new());
+    let made = SegmentRef { path: folder.to_owned(), ..segment.clone() };
+    let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
     let mut removed = 0;
-    for batch in table::read(store.as_ref(), &SegmentRef::bucket_at(&segment.path, bucket))? {
+    for batch in table::read(store.as_ref(), &segment.bucket_path(bucket))? {
         let (all_hashes, all_records) =
             (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
         for (hash, record) in all_hashes.values().iter().zip(all_records.values()) {
             if erased.contains(&(segment.record_base + record)) {
                 removed += 1;
             } else {
-                hashes.push(*hash);
-                records.push(*record);
+                written.push(*hash, *record)?;
             }
         }
     }
     if removed == 0 {
         return Ok(None);
     }
-    let columns = table::describe(&index::schema())?;
-    let mut table = GroupWriter::create(store.as_ref(), &SegmentRef::bucket_at(folder, bucket), &columns)?;
-    for (hashes, records) in hashes.chunks(ROW_GROUP_ROWS).zip(records.chunks(ROW_GROUP_ROWS)) {
-        table.append(index::group(&columns, &mut hashes.to_vec(), &mut records.to_vec())?)?;
-    }
-    Ok(Some((table.finish()?, removed)))
+    Ok(Some((written.finish()?.staged, removed)))
 }
 
 fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Staged> {

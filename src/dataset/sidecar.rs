@@ -16,20 +16,21 @@ use arrow::{
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
 use parquet::{
-    arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
-    file::metadata::{PageIndexPolicy, ParquetMetaDataReader},
+    arrow::arrow_reader::ParquetRecordBatchReaderBuilder,
+    file::metadata::{ParquetMetaData, ParquetMetaDataReader},
     schema::types::{ColumnDescPtr, SchemaDescriptor},
 };
 
 use super::{
     chunks::{self, Chunk, Values},
+    fetch::Parts,
     frames::{FrameTable, METADATA_KEY},
     ids::{IdColumn, Texts},
     is_shard_name, system_path,
     table::{self, Group, GroupWriter, column},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     storage::{Object, Staged, Store},
 };
 
@@ -79,6 +80,11 @@ const GROUP_ROWS: usize = 1 << 16;
 
 /// Most rows of a row group: what a lookup may have to read of each column where it cannot read single pages.
 const MOST_GROUP_ROWS: usize = 1 << 18;
+
+/// Bytes of a row, and of a footer, as a rule, and what is read at most before the footer is known.
+const ROW_BYTES: u64 = 24;
+const FOOTER_BYTES: u64 = 32 << 10;
+const MOST_TAIL: u64 = 288 << 10;
 
 /// Columns of some rows, equally long.
 #[derive(Debug, Clone)]
@@ -569,31 +575,86 @@ pub fn batches(
     }))
 }
 
-/// Some rows of a sidecar, given their ordinals in ascending order; only the row groups that hold them are read.
+/// Some rows of a sidecar, given their ordinals in ascending order; only the pages that hold them are read.
 ///
 /// # Errors
 /// When the sidecar is missing, damaged or shorter.
 pub fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Result<Vec<SidecarRow>> {
+    Ok(read_rows_near(store, shard, ordinals, u64::MAX, false)?.0)
+}
+
+/// The same, and where the units of the shard begin if that is asked for and known. `known` are rows that the shard has
+/// at least: of a small one all is read at once.
+///
+/// # Errors
+/// As [`read_rows`].
+pub(super) fn read_rows_near(
+    store: &Arc<dyn Store>,
+    shard: &str,
+    ordinals: &[u64],
+    known: u64,
+    frames: bool,
+) -> Result<(Vec<SidecarRow>, Option<FrameTable>)> {
     let path = sidecar_path(shard);
     let place = || store.location().join(&path).to_string();
-    let facts = store.head(&path)?.ok_or_else(|| Error::integrity("expected a sidecar, found none").at(place()))?;
-    let object = Object::new(Arc::clone(store), path.clone(), facts.bytes);
-    let rows = table::guarded(|| {
+    let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
+    let tail = if whole <= MOST_TAIL { whole } else { FOOTER_BYTES };
+    let mut parts = Parts::open(store, &path, tail, None)?;
+    let read = table::guarded(|| {
         // Tables that list their pages let single pages be read.
-        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
-        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(object, options).map_err(table::failed)?;
-        let reader = builder.with_row_selection(table::selection(ordinals)?).build().map_err(table::failed)?;
+        let metadata = parts.metadata(true)?;
+        let pairs = metadata.metadata().file_metadata().key_value_metadata();
+        let text = pairs.into_iter().flatten().find(|pair| pair.key == METADATA_KEY).and_then(|p| p.value.as_deref());
+        let frames = text.filter(|_| frames).map(FrameTable::decode).transpose()?;
+        parts.fetch(&pages_of(metadata.metadata(), ordinals))?;
+        let reader = parts.reader(metadata).with_row_selection(table::selection(ordinals)?);
         let mut rows = Vec::with_capacity(ordinals.len());
-        for batch in reader {
+        for batch in reader.build().map_err(table::failed)? {
             decode(&batch?, &mut rows)?;
         }
-        Ok(rows)
-    })
-    .map_err(|e| Error::integrity("the sidecar is damaged").at(place()).cause(e))?;
+        Ok((rows, frames))
+    });
+    let (rows, frames) = read.map_err(|e| match e.kind() {
+        Kind::Storage => e,
+        _ => Error::integrity("the sidecar is damaged").at(place()).cause(e),
+    })?;
     if rows.len() != ordinals.len() {
         return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
     }
-    Ok(rows)
+    Ok((rows, frames))
+}
+
+/// Where the pages and dictionaries of some rows are; nothing where the table does not say so.
+fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64]) -> Vec<Range<u64>> {
+    let mut ranges = Vec::new();
+    let mut first = 0;
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+        let from = ordinals.partition_point(|ordinal| *ordinal < first);
+        let own: Vec<u64> =
+            ordinals[from..].iter().take_while(|row| **row < first + rows).map(|row| row - first).collect();
+        first += rows;
+        if own.is_empty() {
+            continue;
+        }
+        let index = metadata.page_index_for_row_group(number);
+        for (column, chunk) in group.columns().iter().enumerate() {
+            let Some(pages) = index.page_locations(column) else { continue };
+            let number = |n: i64| u64::try_from(n).unwrap_or(0);
+            let start = chunk.byte_range().0;
+            ranges.extend(pages.first().map(|page| start..number(page.offset)).filter(|range| range.start < range.end));
+            for (i, page) in pages.iter().enumerate() {
+                let end = pages.get(i + 1).map_or(rows, |next| number(next.first_row_index));
+                let next = own.get(own.partition_point(|row| *row < number(page.first_row_index)));
+                if next.is_some_and(|row| *row < end) {
+                    let offset = number(page.offset);
+                    ranges.push(offset..offset + number(i64::from(page.compressed_page_size)));
+                }
+            }
+        }
+    }
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
 }
 
 /// Where the units of a compressed shard begin; `None` for shards without such a table. Reads the footer only.

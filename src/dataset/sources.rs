@@ -1,6 +1,6 @@
 //! The list of sources: what was converted, so that a re-run finds nothing to do and a changed source is noticed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array},
@@ -8,11 +8,22 @@ use arrow::{
 };
 use jiff::Timestamp;
 
+use parquet::{
+    arrow::arrow_reader::ArrowReaderMetadata,
+    file::{metadata::RowGroupMetaData, statistics::Statistics},
+};
+
 use super::{
+    Snapshot,
+    fetch::{Parts, at_once, group_range},
     log::ListRef,
     table::{self, column},
 };
-use crate::{error::Result, id::Version, storage::Store};
+use crate::{
+    error::{Error, Result},
+    id::Version,
+    storage::Store,
+};
 
 /// One converted input object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,4 +130,88 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
             version: Version(version.value(i)),
         })
     })
+}
+
+/// Bytes at the end of a list that are read first: all of a list of some hundred sources, and the footer of a long one.
+const TAIL: u64 = 64 << 10;
+
+/// The lists of sources of a snapshot, opened. Of long ones only row groups that may know an answer are read.
+pub(super) struct Catalog {
+    store: Arc<dyn Store>,
+    lists: Vec<(String, Parts, ArrowReaderMetadata)>,
+}
+
+impl Catalog {
+    /// Reads the ends of the lists, all at once.
+    pub(super) fn open(snapshot: &Snapshot) -> Result<Self> {
+        let store = Arc::clone(snapshot.dataset().store());
+        let open = |list: &ListRef| {
+            let parts = Parts::open(&store, &list.path, TAIL, None)?;
+            let metadata = table::guarded(|| parts.metadata(false)).map_err(|e| damaged(&store, &list.path, e))?;
+            Ok((list.path.clone(), parts, metadata))
+        };
+        let lists = at_once(&snapshot.entry().sources, &open).into_iter().collect::<Result<_>>()?;
+        Ok(Self { store, lists })
+    }
+
+    /// The URI of the source of each of some records, given with its name: of sources of that name the last one that
+    /// began at or before the record.
+    pub(super) fn uris(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<String>>> {
+        let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        wanted.iter().enumerate().for_each(|(i, (_, name))| by_name.entry(name).or_default().push(i));
+        let mut best: Vec<Option<(u64, String)>> = vec![None; wanted.len()];
+        for (path, parts, metadata) in &self.lists {
+            let footer = metadata.metadata();
+            let groups: Vec<usize> =
+                (0..footer.num_row_groups()).filter(|group| may_name(footer.row_group(*group), &by_name)).collect();
+            // One at a time: a list may be as long as there are files.
+            for group in groups {
+                let read = || {
+                    let mut parts = parts.clone();
+                    parts.fetch(&[group_range(footer, group)])?;
+                    let reader = parts.reader(metadata.clone()).with_row_groups(vec![group]);
+                    reader.build().map_err(table::failed)?.map(|batch| batch.map_err(Error::from)).collect()
+                };
+                let batches: Vec<RecordBatch> = table::guarded(read).map_err(|e| damaged(&self.store, path, e))?;
+                for batch in batches {
+                    choose(&batch, wanted, &by_name, &mut best)?;
+                }
+            }
+        }
+        Ok(best.into_iter().map(|best| best.map(|(_, uri)| uri)).collect())
+    }
+}
+
+fn damaged(store: &Arc<dyn Store>, path: &str, cause: Error) -> Error {
+    Error::integrity("the table is damaged").at(store.location().join(path).to_string()).cause(cause)
+}
+
+/// Whether a row group may have a source of one of these names: yes, unless its statistics say otherwise.
+fn may_name(group: &RowGroupMetaData, names: &BTreeMap<&str, Vec<usize>>) -> bool {
+    let column = group.columns().iter().find(|column| column.column_path().string() == "name");
+    let Some(Statistics::ByteArray(known)) = column.and_then(|column| column.statistics()) else { return true };
+    let (Some(least), Some(greatest)) = (known.min_bytes_opt(), known.max_bytes_opt()) else { return true };
+    let (Ok(least), Ok(greatest)) = (std::str::from_utf8(least), std::str::from_utf8(greatest)) else { return true };
+    least > greatest || names.range(least..=greatest).next().is_some()
+}
+
+/// Keeps the sources of a batch that fit a record better than what was found before.
+fn choose(
+    batch: &RecordBatch,
+    wanted: &[(u64, &str)],
+    by_name: &BTreeMap<&str, Vec<usize>>,
+    best: &mut [Option<(u64, String)>],
+) -> Result<()> {
+    let (names, uris): (&StringArray, &StringArray) = (column(batch, "name")?, column(batch, "uri")?);
+    let firsts: &UInt64Array = column(batch, "first_record")?;
+    for row in 0..batch.num_rows() {
+        let first = firsts.value(row);
+        for i in by_name.get(names.value(row)).into_iter().flatten() {
+            let nearer = best[*i].as_ref().is_none_or(|(known, _)| *known <= first);
+            if first <= wanted[*i].0 && nearer {
+                best[*i] = Some((first, uris.value(row).to_owned()));
+            }
+        }
+    }
+    Ok(())
 }

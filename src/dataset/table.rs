@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::{
     array::{Array, RecordBatch, new_null_array},
-    datatypes::{FieldRef, Schema, SchemaRef},
+    datatypes::{DataType, FieldRef, Schema, SchemaRef},
 };
 use bytes::Bytes;
 use parquet::{
@@ -53,6 +53,25 @@ pub(super) fn delta(properties: WriterPropertiesBuilder, column: &str) -> Writer
         .set_column_encoding(column.into(), Encoding::DELTA_BINARY_PACKED)
 }
 
+/// Properties of a list: numbers as differences, for most of them grow or repeat, names without what they share.
+pub(super) fn list_properties(schema: &Schema) -> WriterProperties {
+    let encode = |properties: WriterPropertiesBuilder, field: &FieldRef| {
+        let column = field.name().as_str();
+        match field.data_type() {
+            DataType::UInt64 if column != "hash" => delta(properties, column),
+            DataType::Utf8 if NAMES.contains(&column) => properties
+                .set_column_dictionary_enabled(column.into(), false)
+                .set_column_encoding(column.into(), Encoding::DELTA_BYTE_ARRAY),
+            DataType::Binary => properties.set_column_dictionary_enabled(column.into(), false),
+            _ => properties,
+        }
+    };
+    schema.fields().iter().fold(properties(), encode).build()
+}
+
+/// Columns of lists whose texts differ little from one to the next.
+const NAMES: [&str; 4] = ["path", "shard", "uri", "name"];
+
 /// Writes one batch as a table.
 pub(super) fn write(store: &dyn Store, path: &str, batch: &RecordBatch, properties: WriterProperties) -> Result<u64> {
     let bytes = encode(batch, properties)?;
@@ -89,7 +108,9 @@ impl<'a> TableWriter<'a> {
         }
         if self.writer.is_none() {
             let sink = self.store.create(self.path)?;
-            self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties().build())).map_err(failed)?);
+            self.writer = Some(
+                ArrowWriter::try_new(sink, batch.schema(), Some(list_properties(&batch.schema()))).map_err(failed)?,
+            );
         }
         self.rows += batch.num_rows() as u64;
         self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
@@ -131,6 +152,11 @@ impl GroupWriter {
     /// Rows so far.
     pub(super) fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Bytes so far; what comes is the footer alone once all groups are in.
+    pub(super) fn bytes(&self) -> u64 {
+        self.writer.bytes_written() as u64
     }
 
     /// Adds a row group; one without rows leaves no trace.

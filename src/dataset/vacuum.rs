@@ -383,8 +383,8 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
     }
     let write = |kind: &str, runs: &[Run], level: u32| -> Result<ListRef> {
         let path = system_path(&format!("lists/{name}-{kind}-0.parquet"));
-        let properties = table::properties().build();
-        table::write(parent.dataset().store().as_ref(), &path, &runs::batch(runs)?, properties)?;
+        let rows = runs::batch(runs)?;
+        table::write(parent.dataset().store().as_ref(), &path, &rows, table::list_properties(&rows.schema()))?;
         Ok(ListRef { path, rows: runs.len() as u64, level })
     };
     // A scattered run says where a record was only together with its places, which go with the shards: there is one for

@@ -524,6 +524,7 @@ impl Adoption<'_> {
             adds,
             removes: Vec::new(),
             segments: segments.refs,
+            merges: Vec::new(),
             places: Vec::new(),
             sources: &sources,
             numbers: Numbers::Fresh(records),

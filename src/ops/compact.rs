@@ -8,7 +8,7 @@ use std::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Context, sort::Sorting};
+use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
     dataset::{Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
@@ -117,6 +117,10 @@ pub struct CompactReport {
     pub bytes_reencoded: u64,
     /// Merges left out, because another run replaced their shards meanwhile.
     pub groups_dropped: u64,
+    /// Segments of the id index that became fewer, or would.
+    pub segments_merged: u64,
+    /// Segments of the id index after.
+    pub segments_after: u64,
     /// Live shards before.
     pub shards_before: u64,
     /// Live shards after.
@@ -142,6 +146,8 @@ impl CompactReport {
             bytes_spliced: 0,
             bytes_reencoded: 0,
             groups_dropped: 0,
+            segments_merged: 0,
+            segments_after: snapshot.entry().segments.len() as u64,
             shards_before: shards,
             shards_after: shards,
             seconds: 0.0,
@@ -183,6 +189,7 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     if let Some(order) = &options.order {
         let sorting = Sorting { context, snapshot: &snapshot, settings, order };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
+        tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
         report.seconds = started.elapsed().as_secs_f64();
         return Ok(report);
     }
@@ -191,12 +198,24 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     let mut report = report(&snapshot, &plan, options.dry_run);
     if !options.dry_run && !plan.groups.is_empty() {
         Compaction { context, snapshot: &snapshot, settings, plan: &plan, options }.run(&mut report)?;
-    } else if !options.dry_run {
-        // A run that was killed after its commit may have left them behind.
-        refresh(&snapshot, None)?;
+    } else {
+        if !options.dry_run {
+            // A run that was killed after its commit may have left them behind.
+            refresh(&snapshot, None)?;
+        }
+        tidy_index(context, &snapshot, options.dry_run, &mut report)?;
     }
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// Merges segments of the id index where that goes with no commit of shards, or says how many it would merge.
+fn tidy_index(context: &Context<'_>, snapshot: &Snapshot, dry_run: bool, report: &mut CompactReport) -> Result<()> {
+    if dry_run {
+        report.segments_merged = segments::to_merge(snapshot);
+        return Ok(());
+    }
+    segments::merge_alone(context, snapshot, report)
 }
 
 fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
@@ -272,7 +291,13 @@ impl Compaction<'_> {
             return Err(failed.unwrap_or_else(all_gone));
         }
         report.folder = Some(naming.tag);
-        self.commit(done, report)?;
+        // A damaged index is no reason to throw away merged shards.
+        let (merged, failed) = match segments::merge_crowded(self.context, self.snapshot) {
+            Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+            Err(error) => (segments::Merged::default(), failed.or(Some(error))),
+            Ok(merged) => (merged, failed),
+        };
+        self.commit(done, merged, report)?;
         let Some(error) = failed else { return Ok(()) };
         // Others need not wait until the damage is repaired.
         Err(error.hint(format!("shards of other merges are committed as {}", report.version)))
@@ -388,14 +413,14 @@ impl Compaction<'_> {
     }
 
     /// Commits what was merged; groups whose inputs another run has replaced meanwhile are left out.
-    fn commit(&self, mut done: Vec<Done>, report: &mut CompactReport) -> Result<()> {
+    fn commit(&self, mut done: Vec<Done>, index: segments::Merged, report: &mut CompactReport) -> Result<()> {
         self.context.cancel.check()?;
         let numbers: Vec<usize> = done.iter().map(|d| d.group).collect();
         let gone = self.gone(&numbers)?;
         // What has no name yet disappears with this.
         done.retain(|d| !gone.contains(&d.group));
         let store = self.snapshot.dataset().store().as_ref();
-        let mut staged = Vec::new();
+        let segments::Merged { merges, mut staged } = index;
         let mut groups: Vec<Published> = Vec::with_capacity(done.len());
         for Done { group, mut merged } in done {
             let shard = &mut merged.shard;
@@ -415,11 +440,13 @@ impl Compaction<'_> {
                 first.append(&mut staged);
                 store.publish(first)?;
             }
-            let transaction = self.transaction(&groups, report)?;
+            let transaction = Transaction { merges: merges.clone(), ..self.transaction(&groups, report)? };
             match commit(self.snapshot.dataset(), &transaction, self.snapshot.version()) {
                 Ok(snapshot) => {
                     report.version = snapshot.version();
                     report.shards_after = snapshot.entry().totals.shards;
+                    report.segments_merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
+                    report.segments_after = snapshot.entry().segments.len() as u64;
                     report.groups_dropped = (self.plan.groups.len() - groups.len()) as u64;
                     return refresh(&snapshot, None);
                 }

@@ -1,6 +1,6 @@
 //! `manifest`: what a dataset holds, where a record is, and how it came to be.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     dataset::{
-        Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find, find_vacuumed,
-        tombstones,
+        Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
+        find_vacuumed, tombstones,
     },
     error::{Error, Result},
     id::Version,
@@ -162,8 +162,10 @@ pub struct HitReport {
     pub origin: OriginReport,
     /// Versions that have it.
     pub versions: VersionsReport,
-    /// `live` or `compacted` (older versions read it there).
+    /// `live`, `removed` or `erased` at the version that was asked; `vacuumed` when that version was.
     pub state: State,
+    /// Whether the bytes are still there.
+    pub stored: bool,
     /// Content hash, XXH3-64 in hexadecimal.
     pub hash: String,
     /// Earlier places of the record, oldest first.
@@ -211,6 +213,10 @@ pub struct EarlierReport {
     pub ordinal: u64,
     /// Versions that have it there.
     pub versions: VersionsReport,
+    /// `compacted`: it moved on to the next place; `vacuumed`: and what was here is deleted.
+    pub state: State,
+    /// Whether the bytes are still there.
+    pub stored: bool,
 }
 
 /// Finds records by ids; hits come in the order of the ids, then of the records.
@@ -218,7 +224,12 @@ pub struct EarlierReport {
 /// # Errors
 /// When the index or a sidecar cannot be read.
 pub fn find_all(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<HitReport>> {
-    find_by(snapshot, ids, &|id| Ok(find(snapshot, id)?.into_iter().map(|hit| (hit, None)).collect()))
+    let mut found = Vec::new();
+    find_each(snapshot, ids, &mut |number, hit| {
+        found.extend(hit_report(&ids[number], hit, None));
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// An id that was erased.
@@ -240,16 +251,21 @@ pub struct ErasedReport {
 ///
 /// # Errors
 /// When the lists of what was erased cannot be read.
-pub fn find_erased(context: &Context<'_>, location: &Location, ids: &[&str], at: Version) -> Result<Vec<ErasedReport>> {
+pub fn find_erased(
+    context: &Context<'_>,
+    location: &Location,
+    ids: &[String],
+    at: Version,
+) -> Result<Vec<ErasedReport>> {
     let newest = context.dataset(location)?.open()?;
     let Some(list) = SuppressList::of(&newest)? else { return Ok(Vec::new()) };
     let stones = tombstones(newest.dataset(), newest.entry())?;
-    let report = |id: &&str| {
+    let report = |id: &String| {
         let (version, records) = list.find(id)?;
         let stone = stones.iter().find(|stone| stone.version == version)?;
         let reason = stone.reason.clone();
         let seen = stone.all_versions || version <= at;
-        seen.then(|| ErasedReport { id: (*id).to_owned(), state: "erased", version, records, reason })
+        seen.then(|| ErasedReport { id: id.clone(), state: "erased", version, records, reason })
     };
     Ok(ids.iter().filter_map(report).collect())
 }
@@ -265,41 +281,133 @@ pub fn find_at(
     at: Option<&str>,
     ids: &[String],
 ) -> Result<(Vec<HitReport>, Version)> {
+    let mut found = Vec::new();
+    let wanted = Wanted { ids: ids.to_vec(), ..Wanted::default() };
+    let report = find_wanted(context, location, at, &wanted, &mut |hit| {
+        found.push(hit);
+        Ok(())
+    })?;
+    Ok((found, report.version))
+}
+
+/// What is to be found.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Ids as they are.
+    pub ids: Vec<String>,
+    /// Begins of ids.
+    pub prefixes: Vec<String>,
+    /// Most records to show of each begin; all of them are counted.
+    pub limit: Option<u64>,
+}
+
+impl Wanted {
+    /// Adds what a person typed: an id, or the begin of ids with `*` behind it. An id that ends in `*` itself has a `\`
+    /// before that.
+    pub fn add(&mut self, text: &str) {
+        match (text.strip_suffix("\\*"), text.strip_suffix('*')) {
+            (Some(begin), _) => self.ids.push(format!("{begin}*")),
+            (None, Some(begin)) => self.prefixes.push(begin.to_owned()),
+            (None, None) => self.ids.push(text.to_owned()),
+        }
+    }
+}
+
+/// What a search came to.
+#[derive(Debug, Clone, Serialize)]
+pub struct FindReport {
+    /// The version that answered.
+    pub version: Version,
+    /// Ids and begins of ids that were asked for.
+    pub ids: u64,
+    /// Records that have them.
+    pub hits: u64,
+    /// Records that were shown; fewer where there is a limit.
+    pub shown: u64,
+    /// Those that no record has.
+    pub missing: Vec<String>,
+}
+
+/// Finds records by ids and begins of ids, at some time, and shows them to `visit` as they are found: those of ids first,
+/// in the order of the ids, then of the records.
+///
+/// # Errors
+/// Those of [`find_at`], and whatever `visit` fails with.
+pub fn find_wanted(
+    context: &Context<'_>,
+    location: &Location,
+    at: Option<&str>,
+    wanted: &Wanted,
+    visit: &mut dyn FnMut(HitReport) -> Result<()>,
+) -> Result<FindReport> {
     let newest = context.dataset(location)?.open()?;
     let version = match when(&newest, at)? {
         Some(When::Version(version)) => Some(version),
         Some(When::Instant(instant)) => newest.dataset().version_at(instant)?,
         None => None,
     };
-    let Some(version) = version.filter(|version| Version(0) < *version && !newest.can_read(*version)) else {
-        let snapshot = snapshot(context, location, at)?;
-        return Ok((find_all(&snapshot, ids)?, snapshot.version()));
-    };
-    let found = find_by(&newest, ids, &|id| {
-        let found = find_vacuumed(&newest, version, id)?;
-        Ok(found.into_iter().map(|(hit, now)| (hit, Some(now))).collect())
-    })?;
-    Ok((found, version))
-}
-
-/// A hit, and where the record is now if that is another place.
-type Found = (Hit, Option<Place>);
-
-fn find_by(snapshot: &Snapshot, ids: &[String], find: &dyn Fn(&str) -> Result<Vec<Found>>) -> Result<Vec<HitReport>> {
-    let mut found = Vec::new();
-    for id in ids {
-        found.extend(find(id)?.into_iter().map(|(hit, now)| (id, hit, now)));
+    let vacuumed = version.filter(|version| Version(0) < *version && !newest.can_read(*version));
+    if let Some(prefix) = wanted.prefixes.first()
+        && newest.entry().settings.private.is_some()
+    {
+        return Err(Error::usage("ids of this dataset are private: only whole ids can be found")
+            .at(newest.dataset().store().location().to_string())
+            .hint(format!("leave the `*` of `{prefix}*` out")));
     }
-    let uris = SourceUris::new(snapshot, &found.iter().map(|(_, hit, _)| hit.source.as_str()).collect())?;
-    let report = |(id, hit, now): (&String, Hit, Option<Place>)| {
-        let uri = uris.uri(&hit);
-        let now = now.map(|place| NowReport { shard: place.shard, ordinal: place.ordinal });
-        Some(HitReport { now, ..hit_report(id, hit, uri)? })
+    let mut found = vec![false; wanted.ids.len()];
+    let mut report = FindReport {
+        version: newest.version(),
+        ids: (wanted.ids.len() + wanted.prefixes.len()) as u64,
+        hits: 0,
+        shown: 0,
+        missing: Vec::new(),
     };
-    Ok(found.into_iter().filter_map(report).collect())
+    let mut show = |number: usize, hit: Hit, now: Option<Place>| {
+        let now = now.map(|place| NowReport { shard: place.shard, ordinal: place.ordinal });
+        let Some(hit) = hit_report(&wanted.ids[number], hit, now) else { return Ok(()) };
+        found[number] = true;
+        report.hits += 1;
+        visit(hit)
+    };
+    if let Some(version) = vacuumed {
+        if let Some(prefix) = wanted.prefixes.first() {
+            return Err(Error::usage(format!("{version} was vacuumed: only whole ids are found in it")).hint(format!(
+                "leave the `*` of `{prefix}*` out, or search a version from {}",
+                newest.readable_from()
+            )));
+        }
+        report.version = version;
+        for (number, id) in wanted.ids.iter().enumerate() {
+            for (hit, now) in find_vacuumed(&newest, version, id)? {
+                show(number, hit, Some(now))?;
+            }
+        }
+        report.shown = report.hits;
+    } else {
+        let snapshot = if at.is_some() { snapshot(context, location, at)? } else { newest };
+        report.version = snapshot.version();
+        if !wanted.ids.is_empty() {
+            find_each(&snapshot, &wanted.ids, &mut |number, hit| show(number, hit, None))?;
+        }
+        report.shown = report.hits;
+        for prefix in &wanted.prefixes {
+            let (name, limit) = (format!("{prefix}*"), wanted.limit.unwrap_or(u64::MAX));
+            let hits = find_prefix(&snapshot, prefix, limit, &context.cancel, &mut |hit| {
+                report.shown += 1;
+                hit_report(&name, hit, None).map_or(Ok(()), &mut *visit)
+            })?;
+            report.hits += hits;
+            if hits == 0 {
+                report.missing.push(name);
+            }
+        }
+    }
+    let missing = wanted.ids.iter().zip(found).filter(|(_, found)| !found).map(|(id, _)| id.clone());
+    report.missing.splice(0..0, missing);
+    Ok(report)
 }
 
-fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
+fn hit_report(id: &str, hit: Hit, now: Option<NowReport>) -> Option<HitReport> {
     let interval = |from: Version, until: Option<Version>| VersionsReport {
         from,
         to: until.map(|u| Version(u.0.saturating_sub(1))),
@@ -307,7 +415,13 @@ fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
     let current = hit.places.last()?.clone();
     let earlier = hit.places[..hit.places.len() - 1]
         .iter()
-        .map(|p| EarlierReport { shard: p.shard.clone(), ordinal: p.ordinal, versions: interval(p.from, p.until) })
+        .map(|p| EarlierReport {
+            shard: p.shard.clone(),
+            ordinal: p.ordinal,
+            versions: interval(p.from, p.until),
+            state: p.state,
+            stored: p.state.is_stored(),
+        })
         .collect();
     Some(HitReport {
         id: id.to_owned(),
@@ -321,39 +435,14 @@ fn hit_report(id: &str, hit: Hit, uri: Option<String>) -> Option<HitReport> {
         frame_offset: current.frame.map(|f| f.offset),
         frame_length: current.frame.map(|f| f.length),
         offset_in_frame: current.frame.and_then(|f| Some(current.offset? - f.raw_offset)),
-        origin: OriginReport { source: hit.source, row: hit.row, uri },
+        origin: OriginReport { source: hit.source, row: hit.row, uri: hit.uri },
         versions: interval(hit.since, current.until),
         state: current.state,
+        stored: current.state.is_stored(),
         hash: format!("{:016x}", hit.hash),
         earlier,
-        now: None,
+        now,
     })
-}
-
-/// Finds the URI of a hit's source among sources of the same name: the last one that began at or before its number.
-struct SourceUris(HashMap<String, Vec<(u64, String)>>);
-
-impl SourceUris {
-    fn new(snapshot: &Snapshot, names: &HashSet<&str>) -> Result<Self> {
-        let mut by_name: HashMap<String, Vec<(u64, String)>> = HashMap::new();
-        if names.is_empty() {
-            return Ok(Self(by_name));
-        }
-        snapshot.each_source(&mut |source| {
-            if names.contains(source.name.as_str()) {
-                by_name.entry(source.name).or_default().push((source.first_record, source.uri));
-            }
-            Ok(())
-        })?;
-        by_name.values_mut().for_each(|sources| sources.sort());
-        Ok(Self(by_name))
-    }
-
-    fn uri(&self, hit: &Hit) -> Option<String> {
-        let sources = self.0.get(&hit.source)?;
-        let after = sources.partition_point(|(first, _)| *first <= hit.record);
-        sources.get(after.checked_sub(1)?).map(|(_, uri)| uri.clone())
-    }
 }
 
 /// Live shards in record order.

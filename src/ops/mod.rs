@@ -16,6 +16,7 @@ pub mod manifest;
 pub mod names;
 pub mod prove;
 mod revision;
+mod segments;
 mod sort;
 pub mod tag;
 pub mod vacuum;

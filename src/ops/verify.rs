@@ -196,7 +196,7 @@ impl Verification<'_> {
     fn ids(&self) -> Result<Ids> {
         let mut ids = Ids { record: HashSet::new(), subject: HashSet::new() };
         for segment in &self.snapshot.entry().segments {
-            let pairs = read_segment(self.dataset.store().as_ref(), segment)?;
+            let pairs = read_segment(self.dataset.store(), segment)?;
             match segment.kind {
                 IdKind::Record => ids.record.extend(pairs),
                 IdKind::Subject => ids.subject.extend(pairs),

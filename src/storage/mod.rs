@@ -108,6 +108,17 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the object is missing, shorter than the range, or the store fails.
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
 
+    /// The last bytes of an object, as many as there are up to `bytes`, and its size; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        let Some(facts) = self.head(path)? else { return Ok(None) };
+        let start = facts.bytes.saturating_sub(bytes);
+        let end = if start < facts.bytes { self.get_range(path, start..facts.bytes)? } else { Bytes::new() };
+        Ok(Some((end, facts.bytes)))
+    }
+
     /// Facts of an object; `None` when there is none.
     ///
     /// # Errors

@@ -183,6 +183,26 @@ impl Store for RemoteStore {
         }
     }
 
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        let at = self.at(path)?;
+        let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
+        let fetch = async {
+            let result = self.inner.get_opts(&at, options).await?;
+            let size = result.meta.size;
+            Ok((result.bytes().await?, size))
+        };
+        match runtime()?.block_on(fetch) {
+            Ok((end, size)) if end.len() as u64 == bytes.min(size) => Ok(Some((end, size))),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            // Not every store counts from the end, and none where there is nothing.
+            Ok(_) | Err(_) => {
+                let Some(facts) = self.head(path)? else { return Ok(None) };
+                let start = facts.bytes.saturating_sub(bytes);
+                Ok(Some((self.get_range(path, start..facts.bytes)?, facts.bytes)))
+            }
+        }
+    }
+
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
         let at = self.at(path)?;
         match runtime()?.block_on(self.inner.head(&at)) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::super::found::Form;
 use super::ProveArgs;
 use crate::{
     error::{Error, Result},
@@ -14,12 +15,15 @@ use crate::{
 pub(in crate::cli) struct ManifestArgs {
     /// The dataset
     pub(in crate::cli) dataset: Option<String>,
-    /// Find records by record id or subject id
+    /// Find records by record id or subject id; 'PAT-000*' finds all that begin so (\* at the end is a star)
     #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["list", "history"])]
     pub(in crate::cli) find: Vec<String>,
-    /// Find the ids of a file, one per line
+    /// Find the ids of a file, one per line as they are, or with the ending .jsonl a JSON text per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"])]
     pub(in crate::cli) find_file: Option<PathBuf>,
+    /// With --find: show at most N records of each 'BEGIN*'; all are counted [default: 1000 in a table, else all]
+    #[arg(long, value_name = "N", requires = "find")]
+    pub(in crate::cli) limit: Option<u64>,
     /// List the live shards
     #[arg(long, conflicts_with = "history")]
     pub(in crate::cli) list: bool,
@@ -49,9 +53,9 @@ pub(in crate::cli) struct ManifestArgs {
     #[arg(long, value_name = "SHARE", requires = "drift", default_value_t = Thresholds::default().volume,
           value_parser = threshold)]
     volume: f64,
-    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash; or a document about the
-    /// version
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["find", "find_file", "list", "history"])]
+    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash; with --find or
+    /// --find-file one per record found, as csv or jsonl; or a document about the version
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["list", "history"])]
     pub(in crate::cli) export: Option<ExportChoice>,
     /// With --export csv: put a ' before cells that a spreadsheet would take for a formula (they begin with = + - @,
     /// a tab or a carriage return); without it every cell is exported as it is
@@ -112,6 +116,21 @@ impl ManifestArgs {
     /// How much may change.
     pub(in crate::cli) fn thresholds(&self) -> Thresholds {
         Thresholds { psi: self.psi, null_share: self.null_share, volume: self.volume }
+    }
+
+    /// How found records are written.
+    pub(in crate::cli) fn find_form(&self, json: bool) -> Result<Form> {
+        match self.export {
+            None if json => Ok(Form::Json),
+            None => Ok(Form::Table),
+            Some(ExportChoice::Jsonl) if json => Ok(Form::Json),
+            Some(ExportChoice::Jsonl) => Ok(Form::Lines),
+            Some(ExportChoice::Csv) if !json => Ok(Form::Csv { escape: self.escape_formulas }),
+            Some(_) => {
+                Err(Error::usage("records that were found are written as csv or as objects, found another --export")
+                    .hint("use --export csv, --export jsonl, or --json"))
+            }
+        }
     }
 
     /// The format of the export, if one is asked for.

@@ -701,6 +701,7 @@ impl<'a> Conversion<'a> {
             adds,
             removes: Vec::new(),
             segments: converted.segments.refs,
+            merges: Vec::new(),
             places: Vec::new(),
             sources: &Fresh { prepared, tally: &tally, hiding: self.hiding.as_ref() },
             numbers: Numbers::Fresh(converted.records),

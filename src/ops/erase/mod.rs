@@ -157,6 +157,26 @@ pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions)
     Err(Error::internal("an erasure ended without an answer"))
 }
 
+/// Refuses what cannot be done to the end.
+fn possible(newest: &Snapshot, all_versions: bool) -> Result<()> {
+    let place = || newest.dataset().store().location().to_string();
+    if newest.entry().settings.private.is_some() {
+        return Err(Error::usage("expected a dataset with plain ids, found one with private ids").at(place()).hint(
+            "erase from private ids is not there yet: convert the sources without these records into a new dataset",
+        ));
+    }
+    // Versions that only a name keeps have their runs in lists of their own, which are never written anew.
+    let kept = newest.tags().iter().find(|(_, version)| **version < newest.readable_from());
+    match kept.filter(|_| all_versions) {
+        None => Ok(()),
+        Some((name, version)) => Err(Error::usage(format!(
+            "{version} is kept by its name `{name}` though other versions of its time were vacuumed"
+        ))
+        .at(place())
+        .hint(format!("take the name away with `shardify manifest --untag {name}`, then erase from all versions"))),
+    }
+}
+
 /// One attempt.
 struct Run<'a> {
     context: &'a Context<'a>,
@@ -192,6 +212,7 @@ impl<'a> Run<'a> {
         options: &'a EraseOptions,
     ) -> Result<Self> {
         let newest = dataset.open()?;
+        possible(&newest, options.all_versions)?;
         let suppressed = SuppressList::of(&newest)?;
         let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| list.find(id))).collect();
         let salt = match &newest.entry().erasures {

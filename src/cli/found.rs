@@ -1,0 +1,260 @@
+//! Answers of `manifest --find`: a table for people, CSV or objects for programs, written as records are found.
+
+use std::io::Write;
+
+use super::{
+    human::{clean, plural},
+    json,
+};
+use crate::{
+    dataset::State,
+    error::Result,
+    ops::manifest::{ErasedReport, FindReport, HitReport, VersionsReport},
+    units::grouped,
+};
+
+/// Lines of the table that are measured together, so that its columns are no wider than needed.
+const BLOCK: usize = 1_000;
+
+/// Records found of which the table also says where they were before.
+const FEW: usize = 20;
+
+/// Columns of the table.
+const HEADER: [&str; 10] =
+    ["ID", "RECORD", "SUBJECT", "SHARD", "ROW", "OFFSET", "LENGTH", "ORIGIN", "VERSIONS", "STATE"];
+
+/// Columns of CSV.
+const COLUMNS: [&str; 16] = [
+    "id",
+    "kind",
+    "record_id",
+    "subject_id",
+    "shard",
+    "ordinal",
+    "offset",
+    "length",
+    "source",
+    "row",
+    "uri",
+    "first_version",
+    "last_version",
+    "state",
+    "stored",
+    "hash",
+];
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A table for people.
+    Table,
+    /// Objects, a hit each, and the summary.
+    Json,
+    /// Objects, a hit each, and nothing else.
+    Lines,
+    /// A header and a line per hit; cells that a spreadsheet takes for formulas get a `'` where `escape` says so.
+    Csv {
+        /// Whether to escape.
+        escape: bool,
+    },
+}
+
+/// Writes hits as they come.
+pub(super) struct Found<'a> {
+    form: Form,
+    w: &'a mut dyn Write,
+    /// Lines of the table that are not written yet, and what is to be said below it.
+    lines: Vec<[String; HEADER.len()]>,
+    notes: Vec<String>,
+    /// Where records were before, if few were found.
+    earlier: Vec<String>,
+    hits: usize,
+    widths: [usize; HEADER.len()],
+}
+
+impl<'a> Found<'a> {
+    /// Starts an answer.
+    ///
+    /// # Errors
+    /// When `w` fails.
+    pub(super) fn new(form: Form, w: &'a mut dyn Write) -> Result<Self> {
+        if let Form::Csv { .. } = form {
+            writeln!(w, "{}", COLUMNS.join(","))?;
+        }
+        let lines = vec![HEADER.map(str::to_owned)];
+        Ok(Self { form, w, lines, notes: Vec::new(), earlier: Vec::new(), hits: 0, widths: [0; HEADER.len()] })
+    }
+
+    /// Writes a hit.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn hit(&mut self, hit: &HitReport) -> Result<()> {
+        match self.form {
+            Form::Json => json::object(self.w, "hit", hit),
+            Form::Lines => {
+                serde_json::to_writer(&mut *self.w, hit).map_err(std::io::Error::from)?;
+                Ok(self.w.write_all(b"\n")?)
+            }
+            Form::Csv { escape } => Ok(self.w.write_all(csv(hit, escape).as_bytes())?),
+            Form::Table => {
+                self.lines.push(line(hit));
+                self.notes.extend(note(hit));
+                self.hits += 1;
+                if self.hits <= FEW {
+                    self.earlier.extend(earlier(hit));
+                }
+                if self.lines.len() >= BLOCK { self.flush() } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Writes, among objects, an id that was erased.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn erased(&mut self, erased: &ErasedReport) -> Result<()> {
+        json::object(self.w, "erased", erased)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for line in &self.lines {
+            for (width, cell) in self.widths.iter_mut().zip(line) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        for line in self.lines.drain(..) {
+            let mut text = String::new();
+            for (cell, width) in line.iter().zip(&self.widths) {
+                text.push_str(cell);
+                text.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+            }
+            writeln!(self.w, "{}", text.trim_end())?;
+        }
+        for note in self.notes.drain(..) {
+            writeln!(self.w, "{note}")?;
+        }
+        Ok(())
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn finish(mut self, report: &FindReport) -> Result<()> {
+        match self.form {
+            Form::Json => return json::summary(self.w, report),
+            Form::Lines | Form::Csv { .. } => return Ok(()),
+            Form::Table => {}
+        }
+        if report.hits == 0 {
+            return Ok(());
+        }
+        self.flush()?;
+        if self.hits <= FEW {
+            self.earlier.iter().try_for_each(|note| writeln!(self.w, "{note}"))?;
+        }
+        if report.shown < report.hits {
+            writeln!(self.w, "... and {} records more; --limit N shows more", grouped(report.hits - report.shown))?;
+        }
+        let found = report.ids - report.missing.len() as u64;
+        writeln!(self.w, "{} of {} at {}", plural(report.hits, "record"), plural(found, "id"), report.version)?;
+        Ok(())
+    }
+}
+
+fn line(hit: &HitReport) -> [String; HEADER.len()] {
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let origin = match hit.origin.row {
+        Some(row) => format!("{} row {row}", hit.origin.source),
+        None => hit.origin.source.clone(),
+    };
+    [
+        clean(&hit.id).into_owned(),
+        clean(&hit.record_id).into_owned(),
+        hit.subject_id.as_ref().map_or_else(|| "-".to_owned(), |id| clean(id).into_owned()),
+        clean(&hit.shard).into_owned(),
+        hit.ordinal.to_string(),
+        number(hit.offset),
+        number(hit.length),
+        clean(&origin).into_owned(),
+        versions(hit.versions),
+        hit.state.name().to_owned(),
+    ]
+}
+
+/// What a line of the table does not say.
+fn note(hit: &HitReport) -> Vec<String> {
+    let record = clean(&hit.record_id);
+    let mut notes = Vec::new();
+    if let (Some(offset), Some(length), Some(inside)) = (hit.frame_offset, hit.frame_length, hit.offset_in_frame) {
+        let shard = clean(&hit.shard);
+        notes.push(format!("{record}: at {inside} of the frame at {offset}, {length} bytes, of {shard}"));
+    }
+    match (hit.state, &hit.now) {
+        (State::Vacuumed, Some(now)) => notes.push(format!(
+            "{record}: these bytes are deleted; the newest version has it in {}, row {}",
+            clean(&now.shard),
+            now.ordinal
+        )),
+        (State::Removed | State::Erased, _) => notes.push(format!(
+            "{record}: {} by the version after {}; its bytes are {}",
+            hit.state.name(),
+            hit.versions.to.map_or_else(|| "this one".to_owned(), |to| to.to_string()),
+            if hit.stored { "kept for older versions until they are vacuumed" } else { "gone" }
+        )),
+        _ => {}
+    }
+    notes
+}
+
+/// Where a record was before it was compacted.
+fn earlier(hit: &HitReport) -> impl Iterator<Item = String> + '_ {
+    hit.earlier.iter().map(|place| {
+        let (record, shard) = (clean(&hit.record_id), clean(&place.shard));
+        let bytes = if place.stored { "still there" } else { "deleted by vacuum" };
+        format!("{record}: {} in {shard} row {}, {bytes}", versions(place.versions), place.ordinal)
+    })
+}
+
+fn csv(hit: &HitReport, escape: bool) -> String {
+    let number = |n: Option<u64>| n.map(|n| n.to_string());
+    let cells: [Option<String>; COLUMNS.len()] = [
+        Some(hit.id.clone()),
+        Some(hit.kind.to_owned()),
+        Some(hit.record_id.clone()),
+        hit.subject_id.clone(),
+        Some(hit.shard.clone()),
+        number(Some(hit.ordinal)),
+        number(hit.offset),
+        number(hit.length),
+        Some(hit.origin.source.clone()),
+        number(hit.origin.row),
+        hit.origin.uri.clone(),
+        number(Some(hit.versions.from.0)),
+        number(hit.versions.to.map(|to| to.0)),
+        Some(hit.state.name().to_owned()),
+        Some(hit.stored.to_string()),
+        Some(hit.hash.clone()),
+    ];
+    let mut line = cells.map(|cell| cell.map_or_else(String::new, |text| quoted(&text, escape))).join(",");
+    line.push('\n');
+    line
+}
+
+/// A cell after RFC 4180; the empty text is `""`, for nothing at all is null.
+fn quoted(text: &str, escape: bool) -> String {
+    let formula = escape && text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if !text.is_empty() && !formula && !text.contains([',', '"', '\n', '\r']) {
+        return text.to_owned();
+    }
+    format!("\"{}{}\"", if formula { "'" } else { "" }, text.replace('"', "\"\""))
+}
+
+fn versions(versions: VersionsReport) -> String {
+    match versions.to {
+        Some(to) if to == versions.from => to.to_string(),
+        Some(to) => format!("{}-{to}", versions.from),
+        None => format!("{}-", versions.from),
+    }
+}

@@ -1,0 +1,214 @@
+//! Tables of which only parts are read, with few requests.
+//!
+//! What a lookup costs at a remote store is how many requests follow one another. A table is therefore opened by its
+//! end, where the footer is, without asking for its size before; a part that is likely to be needed is asked for at
+//! the same time; and all parts that turn out to be needed are asked for at once, those close together as one.
+//!
+//! ```text
+//! | ........ group ........ group ........ | footer |        request 1: the end     request 1': a guess
+//!            ^^^^^^^^^^^^^^^                ^^^^^^^^          request 2: what was guessed wrong, if anything
+//! ```
+
+use std::{
+    io::{BufReader, Cursor, Read},
+    ops::Range,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use parquet::{
+    arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    errors::ParquetError,
+    file::{
+        metadata::{PageIndexPolicy, ParquetMetaData},
+        reader::{ChunkReader, Length},
+    },
+};
+
+use super::table;
+use crate::{
+    error::{Error, Result},
+    storage::Store,
+};
+
+/// Bytes between two parts that are fetched with them rather than with another request.
+const GAP: usize = 64 << 10;
+
+/// Requests under way at a time.
+const AT_ONCE: usize = 16;
+
+/// An object of which some parts are in memory. What is not is fetched when it is read.
+#[derive(Debug, Clone)]
+pub(super) struct Parts {
+    store: Arc<dyn Store>,
+    path: Arc<str>,
+    bytes: u64,
+    held: Vec<(u64, Bytes)>,
+}
+
+impl Parts {
+    /// Reads the last `tail` bytes of an object, and at the same time a part that will probably be needed.
+    ///
+    /// # Errors
+    /// When there is no such object or the store fails. A guess beyond the object is no error.
+    pub(super) fn open(store: &Arc<dyn Store>, path: &str, tail: u64, guess: Option<Range<u64>>) -> Result<Self> {
+        let guessed = |range: Range<u64>| Some((range.start, store.get_range(path, range).ok()?));
+        let (tail, guessed) = match guess {
+            None => (store.tail(path, tail), None),
+            Some(guess) => std::thread::scope(|scope| {
+                let guessed = scope.spawn(|| guessed(guess));
+                let tail = store.tail(path, tail);
+                (tail, guessed.join().ok().flatten())
+            }),
+        };
+        let (end, bytes) = tail?.ok_or_else(|| {
+            Error::integrity("expected an object that the log refers to, found none")
+                .at(store.location().join(path).to_string())
+        })?;
+        let mut held = vec![(bytes.saturating_sub(end.len() as u64), end)];
+        held.extend(guessed);
+        Ok(Self { store: Arc::clone(store), path: path.into(), bytes, held })
+    }
+
+    /// What comes after the parts in memory, fetched as it is read.
+    fn rest(&self, at: u64) -> impl Read + use<> {
+        BufReader::with_capacity(GAP, Rest { parts: self.clone(), at })
+    }
+
+    fn held(&self, range: &Range<u64>) -> Option<Bytes> {
+        self.held.iter().find_map(|(start, bytes)| {
+            let at = |offset: u64| usize::try_from(offset.checked_sub(*start)?).ok();
+            let (from, to) = (at(range.start)?, at(range.end)?);
+            (from <= to && to <= bytes.len()).then(|| bytes.slice(from..to))
+        })
+    }
+
+    /// Makes sure that parts, given in order, are in memory; what was fetched before them, but for the end, is dropped.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(super) fn fetch(&mut self, parts: &[Range<u64>]) -> Result<()> {
+        let mut missing: Vec<Range<u64>> = Vec::new();
+        for part in parts.iter().filter(|part| self.held(part).is_none()) {
+            match missing.last_mut() {
+                Some(last) if part.start <= last.end.saturating_add(GAP as u64) => last.end = last.end.max(part.end),
+                _ => missing.push(part.clone()),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let held = &self.held;
+        self.held = held
+            .iter()
+            .take(1)
+            .cloned()
+            .chain(
+                held.iter()
+                    .skip(1)
+                    .filter(|(start, bytes)| {
+                        parts.iter().any(|part| part.start < start + bytes.len() as u64 && *start < part.end)
+                    })
+                    .cloned(),
+            )
+            .collect();
+        let fetched = at_once(&missing, &|range: &Range<u64>| self.store.get_range(&self.path, range.clone()));
+        for (range, bytes) in missing.into_iter().zip(fetched) {
+            self.held.push((range.start, bytes?));
+        }
+        Ok(())
+    }
+
+    /// Reads the footer, and where pages are if the table says so.
+    ///
+    /// # Errors
+    /// When the footer is damaged.
+    pub(super) fn metadata(&self, pages: bool) -> Result<ArrowReaderMetadata> {
+        let policy = if pages { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
+        let options = ArrowReaderOptions::new().with_page_index_policy(policy);
+        ArrowReaderMetadata::load(self, options).map_err(table::failed)
+    }
+
+    /// A reader of the parts that were fetched.
+    pub(super) fn reader(self, metadata: ArrowReaderMetadata) -> ParquetRecordBatchReaderBuilder<Self> {
+        ParquetRecordBatchReaderBuilder::new_with_metadata(self, metadata)
+    }
+}
+
+/// Where the pages of a row group are.
+pub(super) fn group_range(metadata: &ParquetMetaData, group: usize) -> Range<u64> {
+    let columns = metadata.row_group(group).columns();
+    let ranges = columns.iter().map(parquet::file::metadata::ColumnChunkMetaData::byte_range);
+    let (start, end) = ranges.fold((u64::MAX, 0), |(start, end), (at, length)| (start.min(at), end.max(at + length)));
+    start.min(end)..end
+}
+
+/// Does the same to each of some things, several at a time; it is about waiting for a store, not about computing.
+pub(super) fn at_once<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
+    if let [task] = tasks {
+        return vec![run(task)];
+    }
+    let mut out = Vec::with_capacity(tasks.len());
+    for tasks in tasks.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            let running: Vec<_> = tasks.iter().map(|task| scope.spawn(move || run(task))).collect();
+            for (task, running) in tasks.iter().zip(running) {
+                // One that gave up is asked again here, where its panic is met by whoever guards this call.
+                out.push(running.join().unwrap_or_else(|_| run(task)));
+            }
+        });
+    }
+    out
+}
+
+/// Reads an object onwards from an offset.
+struct Rest {
+    parts: Parts,
+    at: u64,
+}
+
+impl Read for Rest {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let end = (self.at + buffer.len() as u64).min(self.parts.bytes);
+        if end <= self.at {
+            return Ok(0);
+        }
+        let bytes = self.parts.store.get_range(&self.parts.path, self.at..end)?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+}
+
+impl Length for Parts {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl ChunkReader for Parts {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        let part = self.held.iter().find(|(at, bytes)| *at <= start && start < at + bytes.len() as u64);
+        Ok(match part {
+            Some((at, bytes)) => {
+                let from = usize::try_from(start - at).unwrap_or(usize::MAX).min(bytes.len());
+                let rest = at + bytes.len() as u64;
+                Box::new(Cursor::new(bytes.slice(from..)).chain(self.rest(rest)))
+            }
+            None => Box::new(self.rest(start)),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let range = start..start.saturating_add(length as u64);
+        if range.end > self.bytes {
+            return Err(ParquetError::EOF("the table ends too early".to_owned()));
+        }
+        match self.held(&range) {
+            Some(bytes) => Ok(bytes),
+            None => self.store.get_range(&self.path, range).map_err(|e| ParquetError::External(Box::new(e))),
+        }
+    }
+}

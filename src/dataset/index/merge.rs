@@ -1,0 +1,295 @@
+//! Merging segments: several of about one size become one, so that a lookup has few to look into.
+//!
+//! Sizes are divided into classes, each eight times the one before. When eight segments of one class have come together
+//! they become one of the next class or a higher one; what is smaller goes along when that is cheaper than to leave it.
+//! So there are at most seven of a class, and a pair is written again at most once for each class.
+//!
+//! ```text
+//! inputs    a sorted, b=00 b=01        b sorted, b=00            all pairs up to the least of the last pairs that are
+//!             \ batch  \                 | batch                 in memory of each input are complete: they are put
+//!              +--------+------ sort ----+ -> output b=00 ...    together, sorted and written, and inputs go on
+//! ```
+//!
+//! Each bucket of the output is made on its own from the ranges of hashes that the inputs have for it, a batch of each
+//! at a time, so memory does not depend on what the index holds, nor on how often an id repeats.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::{
+    super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, first_hash, read::PairStream,
+};
+use crate::{
+    error::{Error, Result},
+    events::Cancel,
+    id::TransactionId,
+    storage::{Staged, Store},
+};
+
+/// Segments of one class that are merged.
+const FAN_OUT: usize = 8;
+
+/// Pairs below which a segment is of the lowest class: one bucket, which takes a moment to write again.
+const LOWEST_CLASS: u64 = BUCKET_PAIRS;
+
+/// Most segments that are merged at a time; each has a batch in memory and an object open.
+const MOST_INPUTS: usize = 512;
+
+/// Memory that an input of one bucket may take: its decoded and encoded pairs, and what is read ahead of a remote one.
+const INPUT_BYTES: u64 = 2 << 20;
+
+/// One segment made of several.
+#[derive(Debug)]
+pub struct MergedSegment {
+    /// Those that it replaces.
+    pub inputs: Vec<SegmentRef>,
+    /// The segment; its record numbers are absolute.
+    pub output: SegmentRef,
+    /// Its buckets, to be published before the commit.
+    pub staged: Vec<Staged>,
+}
+
+/// Class of a segment by its size: each is eight times the one before.
+fn class_of(pairs: u64) -> u32 {
+    if pairs < LOWEST_CLASS { 0 } else { (pairs / LOWEST_CLASS).ilog(FAN_OUT as u64) + 1 }
+}
+
+/// Segments that should be merged, a group for each kind of id that has too many.
+pub fn crowded(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
+    [IdKind::Record, IdKind::Subject].into_iter().filter_map(|kind| crowded_of(kind, segments)).collect()
+}
+
+fn crowded_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> {
+    let mut left: Vec<&SegmentRef> = segments.iter().filter(|segment| segment.kind == kind).collect();
+    left.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
+    // Those that are merged so far; together they are of a class themselves.
+    let (mut chosen, mut pairs) = (0, 0);
+    for class in 0..=class_of(left.last()?.pairs) {
+        let end = left.partition_point(|segment| class_of(segment.pairs) <= class);
+        let own = left.iter().filter(|segment| class_of(segment.pairs) == class).count();
+        let merged = usize::from(chosen > 0 && class_of(pairs) == class);
+        if own + merged >= FAN_OUT {
+            chosen = end;
+            pairs = left[..end].iter().map(|segment| segment.pairs).sum();
+        }
+    }
+    chosen = chosen.min(MOST_INPUTS);
+    (chosen > 0).then(|| left[..chosen].iter().map(|segment| (*segment).clone()).collect())
+}
+
+/// Makes one segment of several of one kind, in at most `memory` bytes where that is possible at all.
+///
+/// # Errors
+/// When an input is missing, damaged or not sorted, the store fails, or `cancel` says so.
+pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cancel: &Cancel) -> Result<MergedSegment> {
+    let Some(kind) = inputs.first().map(|segment| segment.kind) else {
+        return Err(Error::internal("nothing to merge"));
+    };
+    let pairs: u64 = inputs.iter().map(|segment| segment.pairs).sum();
+    let mut output = SegmentRef {
+        kind,
+        path: system_path(&format!("index/{}/{}-0", kind.name(), TransactionId::fresh())),
+        record_base: 0,
+        pairs,
+        buckets: pairs.div_ceil(BUCKET_PAIRS).next_power_of_two(),
+        bytes: 0,
+    };
+    let at_once = usize::try_from(memory / (INPUT_BYTES * inputs.len() as u64)).unwrap_or(usize::MAX).max(1);
+    let buckets: Vec<u64> = (0..output.buckets).collect();
+    let mut written: Vec<WrittenBucket> = Vec::with_capacity(buckets.len());
+    for buckets in buckets.chunks(at_once) {
+        let merged = buckets.par_iter().map(|bucket| merge_bucket(store, &inputs, &output, *bucket, cancel));
+        written.extend(merged.collect::<Result<Vec<_>>>()?);
+    }
+    let found: u64 = written.iter().map(|bucket| bucket.pairs).sum();
+    if found != pairs {
+        return Err(Error::integrity(format!("expected {pairs} pairs in segments of the id index, found {found}"))
+            .at(store.location().to_string()));
+    }
+    output.bytes = written.iter().map(|bucket| bucket.bytes).sum();
+    Ok(MergedSegment { inputs, output, staged: written.into_iter().map(|bucket| bucket.staged).collect() })
+}
+
+/// An input of a bucket, and what is in memory of it.
+struct Input {
+    stream: PairStream,
+    pairs: Vec<(u64, u64)>,
+    at: usize,
+}
+
+impl Input {
+    /// Makes sure that there is a pair in memory; false at the end.
+    fn fill(&mut self) -> Result<bool> {
+        while self.at == self.pairs.len() {
+            self.at = 0;
+            if !self.stream.next_batch(&mut self.pairs)? {
+                self.pairs.clear();
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves all pairs in memory up to `limit` to `out`.
+    fn take(&mut self, limit: (u64, u64), out: &mut Vec<(u64, u64)>) {
+        let left = &self.pairs[self.at..];
+        let count = left.partition_point(|pair| *pair <= limit);
+        out.extend_from_slice(&left[..count]);
+        self.at += count;
+    }
+}
+
+fn merge_bucket(
+    store: &Arc<dyn Store>,
+    segments: &[SegmentRef],
+    output: &SegmentRef,
+    bucket: u64,
+    cancel: &Cancel,
+) -> Result<WrittenBucket> {
+    let first = first_hash(bucket, output.buckets);
+    let last = if bucket + 1 < output.buckets { first_hash(bucket + 1, output.buckets) - 1 } else { u64::MAX };
+    let open = |segment: &SegmentRef| Input {
+        stream: PairStream::new(store, segment, first..=last),
+        pairs: Vec::new(),
+        at: 0,
+    };
+    let mut inputs: Vec<Input> = segments.iter().map(open).collect();
+    let mut writer = BucketWriter::create(store.as_ref(), output, bucket)?;
+    let mut complete = Vec::new();
+    loop {
+        cancel.check()?;
+        let mut left = Vec::with_capacity(inputs.len());
+        for mut input in inputs {
+            if input.fill()? {
+                left.push(input);
+            }
+        }
+        inputs = left;
+        // An input may go on with pairs after the last one in memory, but with none before it.
+        let Some(limit) = inputs.iter().filter_map(|input| input.pairs.last().copied()).min() else {
+            return writer.finish();
+        };
+        complete.clear();
+        inputs.iter_mut().for_each(|input| input.take(limit, &mut complete));
+        // They are runs in order, which this sort takes as they are.
+        complete.sort();
+        complete.iter().try_for_each(|(hash, record)| writer.push(*hash, *record))?;
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::{
+        super::{SegmentWriter, Segments, each_pair},
+        *,
+    };
+    use crate::{id::IdHash, storage::RemoteStore};
+
+    fn segment(pairs: u64, name: &str) -> SegmentRef {
+        SegmentRef { kind: IdKind::Record, path: name.into(), record_base: 0, pairs, buckets: 1, bytes: 0 }
+    }
+
+    fn sizes(segments: &[u64]) -> Option<Vec<u64>> {
+        let segments: Vec<_> = segments.iter().enumerate().map(|(i, n)| segment(*n, &i.to_string())).collect();
+        let mut groups = crowded(&segments);
+        assert!(groups.len() <= 1);
+        groups.pop().map(|group| group.iter().map(|segment| segment.pairs).collect())
+    }
+
+    #[test]
+    fn eight_of_one_class_are_merged_and_what_is_smaller_only_with_them() {
+        const M: u64 = 1 << 20;
+        assert_eq!((class_of(M - 1), class_of(M), class_of(8 * M - 1), class_of(8 * M)), (0, 1, 1, 2));
+        assert_eq!(sizes(&[]), None);
+        assert_eq!(sizes(&[10; 7]), None);
+        assert_eq!(sizes(&[10; 8]), Some(vec![10; 8]));
+        // A large one is not written again for small ones.
+        assert_eq!(sizes(&[10, 10, 10, 10, 10, 10, 10, 100 * M]), None);
+        assert_eq!(sizes(&[&[10; 8][..], &[100 * M]].concat()), Some(vec![10; 8]));
+        // What eight small ones make is the eighth of the next class.
+        assert_eq!(sizes(&[&[M - 1; 8][..], &[M; 7]].concat()), Some([&[M - 1; 8][..], &[M; 7]].concat()));
+        assert_eq!(sizes(&[&[10; 3][..], &[M; 8]].concat()), Some([&[10; 3][..], &[M; 8]].concat()));
+        // However many there are, one merge leaves few.
+        assert_eq!(sizes(&[4 * M; 239]).map(|merged| merged.len()), Some(239));
+    }
+
+    #[test]
+    fn merges_leave_few_segments_and_write_a_pair_seldom() {
+        let mut segments = Vec::new();
+        let (mut written, mut total) = (0, 0);
+        for i in 0..5_000_u64 {
+            let pairs = 1 + i * 7919 % 3_000_000;
+            total += pairs;
+            segments.push(segment(pairs, &i.to_string()));
+            for group in crowded(&segments) {
+                let merged: u64 = group.iter().map(|one| one.pairs).sum();
+                written += merged;
+                segments.retain(|one| !group.contains(one));
+                segments.push(segment(merged, &format!("m{i}")));
+            }
+            assert!(segments.len() <= 7 * 6, "{}", segments.len());
+        }
+        assert!(written < 6 * total, "{written} of {total}");
+    }
+
+    /// What each segment holds, written and read back.
+    fn merged(parts: &[Vec<(u64, u64)>], bases: &[u64]) -> (Arc<dyn Store>, MergedSegment) {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut segments = Vec::new();
+        for (part, base) in parts.iter().zip(bases) {
+            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+            part.iter().for_each(|(hash, record)| writer.push(IdHash(*hash), *record).unwrap());
+            let Segments { refs, staged } = Segments::finish([writer]).unwrap();
+            store.publish(staged).unwrap();
+            segments.extend(refs.into_iter().map(|one| SegmentRef { record_base: *base, ..one }));
+        }
+        let mut merged = merge(&store, segments, 64 << 20, &Cancel::default()).unwrap();
+        store.publish(std::mem::take(&mut merged.staged)).unwrap();
+        (store, merged)
+    }
+
+    fn pairs_of(store: &Arc<dyn Store>, segment: &SegmentRef) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        each_pair(store, segment, &mut |hash, record| {
+            found.push((hash.0, record));
+            Ok(())
+        })
+        .unwrap();
+        found
+    }
+
+    #[test]
+    fn a_merge_holds_every_pair_of_its_inputs_in_order() {
+        let noise = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0x2545_f491_4f6c_dd1d);
+        // Segments of several buckets beside small ones; one id that makes up a good part of all, and the ends.
+        let large: Vec<(u64, u64)> = (0..1_500_000).map(|i| (noise(i), i)).collect();
+        let skewed: Vec<(u64, u64)> = (0..100_000).map(|i| (if i % 3 > 0 { noise(7) } else { noise(i) }, i)).collect();
+        let ends = vec![(0, 0), (u64::MAX, 1), (1 << 63, 2), ((1 << 63) - 1, 3)];
+        let parts = [large, skewed.clone(), ends.clone(), ends, skewed, vec![(5, 0)]];
+        let bases = [0, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 6_000_000];
+        let (store, merged) = merged(&parts, &bases);
+        let mut expected: Vec<(u64, u64)> = parts
+            .iter()
+            .zip(bases)
+            .flat_map(|(part, base)| part.iter().map(move |(hash, record)| (*hash, base + record)))
+            .collect();
+        expected.sort_unstable();
+        assert_eq!((merged.output.pairs, merged.output.buckets), (expected.len() as u64, 2));
+        assert!(pairs_of(&store, &merged.output) == expected);
+        assert!(merged.output.bytes / merged.output.pairs < 9, "{:?}", merged.output);
+    }
+
+    #[test]
+    fn a_damaged_input_is_an_error_and_nothing_is_lost_silently() {
+        let parts = vec![vec![(1, 0), (2, 1)]; 2];
+        let (store, done) = merged(&parts, &[0, 2]);
+        let mut inputs = done.inputs;
+        inputs[1].pairs = 3;
+        assert!(merge(&store, inputs.clone(), 1 << 20, &Cancel::default()).is_err());
+        inputs[1].pairs = 2;
+        store.delete(&inputs[0].bucket_path(0)).unwrap();
+        assert!(merge(&store, inputs, 1 << 20, &Cancel::default()).is_err());
+    }
+}

@@ -1,0 +1,230 @@
+//! The id index: which record numbers carry an id.
+//!
+//! A segment is an immutable set of (hash, record number) pairs of one kind of id, sorted by hash and then by number,
+//! and split by the first bits of the hash into buckets of about a million pairs. Row groups are small and carry least
+//! and greatest hash, so one lookup reads one bucket's footer and one row group, however large the index is. Hashes are
+//! not unique: whoever looks up must compare the id's text with the sidecar.
+//!
+//! ```text
+//! _shardify/index/subject/<txn>-0/b=0000.parquet    hash u64 | record u64     hash in [0, 2^64 / buckets)
+//!                                 b=0001.parquet                              ...
+//! ```
+//!
+//! Record numbers are relative to the segment's `record_base`, which the log entry holds: a commit that has to give
+//! way to another gets a new base without rewriting the segment. Commits add segments ([`write`]); when there are
+//! several of one size, `compact` makes one of them ([`merge`]), so that there are always few to look into ([`read`]).
+
+mod merge;
+mod read;
+mod write;
+
+use arrow::{
+    array::UInt64Array,
+    datatypes::{DataType, Field, Schema},
+};
+use parquet::schema::types::SchemaDescriptor;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    chunks::{self, Values},
+    find::IdKind,
+    table::{self, Group, GroupWriter},
+};
+use crate::{
+    error::Result,
+    id::IdHash,
+    storage::{Staged, Store},
+};
+
+pub use merge::{MergedSegment, crowded, merge};
+pub use read::{each_pair, read_segment};
+pub(super) use read::{lookup, lookup_one};
+pub use write::{SegmentWriter, Segments};
+
+/// Pairs of a bucket, about: a segment has the fewest buckets, a power of two, that hold no more on average.
+const BUCKET_PAIRS: u64 = 1 << 20;
+
+/// Pairs of a row group: what one lookup decodes.
+const ROW_GROUP_ROWS: usize = 8_192;
+
+/// A segment as the log knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentRef {
+    /// What kind of id it holds.
+    pub kind: IdKind,
+    /// Folder of its buckets, relative to the dataset.
+    pub path: String,
+    /// Added to the record numbers in it.
+    pub record_base: u64,
+    /// Pairs in it.
+    pub pairs: u64,
+    /// Number of buckets, a power of two.
+    pub buckets: u64,
+    /// Bytes of the pairs in all buckets, without footers: where in a bucket a hash is can be guessed from it. 0 where
+    /// it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl SegmentRef {
+    pub(super) fn bucket_path(&self, bucket: u64) -> String {
+        Self::bucket_at(&self.path, bucket)
+    }
+
+    /// Path of a bucket of the segment in a folder.
+    pub(super) fn bucket_at(folder: &str, bucket: u64) -> String {
+        format!("{folder}/b={bucket:04x}.parquet")
+    }
+
+    pub(super) fn bucket_of(&self, hash: IdHash) -> u64 {
+        bucket_of(hash.0, self.buckets)
+    }
+
+    /// Paths of all its buckets.
+    pub fn bucket_paths(&self) -> impl Iterator<Item = String> + '_ {
+        (0..self.buckets).map(|bucket| self.bucket_path(bucket))
+    }
+}
+
+fn bucket_of(hash: u64, buckets: u64) -> u64 {
+    match buckets.trailing_zeros() {
+        0 => 0,
+        bits => hash >> (64 - bits),
+    }
+}
+
+/// The least hash of a bucket.
+fn first_hash(bucket: u64, buckets: u64) -> u64 {
+    match buckets.trailing_zeros() {
+        0 => 0,
+        bits => bucket << (64 - bits),
+    }
+}
+
+fn schema() -> Schema {
+    Schema::new(vec![Field::new("hash", DataType::UInt64, false), Field::new("record", DataType::UInt64, false)])
+}
+
+/// Writes a bucket from pairs that come in order.
+pub(super) struct BucketWriter {
+    table: GroupWriter,
+    columns: SchemaDescriptor,
+    hashes: Vec<u64>,
+    records: Vec<u64>,
+}
+
+impl BucketWriter {
+    pub(super) fn create(store: &dyn Store, segment: &SegmentRef, bucket: u64) -> Result<Self> {
+        let columns = table::describe(&schema())?;
+        let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
+        let column = || Vec::with_capacity(ROW_GROUP_ROWS);
+        Ok(Self { table, columns, hashes: column(), records: column() })
+    }
+
+    pub(super) fn push(&mut self, hash: u64, record: u64) -> Result<()> {
+        self.hashes.push(hash);
+        self.records.push(record);
+        if self.hashes.len() == ROW_GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let rows = self.hashes.len();
+        let columns = &self.columns;
+        let chunk = |column, values: &mut Vec<u64>| {
+            let array = UInt64Array::from(std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS)));
+            // Hashes are noise: a codec would cost time and save nothing.
+            let mut chunk = chunks::encode(&columns.column(column), rows, &Values::Packed(&array))?;
+            // A list of pages says nothing where each chunk is one page.
+            chunk.close.offset_index = None;
+            Ok::<_, crate::error::Error>(chunk)
+        };
+        let chunks = vec![chunk(0, &mut self.hashes)?, chunk(1, &mut self.records)?];
+        self.table.append(Group { chunks, rows: rows as u64 })
+    }
+
+    /// Ends the bucket; returns it with its number of pairs and their bytes.
+    pub(super) fn finish(mut self) -> Result<WrittenBucket> {
+        self.flush()?;
+        let (pairs, bytes) = (self.table.rows(), self.table.bytes());
+        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes })
+    }
+}
+
+/// A bucket without a name.
+pub(super) struct WrittenBucket {
+    pub(super) staged: Staged,
+    pairs: u64,
+    bytes: u64,
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{id::TransactionId, storage::RemoteStore};
+
+    #[test]
+    fn every_pushed_id_is_found_and_no_other() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+        for record in 0..50_000_u64 {
+            writer.push(IdHash::of(&format!("PAT-{}", record % 10_000)), record).unwrap();
+        }
+        let Segments { refs: mut segments, staged } = Segments::finish([writer]).unwrap();
+        store.publish(staged).unwrap();
+        segments[0].record_base = 1_000_000;
+        let find =
+            |id: &str| segments.iter().flat_map(|s| lookup_one(&store, s, IdHash::of(id)).unwrap()).collect::<Vec<_>>();
+        assert_eq!(find("PAT-23"), [1_000_023, 1_010_023, 1_020_023, 1_030_023, 1_040_023]);
+        assert!(find("PAT-10000").is_empty());
+        assert_eq!(read_segment(&store, &segments[0]).unwrap().len(), 50_000);
+    }
+
+    #[test]
+    fn segments_are_sorted_and_complete() {
+        for (count, distinct) in [(1, 1), (300, 7), (70_000, 70_000), (3 << 20, 50_000)] {
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+            let hash = |i: u64| {
+                (i * 7 % distinct)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .rotate_left(29)
+                    .wrapping_mul(0x2545_f491_4f6c_dd1d)
+            };
+            let mut expected: Vec<(IdHash, u64)> = (0..count).map(|i| (IdHash(hash(i)), 5 + i)).collect();
+            expected.iter().for_each(|(hash, record)| writer.push(*hash, *record).unwrap());
+            let Segments { refs, staged } = Segments::finish([writer]).unwrap();
+            store.publish(staged).unwrap();
+            expected.sort_unstable();
+            assert!(read_segment(&store, &refs[0]).unwrap() == expected, "{count}");
+        }
+    }
+
+    #[test]
+    fn buckets_are_the_first_bits() {
+        assert_eq!(bucket_of(u64::MAX, 1), 0);
+        assert_eq!(bucket_of(u64::MAX, 4), 3);
+        assert_eq!(bucket_of(1 << 62, 4), 1);
+    }
+
+    #[test]
+    fn a_missing_bucket_is_damage_and_not_an_empty_answer() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let segment = SegmentRef {
+            kind: IdKind::Record,
+            path: "_shardify/index/x".into(),
+            record_base: 0,
+            pairs: 1,
+            buckets: 1,
+            bytes: 0,
+        };
+        assert!(lookup_one(&store, &segment, IdHash::of("a")).is_err());
+    }
+}

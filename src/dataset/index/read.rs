@@ -1,0 +1,303 @@
+//! Reading segments: the pairs of a few hashes with few requests, or all of them in order.
+
+use std::{
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
+
+use arrow::array::{RecordBatch, UInt64Array};
+use parquet::{
+    arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+    file::statistics::Statistics,
+};
+use rayon::prelude::*;
+
+use super::{
+    super::{
+        fetch::{Parts, group_range},
+        table::{self, column},
+    },
+    ROW_GROUP_ROWS, SegmentRef, bucket_of,
+};
+use crate::{
+    error::{Error, Result},
+    id::IdHash,
+    storage::{Object, Store},
+};
+
+/// Bytes of a footer that describe a row group, and those that it has besides; rounded up.
+const FOOTER_GROUP_BYTES: u64 = 160;
+const FOOTER_BYTES: u64 = 2 << 10;
+
+/// Row groups that are in memory at a time.
+const GROUPS_AT_ONCE: usize = 64;
+
+/// Record numbers that a segment has under a hash, ascending.
+///
+/// # Errors
+/// When its bucket is missing or damaged.
+pub(in super::super) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef, hash: IdHash) -> Result<Vec<u64>> {
+    let mut found = Vec::new();
+    in_bucket(store, segment, segment.bucket_of(hash), &[hash], &mut |_, record| found.push(record))?;
+    Ok(found)
+}
+
+/// Record numbers that a segment has under any of some ascending hashes. Every bucket that can have one is gone through
+/// once.
+///
+/// # Errors
+/// When a bucket is missing or damaged.
+pub(in super::super) fn lookup(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    hashes: &[IdHash],
+) -> Result<Vec<(IdHash, u64)>> {
+    let buckets: Vec<&[IdHash]> = hashes.chunk_by(|a, b| segment.bucket_of(*a) == segment.bucket_of(*b)).collect();
+    let found: Vec<Vec<(IdHash, u64)>> = buckets
+        .into_par_iter()
+        .map(|hashes| {
+            let mut found = Vec::new();
+            in_bucket(store, segment, segment.bucket_of(hashes[0]), hashes, &mut |hash, record| {
+                found.push((hash, record));
+            })?;
+            Ok(found)
+        })
+        .collect::<Result<_>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Shows the pairs of one bucket that have one of some ascending hashes to `visit`.
+fn in_bucket(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    bucket: u64,
+    hashes: &[IdHash],
+    visit: &mut dyn FnMut(IdHash, u64),
+) -> Result<()> {
+    let path = segment.bucket_path(bucket);
+    let footer = FOOTER_BYTES + (segment.pairs / segment.buckets / ROW_GROUP_ROWS as u64 + 2) * FOOTER_GROUP_BYTES;
+    let (tail, guess) = match hashes {
+        [hash] => match guess(segment, *hash) {
+            Guess::Within(range) => (footer, Some(range)),
+            Guess::AtEnd(bytes) => (footer + bytes, None),
+            Guess::None => (footer, None),
+        },
+        _ => (footer, None),
+    };
+    let mut parts = Parts::open(store, &path, tail, guess)?;
+    let damaged = |e: Error| {
+        let place = store.location().join(&path).to_string();
+        if e.kind() == crate::error::Kind::Storage { e } else { damage(place, e) }
+    };
+    table::guarded(|| {
+        let metadata = parts.metadata(false)?;
+        let footer = Arc::clone(metadata.metadata());
+        let groups: Vec<usize> = (0..footer.num_row_groups())
+            .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), hashes))
+            .collect();
+        for groups in groups.chunks(GROUPS_AT_ONCE) {
+            parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
+            let reader = parts.clone().reader(metadata.clone()).with_row_groups(groups.to_vec());
+            for batch in reader.with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)? {
+                in_batch(&batch?, hashes, &mut |hash, record| visit(hash, segment.record_base + record))?;
+            }
+        }
+        Ok(())
+    })
+    .map_err(damaged)
+}
+
+fn damage(place: String, cause: Error) -> Error {
+    Error::integrity("the id index is damaged").at(place).cause(cause)
+}
+
+/// Shows the pairs of a batch that have one of some ascending hashes to `visit`.
+fn in_batch(batch: &RecordBatch, hashes: &[IdHash], visit: &mut dyn FnMut(IdHash, u64)) -> Result<()> {
+    let known: &UInt64Array = column(batch, "hash")?;
+    let records: &UInt64Array = column(batch, "record")?;
+    let (Some(first), Some(last)) = (known.values().first(), known.values().last()) else { return Ok(()) };
+    let start = hashes.partition_point(|hash| hash.0 < *first);
+    let mut at = 0;
+    for hash in hashes[start..].iter().take_while(|hash| hash.0 <= *last) {
+        at += known.values()[at..].partition_point(|known| *known < hash.0);
+        let same = known.values()[at..].iter().take_while(|known| **known == hash.0).count();
+        records.values()[at..at + same].iter().for_each(|record| visit(*hash, *record));
+        at += same;
+    }
+    Ok(())
+}
+
+/// Where in its bucket the row group of a hash probably is.
+enum Guess {
+    /// In these bytes.
+    Within(Range<u64>),
+    /// In the last bytes before the footer, at most so many.
+    AtEnd(u64),
+    /// Nobody knows.
+    None,
+}
+
+/// Buckets with fewer bytes are read whole.
+const SMALL_BUCKET: f64 = 96.0 * 1024.0;
+
+/// Guesses where a hash is: hashes are spread evenly, so the distance from where it should be is that of a random walk,
+/// and row groups of equally many pairs have nearly equal sizes. A wrong guess costs a request.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "an estimate within positive bounds"
+)]
+fn guess(segment: &SegmentRef, hash: IdHash) -> Guess {
+    if segment.bytes == 0 || segment.pairs == 0 {
+        return Guess::None;
+    }
+    let bucket_pairs = segment.pairs as f64 / segment.buckets as f64;
+    let pair_bytes = segment.bytes as f64 / segment.pairs as f64;
+    if bucket_pairs * pair_bytes < SMALL_BUCKET {
+        return Guess::AtEnd((1.5 * bucket_pairs * pair_bytes) as u64);
+    }
+    let within = hash.0 << segment.buckets.trailing_zeros().min(63);
+    let rank = within as f64 / (u64::MAX as f64 + 1.0) * bucket_pairs;
+    // Two standard deviations and a half, of the rank and of the number of pairs in the bucket.
+    let (slack, more) = (2.5 * rank.sqrt() + 16.0, 2.5 * bucket_pairs.sqrt());
+    let group = ROW_GROUP_ROWS as f64;
+    let first = ((rank - slack).max(0.0) / group).floor();
+    let end = (((rank + slack) / group).floor() + 1.0) * group;
+    // Row groups begin where those before them end, which are not all of one size.
+    let margin = 256.0 + first * 64.0;
+    if end > bucket_pairs - more {
+        return Guess::AtEnd(((bucket_pairs + more - first * group) * pair_bytes + margin) as u64);
+    }
+    let start = (first * group * pair_bytes - margin).max(0.0);
+    Guess::Within(start as u64..(end * pair_bytes + margin) as u64)
+}
+
+/// Whether a row group may hold one of some ascending hashes: yes, unless its statistics say otherwise.
+fn may_hold(statistics: Option<&Statistics>, hashes: &[IdHash]) -> bool {
+    let Some((least, greatest)) = bounds(statistics) else { return true };
+    hashes.get(hashes.partition_point(|hash| hash.0 < least)).is_some_and(|hash| hash.0 <= greatest)
+}
+
+/// Least and greatest hash of a row group, where they are known.
+fn bounds(statistics: Option<&Statistics>) -> Option<(u64, u64)> {
+    // UINT64 is stored as INT64 but ordered as unsigned.
+    let Some(Statistics::Int64(known)) = statistics else { return None };
+    Some((known.min_opt()?.cast_unsigned(), known.max_opt()?.cast_unsigned()))
+}
+
+/// The pairs of a range of hashes of a segment, in order, a batch at a time; record numbers are absolute.
+pub(super) struct PairStream {
+    store: Arc<dyn Store>,
+    segment: SegmentRef,
+    hashes: RangeInclusive<u64>,
+    /// The bucket that comes next, and the last one.
+    buckets: RangeInclusive<u64>,
+    reader: Option<(u64, ParquetRecordBatchReader)>,
+    last: (u64, u64),
+}
+
+impl PairStream {
+    pub(super) fn new(store: &Arc<dyn Store>, segment: &SegmentRef, hashes: RangeInclusive<u64>) -> Self {
+        let bucket = |hash: &u64| bucket_of(*hash, segment.buckets);
+        Self {
+            store: Arc::clone(store),
+            segment: segment.clone(),
+            buckets: bucket(hashes.start())..=bucket(hashes.end()),
+            hashes,
+            reader: None,
+            last: (0, 0),
+        }
+    }
+
+    /// Puts the next pairs into `out`, which loses what it has; false when there are no more.
+    ///
+    /// # Errors
+    /// When a bucket is missing, damaged or not sorted.
+    pub(super) fn next_batch(&mut self, out: &mut Vec<(u64, u64)>) -> Result<bool> {
+        loop {
+            if self.reader.is_none() {
+                let Some(bucket) = self.buckets.next() else { return Ok(false) };
+                self.reader = Some((bucket, self.open(bucket)?));
+            }
+            let Some((bucket, reader)) = &mut self.reader else { return Ok(false) };
+            let place = || self.store.location().join(&self.segment.bucket_path(*bucket)).to_string();
+            let batch = table::guarded(|| Ok(reader.next().transpose()?)).map_err(|e| damage(place(), e))?;
+            let Some(batch) = batch else {
+                self.reader = None;
+                continue;
+            };
+            let (hashes, records): (&UInt64Array, &UInt64Array) = (column(&batch, "hash")?, column(&batch, "record")?);
+            let base = self.segment.record_base;
+            out.clear();
+            out.extend(hashes.values().iter().zip(records.values()).map(|(hash, record)| (*hash, base + record)));
+            let (first, last) = (out.first().copied().unwrap_or(self.last), out.last().copied().unwrap_or(self.last));
+            let own = |hash: u64| bucket_of(hash, self.segment.buckets) == *bucket;
+            if first < self.last || !out.is_sorted() || !own(first.0) || !own(last.0) {
+                return Err(Error::integrity("the id index is not sorted").at(place()));
+            }
+            self.last = last;
+            if !self.hashes.contains(&first.0) || !self.hashes.contains(&last.0) {
+                out.retain(|(hash, _)| self.hashes.contains(hash));
+            }
+            if !out.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn open(&self, bucket: u64) -> Result<ParquetRecordBatchReader> {
+        let path = self.segment.bucket_path(bucket);
+        let place = || self.store.location().join(&path).to_string();
+        let facts = self
+            .store
+            .head(&path)?
+            .ok_or_else(|| Error::integrity("expected a bucket of the id index, found none").at(place()))?;
+        let object = Object::new(Arc::clone(&self.store), path.clone(), facts.bytes);
+        table::guarded(|| {
+            let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
+            let meets = |group: &usize| {
+                let known = bounds(builder.metadata().row_group(*group).column(0).statistics());
+                known.is_none_or(|(least, greatest)| least <= *self.hashes.end() && *self.hashes.start() <= greatest)
+            };
+            let groups = (0..builder.metadata().num_row_groups()).filter(meets).collect();
+            builder.with_row_groups(groups).with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)
+        })
+        .map_err(|e| damage(place(), e))
+    }
+}
+
+/// Shows all pairs of a segment to `visit`, in order, record numbers made absolute, holding few of them at a time.
+///
+/// # Errors
+/// When a bucket is missing, damaged or not sorted, there are more pairs or fewer than the log says, or `visit` fails.
+pub fn each_pair(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    visit: &mut dyn FnMut(IdHash, u64) -> Result<()>,
+) -> Result<()> {
+    let mut stream = PairStream::new(store, segment, 0..=u64::MAX);
+    let (mut batch, mut count) = (Vec::new(), 0);
+    while stream.next_batch(&mut batch)? {
+        count += batch.len() as u64;
+        batch.iter().try_for_each(|(hash, record)| visit(IdHash(*hash), *record))?;
+    }
+    if count == segment.pairs {
+        return Ok(());
+    }
+    Err(Error::integrity(format!("expected {} pairs, found {count}", segment.pairs))
+        .at(store.location().join(&segment.path).to_string()))
+}
+
+/// All pairs of a segment, as [`each_pair`] shows them.
+///
+/// # Errors
+/// Those of [`each_pair`].
+pub fn read_segment(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Vec<(IdHash, u64)>> {
+    let mut pairs = Vec::new();
+    each_pair(store, segment, &mut |hash, record| {
+        pairs.push((hash, record));
+        Ok(())
+    })?;
+    Ok(pairs)
+}

@@ -1,0 +1,243 @@
+//! Writing segments: the ids of a commit, as they come, become sorted buckets in bounded memory.
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use rayon::prelude::*;
+
+use super::{super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket};
+use crate::{
+    error::{Error, Result},
+    id::{IdHash, TransactionId},
+    storage::{Staged, Store},
+};
+
+/// Pairs held in memory before they become a segment of their own (12 bytes each).
+const SEGMENT_PAIRS: usize = 4 << 20;
+
+/// What the ids of a commit became.
+#[derive(Debug, Default)]
+pub struct Segments {
+    /// The segments.
+    pub refs: Vec<SegmentRef>,
+    /// Their buckets, to be published before the commit.
+    pub staged: Vec<Staged>,
+}
+
+impl Segments {
+    /// Ends writers of all kinds, side by side.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish<const KINDS: usize>(mut writers: [SegmentWriter; KINDS]) -> Result<Self> {
+        writers.iter_mut().try_for_each(SegmentWriter::flush)?;
+        let mut all = Self::default();
+        for mut writer in writers {
+            writer.wait()?;
+            all.refs.append(&mut writer.done.refs);
+            all.staged.append(&mut writer.done.staged);
+        }
+        Ok(all)
+    }
+}
+
+/// A segment and its buckets without names.
+type Written = (SegmentRef, Vec<Staged>);
+
+/// Collects the ids of one commit; writes a segment whenever enough have come together, so that memory is bounded.
+///
+/// Hashes are spread evenly. Pairs are divided by their first bits as they come, so that what is left to do for a
+/// segment is to sort many small parts, each of which fits a cache:
+///
+/// ```text
+/// pairs as they come -> runs of 2^16 pairs, divided into 256 parts -> part i of all runs, sorted -> bucket
+/// ```
+#[derive(Debug)]
+pub struct SegmentWriter {
+    store: Arc<dyn Store>,
+    kind: IdKind,
+    transaction: TransactionId,
+    pending: Pairs,
+    /// Made into a segment by another thread.
+    writing: Option<JoinHandle<Result<Written>>>,
+    started: usize,
+    done: Segments,
+}
+
+impl SegmentWriter {
+    /// Starts the segments of a commit.
+    pub fn new(store: Arc<dyn Store>, kind: IdKind, transaction: TransactionId) -> Self {
+        Self {
+            store,
+            kind,
+            transaction,
+            pending: Pairs::default(),
+            writing: None,
+            started: 0,
+            done: Segments::default(),
+        }
+    }
+
+    /// Adds the hash of the id of a record, numbered from the first record of the commit. Numbers grow.
+    ///
+    /// # Errors
+    /// When a full segment cannot be written.
+    pub fn push(&mut self, hash: IdHash, record: u64) -> Result<()> {
+        if !self.pending.push(hash.0, record) {
+            self.flush()?;
+            self.pending.push(hash.0, record);
+        }
+        if self.pending.len == SEGMENT_PAIRS { self.flush() } else { Ok(()) }
+    }
+
+    /// Starts to make a segment of what there is.
+    fn flush(&mut self) -> Result<()> {
+        if self.pending.len == 0 {
+            return Ok(());
+        }
+        self.wait()?;
+        let mut pairs = std::mem::take(&mut self.pending);
+        pairs.divide();
+        let mut segment = SegmentRef {
+            kind: self.kind,
+            path: system_path(&format!("index/{}/{}-{}", self.kind.name(), self.transaction, self.started)),
+            record_base: 0,
+            pairs: pairs.len as u64,
+            buckets: (pairs.len as u64).div_ceil(BUCKET_PAIRS).next_power_of_two().min(PARTS as u64),
+            bytes: 0,
+        };
+        self.started += 1;
+        let store = Arc::clone(&self.store);
+        let write = move || {
+            let buckets: Vec<WrittenBucket> = (0..segment.buckets)
+                .into_par_iter()
+                .map(|bucket| write_bucket(store.as_ref(), &segment, bucket, &pairs))
+                .collect::<Result<_>>()?;
+            segment.bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
+            Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect()))
+        };
+        self.writing = Some(std::thread::spawn(write));
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let Some(writing) = self.writing.take() else { return Ok(()) };
+        let (segment, staged) = writing.join().map_err(|_| Error::internal("writing the id index failed"))??;
+        self.done.refs.push(segment);
+        self.done.staged.extend(staged);
+        Ok(())
+    }
+}
+
+impl Drop for SegmentWriter {
+    fn drop(&mut self) {
+        // A run that fails leaves no thread that still writes.
+        let _ = self.wait();
+    }
+}
+
+/// Parts that pairs are divided into by the first bits of their hashes; also the most buckets of a segment.
+const PARTS: usize = 256;
+
+/// Bits that choose a part.
+const PART_BITS: u32 = PARTS.trailing_zeros();
+
+/// Pairs of a run: what is divided at a time, so that all parts stay in a cache meanwhile.
+const RUN_PAIRS: usize = 1 << 16;
+
+/// Pairs of a segment to be.
+#[derive(Debug, Default)]
+struct Pairs {
+    /// Number of the record that the numbers below count from.
+    first: u64,
+    len: usize,
+    runs: Vec<Run>,
+    hashes: Vec<u64>,
+    records: Vec<u32>,
+}
+
+/// Pairs divided into parts, each in the order in which its pairs came.
+#[derive(Debug)]
+struct Run {
+    hashes: Vec<u64>,
+    records: Vec<u32>,
+    /// Where part `i` begins, and where the last one ends.
+    starts: Vec<u32>,
+}
+
+impl Pairs {
+    /// Adds a pair; false when its record is too far from the first one.
+    fn push(&mut self, hash: u64, record: u64) -> bool {
+        if self.len == 0 {
+            self.first = record;
+        }
+        let Some(Ok(record)) = record.checked_sub(self.first).map(u32::try_from) else { return false };
+        self.hashes.push(hash);
+        self.records.push(record);
+        self.len += 1;
+        if self.hashes.len() == RUN_PAIRS {
+            self.divide();
+        }
+        true
+    }
+
+    /// Makes a run of the pairs that are in none.
+    fn divide(&mut self) {
+        let part = |hash: u64| usize::from((hash >> (u64::BITS - PART_BITS)).to_le_bytes()[0]);
+        let mut starts = vec![0_u32; PARTS + 1];
+        self.hashes.iter().for_each(|hash| starts[part(*hash) + 1] += 1);
+        for i in 0..PARTS {
+            starts[i + 1] += starts[i];
+        }
+        let mut ends = starts.clone();
+        let (mut hashes, mut records) = (vec![0; self.hashes.len()], vec![0; self.hashes.len()]);
+        for (hash, record) in self.hashes.drain(..).zip(self.records.drain(..)) {
+            let at = &mut ends[part(hash)];
+            (hashes[*at as usize], records[*at as usize]) = (hash, record);
+            *at += 1;
+        }
+        self.runs.push(Run { hashes, records, starts });
+    }
+
+    /// Pairs of a part, sorted.
+    fn part(&self, part: usize) -> Vec<(u64, u64)> {
+        let range = |run: &Run| run.starts[part] as usize..run.starts[part + 1] as usize;
+        let count: usize = self.runs.iter().map(|run| range(run).len()).sum();
+        // As many piles as make them a few pairs each; then little is left to be sorted.
+        let bits = (count / 4).max(2).ilog2().min(u64::BITS - PART_BITS);
+        let pile = |hash: u64| usize::try_from((hash << PART_BITS) >> (u64::BITS - bits)).unwrap_or(0);
+        let mut starts = vec![0_u32; (1 << bits) + 1];
+        for run in &self.runs {
+            run.hashes[range(run)].iter().for_each(|hash| starts[pile(*hash) + 1] += 1);
+        }
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        let mut sorted = vec![(0, 0); count];
+        for run in &self.runs {
+            for (hash, record) in run.hashes[range(run)].iter().zip(&run.records[range(run)]) {
+                let at = &mut starts[pile(*hash)];
+                sorted[*at as usize] = (*hash, self.first + u64::from(*record));
+                *at += 1;
+            }
+        }
+        // What was the begin of a pile is its end by now.
+        let mut from = 0;
+        for end in &starts[..1 << bits] {
+            let end = *end as usize;
+            sorted[from..end].sort_unstable();
+            from = end;
+        }
+        sorted
+    }
+}
+
+fn write_bucket(store: &dyn Store, segment: &SegmentRef, bucket: u64, pairs: &Pairs) -> Result<WrittenBucket> {
+    let mut writer = BucketWriter::create(store, segment, bucket)?;
+    let parts = PARTS as u64 / segment.buckets;
+    for part in bucket * parts..(bucket + 1) * parts {
+        for (hash, record) in pairs.part(usize::try_from(part).unwrap_or(0)) {
+            writer.push(hash, record)?;
+        }
+    }
+    writer.finish()
+}

@@ -1,0 +1,69 @@
+//! The part of `compact` that keeps the id index quick: segments of about one size become one.
+
+use std::collections::BTreeMap;
+
+use super::{Context, compact::CompactReport};
+use crate::{
+    dataset::{Counts, MergedSegment, SegmentMerge, Snapshot, Transaction, commit, crowded, merge},
+    error::Result,
+    events::Event,
+    storage::Staged,
+};
+
+/// Merged segments that a commit is to name.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    /// Which replace which.
+    pub(super) merges: Vec<SegmentMerge>,
+    /// Their buckets, to be published before.
+    pub(super) staged: Vec<Staged>,
+}
+
+/// Segments that a run would merge.
+pub(super) fn to_merge(snapshot: &Snapshot) -> u64 {
+    crowded(&snapshot.entry().segments).iter().map(|group| group.len() as u64).sum()
+}
+
+/// Merges the segments of which there are too many.
+///
+/// # Errors
+/// When one of them is damaged, or the store fails.
+pub(super) fn merge_crowded(context: &Context<'_>, snapshot: &Snapshot) -> Result<Merged> {
+    let groups = crowded(&snapshot.entry().segments);
+    let mut all = Merged::default();
+    if groups.is_empty() {
+        return Ok(all);
+    }
+    let bytes = groups.iter().flatten().map(|segment| segment.bytes).sum();
+    context.observer.event(Event::Phase { name: "merging the id index", bytes: Some(bytes) });
+    for group in groups {
+        let MergedSegment { inputs, output, staged } =
+            merge(snapshot.dataset().store(), group, context.memory.0 / 2, &context.cancel)?;
+        context.observer.event(Event::Read { bytes: output.bytes, records: output.pairs });
+        let replaces = inputs.into_iter().map(|segment| segment.path).collect();
+        all.merges.push(SegmentMerge { replaces, by: output });
+        all.staged.extend(staged);
+    }
+    Ok(all)
+}
+
+/// Merges them in a version of their own: where no shard is to be rewritten, or after one is.
+///
+/// # Errors
+/// As [`merge_crowded`], and when the commit fails.
+pub(super) fn merge_alone(context: &Context<'_>, snapshot: &Snapshot, report: &mut CompactReport) -> Result<()> {
+    let Merged { merges, staged } = merge_crowded(context, snapshot)?;
+    if merges.is_empty() {
+        return Ok(());
+    }
+    context.cancel.check()?;
+    let dataset = snapshot.dataset();
+    dataset.store().publish(staged)?;
+    let merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
+    let compaction = Transaction::compaction(snapshot, BTreeMap::new(), Counts::default(), Vec::new(), Vec::new());
+    let committed = commit(dataset, &Transaction { merges, ..compaction }, snapshot.version())?;
+    report.version = committed.version();
+    report.segments_merged = merged;
+    report.segments_after = committed.entry().segments.len() as u64;
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! Datasets of many records without their data: a log with lists and an id index, made by the program's own writers, and
+//! sidecars of those shards in which something is looked up.
+//!
+//! Record `n` has the id `R` and `n` in twelve digits. Shards have some records fewer or more than one another, as real
+//! ones have.
+#![expect(unreachable_pub, reason = "binaries have no outside")]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arrow::array::{StringArray, StringBuilder};
+use jiff::Timestamp;
+use shardify::{
+    codec::Codec,
+    dataset::{
+        Counts, Dataset, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef, SegmentWriter, Segments,
+        Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns, Transaction, commit,
+        crowded, merge,
+    },
+    error::Result,
+    events::Cancel,
+    format::OutputFormat,
+    id::{IdHash, TransactionId, Version},
+    units::Size,
+};
+
+/// Records of a source.
+const SOURCE_RECORDS: u64 = 1_000_000;
+
+/// Ids that are hashed at a time.
+const BATCH: u64 = 1 << 20;
+
+/// A dataset of so many records in so many shards.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    pub records: u64,
+    pub shards: u64,
+}
+
+pub fn id(record: u64) -> String {
+    format!("R{record:012}")
+}
+
+/// [`id`] of consecutive records, made by counting, because there may be a billion.
+fn ids(start: u64, end: u64) -> StringArray {
+    let mut text = id(start).into_bytes();
+    let mut ids = StringBuilder::new();
+    for _ in start..end {
+        ids.append_value(std::str::from_utf8(&text).unwrap_or_default());
+        for digit in text.iter_mut().rev() {
+            *digit += 1;
+            if *digit <= b'9' {
+                break;
+            }
+            *digit = b'0';
+        }
+    }
+    ids.finish()
+}
+
+fn noise(i: u64) -> u64 {
+    (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+}
+
+impl Scale {
+    /// First record of a shard; of the one after the last, the number of records.
+    pub fn first(self, shard: u64) -> u64 {
+        let even = u64::try_from(u128::from(self.records) * u128::from(shard) / u128::from(self.shards)).unwrap_or(0);
+        let width = self.records / self.shards / 16;
+        let inner = 0 < shard && shard < self.shards && width > 0;
+        if inner { even + noise(shard) % width } else { even }
+    }
+
+    pub fn shard_of(self, record: u64) -> u64 {
+        let (mut low, mut high) = (0, self.shards);
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if self.first(middle) <= record { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    pub fn path(shard: u64) -> String {
+        format!("0123456789ab/{shard:06}.tar")
+    }
+
+    fn new_shard(self, shard: u64) -> NewShard {
+        let first = self.first(shard);
+        let records = self.first(shard + 1) - first;
+        NewShard { runs: vec![(first, records, 0)], ..new_shard(Self::path(shard), first, records) }
+    }
+
+    /// Commits shards and index as one version.
+    pub fn build(self, dataset: &Dataset) -> Result<Snapshot> {
+        let mut writer = SegmentWriter::new(Arc::clone(dataset.store()), IdKind::Record, TransactionId::fresh());
+        let mut start = 0;
+        while start < self.records {
+            let end = self.records.min(start + BATCH);
+            for (row, hash) in IdColumn::from(ids(start, end)).hashes().iter() {
+                writer.push(hash, start + row as u64)?;
+            }
+            start = end;
+        }
+        let Segments { refs, staged } = Segments::finish([writer])?;
+        dataset.store().publish(staged)?;
+        let sources: Vec<SourceRow> = (0..self.records.div_ceil(SOURCE_RECORDS)).map(|i| self.source(i)).collect();
+        let transaction = Transaction {
+            adds: (0..self.shards).map(|shard| self.new_shard(shard)).collect(),
+            segments: refs,
+            sources: &sources,
+            numbers: Numbers::Fresh(self.records),
+            ..transaction()
+        };
+        commit(dataset, &transaction, Version(0))
+    }
+
+    fn source(self, number: u64) -> SourceRow {
+        SourceRow {
+            uri: format!("s3://hospital/exports/records-{number:06}.csv"),
+            name: format!("records-{number:06}.csv"),
+            bytes: 150_000_000 + noise(number) % 1_000_000,
+            modified: Timestamp::UNIX_EPOCH,
+            etag: None,
+            hash: noise(number),
+            records: SOURCE_RECORDS.min(self.records - number * SOURCE_RECORDS),
+            first_record: number * SOURCE_RECORDS,
+            version: Version(0),
+        }
+    }
+
+    /// Writes the sidecar of a shard, as if the shard were there.
+    pub fn write_sidecar(self, dataset: &Dataset, shard: u64) -> Result<()> {
+        let records: Vec<u64> = (self.first(shard)..self.first(shard + 1)).collect();
+        let mut writer = SidecarWriter::create(dataset.store().as_ref(), &Self::path(shard))?;
+        let ids: StringArray = records.iter().map(|record| Some(id(*record))).collect();
+        let lengths: Vec<u64> = records.iter().map(|record| 1_536 + 512 * (noise(*record) % 41)).collect();
+        let offsets = lengths.iter().scan(0, |at, length| Some(std::mem::replace(at, *at + length)));
+        let mut sources = SourceRuns::default();
+        for record in &records {
+            sources.push(&self.source(record / SOURCE_RECORDS).name.into(), 1);
+        }
+        writer.append(SidecarColumns {
+            record_ids: Some(ids.into()),
+            subject_ids: None,
+            extents: Some((offsets.collect(), lengths.into())),
+            sources,
+            rows: Some(records.iter().map(|record| record % SOURCE_RECORDS + 1).collect()),
+            hashes: records.iter().map(|record| noise(*record) << 13).collect(),
+        })?;
+        dataset.store().publish(vec![writer.finish()?])
+    }
+}
+
+/// Merges what is crowded, as `compact` does, until nothing is; returns what was replaced.
+pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
+    let mut replaced = Vec::new();
+    loop {
+        let snapshot = dataset.open()?;
+        let groups = crowded(&snapshot.entry().segments);
+        if groups.is_empty() {
+            return Ok(replaced);
+        }
+        for group in groups {
+            let merged = merge(dataset.store(), group, memory, &Cancel::default())?;
+            dataset.store().publish(merged.staged)?;
+            let replaces = merged.inputs.iter().map(|segment| segment.path.clone()).collect();
+            replaced.extend(merged.inputs);
+            let merges = vec![SegmentMerge { replaces, by: merged.output }];
+            let transaction = Transaction { operation: "compact", merges, numbers: Numbers::Kept, ..transaction() };
+            commit(dataset, &transaction, snapshot.version())?;
+        }
+    }
+}
+
+pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
+    // As little alike as real ones are, whatever the path.
+    let mut checksum = [0; 32];
+    for (i, part) in checksum.chunks_mut(8).enumerate() {
+        part.copy_from_slice(&IdHash::of(&format!("{path} {i}")).0.to_le_bytes());
+    }
+    let bytes = 134_217_728 + noise(first) % 100_000;
+    let meta = ShardMeta {
+        path,
+        records,
+        bytes,
+        codec: Codec::None,
+        raw_bytes: bytes,
+        checksum,
+        body_offset: 0,
+        body_bytes: bytes - 1_024,
+        body_crc32: u32::try_from(noise(first) & 0xffff_ffff).unwrap_or(0),
+        compacted_for: 0,
+        first_record: first,
+        version: Version(0),
+        committed_at: Timestamp::UNIX_EPOCH,
+        order: None,
+    };
+    NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
+}
+
+pub fn transaction() -> Transaction<'static> {
+    Transaction {
+        id: TransactionId::fresh(),
+        operation: "convert",
+        arguments: BTreeMap::new(),
+        revisions: Vec::new(),
+        counts: Counts::default(),
+        settings: Settings {
+            shard_format: OutputFormat::Tar,
+            codec: Codec::None,
+            target_shard: Size::mib(128),
+            row_group: Size::mib(64),
+            id: vec!["id".into()],
+            subject: None,
+            indexes: Vec::new(),
+            private: None,
+        },
+        adds: Vec::new(),
+        removes: Vec::new(),
+        segments: Vec::new(),
+        merges: Vec::new(),
+        places: Vec::new(),
+        sources: &(),
+        numbers: Numbers::Kept,
+    }
+}
