@@ -1,5 +1,5 @@
 //! Lineage that leaves shardify: OpenLineage events, revisions of sources, documents about a version.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 mod support;
 
