@@ -158,6 +158,8 @@ proptest! {
                     }
                 }
                 Step::Sort { target, by, columns } => {
+                    // A Z-order takes two columns.
+                    let by = if columns.len() == 1 { Arrangement::Sort } else { by };
                     let columns = columns.into_iter().map(str::to_owned).collect();
                     let options = compact::Options {
                         target_shard: Some(Size(target)),
