@@ -3,7 +3,8 @@
 
 Ids are random and nasty: 4 kB long, with common begins, empty, with NUL, commas, quotes, line breaks, stars, in both
 cases, in two Unicode forms, and such that look like origins or paths. They are appended in rounds; after each round,
-and again after each compaction, all ids and as many that nobody has are looked up. The SQL of docs/FORMAT.md is run, too.
+again after each compaction, and after some of them were erased, all ids and as many that nobody has are looked up. Who was
+erased does not come back with later rounds. The SQL of docs/FORMAT.md is run, too.
 """
 import argparse
 import json
@@ -105,6 +106,9 @@ def look_up(dataset, folder, expected, extra):
         if hit["type"] == "summary":
             summary = hit
             continue
+        if hit["type"] == "erased":
+            assert hit["id"] in extra, hit
+            continue
         assert hit["state"] == "live" and hit["stored"], hit
         place = (hit["kind"], hit["shard"], hit["ordinal"])
         assert place not in found[hit["id"]], f"twice: {hit}"
@@ -118,6 +122,18 @@ def look_up(dataset, folder, expected, extra):
     assert set(summary["missing"]) == set(extra), "what nobody has"
 
 
+def erase(dataset, folder, known, all_versions):
+    """Takes some ids out; returns these."""
+    file = folder / "erased.jsonl"
+    gone = rng.sample(sorted(known - {""}), 7) + ["PAT-000000016"]
+    gone = sorted(set(gone) & known)
+    file.write_text("".join(json.dumps(id) + "\n" for id in gone))
+    report = json.loads(shardify("erase", dataset, "--ids", file, "--json",
+                                 *(["--all-versions"] if all_versions else [])).splitlines()[-1])
+    assert report["records_erased"] > 0 and not report["missing"], report
+    return gone
+
+
 def look_up_some(dataset, expected, extra):
     """One by one, and by their begins."""
     for id in rng.sample(sorted(expected), 12) + extra[:3]:
@@ -125,7 +141,7 @@ def look_up_some(dataset, expected, extra):
             continue
         argument = id[:-1] + "\\*" if id.endswith("*") else id
         lines = shardify("manifest", dataset, "--json", "--find", argument, codes=(0, 1)).splitlines()
-        hits = {(hit["kind"], hit["shard"], hit["ordinal"]) for hit in map(json.loads, lines[:-1])}
+        hits = {(hit["kind"], hit["shard"], hit["ordinal"]) for hit in map(json.loads, lines[:-1]) if hit["type"] == "hit"}
         assert hits == expected.get(id, set()), (id, hits, expected.get(id))
     for begin in ("PAT-000", "x" * 4_000, "Zo", "part-0.parquet#", "nobody has this"):
         count = sum(len(places) for id, places in expected.items() if id.startswith(begin))
@@ -154,7 +170,7 @@ def sql(dataset, expected):
 with tempfile.TemporaryDirectory(prefix="shardify-ids-") as name:
     folder = Path(name)
     dataset = folder / "data"
-    number, compacted = 0, 0
+    number, compacted, erased = 0, 0, set()
     for round in range(options.rounds):
         count = options.ids // options.rounds
         rids = [nasty(number + i) for i in range(count)]
@@ -169,7 +185,8 @@ with tempfile.TemporaryDirectory(prefix="shardify-ids-") as name:
         last = round == options.rounds - 1
         if round % 4 == 3 or last:
             expected = scan(dataset)
-            extra = absent(set(expected))
+            assert not erased & set(expected), "erased ids are back"
+            extra = sorted({*absent(set(expected)), *erased})
             look_up(dataset, folder, expected, extra)
             look_up_some(dataset, expected, extra)
             shardify("compact", dataset, "--min-inputs", 2, *(["--sort-by", "x"] if round == 3 else []))
@@ -177,6 +194,10 @@ with tempfile.TemporaryDirectory(prefix="shardify-ids-") as name:
             expected = scan(dataset)
             look_up(dataset, folder, expected, extra)
             look_up_some(dataset, expected, extra)
+            erased.update(erase(dataset, folder, set(expected), all_versions=compacted % 2 == 1))
+            expected = scan(dataset)
+            assert not erased & set(expected), "erased ids are still there"
+            look_up(dataset, folder, expected, sorted({*extra, *erased}))
     # Scattered runs are not for SQL; a dataset that was never sorted is.
     plain = folder / "plain"
     for part in range(options.rounds):
@@ -190,4 +211,5 @@ with tempfile.TemporaryDirectory(prefix="shardify-ids-") as name:
     look_up(plain, folder, expected, [])
     shardify("verify", dataset)
     shardify("verify", plain)
-    print(f"{len(expected)} ids before and after {compacted + 1} compactions: every record found, and no other")
+    print(f"{len(expected)} ids before and after {compacted + 1} compactions, {len(erased)} of them erased: "
+          "every record found, and no other")

@@ -457,7 +457,10 @@ impl Session<'_> {
             receipt: args.receipt.as_deref().map(|file| self.context.location(file)).transpose()?,
             dry_run: args.dry_run,
         };
-        let report = ops::erase::erase(&self.context, &self.dataset(dataset)?, &options)?;
+        let dataset = self.dataset(dataset)?;
+        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
+        let job = Job { name: "erase", sources: &[], output: &dataset };
+        let report = lineage::told(&self.context, to, &job, || ops::erase::erase(&self.context, &dataset, &options))?;
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport};
+use super::{
+    Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport, erase::EraseReport,
+};
 use crate::{
     dataset::Counts,
     error::{Error, Result},
@@ -74,6 +76,12 @@ impl From<&AdoptReport> for Outcome {
 
 impl From<&CompactReport> for Outcome {
     fn from(report: &CompactReport) -> Self {
+        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+    }
+}
+
+impl From<&EraseReport> for Outcome {
+    fn from(report: &EraseReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
     }
 }

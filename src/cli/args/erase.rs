@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::LineageArgs;
+
 /// What `erase` is given.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EraseArgs {
@@ -23,6 +25,8 @@ pub(in crate::cli) struct EraseArgs {
     /// Why; kept with the version and in the receipt. Name nobody here
     #[arg(long, value_name = "TEXT")]
     pub(in crate::cli) reason: Option<String>,
+    #[command(flatten)]
+    pub(in crate::cli) lineage: LineageArgs,
     /// Print what would be erased and do nothing
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
