@@ -9,9 +9,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{
-    Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport, erase::EraseReport,
-};
+use super::{Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport, erase::EraseReport};
 use crate::{
     dataset::Counts,
     error::{Error, Result},
