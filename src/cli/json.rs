@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    codec::hex::hex,
     dataset::{Entry, ShardMeta, Snapshot},
     error::{Error, Result},
     events::Cancel,
@@ -40,7 +41,7 @@ pub(super) fn summary<T: Serialize>(w: &mut dyn Write, fields: &T) -> Result<()>
 /// Writes live shards.
 pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     for shard in shards {
-        let checksum: String = shard.checksum.iter().map(|b| format!("{b:02x}")).collect();
+        let checksum = hex(&shard.checksum);
         let fields = json!({
             "path": shard.path,
             "records": shard.records,

@@ -82,10 +82,7 @@ pub fn climb(leaf: Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(hash: &Hash) -> String {
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+    use crate::codec::hex::hex;
 
     #[test]
     fn roots_are_those_of_certificate_transparency() {

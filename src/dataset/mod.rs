@@ -69,7 +69,7 @@ pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use prefix::find_prefix;
 pub use private::{Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, stored_hash};
 pub use reindex::{Reindexed, reindex, relist};
-pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree, hex};
+pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{

@@ -22,7 +22,10 @@ use sha2::{Sha256, block_api::compress256};
 
 use super::{Snapshot, log::Settings};
 use crate::{
-    codec::sha256::INITIAL,
+    codec::{
+        hex::{from_hex, hex, push_hex},
+        sha256::INITIAL,
+    },
     error::{Error, Result},
     id::IdHash,
 };
@@ -386,26 +389,6 @@ impl Snapshot {
 
 fn is_token(text: &str) -> bool {
     text.len() == TOKEN_CHARS && text.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(2 * bytes.len());
-    push_hex(bytes, &mut out);
-    out
-}
-
-fn push_hex(bytes: &[u8], out: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for b in bytes {
-        out.push(char::from(DIGITS[usize::from(b >> 4)]));
-        out.push(char::from(DIGITS[usize::from(b & 15)]));
-    }
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
-    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -25,7 +25,10 @@ use super::{
     table::{self, column},
 };
 use crate::{
-    codec::merkle::{self, Hash},
+    codec::{
+        hex::hex,
+        merkle::{self, Hash},
+    },
     error::{Error, Result},
     id::IdHash,
     storage::Store,
@@ -36,11 +39,6 @@ pub const BLOCK_PAIRS: usize = 64;
 
 /// Bytes of a pair.
 pub const PAIR_BYTES: usize = 16;
-
-/// Hexadecimal digits of some bytes.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// A segment as it is in the tree.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ use super::{
     table::{self, column},
 };
 use crate::{
+    codec::hex::{from_hex, hex},
     error::{Error, Result},
     id::{TransactionId, Version},
     storage::Store,
@@ -50,20 +51,13 @@ impl Salt {
 
     /// Text for the log.
     pub fn encode(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.0)
     }
 
     /// Reads the text back.
     pub(super) fn decode(text: &str) -> Result<Self> {
-        let damaged = || Error::integrity("expected a salt of 64 hexadecimal digits in the log entry");
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(damaged());
-        }
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| damaged())?;
-        }
-        Ok(Self(bytes))
+        let bytes = from_hex(text).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        bytes.map(Self).ok_or_else(|| Error::integrity("expected a salt of 64 hexadecimal digits in the log entry"))
     }
 
     /// Hashes a text (RFC 2104 with SHA-256; the salt is shorter than a block).

@@ -7,6 +7,7 @@ use std::io::{Read as _, Write as _};
 
 use super::shard::FinishedShard;
 use crate::{
+    codec::hex::hex,
     dataset::{PartRow, PartsWriter},
     error::{Error, Result},
     format::{
@@ -188,7 +189,7 @@ pub fn wids_list<'a>(store: &dyn Store, shards: impl IntoIterator<Item = &'a Fin
         let md5 = finished.md5?;
         Some(WidsShard {
             url: meta.path.rsplit('/').next().unwrap_or_default().to_owned(),
-            md5sum: md5.iter().map(|b| format!("{b:02x}")).collect(),
+            md5sum: hex(&md5),
             nsamples: meta.records,
             filesize: meta.bytes,
         })

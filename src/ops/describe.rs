@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    codec::hex::hex,
     dataset::{Entry, Revision, Snapshot},
     error::{Error, Result},
     format::{OutputFormat, parquet},
@@ -96,7 +97,7 @@ fn croissant(snapshot: &Snapshot) -> Result<Value> {
     let entry = snapshot.entry();
     let (path, bytes) = entry_file(snapshot)?;
     let format = entry.settings.shard_format;
-    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let sha256 = hex(&Sha256::digest(&bytes));
     let shards = json!({
         "@type": "cr:FileSet",
         "@id": "shards",

@@ -9,8 +9,11 @@ use serde_json::Value;
 
 use super::{Context, manifest};
 use crate::{
-    codec::merkle::{self, Hash},
-    dataset::{Block, PAIR_BYTES, VersionTree, has_origin, hex},
+    codec::{
+        hex::{from_hex, hex},
+        merkle::{self, Hash},
+    },
+    dataset::{Block, PAIR_BYTES, VersionTree, has_origin},
     error::{Error, Result},
     id::{IdHash, Version},
     record::json::{base64, from_base64},
@@ -262,15 +265,8 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
 }
 
 fn unhex(text: &str) -> Result<Hash, String> {
-    let wrong = || format!("expected a hash of 64 hexadecimal digits, found {} bytes", text.len());
-    let mut out = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return Err(wrong());
-    }
-    for (i, byte) in out.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| wrong())?;
-    }
-    Ok(out)
+    let bytes = from_hex(text).and_then(|bytes| Hash::try_from(bytes).ok());
+    bytes.ok_or_else(|| format!("expected a hash of 64 hexadecimal digits, found {} bytes", text.len()))
 }
 
 fn unhex_all(texts: &[String]) -> Result<Vec<Hash>, String> {

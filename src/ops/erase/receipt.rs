@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{EraseOptions, EraseReport};
 use crate::{
+    codec::hex::hex,
     dataset::{Rewrite, Salt},
     error::{Error, Result},
     exec::erase::Victim,
@@ -35,10 +36,6 @@ pub struct ShardReceipt {
     pub now_blake3: Option<String>,
     /// Its size.
     pub now_bytes: Option<u64>,
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl ShardReceipt {

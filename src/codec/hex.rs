@@ -1,0 +1,41 @@
+//! Bytes as hexadecimal digits, in lower case, and back: how checksums, keys and hashes are written in text.
+
+/// Hexadecimal digits of some bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(2 * bytes.len());
+    push_hex(bytes, &mut out);
+    out
+}
+
+/// Appends hexadecimal digits of some bytes.
+pub fn push_hex(bytes: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for b in bytes {
+        out.push(char::from(DIGITS[usize::from(b >> 4)]));
+        out.push(char::from(DIGITS[usize::from(b & 15)]));
+    }
+}
+
+/// The bytes that pairs of hexadecimal digits stand for, in either case; `None` when there is anything else.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_go_there_and_back() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(hex(&bytes[250..]), "fafbfcfdfeff");
+        assert_eq!(from_hex(&hex(&bytes)), Some(bytes));
+        assert_eq!(from_hex("0aA"), None);
+        assert_eq!(from_hex("0AfF"), Some(vec![10, 255]));
+        for wrong in ["0g", "é", "+1", " 1"] {
+            assert_eq!(from_hex(wrong), None, "{wrong}");
+        }
+    }
+}
