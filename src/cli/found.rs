@@ -9,7 +9,10 @@ use super::{
 use crate::{
     dataset::State,
     error::Result,
-    ops::manifest::{ErasedReport, FindReport, HitReport, VersionsReport},
+    ops::{
+        export::csv_cells,
+        manifest::{ErasedReport, FindReport, HitReport, VersionsReport},
+    },
     units::grouped,
 };
 
@@ -237,18 +240,10 @@ fn csv(hit: &HitReport, escape: bool) -> String {
         Some(hit.stored.to_string()),
         Some(hit.hash.clone()),
     ];
-    let mut line = cells.map(|cell| cell.map_or_else(String::new, |text| quoted(&text, escape))).join(",");
+    let mut line = String::new();
+    csv_cells(&cells, escape, &mut line);
     line.push('\n');
     line
-}
-
-/// A cell after RFC 4180; the empty text is `""`, for nothing at all is null.
-fn quoted(text: &str, escape: bool) -> String {
-    let formula = escape && text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    if !text.is_empty() && !formula && !text.contains([',', '"', '\n', '\r']) {
-        return text.to_owned();
-    }
-    format!("\"{}{}\"", if formula { "'" } else { "" }, text.replace('"', "\"\""))
 }
 
 fn versions(versions: VersionsReport) -> String {

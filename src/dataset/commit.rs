@@ -49,7 +49,7 @@ pub(super) const FAN_OUT: usize = 8;
 const MOST_MERGED_ROWS: u64 = 12_288;
 
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
-pub(super) const ATTEMPTS: usize = 100;
+const ATTEMPTS: usize = 100;
 
 /// What a run wants to commit.
 pub struct Transaction<'a> {
@@ -146,7 +146,7 @@ pub struct NewShard {
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
-    for attempt in 0..ATTEMPTS {
+    until_created(dataset, "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
             check_conflicts(parent, transaction, planned_on)?;
@@ -154,17 +154,59 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
         let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
         let entry = draft.entry(parent.as_ref())?;
         draft.publish()?;
-        if create(dataset.store().as_ref(), &entry)? {
-            return dataset.at(entry.version);
+        Ok(Next::Entry(Box::new(entry)))
+    })
+}
+
+/// What an attempt to commit comes to.
+pub(super) enum Next {
+    /// The entry to be created.
+    Entry(Box<Entry>),
+    /// There is nothing to commit on this snapshot, which is the newest.
+    Nothing(Box<Snapshot>),
+}
+
+/// Makes entries, each on top of what is newest then, until one is created or there is nothing to create. `done` is what
+/// would not have been done if others are faster each time.
+pub(super) fn until_created(
+    dataset: &Dataset,
+    done: &str,
+    mut make: impl FnMut(usize) -> Result<Next>,
+) -> Result<Snapshot> {
+    for attempt in 0..ATTEMPTS {
+        match make(attempt)? {
+            Next::Nothing(newest) => return Ok(*newest),
+            Next::Entry(entry) if create(dataset.store().as_ref(), &entry)? => return dataset.at(entry.version),
+            Next::Entry(_) => {}
         }
     }
     Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
         .at(dataset.store().location().to_string())
-        .hint("nothing was committed; try again when there is less traffic"))
+        .hint(format!("nothing was {done}; try again when there is less traffic")))
+}
+
+/// The entry of a run that changes no record: it says of everything what its parent says.
+pub(super) fn after(
+    parent: &Entry,
+    transaction: &TransactionId,
+    operation: &str,
+    arguments: BTreeMap<String, String>,
+) -> Entry {
+    Entry {
+        version: parent.version.next(),
+        transaction: transaction.clone(),
+        committed_at: now_after(Some(parent.committed_at)),
+        operation: operation.to_owned(),
+        tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
+        arguments,
+        revisions: Vec::new(),
+        counts: Counts::default(),
+        ..parent.clone()
+    }
 }
 
 /// Creates the entry; false when somebody else's is there.
-pub(super) fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
+fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     let path = log::path(entry.version);
     let outcome = store.put_if_absent(&path, log::encode(entry)?.into());
     if matches!(outcome, Ok(PutOutcome::Created)) {
@@ -192,11 +234,12 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
                 .hint("nothing was committed; run the command again"));
         }
     }
-    if matches!(transaction.numbers, Numbers::Fresh(_)) {
+    if let (Numbers::Fresh(_), Some(now)) = (transaction.numbers, &parent.entry().erasures)
+        && parent.version() != planned_on
+    {
         // Whoever was erased since then may be among the new records.
-        let count = |entry: &Entry| entry.erasures.as_ref().map_or(0, |erasures| erasures.count);
-        let then = log::read(parent.dataset().store().as_ref(), planned_on)?;
-        if then.as_ref().map_or(0, count) != count(parent.entry()) {
+        let then = log::read(parent.dataset().store().as_ref(), planned_on)?.and_then(|entry| entry.erasures);
+        if then.map_or(0, |then| then.count) != now.count {
             return Err(Error::conflict("somebody was erased from the dataset meanwhile")
                 .hint("nothing was committed; run the command again, it leaves out who was erased"));
         }

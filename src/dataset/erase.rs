@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use super::{
     Dataset, Snapshot,
-    commit::{ATTEMPTS, Draft, ListWriter, NewShard, Numbers, Transaction, create, now_after},
+    commit::{Draft, ListWriter, NewShard, Next, Numbers, Transaction, now_after, until_created},
     erased::{self, Erasures, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
     find::{self, Hit, IdKind, State},
     index::{self, SegmentRef},
@@ -165,20 +165,15 @@ pub struct Erasure {
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
-    for attempt in 0..ATTEMPTS {
+    until_created(dataset, "erased", |attempt| {
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
         let draft = Draft { dataset, transaction: &transaction, attempt, staged: RefCell::default() };
         let entry = erasure.entry(&draft, &parent)?;
         draft.publish()?;
-        if create(dataset.store().as_ref(), &entry)? {
-            return dataset.at(entry.version);
-        }
-    }
-    Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
-        .at(dataset.store().location().to_string())
-        .hint("nothing was erased; try again when there is less traffic"))
+        Ok(Next::Entry(Box::new(entry)))
+    })
 }
 
 impl Erasure {

@@ -10,7 +10,7 @@
 //! ```
 
 use std::{
-    io::{BufReader, Cursor, Read},
+    io::{Cursor, Read},
     ops::Range,
     sync::Arc,
 };
@@ -28,7 +28,7 @@ use parquet::{
 use super::table;
 use crate::{
     error::{Error, Result},
-    storage::Store,
+    storage::{Object, Store},
 };
 
 /// Bytes between two parts that are fetched with them rather than with another request.
@@ -40,9 +40,7 @@ const AT_ONCE: usize = 16;
 /// An object of which some parts are in memory. What is not is fetched when it is read.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
-    store: Arc<dyn Store>,
-    path: Arc<str>,
-    bytes: u64,
+    object: Object,
     held: Vec<(u64, Bytes)>,
 }
 
@@ -67,12 +65,7 @@ impl Parts {
         })?;
         let mut held = vec![(bytes.saturating_sub(end.len() as u64), end)];
         held.extend(guessed);
-        Ok(Self { store: Arc::clone(store), path: path.into(), bytes, held })
-    }
-
-    /// What comes after the parts in memory, fetched as it is read.
-    fn rest(&self, at: u64) -> impl Read + use<> {
-        BufReader::with_capacity(GAP, Rest { parts: self.clone(), at })
+        Ok(Self { object: Object::new(Arc::clone(store), path, bytes), held })
     }
 
     fn held(&self, range: &Range<u64>) -> Option<Bytes> {
@@ -112,7 +105,7 @@ impl Parts {
                     .cloned(),
             )
             .collect();
-        let fetched = at_once(&missing, &|range: &Range<u64>| self.store.get_range(&self.path, range.clone()));
+        let fetched = at_once(&missing, &|range: &Range<u64>| self.object.range(range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
             self.held.push((range.start, bytes?));
         }
@@ -161,28 +154,9 @@ pub(super) fn at_once<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&T) -> R + Sy
     out
 }
 
-/// Reads an object onwards from an offset.
-struct Rest {
-    parts: Parts,
-    at: u64,
-}
-
-impl Read for Rest {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let end = (self.at + buffer.len() as u64).min(self.parts.bytes);
-        if end <= self.at {
-            return Ok(0);
-        }
-        let bytes = self.parts.store.get_range(&self.parts.path, self.at..end)?;
-        buffer[..bytes.len()].copy_from_slice(&bytes);
-        self.at += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-}
-
 impl Length for Parts {
     fn len(&self) -> u64 {
-        self.bytes
+        self.object.len()
     }
 }
 
@@ -195,20 +169,20 @@ impl ChunkReader for Parts {
             Some((at, bytes)) => {
                 let from = usize::try_from(start - at).unwrap_or(usize::MAX).min(bytes.len());
                 let rest = at + bytes.len() as u64;
-                Box::new(Cursor::new(bytes.slice(from..)).chain(self.rest(rest)))
+                Box::new(Cursor::new(bytes.slice(from..)).chain(self.object.get_read(rest)?))
             }
-            None => Box::new(self.rest(start)),
+            None => Box::new(self.object.get_read(start)?),
         })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         let range = start..start.saturating_add(length as u64);
-        if range.end > self.bytes {
+        if range.end > self.len() {
             return Err(ParquetError::EOF("the table ends too early".to_owned()));
         }
         match self.held(&range) {
             Some(bytes) => Ok(bytes),
-            None => self.store.get_range(&self.path, range).map_err(|e| ParquetError::External(Box::new(e))),
+            None => self.object.get_bytes(start, length),
         }
     }
 }

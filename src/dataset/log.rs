@@ -91,16 +91,6 @@ impl Entry {
     pub fn path(&self) -> String {
         path(self.version)
     }
-
-    /// Whether a version has a name.
-    pub fn is_tagged(&self, version: Version) -> bool {
-        self.tags.values().any(|tagged| *tagged == version)
-    }
-
-    /// Whether a version can be read, as far as this entry knows.
-    pub fn can_read(&self, version: Version) -> bool {
-        version >= self.readable_from || self.is_tagged(version)
-    }
 }
 
 /// What a source is in a repository.

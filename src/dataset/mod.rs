@@ -152,7 +152,7 @@ impl Dataset {
         let latest = log::latest(self.store.as_ref())?;
         let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
         match log::read(self.store.as_ref(), version)? {
-            Some(_) if latest.as_ref().is_some_and(|latest| !latest.can_read(version)) => {
+            Some(_) if !newest.can_read(version) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
                     .at(self.store.location().to_string())
                     .hint(format!("the oldest version that can be read is {}", newest.readable_from))
@@ -262,6 +262,10 @@ impl Newest {
     fn of(entry: &Entry) -> Self {
         Self { readable_from: entry.readable_from, tags: entry.tags.clone() }
     }
+
+    fn can_read(&self, version: Version) -> bool {
+        version >= self.readable_from || self.tags.values().any(|tagged| *tagged == version)
+    }
 }
 
 /// The immutable state of a dataset at one version. Lists are read when first asked for.
@@ -297,7 +301,7 @@ impl Snapshot {
 
     /// Whether a version can still be read, as the newest version says.
     pub fn can_read(&self, version: Version) -> bool {
-        version >= self.newest.readable_from || self.newest.tags.values().any(|tagged| *tagged == version)
+        self.newest.can_read(version)
     }
 
     /// The dataset.

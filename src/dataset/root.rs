@@ -14,22 +14,20 @@
 
 use std::sync::Arc;
 
-use arrow::array::UInt64Array;
 use sha2::{Digest, Sha256};
 
 use super::{
     Snapshot,
     erased::tombstones,
     find::IdKind,
-    index::SegmentRef,
-    table::{self, column},
+    index::{SegmentRef, each_pair},
 };
 use crate::{
     codec::{
         hex::hex,
         merkle::{self, Hash},
     },
-    error::{Error, Result},
+    error::Result,
     id::IdHash,
     storage::Store,
 };
@@ -69,7 +67,6 @@ impl SegmentTree {
     fn new(store: &Arc<dyn Store>, segment: &SegmentRef, around: Option<IdHash>) -> Result<Self> {
         let (mut leaves, mut kept): (Vec<Hash>, Vec<(usize, Vec<u8>)>) = (Vec::new(), Vec::new());
         let mut block: Vec<u8> = Vec::with_capacity(BLOCK_PAIRS * PAIR_BYTES);
-        let (mut pairs, mut last) = (0_u64, 0_u64);
         // The block before the hash is known to be that only when the next one begins.
         let mut before: Option<(usize, Vec<u8>)> = None;
         let mut close = |block: &mut Vec<u8>, kept: &mut Vec<(usize, Vec<u8>)>| {
@@ -90,26 +87,14 @@ impl SegmentTree {
                 kept.push((number, bytes));
             }
         };
-        for path in segment.bucket_paths() {
-            for batch in table::read(store.as_ref(), &path)? {
-                let (hashes, records) =
-                    (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
-                for (hash, record) in hashes.values().iter().zip(records.values()) {
-                    if *hash < last {
-                        return Err(
-                            Error::integrity("the id index is not sorted").at(store.location().join(&path).to_string())
-                        );
-                    }
-                    last = *hash;
-                    pairs += 1;
-                    block.extend_from_slice(&hash.to_le_bytes());
-                    block.extend_from_slice(&(segment.record_base + record).to_le_bytes());
-                    if block.len() == BLOCK_PAIRS * PAIR_BYTES {
-                        close(&mut block, &mut kept);
-                    }
-                }
+        each_pair(store, segment, &mut |hash, record| {
+            block.extend_from_slice(&hash.0.to_le_bytes());
+            block.extend_from_slice(&record.to_le_bytes());
+            if block.len() == BLOCK_PAIRS * PAIR_BYTES {
+                close(&mut block, &mut kept);
             }
-        }
+            Ok(())
+        })?;
         if !block.is_empty() {
             close(&mut block, &mut kept);
         }
@@ -118,7 +103,7 @@ impl SegmentTree {
             kept.extend(before);
         }
         let root = hex(&merkle::root(&leaves));
-        let text = format!("segment {} {pairs} {} {root}\n", segment.kind.name(), leaves.len());
+        let text = format!("segment {} {} {} {root}\n", segment.kind.name(), segment.pairs, leaves.len());
         Ok(Self { kind: segment.kind, leaves, text, kept })
     }
 

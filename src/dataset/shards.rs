@@ -57,7 +57,7 @@ pub struct ShardMeta {
 
 impl ShardMeta {
     /// Stands in lists where there is no shard.
-    pub(super) fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self {
             path: String::new(),
             records: 0,

@@ -19,6 +19,7 @@ use arrow::{
     array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray, UInt64Array},
     datatypes::{DataType, Field, Schema},
 };
+use hmac::{Hmac, KeyInit as _, Mac};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -60,15 +61,14 @@ impl Salt {
         bytes.map(Self).ok_or_else(|| Error::integrity("expected a salt of 64 hexadecimal digits in the log entry"))
     }
 
-    /// Hashes a text (RFC 2104 with SHA-256; the salt is shorter than a block).
+    /// HMAC-SHA-256 of a text.
     pub fn hash(&self, text: &str) -> KeyedHash {
-        let pad = |with: u8| {
-            let mut block = [with; 64];
-            block.iter_mut().zip(&self.0).for_each(|(byte, key)| *byte ^= key);
-            block
-        };
-        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text.as_bytes()).finalize();
-        Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+        // A key that is shorter than a block is one with zeros behind it.
+        let mut key = [0; 64];
+        key[..self.0.len()].copy_from_slice(&self.0);
+        let mut mac = Hmac::<Sha256>::new(&key.into());
+        mac.update(text.as_bytes());
+        mac.finalize().into_bytes().into()
     }
 }
 

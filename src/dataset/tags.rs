@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use super::{
     Dataset, Snapshot,
-    commit::{ATTEMPTS, create, now_after},
-    log::{Counts, Entry, FORMAT_VERSION},
+    commit::{Next, after, until_created},
+    log::{Entry, FORMAT_VERSION},
 };
 use crate::{
     error::{Error, Result},
@@ -27,9 +27,9 @@ use crate::{
 /// When another version has the name, or the version does not exist or cannot be read any more.
 pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> {
     let arguments = [("tag", name.to_owned()), ("version", version.to_string())];
-    commit(dataset, "tag", &arguments, &|parent| {
+    commit(dataset, "tag", &arguments, &mut |parent| {
         let place = || dataset.store().location().to_string();
-        match parent.tags.get(name) {
+        match parent.tags().get(name) {
             Some(known) if *known == version => return Ok(None),
             Some(known) => {
                 return Err(Error::usage(format!("the tag `{name}` names {known}, not {version}"))
@@ -41,9 +41,9 @@ pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> 
         if !parent.can_read(version) {
             return Err(Error::usage(format!("{version} was vacuumed: a name does not bring it back"))
                 .at(place())
-                .hint(format!("the oldest version that can be read is {}", parent.readable_from)));
+                .hint(format!("the oldest version that can be read is {}", parent.readable_from())));
         }
-        let mut tags = parent.tags.clone();
+        let mut tags = parent.tags().clone();
         tags.insert(name.to_owned(), version);
         Ok(Some(tags))
     })
@@ -56,14 +56,11 @@ pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> 
 pub fn untag(dataset: &Dataset, name: &str) -> Result<(Snapshot, Version)> {
     let mut named = Version(0);
     let arguments = [("tag", name.to_owned())];
-    let snapshot = commit(dataset, "untag", &arguments, &|parent| {
-        let mut tags = parent.tags.clone();
-        tags.remove(name).map(|_| Some(tags)).ok_or_else(|| unknown(dataset, &parent.tags, name))
+    let snapshot = commit(dataset, "untag", &arguments, &mut |parent| {
+        let mut tags = parent.tags().clone();
+        named = tags.remove(name).ok_or_else(|| unknown(dataset, parent.tags(), name))?;
+        Ok(Some(tags))
     })?;
-    // The parent of what was just committed has it still.
-    if let Some(parent) = dataset.entry(Version(snapshot.version().0 - 1))?.tags.get(name) {
-        named = *parent;
-    }
     Ok((snapshot, named))
 }
 
@@ -84,32 +81,20 @@ fn commit(
     dataset: &Dataset,
     operation: &str,
     arguments: &[(&str, String)],
-    change: &dyn Fn(&Entry) -> Result<Option<Tags>>,
+    change: &mut dyn FnMut(&Snapshot) -> Result<Option<Tags>>,
 ) -> Result<Snapshot> {
     dataset.prove_store()?;
     let transaction = TransactionId::fresh();
-    for _ in 0..ATTEMPTS {
+    let arguments: BTreeMap<String, String> =
+        arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    until_created(dataset, "committed", |_| {
         let parent = dataset.open()?;
-        let Some(tags) = change(parent.entry())? else { return Ok(parent) };
-        let entry = Entry {
+        let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
+        Ok(Next::Entry(Box::new(Entry {
             // Releases that know nothing of tags would not repeat them, and delete what they keep.
             format: FORMAT_VERSION,
-            version: parent.version().next(),
-            transaction: transaction.clone(),
-            committed_at: now_after(Some(parent.entry().committed_at)),
-            operation: operation.to_owned(),
-            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
-            arguments: arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-            revisions: Vec::new(),
-            counts: Counts::default(),
             tags,
-            ..parent.entry().clone()
-        };
-        if create(dataset.store().as_ref(), &entry)? {
-            return dataset.at(entry.version);
-        }
-    }
-    Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
-        .at(dataset.store().location().to_string())
-        .hint("nothing was committed; try again when there is less traffic"))
+            ..after(parent.entry(), &transaction, operation, arguments.clone())
+        })))
+    })
 }

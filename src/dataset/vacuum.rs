@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use super::{
     Dataset, Snapshot,
-    commit::{ATTEMPTS, FAN_OUT, create, now_after},
+    commit::{FAN_OUT, Next, after, until_created},
     erased::StandIns,
-    log::{Counts, Entry, ListRef},
+    log::{Entry, ListRef},
     numbers::numbers_path,
     parts_path,
     places::PlaceRef,
@@ -330,10 +330,10 @@ pub fn expire(
     arguments: BTreeMap<String, String>,
 ) -> Result<Snapshot> {
     let transaction = TransactionId::fresh();
-    for attempt in 0..ATTEMPTS {
+    until_created(dataset, "deleted", |attempt| {
         let parent = dataset.open()?;
         if parent.entry().readable_from >= readable_from {
-            return Ok(parent);
+            return Ok(Next::Nothing(Box::new(parent)));
         }
         let mut tags = parent.tags().iter();
         if let Some((name, version)) = tags.find(|(_, v)| **v < readable_from && !tagged.contains(v)) {
@@ -342,28 +342,14 @@ pub fn expire(
                 .hint("nothing was deleted; run the command again"));
         }
         let (runs, lineage) = run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
-        let entry = Entry {
-            version: parent.version().next(),
-            transaction: transaction.clone(),
-            committed_at: now_after(Some(parent.entry().committed_at)),
-            operation: "vacuum".to_owned(),
-            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
-            arguments: arguments.clone(),
-            revisions: Vec::new(),
-            counts: Counts::default(),
+        Ok(Next::Entry(Box::new(Entry {
             runs,
             lineage,
             places: places(&parent, readable_from)?,
             readable_from,
-            ..parent.entry().clone()
-        };
-        if create(dataset.store().as_ref(), &entry)? {
-            return dataset.at(entry.version);
-        }
-    }
-    Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
-        .at(dataset.store().location().to_string())
-        .hint("nothing was deleted; try again when there is less traffic"))
+            ..after(parent.entry(), &transaction, "vacuum", arguments.clone())
+        })))
+    })
 }
 
 /// Tables of places that runs of readable versions need.

@@ -21,7 +21,7 @@ use crate::{
     events::{Cancel, Event, Observer},
     format::{
         OutputFormat,
-        parquet::{self, Tally, cast_to, logical_bytes},
+        parquet::{self, ParquetEncoder, Tally, cast_to, logical_bytes},
     },
     schema::{schema_of, unite_lists},
     storage::Store,
@@ -59,6 +59,42 @@ pub struct Merger<'a> {
     pub observer: &'a dyn Observer,
     /// Stops it.
     pub cancel: &'a Cancel,
+}
+
+/// Rows on their way to row groups of one size; their sidecar rows are known from elsewhere.
+pub(super) struct RowGroups<'a> {
+    parquet: &'a ParquetEncoder,
+    bytes: u64,
+    pending: Vec<RecordBatch>,
+    pending_bytes: u64,
+}
+
+impl<'a> RowGroups<'a> {
+    /// Row groups of about so many bytes, uncompressed.
+    pub(super) fn new(parquet: &'a ParquetEncoder, bytes: u64) -> Self {
+        Self { parquet, bytes, pending: Vec::new(), pending_bytes: 0 }
+    }
+
+    /// Adds rows; a row group that is full goes to the shard.
+    pub(super) fn push(&mut self, batch: RecordBatch, out: &mut OpenShard<'_>) -> Result<()> {
+        self.pending_bytes += logical_bytes(&batch);
+        self.pending.push(batch);
+        if self.pending_bytes < self.bytes { Ok(()) } else { self.flush(out) }
+    }
+
+    /// The last row group goes to the shard.
+    pub(super) fn finish(mut self, out: &mut OpenShard<'_>) -> Result<()> {
+        self.flush(out)
+    }
+
+    fn flush(&mut self, out: &mut OpenShard<'_>) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        if pending.iter().all(|batch| batch.num_rows() == 0) {
+            return Ok(());
+        }
+        out.append_known_rows(self.parquet.encode(&pending)?)
+    }
 }
 
 /// What a merge made.
@@ -111,8 +147,7 @@ impl Merger<'_> {
             return Err(Error::internal("expected the encoder of Parquet"));
         };
         let mut out = self.create(&encoder, merge)?;
-        let mut pending: Vec<RecordBatch> = Vec::new();
-        let mut pending_bytes = 0;
+        let mut pending = RowGroups::new(parquet, self.row_group);
         for (input, _) in &merge.inputs {
             verify_checksum(self.dataset, input, self.cancel)?;
             let mut rows = 0;
@@ -120,13 +155,7 @@ impl Merger<'_> {
                 self.cancel.check()?;
                 let batch = cast_to(&batch?, &schema)?;
                 rows += batch.num_rows() as u64;
-                pending_bytes += logical_bytes(&batch);
-                pending.push(batch);
-                if pending_bytes >= self.row_group {
-                    out.append_known_rows(parquet.encode(&pending)?)?;
-                    pending.clear();
-                    pending_bytes = 0;
-                }
+                pending.push(batch, &mut out)?;
             }
             if rows != input.records {
                 return Err(
@@ -136,9 +165,7 @@ impl Merger<'_> {
             self.copy_sidecar(input, &mut out, 0)?;
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
-        if !pending.is_empty() {
-            out.append_known_rows(parquet.encode(&pending)?)?;
-        }
+        pending.finish(&mut out)?;
         out.finish(&runs(merge))
     }
 

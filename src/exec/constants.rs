@@ -6,6 +6,7 @@ use std::io::Write;
 
 use arrow::{array::RecordBatch, ipc::writer::FileWriter};
 
+use super::types::copy_small;
 use crate::{
     error::{Error, Result},
     format::RecordReader,
@@ -66,8 +67,5 @@ pub fn stage(store: &dyn Store, folder: &str, constants: &RecordBatch) -> Result
 /// When the store fails.
 pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
     let from = if from.is_empty() { NAME.to_owned() } else { format!("{from}/{NAME}") };
-    let Some(bytes) = store.get(&from)? else { return Ok(None) };
-    let mut sink = store.create(&format!("{to}/{NAME}"))?;
-    sink.write_all(&bytes)?;
-    sink.finish().map(Some)
+    copy_small(store, &from, &format!("{to}/{NAME}"))
 }

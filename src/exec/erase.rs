@@ -20,7 +20,7 @@ use arrow::{
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
-    compact::verify_checksum,
+    compact::{RowGroups, verify_checksum},
     copy::Records,
     encode::{Encoder, Output, framing},
     shard::{FinishedShard, OpenShard, ShardNaming},
@@ -35,7 +35,7 @@ use crate::{
     events::{Cancel, Event, Observer},
     format::{
         OutputFormat,
-        parquet::{self, cast_to, logical_bytes},
+        parquet::{self, cast_to},
     },
     record::hash::row_hashes,
     schema::{schema_of, unite_lists},
@@ -212,23 +212,16 @@ impl Eraser<'_> {
         };
         let mut out = OpenShard::create(self.store(), &encoder, &victim.naming, victim.number)?;
         let mut rows = Xxh3Default::new();
-        let (mut pending, mut pending_bytes): (Vec<RecordBatch>, u64) = (Vec::new(), 0);
+        let mut pending = RowGroups::new(parquet, self.row_group);
         let mut sieve = Sieve::new(&victim.ordinals);
         for batch in file.batches(ROWS) {
             self.cancel.check()?;
             let batch = cast_to(&sieve.filter(&batch?)?, &schema)?;
             chain(&mut rows, &batch);
-            pending_bytes += logical_bytes(&batch);
-            pending.push(batch);
-            if pending_bytes >= self.row_group {
-                out.append_known_rows(parquet.encode(&pending)?)?;
-                (pending, pending_bytes) = (Vec::new(), 0);
-            }
+            pending.push(batch, &mut out)?;
         }
         sieve.finish(shard)?;
-        if pending.iter().any(|batch| batch.num_rows() > 0) {
-            out.append_known_rows(parquet.encode(&pending)?)?;
-        }
+        pending.finish(&mut out)?;
         let mut sieve = Sieve::new(&victim.ordinals);
         for batch in sidecar_batches(self.dataset.store(), &shard.path, ROWS)? {
             out.append_sidecar(&sieve.filter(&batch?)?, 0)?;
@@ -687,22 +680,7 @@ mod tests {
         let naming =
             ShardNaming { tag: "t".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() };
         let victim = |ordinals: &[u64]| Victim {
-            shard: ShardMeta {
-                path: "s".into(),
-                records: 15,
-                bytes: 0,
-                codec: Codec::None,
-                raw_bytes: 0,
-                checksum: [0; 32],
-                body_offset: 0,
-                body_bytes: 0,
-                body_crc32: 0,
-                compacted_for: 0,
-                first_record: 0,
-                version: Version(1),
-                committed_at: jiff::Timestamp::UNIX_EPOCH,
-                order: None,
-            },
+            shard: ShardMeta { path: "s".into(), records: 15, version: Version(1), ..ShardMeta::nothing() },
             runs: vec![run(100, 10, 0), run(50, 5, 10)],
             ordinals: ordinals.to_vec(),
             naming: naming.clone(),

@@ -27,8 +27,13 @@ pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged>
 /// # Errors
 /// When the store fails.
 pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
-    let Some(bytes) = store.get(&path(from))? else { return Ok(None) };
-    let mut sink = store.create(&path(to))?;
+    copy_small(store, &path(from), &path(to))
+}
+
+/// Stages a copy of a small object; `None` when there is no such object.
+pub(super) fn copy_small(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
+    let Some(bytes) = store.get(from)? else { return Ok(None) };
+    let mut sink = store.create(to)?;
     sink.write_all(&bytes)?;
     sink.finish().map(Some)
 }

@@ -185,6 +185,13 @@ fn csv_line(row: &ExportRow, escape: bool, line: &mut String) {
         number(Some(row.shard_version.0)),
         Some(row.hash.clone()),
     ];
+    csv_cells(&cells, escape, line);
+    line.push('\n');
+}
+
+/// Appends the cells of a line after RFC 4180; null is nothing, the empty text is `""`, and cells that a spreadsheet takes for
+/// formulas get a `'` in front where `escape` says so.
+pub fn csv_cells(cells: &[Option<String>], escape: bool, line: &mut String) {
     for (i, cell) in cells.iter().enumerate() {
         if i > 0 {
             line.push(',');
@@ -193,7 +200,6 @@ fn csv_line(row: &ExportRow, escape: bool, line: &mut String) {
             csv_cell(text, escape, line);
         }
     }
-    line.push('\n');
 }
 
 fn csv_cell(text: &str, escape: bool, line: &mut String) {

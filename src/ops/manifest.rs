@@ -23,8 +23,12 @@ use crate::{
 /// # Errors
 /// When there is no dataset, or it had no version at that time.
 pub fn snapshot(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<Snapshot> {
-    let latest = context.dataset(location)?.open()?;
-    let dataset = latest.dataset().clone();
+    then(context.dataset(location)?.open()?, at)
+}
+
+/// The snapshot at some time, given the newest one.
+fn then(latest: Snapshot, at: Option<&str>) -> Result<Snapshot> {
+    let dataset = latest.dataset();
     match when(&latest, at)? {
         None => Ok(latest),
         Some(When::Version(version)) => dataset.at(version),
@@ -384,7 +388,7 @@ pub fn find_wanted(
         }
         report.shown = report.hits;
     } else {
-        let snapshot = if at.is_some() { snapshot(context, location, at)? } else { newest };
+        let snapshot = then(newest, at)?;
         report.version = snapshot.version();
         if !wanted.ids.is_empty() {
             find_each(&snapshot, &wanted.ids, &mut |number, hit| show(number, hit, None))?;
@@ -524,22 +528,7 @@ mod tests {
     use super::*;
 
     fn shard(path: &str) -> ShardMeta {
-        ShardMeta {
-            path: path.into(),
-            records: 0,
-            bytes: 0,
-            codec: crate::codec::Codec::None,
-            raw_bytes: 0,
-            checksum: [0; 32],
-            body_offset: 0,
-            body_bytes: 0,
-            body_crc32: 0,
-            compacted_for: 0,
-            first_record: 0,
-            version: Version(1),
-            committed_at: Timestamp::UNIX_EPOCH,
-            order: None,
-        }
+        ShardMeta { path: path.into(), version: Version(1), ..ShardMeta::nothing() }
     }
 
     #[test]
