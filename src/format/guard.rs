@@ -30,10 +30,7 @@ pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl 
     DECODING.set(outer);
     let error = match outcome {
         Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => match error.into().io() {
-            Ok(io) => Error::from(io),
-            Err(cause) => Error::input(format!("expected {what}, found one that cannot be decoded")).cause(cause),
-        },
+        Ok(Err(error)) => error.into().told(what),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
@@ -69,6 +66,17 @@ impl From<ArrowError> for DecodeError {
 }
 
 impl DecodeError {
+    /// The error for the user, who expected `what`.
+    fn told(self, what: &str) -> Error {
+        let cut_short = matches!(self, Self::Hdf5(hdf5_reader::error::Error::UnexpectedEof { .. }));
+        let cause = match self.io() {
+            Ok(io) => return Error::from(io),
+            Err(cause) => cause,
+        };
+        let error = Error::input(format!("expected {what}, found one that cannot be decoded")).cause(cause);
+        if cut_short { error.hint("the file may have been cut short while it was copied or written") } else { error }
+    }
+
     /// The input or output error underneath, if that is what it is.
     fn io(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
         match self {
@@ -120,6 +128,14 @@ mod tests {
         assert!(!decoding());
         assert_eq!((error.kind(), error.place().source.as_deref()), (Kind::Input, Some("x.parquet")));
         assert!(error.message().contains("bad bit width"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_ends_too_early_was_perhaps_cut_short() {
+        let short = hdf5_reader::error::Error::UnexpectedEof { offset: 7, needed: 8, available: 0 };
+        let error = guard("an HDF5 file", "x.h5", || Err::<(), _>(short)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Input);
+        assert!(error.hints().iter().any(|hint| hint.contains("cut short")), "{error}");
     }
 
     #[test]
