@@ -11,6 +11,8 @@
 //!
 //! A group is always 8 values; the last one is filled up with zeros, since readers know how many values there are.
 
+mod simd;
+
 use arrow::buffer::BooleanBuffer;
 
 /// Values that are packed in one call.
@@ -98,18 +100,29 @@ pub(in super::super) fn put_packed(out: &mut Vec<u8>, values: &[u32], width: u8)
     if values.is_empty() {
         return;
     }
-    out.reserve((values.len() + PACK) * usize::from(width) / 8 + values.len().div_ceil(PACKED) + PACK * 4);
+    let bytes = values.len().div_ceil(GROUP) * usize::from(width);
+    out.reserve(bytes + values.len().div_ceil(PACKED) * 2 + PACK * 4);
+    let mut room = [0; PACKED * 4 + simd::SLACK];
     for stretch in values.chunks(PACKED) {
         let groups = stretch.len().div_ceil(GROUP);
         put_varint(out, (groups as u64) << 1 | 1);
         let end = out.len() + groups * usize::from(width);
-        let (blocks, tail) = stretch.as_chunks::<PACK>();
-        pack_blocks(out, blocks, width);
-        let mut last = [0; PACK];
-        last[..tail.len()].copy_from_slice(tail);
-        pack_blocks(out, &[last], width);
-        out.truncate(end);
+        let done = simd::pack(stretch, width, &mut room);
+        out.extend_from_slice(&room[..done / GROUP * usize::from(width)]);
+        if done < stretch.len() {
+            pack_rest(out, &stretch[done..], width);
+            out.truncate(end);
+        }
     }
+}
+
+/// Packs values, and zeros behind them.
+fn pack_rest(out: &mut Vec<u8>, values: &[u32], width: u8) {
+    let (blocks, tail) = values.as_chunks::<PACK>();
+    pack_blocks(out, blocks, width);
+    let mut last = [0; PACK];
+    last[..tail.len()].copy_from_slice(tail);
+    pack_blocks(out, &[last], width);
 }
 
 /// Picks the packer made for the width, so that all its shifts are constants.
@@ -147,6 +160,68 @@ fn pack<const W: usize>(values: &[u32; PACK]) -> [u8; PACK * 4] {
 fn low_word(pending: u64) -> [u8; 4] {
     let [a, b, c, d, ..] = pending.to_le_bytes();
     [a, b, c, d]
+}
+
+/// Unpacks as many values as `out` takes from the first byte on; what is missing is zero.
+pub(in super::super) fn unpack(bytes: &[u8], width: u8, out: &mut [u32]) {
+    let done = simd::unpack(bytes, width, out);
+    if done < out.len() {
+        unpack_rest(bytes.get(done / GROUP * usize::from(width)..).unwrap_or_default(), width, &mut out[done..]);
+    }
+}
+
+/// Picks the unpacker made for the width, so that all its shifts are constants.
+fn unpack_rest(bytes: &[u8], width: u8, out: &mut [u32]) {
+    macro_rules! by_width {
+        ($($w:literal)*) => {
+            match width {
+                $($w => unpack_width::<$w>(bytes, out),)*
+                _ => out.fill(0),
+            }
+        };
+    }
+    by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
+}
+
+#[inline]
+fn unpack_width<const W: usize>(bytes: &[u8], out: &mut [u32]) {
+    let (groups, rest) = out.as_chunks_mut::<GROUP>();
+    let whole = groups.len().min((bytes.len() / W).saturating_sub(1));
+    // All but the last groups have bytes behind them that can be read along.
+    for (group, out) in groups[..whole].iter_mut().enumerate().map(|(i, out)| (&bytes[i * W..], out)) {
+        unpack_group::<W>(group, out);
+    }
+    let mut last = [0; 40];
+    for (i, out) in groups[whole..].iter_mut().enumerate() {
+        last.fill(0);
+        let packed = &bytes[((whole + i) * W).min(bytes.len())..];
+        let length = packed.len().min(W);
+        last[..length].copy_from_slice(&packed[..length]);
+        unpack_group::<W>(&last, out);
+    }
+    if !rest.is_empty() {
+        last.fill(0);
+        let packed = &bytes[(groups.len() * W).min(bytes.len())..];
+        let length = packed.len().min(W);
+        last[..length].copy_from_slice(&packed[..length]);
+        let mut values = [0; GROUP];
+        unpack_group::<W>(&last, &mut values);
+        rest.copy_from_slice(&values[..rest.len()]);
+    }
+}
+
+#[inline]
+fn unpack_group<const W: usize>(bytes: &[u8], out: &mut [u32; GROUP]) {
+    let mask = if W == 32 { u64::from(u32::MAX) } else { (1 << W) - 1 };
+    for (i, out) in out.iter_mut().enumerate() {
+        let bit = i * W;
+        // A value begins in the first of eight bytes and ends in the fifth at the latest.
+        let word = match bytes[bit / 8..].first_chunk::<8>() {
+            Some(word) => u64::from_le_bytes(*word),
+            None => bytes[bit / 8..].iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+        };
+        *out = u32::try_from(word >> (bit % 8) & mask).unwrap_or_default();
+    }
 }
 
 /// Appends levels of one bit in the hybrid form; a set bit is a value, a cleared one a null.
@@ -403,6 +478,37 @@ mod tests {
             let mut out = Vec::new();
             put_delta(&mut out, &values, narrow);
             prop_assert_eq!(read_delta(&out, narrow), values);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn vectors_pack_and_unpack_as_their_twins_do(values in proptest::collection::vec(any::<u32>(), 0..700), behind in 0_usize..40) {
+            for width in 0_u8..=32 {
+                let mask = u32::try_from((1_u64 << width) - 1).unwrap();
+                let values: Vec<u32> = values.iter().map(|v| v & mask).collect();
+                let bytes = values.len() * usize::from(width) / 8;
+                let mut packed = Vec::new();
+                pack_rest(&mut packed, &values, width);
+                packed.truncate(values.len().div_ceil(GROUP) * usize::from(width));
+                let mut room = vec![0xff; values.len() * 4 + simd::SLACK];
+                let done = simd::pack(&values, width, &mut room);
+                prop_assert!(done.is_multiple_of(GROUP) && done <= values.len());
+                let whole = done / GROUP * usize::from(width);
+                prop_assert_eq!(&room[..whole], &packed[..whole]);
+                packed.resize(packed.len() + behind, 0xa5);
+                let (mut by_vectors, mut by_words) = (vec![7; values.len()], vec![7; values.len()]);
+                let done = simd::unpack(&packed[..bytes + behind.min(packed.len() - bytes)], width, &mut by_vectors);
+                unpack_rest(&packed, width, &mut by_words);
+                prop_assert_eq!(&by_words, &values);
+                prop_assert!(done.is_multiple_of(GROUP));
+                prop_assert_eq!(&by_vectors[..done], &values[..done]);
+                let mut all = vec![7; values.len()];
+                unpack(&packed, width, &mut all);
+                prop_assert_eq!(&all, &values);
+                // What is missing is zero, and nothing behind the bytes is read.
+                unpack(&packed[..bytes / 2], width, &mut all);
+            }
         }
     }
 

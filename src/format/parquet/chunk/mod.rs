@@ -29,7 +29,7 @@ use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
 use arrow::array::Array;
 
 pub(super) use self::{
-    bits::{least_run, put_packed, put_run, put_varint},
+    bits::{least_run, put_packed, put_run, put_varint, unpack},
     compress::{Compressor, name_of},
     dictionary::{ends, expected_entries},
     page::Chunk,

@@ -15,11 +15,12 @@
 use std::ops::Range;
 
 use ::parquet::{basic::Compression, file::metadata::ColumnChunkMetaData, schema::types::ColumnDescPtr};
+use arrow::array::BooleanBufferBuilder;
 use bytes::Bytes;
 
 use super::{
     super::{
-        chunk::{Compressor, expected_entries, put_hybrid, width_of},
+        chunk::{Compressor, expected_entries, put_hybrid, put_levels, width_of},
         thrift::PageHeader,
     },
     Tally,
@@ -169,8 +170,9 @@ struct Buffers {
 }
 
 /// Pages of indices that become one.
-#[derive(Default)]
 struct Joined {
+    /// Levels of columns that have but nulls and values, a bit each; of others in `levels`.
+    present: BooleanBufferBuilder,
     levels: Vec<u32>,
     indices: Vec<u32>,
     /// The header of the first page, and what is known of all.
@@ -372,7 +374,8 @@ impl Merging<'_> {
         let packed = self.compressor.compress(dictionary, &mut self.buffers.packed).map_err(failed)?;
         let entries = union.entries() as u64;
         self.out.page(entries, i32::try_from(PLAIN).unwrap_or(0), dictionary.len(), packed, None).map_err(failed)?;
-        let mut joined = Joined::default();
+        let present = BooleanBufferBuilder::new(0);
+        let mut joined = Joined { present, levels: Vec::new(), indices: Vec::new(), page: None };
         for (at, (part, table)) in parts.into_iter().zip(tables).enumerate() {
             // Entries are added as parts come, so that the indices of the first ones are narrow.
             let width = width_of(table.iter().max().copied().unwrap_or(0).into());
@@ -413,8 +416,12 @@ impl Merging<'_> {
         }
         if pages.definition > 0 {
             let count = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
-            let levels = &mut joined.levels;
-            if !hybrid::read(cut.definition, level_width(pages.definition), count, |some| levels.extend(some)) {
+            let Joined { present, levels, .. } = joined;
+            let whole = match level_width(pages.definition) {
+                1 => hybrid::read_bits(cut.definition, count, present),
+                width => hybrid::read(cut.definition, width, count, |some| levels.extend(some)),
+            };
+            if !whole {
                 return Err(Refused::from("expected a level for each value").into());
             }
         }
@@ -422,7 +429,11 @@ impl Merging<'_> {
             Some((_, all)) => all.join(facts, self.order),
             None => joined.page = Some((page.header, facts)),
         }
-        if joined.indices.len().max(joined.levels.len()) >= JOINED { self.flush(joined) } else { Ok(()) }
+        if joined.indices.len().max(joined.levels.len()).max(joined.present.len()) >= JOINED {
+            self.flush(joined)
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes the page that was put together.
@@ -433,7 +444,10 @@ impl Merging<'_> {
         let definition = self.target.column.max_def_level();
         if definition > 0 {
             body.extend_from_slice(&[0; 4]);
-            put_hybrid(body, &joined.levels, level_width(definition));
+            match level_width(definition) {
+                1 => put_levels(body, &joined.present.finish()),
+                width => put_hybrid(body, &joined.levels, width),
+            }
             let length = u32::try_from(body.len() - 4).map_err(|_| Refused::Unknown)?;
             body[..4].copy_from_slice(&length.to_le_bytes());
         }

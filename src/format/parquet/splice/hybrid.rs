@@ -5,16 +5,21 @@
 //! found out about the values. What fills up the last group may be anything and is never looked at: who reads knows how
 //! many values there are.
 
-use super::super::chunk::{least_run, put_packed, put_run};
+use arrow::array::BooleanBufferBuilder;
+
+use super::super::chunk::{least_run, put_packed, put_run, unpack};
 
 /// Values unpacked at once.
 const BLOCK: usize = 1024;
+
+/// Values of a group, which ends on a whole byte.
+const GROUP: usize = 8;
 
 /// A stretch of values.
 enum Run<'a> {
     /// So many times the same one.
     Same(u32, usize),
-    /// Packed ones.
+    /// So many packed ones, from the first byte on.
     Packed(&'a [u8], usize),
 }
 
@@ -49,8 +54,9 @@ impl<'a> Runs<'a> {
         if bytes < (count * width).div_ceil(8) {
             return None;
         }
-        let (packed, rest) = self.bytes.split_at(bytes);
-        self.bytes = rest;
+        // With what follows, so that the last values need not be unpacked with care.
+        let packed = self.bytes;
+        self.bytes = &packed[bytes..];
         self.left -= count;
         Some(Run::Packed(packed, count))
     }
@@ -69,63 +75,9 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Unpacks values; `out` is as long as there are values, and `bytes` are enough for them.
-fn unpack(bytes: &[u8], width: u8, first: usize, out: &mut [u32]) {
-    macro_rules! by_width {
-        ($($w:literal)*) => {
-            match width {
-                $($w => unpack_width::<$w>(bytes, first, out),)*
-                _ => out.fill(0),
-            }
-        };
-    }
-    by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
-}
-
-/// Values of a group, which ends on a whole byte.
-const GROUP: usize = 8;
-
-/// Unpacks from the value `first` on, which begins a group.
-#[inline]
-fn unpack_width<const W: usize>(bytes: &[u8], first: usize, out: &mut [u32]) {
-    let bytes = bytes.get(first / GROUP * W..).unwrap_or_default();
-    let (groups, rest) = out.as_chunks_mut::<GROUP>();
-    let whole = groups.len().min((bytes.len() / W).saturating_sub(1));
-    // All but the last groups have bytes behind them that can be read along.
-    for (group, out) in groups[..whole].iter_mut().enumerate().map(|(i, out)| (&bytes[i * W..], out)) {
-        unpack_group::<W>(group, out);
-    }
-    let mut last = [0; 40];
-    for (i, out) in groups[whole..].iter_mut().enumerate() {
-        last.fill(0);
-        let packed = &bytes[((whole + i) * W).min(bytes.len())..];
-        let length = packed.len().min(W);
-        last[..length].copy_from_slice(&packed[..length]);
-        unpack_group::<W>(&last, out);
-    }
-    if !rest.is_empty() {
-        last.fill(0);
-        let packed = &bytes[(groups.len() * W).min(bytes.len())..];
-        let length = packed.len().min(W);
-        last[..length].copy_from_slice(&packed[..length]);
-        let mut values = [0; GROUP];
-        unpack_group::<W>(&last, &mut values);
-        rest.copy_from_slice(&values[..rest.len()]);
-    }
-}
-
-#[inline]
-fn unpack_group<const W: usize>(bytes: &[u8], out: &mut [u32; GROUP]) {
-    let mask = if W == 32 { u64::from(u32::MAX) } else { (1 << W) - 1 };
-    for (i, out) in out.iter_mut().enumerate() {
-        let bit = i * W;
-        // A value begins in the first of eight bytes and ends in the fifth at the latest.
-        let word = match bytes[bit / 8..].first_chunk::<8>() {
-            Some(word) => u64::from_le_bytes(*word),
-            None => bytes[bit / 8..].iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
-        };
-        *out = u32::try_from(word >> (bit % 8) & mask).unwrap_or_default();
-    }
+/// Packed values from the value `first` on, which begins a group.
+fn from(packed: &[u8], width: u8, first: usize) -> &[u8] {
+    packed.get(first / GROUP * usize::from(width)..).unwrap_or_default()
 }
 
 /// Hands all values to `take`, in stretches; false when the bytes are no such sequence.
@@ -146,11 +98,24 @@ pub(super) fn read(bytes: &[u8], width: u8, count: usize, mut take: impl FnMut(&
                 let mut first = 0;
                 while first < count {
                     let length = (count - first).min(BLOCK);
-                    unpack(packed, width, first, &mut block[..length]);
+                    unpack(from(packed, width, first), width, &mut block[..length]);
                     take(&block[..length]);
                     first += length;
                 }
             }
+        }
+    }
+    true
+}
+
+/// Appends values of one bit each; false when the bytes are no such sequence.
+pub(super) fn read_bits(bytes: &[u8], count: usize, out: &mut BooleanBufferBuilder) -> bool {
+    let Some(mut runs) = Runs::new(bytes, 1, count) else { return false };
+    while runs.left > 0 {
+        match runs.next() {
+            Some(Run::Same(value @ 0..=1, count)) => out.append_n(count, value == 1),
+            Some(Run::Packed(packed, count)) => out.append_packed_range(0..count, packed),
+            _ => return false,
         }
     }
     true
@@ -175,7 +140,7 @@ pub(super) fn histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64
                 let mut first = 0;
                 while first < count {
                     let length = (count - first).min(BLOCK);
-                    unpack(packed, width, first, &mut block[..length]);
+                    unpack(from(packed, width, first), width, &mut block[..length]);
                     for level in &block[..length] {
                         *counts.get_mut(*level as usize)? += 1;
                     }
@@ -217,7 +182,7 @@ pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize, mut next: u32) ->
                 let mut first = 0;
                 while first < count {
                     let length = (count - first).min(BLOCK);
-                    unpack(packed, width, first, &mut block[..length]);
+                    unpack(from(packed, width, first), width, &mut block[..length]);
                     for value in &block[..length] {
                         differs |= value ^ next;
                         next = next.wrapping_add(1);
@@ -270,7 +235,7 @@ impl Writer<'_> {
         let start = self.values.len();
         self.values.resize(start + count, 0);
         let values = &mut self.values[start..];
-        unpack(packed, width, first, values);
+        unpack(from(packed, width, first), width, values);
         values
     }
 
@@ -422,6 +387,20 @@ mod tests {
         }
 
         #[test]
+        fn bits_come_back(runs in prop::collection::vec((any::<bool>(), 1_usize..300), 0..60), before in 0_usize..20) {
+            let levels: Vec<u32> = runs.iter().enumerate().flat_map(|(i, (level, n))| {
+                (0..*n).map(move |at| u32::from(if i % 3 == 0 { at % 3 == 0 } else { *level }))
+            }).collect();
+            let mut bytes = Vec::new();
+            put_hybrid(&mut bytes, &levels, 1);
+            let mut bits = BooleanBufferBuilder::new(0);
+            bits.append_n(before, true);
+            prop_assert!(read_bits(&bytes, levels.len(), &mut bits));
+            let found: Vec<u32> = bits.finish().iter().skip(before).map(u32::from).collect();
+            prop_assert_eq!(found, levels);
+        }
+
+        #[test]
         fn levels_of_several_pages_become_one_sequence(
             parts in prop::collection::vec(prop::collection::vec((0_u32..3, 1_usize..90), 0..40), 0..5)
         ) {
@@ -449,6 +428,7 @@ mod tests {
             remap((&bytes, width, count), (&[0; 100], 7), &mut Vec::new(), &mut out, |_| {});
             histogram(&bytes, i16::from(width % 5), count);
             counts_up(&bytes, width, count, 0);
+            read_bits(&bytes, count, &mut BooleanBufferBuilder::new(0));
             joined(&[(&bytes, count), (&bytes, 3)], i16::from(width % 5), &mut out);
         }
     }

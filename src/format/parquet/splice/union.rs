@@ -68,6 +68,85 @@ impl Form {
     }
 }
 
+/// Entries that are looked up at once.
+const AT_ONCE: usize = 64;
+
+/// Entries of one form.
+trait Kind {
+    fn hash(entry: &[u8]) -> u64;
+    fn same(one: &[u8], other: &[u8]) -> bool;
+    /// Where an entry lies; anything if there is none of this number.
+    fn range(places: &[u32], number: usize) -> (usize, usize);
+}
+
+/// Numbers of `W` bytes.
+struct Word<const W: usize>;
+
+impl<const W: usize> Kind for Word<W> {
+    #[inline]
+    fn hash(entry: &[u8]) -> u64 {
+        mixed(word::<W>(entry))
+    }
+
+    #[inline]
+    fn same(one: &[u8], other: &[u8]) -> bool {
+        word::<W>(one) == word::<W>(other)
+    }
+
+    #[inline]
+    fn range(_: &[u32], number: usize) -> (usize, usize) {
+        (number * W, number * W + W)
+    }
+}
+
+/// Texts behind their lengths.
+struct Text;
+
+impl Kind for Text {
+    #[inline]
+    fn hash(entry: &[u8]) -> u64 {
+        hash_text(entry)
+    }
+
+    #[inline]
+    fn same(one: &[u8], other: &[u8]) -> bool {
+        same_text(one, other)
+    }
+
+    #[inline]
+    fn range(places: &[u32], number: usize) -> (usize, usize) {
+        range_of(places, number)
+    }
+}
+
+/// Anything else.
+struct Wide;
+
+impl Kind for Wide {
+    #[inline]
+    fn hash(entry: &[u8]) -> u64 {
+        xxh3_64(entry)
+    }
+
+    #[inline]
+    fn same(one: &[u8], other: &[u8]) -> bool {
+        one == other
+    }
+
+    #[inline]
+    fn range(places: &[u32], number: usize) -> (usize, usize) {
+        range_of(places, number)
+    }
+}
+
+#[inline]
+fn range_of(places: &[u32], number: usize) -> (usize, usize) {
+    match places.get(number..).unwrap_or_default() {
+        [start, end, ..] => (*start as usize, *end as usize),
+        _ => (0, 0),
+    }
+}
+
 /// The entries of several dictionaries.
 #[derive(Debug)]
 pub(super) struct Union {
@@ -96,44 +175,60 @@ impl Union {
     /// The numbers of the entries of a dictionary page, which are added unless they are there already; `None` when there
     /// is no more room.
     pub(super) fn numbers(&mut self, form: Form, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
-        let entries = places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]);
         match form {
-            Form::Fixed(4) => self.numbers_by(entries, |e| mixed(word::<4>(e)), |a, b| word::<4>(a) == word::<4>(b)),
-            Form::Fixed(8) => self.numbers_by(entries, |e| mixed(word::<8>(e)), |a, b| word::<8>(a) == word::<8>(b)),
-            Form::Text => self.numbers_by(entries, hash_text, same_text),
-            Form::Fixed(_) => self.numbers_by(entries, xxh3_64, |a, b| a == b),
+            Form::Fixed(4) => self.numbers_of::<Word<4>>(page, places),
+            Form::Fixed(8) => self.numbers_of::<Word<8>>(page, places),
+            Form::Text => self.numbers_of::<Text>(page, places),
+            Form::Fixed(_) => self.numbers_of::<Wide>(page, places),
         }
     }
 
-    #[inline]
-    fn numbers_by<'a>(
-        &mut self,
-        entries: impl Iterator<Item = &'a [u8]>,
-        hash_of: impl Fn(&[u8]) -> u64 + Copy,
-        same: impl Fn(&[u8], &[u8]) -> bool,
-    ) -> Option<Vec<u32>> {
-        let mut numbers = Vec::with_capacity(entries.size_hint().0);
-        'entries: for entry in entries {
-            let hash = hash_of(entry);
+    /// Looks many entries up at once, step by step: each step waits for memory, and the waits of different entries overlap.
+    fn numbers_of<K: Kind>(&mut self, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
+        let mut numbers = Vec::with_capacity(places.len());
+        let (mut hashes, mut slots, mut ranges) = ([0; AT_ONCE], [0; AT_ONCE], [(0, 0); AT_ONCE]);
+        let count = places.len().saturating_sub(1);
+        for first in (0..count).step_by(AT_ONCE) {
+            let places = &places[first..(first + AT_ONCE).min(count) + 1];
+            let entries = || places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]);
             let mask = self.slots.len() - 1;
-            let mut at = slot_of(hash) & mask;
-            loop {
-                let slot = self.slots[at & mask];
-                if slot == 0 {
-                    numbers.push(self.add(entry, hash, at & mask, hash_of)?);
-                    continue 'entries;
+            for (entry, (hash, slot)) in entries().zip(hashes.iter_mut().zip(&mut slots)) {
+                *hash = K::hash(entry);
+                *slot = self.slots[slot_of(*hash) & mask];
+            }
+            // Of a free slot it is any range, and it does not matter.
+            for (slot, range) in slots.iter().zip(&mut ranges).take(places.len() - 1) {
+                *range = K::range(&self.places, number_of(*slot));
+            }
+            for (entry, ((hash, slot), (start, end))) in entries().zip(hashes.iter().zip(&slots).zip(&ranges)) {
+                let alike = *slot != 0 && slot >> 32 == hash >> 32;
+                if alike && self.page.get(*start..*end).is_some_and(|found| K::same(found, entry)) {
+                    numbers.push(slot_number(*slot));
+                } else {
+                    numbers.push(self.number::<K>(entry, *hash)?);
                 }
-                if slot >> 32 == hash >> 32 {
-                    let number = number_of(slot);
-                    if same(&self.page[self.places[number] as usize..self.places[number + 1] as usize], entry) {
-                        numbers.push(slot_number(slot));
-                        continue 'entries;
-                    }
-                }
-                at += 1;
             }
         }
         Some(numbers)
+    }
+
+    /// The number of an entry, which is added unless it is there already.
+    fn number<K: Kind>(&mut self, entry: &[u8], hash: u64) -> Option<u32> {
+        let mask = self.slots.len() - 1;
+        let mut at = slot_of(hash) & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                return self.add(entry, hash, at, K::hash);
+            }
+            if slot >> 32 == hash >> 32 {
+                let (start, end) = K::range(&self.places, number_of(slot));
+                if K::same(&self.page[start..end], entry) {
+                    return Some(slot_number(slot));
+                }
+            }
+            at = (at + 1) & mask;
+        }
     }
 
     fn add(&mut self, entry: &[u8], hash: u64, free: usize, hash_of: impl Fn(&[u8]) -> u64) -> Option<u32> {
@@ -221,7 +316,7 @@ fn slot_of(hash: u64) -> usize {
 
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
 fn slot_number(slot: u64) -> u32 {
-    slot as u32 - 1
+    (slot as u32).wrapping_sub(1)
 }
 
 fn number_of(slot: u64) -> usize {
