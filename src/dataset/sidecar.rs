@@ -31,6 +31,10 @@ use super::{
 };
 use crate::{
     error::{Error, Kind, Result},
+    format::{
+        parquet::{GroupPart, Source, splice_table},
+        ranged::RangedInput,
+    },
     storage::{Object, Staged, Store},
 };
 
@@ -77,6 +81,9 @@ impl SidecarRow {
 
 /// Rows that are gathered before they become a row group.
 const GROUP_ROWS: usize = 1 << 16;
+
+/// Rows of sidecars that become a row group together.
+const PARTS_ROWS: u64 = 1 << 17;
 
 /// Most rows of a row group: what a lookup may have to read of each column where it cannot read single pages.
 const MOST_GROUP_ROWS: usize = 1 << 18;
@@ -353,12 +360,53 @@ impl SidecarColumns {
     }
 }
 
+/// A sidecar that is to become a part of another one.
+#[derive(Debug)]
+pub struct SidecarPart {
+    source: Arc<Source>,
+}
+
+impl SidecarPart {
+    /// Opens the sidecar of a shard, and reads all of it unless it is large.
+    ///
+    /// # Errors
+    /// When it is missing or damaged.
+    pub fn open(store: &Arc<dyn Store>, shard: &str) -> Result<Self> {
+        let path = sidecar_path(shard);
+        let place = store.location().join(&path).to_string();
+        let missing = || Error::integrity("expected a sidecar, found none").at(&*place);
+        let facts = store.head(&path)?.ok_or_else(missing)?;
+        let input = if facts.bytes <= WHOLE_BYTES {
+            RangedInput::Bytes(store.get(&path)?.ok_or_else(missing)?)
+        } else {
+            RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes))
+        };
+        let damaged = |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
+        Ok(Self { source: Arc::new(Source::open(input, &place).map_err(damaged)?) })
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> u64 {
+        self.source.rows()
+    }
+}
+
+/// Sidecars up to this size are read at once.
+const WHOLE_BYTES: u64 = 4 << 20;
+
+/// Fewer rows than this of a part make pages so small that they are better made anew.
+const FEW_ROWS: u64 = 1024;
+
 /// Writes a sidecar as its shard grows.
 pub struct SidecarWriter {
     writer: GroupWriter,
+    columns: SchemaDescriptor,
     /// Rows that are too few for a row group.
     pending: Vec<SidecarColumns>,
     pending_rows: usize,
+    /// Row groups of other sidecars that are too few for a row group; never together with rows.
+    parts: Vec<GroupPart>,
+    parts_rows: u64,
 }
 
 impl std::fmt::Debug for SidecarWriter {
@@ -373,8 +421,9 @@ impl SidecarWriter {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
-        let writer = GroupWriter::create(store, &sidecar_path(shard), &table::describe(&schema())?)?;
-        Ok(Self { writer, pending: Vec::new(), pending_rows: 0 })
+        let columns = table::describe(&schema())?;
+        let writer = GroupWriter::create(store, &sidecar_path(shard), &columns)?;
+        Ok(Self { writer, columns, pending: Vec::new(), pending_rows: 0, parts: Vec::new(), parts_rows: 0 })
     }
 
     /// Adds rows.
@@ -383,9 +432,10 @@ impl SidecarWriter {
     /// When the columns differ in length, or the store fails.
     pub fn append(&mut self, columns: SidecarColumns) -> Result<()> {
         columns.check()?;
+        self.flush_parts()?;
         self.pending_rows += columns.hashes.len();
         self.pending.push(columns);
-        if self.pending_rows < GROUP_ROWS { Ok(()) } else { self.flush() }
+        if self.pending_rows < GROUP_ROWS { Ok(()) } else { self.flush_rows() }
     }
 
     /// Adds rows that are encoded already.
@@ -394,16 +444,66 @@ impl SidecarWriter {
     /// When the store fails.
     pub fn append_groups(&mut self, groups: SidecarGroups) -> Result<()> {
         self.flush()?;
-        groups.0.into_iter().try_for_each(|group| self.writer.append(group))
+        self.write_groups(groups)
+    }
+
+    /// Adds the rows of another sidecar as they are, of a shard whose records have no offsets.
+    ///
+    /// # Errors
+    /// When it is no sidecar or damaged, or the store fails.
+    pub fn append_part(&mut self, part: &SidecarPart) -> Result<()> {
+        let alike = part.source.root_schema().get_fields() == self.columns.root_schema().get_fields();
+        for (group, size) in part.source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
+            let part = GroupPart { source: Arc::clone(&part.source), group };
+            if !alike || size.rows < FEW_ROWS {
+                self.append_decoded(&part)?;
+                continue;
+            }
+            self.flush_rows()?;
+            self.parts_rows += size.rows;
+            self.parts.push(part);
+            if self.parts_rows >= PARTS_ROWS {
+                self.flush_parts()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append_decoded(&mut self, part: &GroupPart) -> Result<()> {
+        let batches = part.decode()?;
+        check_columns(&batches)?;
+        batches.iter().try_for_each(|batch| self.append_moved(batch, 0))
+    }
+
+    /// Makes a row group of those of other sidecars, without decoding what can be taken over.
+    fn flush_parts(&mut self) -> Result<()> {
+        let parts = std::mem::take(&mut self.parts);
+        let rows = std::mem::take(&mut self.parts_rows);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        match splice_table(self.columns.columns(), &parts)? {
+            Some(chunks) => self.writer.append_spliced(chunks, rows),
+            None => parts.iter().try_for_each(|part| self.append_decoded(part)),
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
+        self.flush_parts()?;
+        self.flush_rows()
+    }
+
+    fn flush_rows(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
         self.pending_rows = 0;
         let columns = SidecarColumns::join(std::mem::take(&mut self.pending))?;
-        self.append_groups(SidecarGroups::encode(&columns)?)
+        self.write_groups(SidecarGroups::encode(&columns)?)
+    }
+
+    fn write_groups(&mut self, groups: SidecarGroups) -> Result<()> {
+        groups.0.into_iter().try_for_each(|group| self.writer.append(group))
     }
 
     /// Adds rows of another sidecar whose records were moved by `shift` bytes.
@@ -440,7 +540,7 @@ impl SidecarWriter {
 
     /// Rows so far.
     pub fn rows(&self) -> u64 {
-        self.writer.rows() + self.pending_rows as u64
+        self.writer.rows() + self.pending_rows as u64 + self.parts_rows
     }
 
     /// Says where the units of the shard begin.
@@ -511,13 +611,15 @@ pub fn end_ids(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
 pub fn read_all(store: &dyn Store, shard: &str) -> Result<Vec<RecordBatch>> {
     let path = sidecar_path(shard);
     let batches = table::read(store, &path)?;
-    for batch in &batches {
-        if batch.schema().fields() != schema().fields() {
-            return Err(Error::integrity("expected the columns of a sidecar, found others")
-                .at(store.location().join(&path).to_string()));
-        }
-    }
+    check_columns(&batches).map_err(|e| e.at(store.location().join(&path).to_string()))?;
     Ok(batches)
+}
+
+fn check_columns(batches: &[RecordBatch]) -> Result<()> {
+    match batches.iter().all(|batch| batch.schema().fields() == schema().fields()) {
+        true => Ok(()),
+        false => Err(Error::integrity("expected the columns of a sidecar, found others")),
+    }
 }
 
 /// The rows of a sidecar in batches of at most `rows`, read as they are asked for.

@@ -27,6 +27,7 @@ use parquet::{
 use super::{chunks::Chunk, log::ListRef};
 use crate::{
     error::{Error, Result},
+    format::parquet::TableChunk,
     storage::{Object, Sink, Staged, Store},
 };
 
@@ -170,6 +171,18 @@ impl GroupWriter {
         }
         writer.close().map_err(failed)?;
         self.rows += group.rows;
+        Ok(())
+    }
+
+    /// Adds a row group that was put together of others.
+    pub(super) fn append_spliced(&mut self, chunks: Vec<TableChunk>, rows: u64) -> Result<()> {
+        let mut writer = self.writer.next_row_group().map_err(failed)?;
+        for chunk in chunks {
+            let (pages, close) = chunk.into_parts();
+            writer.append_column(&pages, close).map_err(failed)?;
+        }
+        writer.close().map_err(failed)?;
+        self.rows += rows;
         Ok(())
     }
 

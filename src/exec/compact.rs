@@ -16,7 +16,7 @@ use super::{
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
 use crate::{
-    dataset::{Dataset, Run, ShardMeta, sidecar_batches},
+    dataset::{Dataset, Run, ShardMeta, SidecarPart},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -162,7 +162,7 @@ impl Merger<'_> {
                     Error::integrity(format!("expected {} records, found {rows}", input.records)).at(self.place(input))
                 );
             }
-            self.copy_sidecar(input, &mut out, 0)?;
+            self.copy_sidecar(input, &mut out)?;
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
         pending.finish(&mut out)?;
@@ -187,29 +187,10 @@ impl Merger<'_> {
         OpenShard::create(self.store(), encoder, &naming, merge.number)
     }
 
-    fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>, shift: i128) -> Result<()> {
-        self.append_sidecar(input, None, out, shift)
-    }
-
-    /// Appends the sidecar of an input, which was read already or is read now.
-    pub(super) fn append_sidecar(
-        &self,
-        input: &ShardMeta,
-        rows: Option<Vec<RecordBatch>>,
-        out: &mut OpenShard<'_>,
-        shift: i128,
-    ) -> Result<()> {
-        let Some(rows) = rows else {
-            let mut found = 0;
-            for batch in sidecar_batches(self.dataset.store(), &input.path, DECODE_ROWS)? {
-                let batch = batch?;
-                found += batch.num_rows() as u64;
-                out.append_sidecar(&batch, shift)?;
-            }
-            return self.check_row_count(input, found);
-        };
-        self.check_rows(input, &rows)?;
-        rows.iter().try_for_each(|batch| out.append_sidecar(batch, shift))
+    fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>) -> Result<()> {
+        let part = SidecarPart::open(self.dataset.store(), &input.path)?;
+        self.check_row_count(input, part.rows())?;
+        out.append_sidecar_part(&part)
     }
 
     /// Refuses a sidecar that does not tell of each record.
@@ -217,7 +198,7 @@ impl Merger<'_> {
         self.check_row_count(input, sidecar.iter().map(|batch| batch.num_rows() as u64).sum())
     }
 
-    fn check_row_count(&self, input: &ShardMeta, rows: u64) -> Result<()> {
+    pub(super) fn check_row_count(&self, input: &ShardMeta, rows: u64) -> Result<()> {
         if rows == input.records {
             return Ok(());
         }

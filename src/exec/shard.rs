@@ -23,7 +23,8 @@ use crate::{
         stream::{Frames, Tail},
     },
     dataset::{
-        FrameTable, IdKind, NewShard, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups, SidecarWriter,
+        FrameTable, IdKind, NewShard, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups, SidecarPart,
+        SidecarWriter,
     },
     error::{Error, Result},
     events::{Event, Observer},
@@ -377,6 +378,14 @@ impl<'a> OpenShard<'a> {
     pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
         let Some(indexes) = &mut self.indexes else { return self.sidecar.append_moved(batch, shift) };
         self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.record(offset, length))
+    }
+
+    /// Appends another sidecar as it is; of shards whose records have no offsets.
+    ///
+    /// # Errors
+    /// When it is damaged or the store fails.
+    pub fn append_sidecar_part(&mut self, part: &SidecarPart) -> Result<()> {
+        self.sidecar.append_part(part)
     }
 
     /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the

@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use bytes::Bytes;
 use rayon::prelude::*;
 
@@ -21,7 +20,7 @@ use super::{
     shard::{FinishedShard, OpenShard},
 };
 use crate::{
-    dataset::{ShardMeta, read_sidecar},
+    dataset::{ShardMeta, SidecarPart},
     error::{Error, Result},
     events::Event,
     format::{
@@ -38,9 +37,6 @@ const BATCH_BYTES: u64 = 16 << 20;
 
 /// How many these are at most.
 const BATCH_FILES: usize = 32;
-
-/// Sidecars of so many rows are read with their files; of larger ones, rows when they are wanted.
-const SIDECAR_ROWS: u64 = 1 << 17;
 
 /// Rows of the files that are read at once.
 const BATCH_ROWS: u64 = 1 << 18;
@@ -79,7 +75,7 @@ impl Merger<'_> {
             let loaded: Vec<Loaded> = batch.par_iter().map(|(input, _)| self.load(input)).collect::<Result<_>>()?;
             for ((input, _), loaded) in batch.iter().zip(loaded) {
                 self.cancel.check()?;
-                if !splicing.add(input, loaded)? {
+                if !splicing.add(loaded)? {
                     // Some column is stored in a way that nothing but the decoder knows.
                     drop(splicing);
                     let bytes = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
@@ -144,7 +140,8 @@ impl Merger<'_> {
             let message = format!("expected {} records, found {}", input.records, source.rows());
             return Err(Error::integrity(message).at(self.place(input)));
         }
-        let sidecar = if input.records <= SIDECAR_ROWS { Some(read_sidecar(self.store(), &input.path)?) } else { None };
+        let sidecar = SidecarPart::open(self.dataset.store(), &input.path)?;
+        self.check_row_count(input, sidecar.rows())?;
         Ok(Loaded { source: Arc::new(source), sidecar })
     }
 }
@@ -152,7 +149,7 @@ impl Merger<'_> {
 /// A shard that was read.
 struct Loaded {
     source: Arc<Source>,
-    sidecar: Option<Vec<RecordBatch>>,
+    sidecar: SidecarPart,
 }
 
 /// A shard that is being put together.
@@ -175,7 +172,7 @@ struct Splicing<'a> {
 
 impl Splicing<'_> {
     /// Adds the row groups of a shard and its sidecar; false if splicing cannot be done.
-    fn add(&mut self, input: &ShardMeta, loaded: Loaded) -> Result<bool> {
+    fn add(&mut self, loaded: Loaded) -> Result<bool> {
         let Loaded { source, sidecar } = loaded;
         self.held += source.held_bytes();
         for (group, size) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
@@ -190,7 +187,7 @@ impl Splicing<'_> {
                 return Ok(false);
             }
         }
-        self.merger.append_sidecar(input, sidecar, &mut self.shard, 0)?;
+        self.shard.append_sidecar_part(&sidecar)?;
         Ok((self.held as f64) < LARGE * self.merger.row_group as f64 || self.end_group()?)
     }
 

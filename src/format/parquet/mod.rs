@@ -30,6 +30,6 @@ pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use input::{ParquetReader, sniff};
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
-pub use splice::{GroupNote, GroupPart, Source, Survey, Tally, prove, splice};
+pub use splice::{GroupNote, GroupPart, Source, Survey, TableChunk, Tally, prove, splice, splice_table};
 
 pub use crate::record::{size::logical_bytes, widen::cast_to};

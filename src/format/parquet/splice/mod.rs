@@ -6,6 +6,7 @@
 //!                                                      re-encode what has another type or is made in unknown ways
 //!          page  hybrid  union  stored  beginning      what pages are taken apart into and put together from
 //!          facts bounds  bloom  out                    what footers and page indexes say of the result
+//! table    the same for sidecars
 //! prove    the written file ---> every page is the one that was meant
 //! ```
 //!
@@ -25,6 +26,7 @@ mod proof;
 mod source;
 mod stored;
 mod survey;
+mod table;
 mod union;
 
 use std::{ops::Range, sync::Arc};
@@ -48,6 +50,7 @@ pub use self::{
     proof::{GroupNote, prove},
     source::Source,
     survey::Survey,
+    table::{TableChunk, splice_table},
 };
 
 use super::{
@@ -88,8 +91,17 @@ pub struct GroupPart {
 }
 
 impl GroupPart {
-    fn rows(&self) -> u64 {
+    /// How many rows it has.
+    pub fn rows(&self) -> u64 {
         self.source.row_groups().get(self.group).map_or(0, |group| group.rows)
+    }
+
+    /// Its rows, decoded.
+    ///
+    /// # Errors
+    /// When the file is damaged or cannot be read.
+    pub fn decode(&self) -> Result<Vec<RecordBatch>> {
+        self.source.decode_all(self.group)
     }
 }
 

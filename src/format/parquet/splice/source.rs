@@ -12,6 +12,7 @@ use ::parquet::{
     },
     errors::ParquetError,
     file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
+    schema::types::Type,
 };
 use arrow::{
     array::RecordBatch,
@@ -108,6 +109,11 @@ impl Source {
         self.rows
     }
 
+    /// Its columns.
+    pub fn root_schema(&self) -> &Type {
+        self.metadata.file_metadata().schema_descr().root_schema()
+    }
+
     /// Estimate of the memory that it takes.
     pub fn held_bytes(&self) -> u64 {
         /// What a footer says of a column chunk, in memory.
@@ -169,13 +175,22 @@ impl Source {
 
     /// Decodes one top-level field of a row group.
     pub(super) fn decode(&self, group: usize, name: &str) -> Result<Vec<RecordBatch>> {
-        const ROWS: usize = 8_192;
-        let arrow = self.arrow()?;
         let Some((field, _)) = self.field(name)? else {
             return Err(Error::internal("a column was to be decoded that is not there").at(self.name.as_str()));
         };
+        let mask = ProjectionMask::roots(self.arrow()?.parquet_schema(), [field]);
+        self.decode_masked(group, mask).map_err(|e| e.column(name))
+    }
+
+    /// Decodes a row group.
+    pub(super) fn decode_all(&self, group: usize) -> Result<Vec<RecordBatch>> {
+        self.decode_masked(group, ProjectionMask::all())
+    }
+
+    fn decode_masked(&self, group: usize, mask: ProjectionMask) -> Result<Vec<RecordBatch>> {
+        const ROWS: usize = 8_192;
+        let arrow = self.arrow()?;
         let batches = guard(PARQUET, &self.name, || -> Result<Vec<RecordBatch>, ParquetError> {
-            let mask = ProjectionMask::roots(arrow.parquet_schema(), [field]);
             let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), arrow.clone())
                 .with_row_groups(vec![group])
                 .with_projection(mask)
@@ -187,7 +202,7 @@ impl Source {
         let expected = self.groups.get(group).map_or(0, |group| group.rows);
         if found != expected {
             let message = format!("expected {expected} rows as in the footer, found {found} in the pages");
-            return Err(Error::integrity(message).at(self.name.as_str()).column(name));
+            return Err(Error::integrity(message).at(self.name.as_str()));
         }
         Ok(batches)
     }

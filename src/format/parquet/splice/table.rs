@@ -1,0 +1,62 @@
+//! Merging tables that have the same columns and whose rows are no records, as sidecars: nobody chooses a codec for
+//! them, so each column stays compressed as it was.
+
+use ::parquet::{
+    basic::Compression, column::writer::ColumnCloseResult, file::reader::ChunkReader, schema::types::ColumnDescPtr,
+};
+
+use super::{
+    super::chunk::name_of,
+    GroupPart,
+    column::{Part, Target, merge},
+    out::SplicedChunk,
+};
+use crate::{codec::Codec, error::Result};
+
+/// Compression of columns that some parts have compressed and others not.
+const MIXED: Codec = Codec::Zstd(1);
+
+/// A column chunk that was put together.
+#[derive(Debug)]
+pub struct TableChunk(SplicedChunk);
+
+impl TableChunk {
+    /// Its pages, and what is to be written about them.
+    pub fn into_parts(self) -> (impl ChunkReader, ColumnCloseResult) {
+        (self.0.pieces, self.0.close)
+    }
+}
+
+/// Merges row groups whose files have exactly these columns; `None` when pages are made in ways that only the decoder knows.
+///
+/// # Errors
+/// When a file is damaged, naming it, or cannot be read.
+pub fn splice_table(columns: &[ColumnDescPtr], parts: &[GroupPart]) -> Result<Option<Vec<TableChunk>>> {
+    let mut chunks = Vec::with_capacity(columns.len());
+    for (number, column) in columns.iter().enumerate() {
+        let theirs: Vec<Part<'_>> = parts
+            .iter()
+            .map(|part| Part {
+                name: &part.source.name,
+                input: &part.source.input,
+                chunk: part.source.metadata.row_group(part.group).column(number),
+                indexes: part.source.indexes(part.group, number),
+                rows: part.rows(),
+            })
+            .collect();
+        let codec = codec_of(&theirs);
+        let Some((chunk, _)) = merge(&Target { column, codec, name: name_of(codec)? }, &theirs)? else {
+            return Ok(None);
+        };
+        chunks.push(TableChunk(chunk));
+    }
+    Ok(Some(chunks))
+}
+
+/// The codec of all, or one for all.
+fn codec_of(parts: &[Part<'_>]) -> Codec {
+    match parts.iter().all(|part| part.chunk.compression() == Compression::UNCOMPRESSED) {
+        true => Codec::None,
+        false => MIXED,
+    }
+}
