@@ -29,7 +29,7 @@ mod survey;
 mod table;
 mod union;
 
-use std::{ops::Range, sync::Arc};
+use std::{cmp::Reverse, ops::Range, sync::Arc};
 
 use ::parquet::{
     basic::{ConvertedType, LogicalType},
@@ -130,15 +130,18 @@ pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(R
         let leaves = if tiny { 0 } else { field.leaves.as_ref().map_or(0, |_| encoder.leaves()[field.number].len()) };
         (0..leaves).map(|leaf| (field.number, leaf)).collect()
     };
-    let tasks: Vec<(usize, usize)> = fields.iter().flat_map(spliced).collect();
-    let merged: Vec<Option<(SplicedChunk, Tally)>> = tasks
-        .par_iter()
-        .with_max_len(1)
-        .map(|(field, leaf)| fields[*field].splice(encoder, *leaf, parts))
-        .collect::<Result<_>>()?;
+    let mut tasks: Vec<(usize, usize)> = fields.iter().flat_map(spliced).collect();
+    // The largest first: begun last, it would keep one thread busy while the others have nothing left to do.
+    tasks.sort_by_cached_key(|(field, leaf)| Reverse(fields[*field].bytes(*leaf, parts)));
+    let mut merged = tasks
+        .into_iter()
+        .par_bridge()
+        .map(|(field, leaf)| Ok(((field, leaf), fields[field].splice(encoder, leaf, parts)?)))
+        .collect::<Result<Vec<_>>>()?;
+    merged.sort_unstable_by_key(|(task, _)| *task);
     let mut done: Vec<Vec<Option<(SplicedChunk, Tally)>>> = fields.iter().map(|_| Vec::new()).collect();
-    for ((field, _), chunk) in tasks.iter().zip(merged) {
-        done[*field].push(chunk);
+    for ((field, _), chunk) in merged {
+        done[field].push(chunk);
     }
     let finished: Vec<Option<(Vec<Encoded>, Tally)>> = done
         .into_par_iter()
@@ -206,6 +209,14 @@ impl Field {
             found.push(columns);
         }
         Ok(Self { number, leaves: Some(found) })
+    }
+
+    /// Bytes of a column in all parts.
+    fn bytes(&self, leaf: usize, parts: &[GroupPart]) -> u64 {
+        let leaves = self.leaves.iter().flatten().zip(parts);
+        let chunks =
+            leaves.map(|(leaves, part)| part.source.metadata.row_group(part.group).column(leaves.start + leaf));
+        chunks.map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0)).sum()
     }
 
     /// Splices one column; `None` if that cannot be done.
