@@ -319,7 +319,7 @@ impl Compaction<'_> {
         // A merge of Parquet holds a row group and its encoded form; copies hold next to nothing, but have files open.
         let at_once = match naming.format {
             OutputFormat::Parquet => {
-                usize::try_from(context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1).clamp(1, context.jobs)
+                usize::try_from(context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1).clamp(1, context.jobs + 1)
             }
             OutputFormat::Tar | OutputFormat::TfRecord => context.jobs.min(COPIES_AT_ONCE),
         };
