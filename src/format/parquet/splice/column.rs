@@ -1,7 +1,7 @@
 //! One column of several row groups becomes one chunk, by the cheapest way that each of its pages allows.
 //!
 //! ```text
-//! no dictionary, or the same one     pages as they are
+//! no dictionary, or the same one     pages as they are; what repeats much gets a dictionary
 //! dictionaries that have much in     entries united; indices rewritten through a table, levels untouched
 //! common
 //! nearly every value once            indices 0, 1, 2 ...: the dictionary becomes a page of values, its compressed bytes
@@ -11,6 +11,8 @@
 //!
 //! A united dictionary holds each value once: pyarrow reads wrong values, without an error, where one occurs twice.
 //! Rewritten pages are of version 1, which all readers take.
+
+mod keyed;
 
 use std::ops::Range;
 
@@ -179,6 +181,12 @@ struct Joined {
     page: Option<(PageHeader, Facts)>,
 }
 
+impl Joined {
+    fn new() -> Self {
+        Self { present: BooleanBufferBuilder::new(0), levels: Vec::new(), indices: Vec::new(), page: None }
+    }
+}
+
 /// Bits of a level.
 fn level_width(most: i16) -> u8 {
     width_of(most.unsigned_abs().into())
@@ -219,7 +227,11 @@ impl Merging<'_> {
     fn run(mut self, mut parts: Vec<Loaded<'_>>) -> Step<(Out, Tally)> {
         let indexed = |part: &Loaded<'_>| part.pages.data.iter().any(Pages::is_indices);
         if !parts.iter().any(indexed) {
-            self.copy_all(parts)?;
+            let form = parts.first().and_then(|part| form_of(part.part.chunk));
+            match self.keyed(&parts, form)? {
+                Some(keyed) => self.write_keyed(parts, &keyed)?,
+                None => self.copy_all(parts)?,
+            }
         } else if self.same_dictionary(&parts) {
             if let Some(first) = parts.iter().find(|part| indexed(part))
                 && let Some(page) = &first.pages.dictionary
@@ -368,14 +380,17 @@ impl Merging<'_> {
         Ok(worth_uniting(entries, entry_bytes, total, packed as f64 / inflated.max(1) as f64))
     }
 
-    fn rewrite_all(&mut self, parts: Vec<Loaded<'_>>, union: &Union, tables: &[Vec<u32>]) -> Step<()> {
+    fn put_dictionary(&mut self, union: &Union) -> Step<()> {
         let dictionary = union.page();
         let failed = |error: Error| (None, error.into());
         let packed = self.compressor.compress(dictionary, &mut self.buffers.packed).map_err(failed)?;
         let entries = union.entries() as u64;
-        self.out.page(entries, i32::try_from(PLAIN).unwrap_or(0), dictionary.len(), packed, None).map_err(failed)?;
-        let present = BooleanBufferBuilder::new(0);
-        let mut joined = Joined { present, levels: Vec::new(), indices: Vec::new(), page: None };
+        self.out.page(entries, i32::try_from(PLAIN).unwrap_or(0), dictionary.len(), packed, None).map_err(failed)
+    }
+
+    fn rewrite_all(&mut self, parts: Vec<Loaded<'_>>, union: &Union, tables: &[Vec<u32>]) -> Step<()> {
+        self.put_dictionary(union)?;
+        let mut joined = Joined::new();
         for (at, (part, table)) in parts.into_iter().zip(tables).enumerate() {
             // Entries are added as parts come, so that the indices of the first ones are narrow.
             let width = width_of(table.iter().max().copied().unwrap_or(0).into());
@@ -425,6 +440,11 @@ impl Merging<'_> {
                 return Err(Refused::from("expected a level for each value").into());
             }
         }
+        self.joined(page, facts, joined)
+    }
+
+    /// Counts a page, whose indices and levels were added, among those that become one, which is written when it is full.
+    fn joined(&mut self, page: &Page, facts: Facts, joined: &mut Joined) -> Result<(), Stop> {
         match &mut joined.page {
             Some((_, all)) => all.join(facts, self.order),
             None => joined.page = Some((page.header, facts)),

@@ -212,7 +212,16 @@ impl Union {
         Some(numbers)
     }
 
-    /// The number of an entry, which is added unless it is there already.
+    /// The number of an entry, which is added unless it is there already; `None` when there is no more room.
+    pub(super) fn number_of(&mut self, form: Form, entry: &[u8]) -> Option<u32> {
+        match form {
+            Form::Fixed(4) => self.number::<Word<4>>(entry, Word::<4>::hash(entry)),
+            Form::Fixed(8) => self.number::<Word<8>>(entry, Word::<8>::hash(entry)),
+            Form::Text => self.number::<Text>(entry, Text::hash(entry)),
+            Form::Fixed(_) => self.number::<Wide>(entry, Wide::hash(entry)),
+        }
+    }
+
     fn number<K: Kind>(&mut self, entry: &[u8], hash: u64) -> Option<u32> {
         let mask = self.slots.len() - 1;
         let mut at = slot_of(hash) & mask;

@@ -1,0 +1,288 @@
+//! Values that were written without a dictionary, and repeat so much that one is worth it: the shard becomes smaller, and
+//! who groups or filters by them is told which are equal instead of walking through them one by one.
+//!
+//! ```text
+//! look      the first pages of two parts --> how many different values there will be --> worth it, or pages as they are
+//! look up   each value of each page      --> its number; the dictionary grows
+//! write     the dictionary, then pages of numbers
+//! ```
+
+use arrow::{array::BooleanBufferBuilder, buffer::BooleanBuffer};
+
+use super::{Joined, Loaded, Merging, Step, Stop, expected, hybrid, level_width};
+use crate::format::parquet::splice::{
+    page::{PLAIN, Page, Pages, Refused, Taken},
+    union::{Form, Union},
+};
+
+/// Pages of indices and the dictionary must take no more than this part of what the values took.
+const GAIN: f64 = 0.7;
+
+/// Entries of the dictionary at most, as foreseen, and its bytes as they come out: with few, looking values up costs next to
+/// nothing, and who reads them gains most.
+const FORESEEN: f64 = 2e3;
+const MOST_BYTES: usize = 1 << 20;
+
+/// Values with a dictionary that they did not have.
+pub(super) struct Keyed {
+    form: Form,
+    union: Union,
+    seen: Seen,
+    /// The number of each value.
+    numbers: Vec<u32>,
+    /// Which rows have one.
+    present: BooleanBuffer,
+    /// For each page how many rows it has, and how many of them have a value.
+    pages: Vec<(usize, usize)>,
+}
+
+impl Merging<'_> {
+    /// Looks all values up, if that is worth it; `None` if it is not, or some page is of another kind.
+    pub(super) fn keyed(&mut self, parts: &[Loaded<'_>], form: Option<Form>) -> Step<Option<Keyed>> {
+        let pages = || parts.iter().flat_map(|part| part.pages.data.iter().map(move |page| (&part.pages, page)));
+        let plain = |(pages, page): (&Pages, &Page)| {
+            pages.repetition == 0 && pages.definition <= 1 && page.header.encoding == PLAIN
+        };
+        let Some(form) = form.filter(|form| matches!(form, Form::Text | Form::Fixed(4 | 8))) else { return Ok(None) };
+        if parts.len() < 2 || !pages().all(plain) || !self.repeat(parts, form)? {
+            return Ok(None);
+        }
+        let mut keyed = Keyed {
+            form,
+            union: Union::new(),
+            seen: Seen::new(),
+            numbers: Vec::new(),
+            present: BooleanBuffer::new_unset(0),
+            pages: Vec::new(),
+        };
+        let mut present = BooleanBufferBuilder::new(0);
+        for (at, part) in parts.iter().enumerate() {
+            for page in &part.pages.data {
+                let added = keyed.add(&part.pages, page, &mut self.buffers.page, &mut present);
+                if !added.map_err(|refused| (Some(at), Stop::Refused(refused)))? {
+                    return Ok(None);
+                }
+            }
+        }
+        keyed.present = present.finish();
+        Ok(Some(keyed))
+    }
+
+    /// Foresees from two pages whether there are few different values.
+    fn repeat(&mut self, parts: &[Loaded<'_>], form: Form) -> Step<bool> {
+        let total: u64 = parts.iter().flat_map(|part| &part.pages.data).map(|page| page.header.values).sum();
+        let (mut union, mut seen, mut bytes, mut stored) = (Union::new(), 0, 0, 0);
+        for at in [0, parts.len() / 2] {
+            let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.data.first()?))) else {
+                continue;
+            };
+            let mut looked = || -> Taken<Option<usize>> {
+                let cut = part.pages.cut(page, &mut self.buffers.page)?;
+                let places = form.places(cut.values, cut.present).ok_or(Refused::from(BEYOND))?;
+                bytes += cut.values.len();
+                stored += page.body.len();
+                Ok(union.numbers(form, cut.values, &places).map(|numbers| numbers.len()))
+            };
+            match looked().map_err(|refused| (Some(at), Stop::Refused(refused)))? {
+                Some(count) => seen += count as u64,
+                None => return Ok(false),
+            }
+        }
+        if seen == 0 {
+            return Ok(false);
+        }
+        let entries = expected(seen, union.entries(), total);
+        let dictionary = entries * union.page().len() as f64 / union.entries() as f64;
+        let ratio = stored as f64 / bytes.max(1) as f64;
+        let plain = bytes as f64 / seen as f64 * total as f64 * ratio;
+        let indices = total as f64 * entries.max(2.0).log2().ceil() / 8.0;
+        Ok(entries <= FORESEEN && dictionary * ratio.min(1.0) + indices < GAIN * plain)
+    }
+
+    /// Writes the dictionary and the pages of numbers.
+    pub(super) fn write_keyed(&mut self, parts: Vec<Loaded<'_>>, keyed: &Keyed) -> Step<()> {
+        self.put_dictionary(&keyed.union)?;
+        let (mut row, mut value) = (0, 0);
+        let mut counts = keyed.pages.iter();
+        let mut joined = Joined::new();
+        for (at, part) in parts.into_iter().enumerate() {
+            let stopped = |stop| (Some(at), stop);
+            for (page, mut facts) in part.pages.data.iter().zip(part.facts) {
+                let Some((rows, values)) = counts.next() else { break };
+                self.tally.reencoded += page.whole.len() as u64;
+                if !facts.are_known() {
+                    let levels = part.pages.levels(page, &mut self.buffers.page).map_err(|e| stopped(e.into()))?;
+                    facts.learn_unless_known(&part.pages, &levels);
+                }
+                joined.indices.extend_from_slice(&keyed.numbers[value..value + values]);
+                if part.pages.definition > 0 {
+                    joined.present.append_buffer(&keyed.present.slice(row, *rows));
+                    row += rows;
+                }
+                value += values;
+                self.joined(page, facts, &mut joined).map_err(stopped)?;
+            }
+        }
+        self.flush(&mut joined).map_err(|stop| (None, stop))
+    }
+}
+
+/// What a page is refused for that ends too early.
+const BEYOND: &str = "expected more values, found the end of the page";
+
+impl Keyed {
+    /// Looks the values of a page up; false when they are too many.
+    fn add(
+        &mut self,
+        pages: &Pages,
+        page: &Page,
+        room: &mut Vec<u8>,
+        present: &mut BooleanBufferBuilder,
+    ) -> Taken<bool> {
+        let cut = pages.cut(page, room)?;
+        let rows = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
+        if pages.definition > 0 {
+            debug_assert_eq!(level_width(pages.definition), 1);
+            if !hybrid::read_bits(cut.definition, rows, present) {
+                return Err("expected a level for each value".into());
+            }
+        }
+        self.pages.push((rows, cut.present));
+        let (seen, union, numbers) = (&mut self.seen, &mut self.union, &mut self.numbers);
+        let found = match self.form {
+            Form::Fixed(4) => seen.words::<4>(cut.values, cut.present, union, numbers),
+            Form::Fixed(8) => seen.words::<8>(cut.values, cut.present, union, numbers),
+            _ => seen.texts(cut.values, cut.present, union, numbers),
+        };
+        found.ok_or(Refused::from(BEYOND))?;
+        Ok(self.union.page().len() <= MOST_BYTES)
+    }
+}
+
+/// Short values that were looked up before, each where its hash says, the latest one if that is so for several.
+struct Seen(Vec<(Short, u32)>);
+
+/// A value in the lower bytes, and its length; none has that of `NONE`.
+type Short = (u128, u32);
+const NONE: Short = (0, u32::MAX);
+
+/// Bytes of a short text at most.
+const SHORT: usize = size_of::<u128>();
+
+/// How many are kept: a power of two.
+const KEPT: usize = 1 << 12;
+
+/// For each length the bytes that belong to the text.
+const MASKS: [u128; SHORT + 1] = {
+    let mut masks = [u128::MAX; SHORT + 1];
+    let mut length = 0;
+    while length < SHORT {
+        masks[length] = (1 << (8 * length)) - 1;
+        length += 1;
+    }
+    masks
+};
+
+impl Seen {
+    fn new() -> Self {
+        Self(vec![(NONE, 0); KEPT])
+    }
+
+    /// Appends the numbers of so many texts of a page; `None` when they are not all there, or too many for a dictionary.
+    fn texts(&mut self, mut page: &[u8], count: usize, union: &mut Union, out: &mut Vec<u32>) -> Option<()> {
+        out.reserve(count);
+        for _ in 0..count {
+            let (length, rest) = page.split_first_chunk()?;
+            let short = u32::from_le_bytes(*length);
+            let length = usize::try_from(short).ok()?;
+            let number = match (MASKS.get(length), rest.first_chunk()) {
+                (Some(mask), Some(bytes)) => {
+                    let text = (u128::from_le_bytes(*bytes) & mask, short);
+                    self.number(text, || union.number_of(Form::Text, page.get(..LENGTH + length)?))?
+                }
+                _ => union.number_of(Form::Text, page.get(..LENGTH + length)?)?,
+            };
+            out.push(number);
+            page = rest.get(length..)?;
+        }
+        Some(())
+    }
+
+    /// The same for values of `W` bytes.
+    fn words<const W: usize>(
+        &mut self,
+        page: &[u8],
+        count: usize,
+        union: &mut Union,
+        out: &mut Vec<u32>,
+    ) -> Option<()> {
+        let words = page.as_chunks::<W>().0.get(..count)?;
+        out.reserve(count);
+        for word in words {
+            let mut bytes = [0; SHORT];
+            bytes[..W].copy_from_slice(word);
+            let word = (u128::from_le_bytes(bytes), 0);
+            out.push(self.number(word, || union.number_of(Form::Fixed(W), &bytes[..W]))?);
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn number(&mut self, value: Short, find: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        let slot = &mut self.0[slot_of(value)];
+        if slot.0 != value {
+            *slot = (value, find()?);
+        }
+        Some(slot.1)
+    }
+}
+
+/// Bytes of a text's length in front of it.
+const LENGTH: usize = 4;
+
+#[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant, which are fewer")]
+fn slot_of((text, length): Short) -> usize {
+    /// Odd, and far from any pattern that texts have.
+    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+    let folded = (text as u64) ^ ((text >> 64) as u64).rotate_left(29) ^ u64::from(length);
+    (folded.wrapping_mul(MIX) >> (u64::BITS - KEPT.trailing_zeros())) as usize
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_text_has_its_number(texts in prop::collection::vec("[ab\0]{0,3}|[a-d]{14,18}|.{0,9}", 0..900), cut in 0_usize..40) {
+            let mut page = Vec::new();
+            for text in &texts {
+                page.extend_from_slice(&u32::try_from(text.len()).unwrap().to_le_bytes());
+                page.extend_from_slice(text.as_bytes());
+            }
+            let (mut seen, mut union, mut numbers) = (Seen::new(), Union::new(), Vec::new());
+            seen.texts(&page, texts.len(), &mut union, &mut numbers).unwrap();
+            let places = Form::Text.places(union.page(), union.entries()).unwrap();
+            for (text, number) in texts.iter().zip(&numbers) {
+                let number = *number as usize;
+                let entry = &union.page()[places[number] as usize..places[number + 1] as usize];
+                prop_assert_eq!(&entry[LENGTH..], text.as_bytes());
+            }
+            let different: std::collections::BTreeSet<_> = texts.iter().collect();
+            prop_assert_eq!(union.entries(), different.len());
+            let words: Vec<u8> = texts.iter().flat_map(|text| (text.len() as u64).to_le_bytes()).collect();
+            let (mut seen, mut lengths, mut found) = (Seen::new(), Union::new(), Vec::new());
+            seen.words::<8>(&words, texts.len(), &mut lengths, &mut found).unwrap();
+            prop_assert!(seen.words::<8>(&words, texts.len() + 1, &mut lengths, &mut Vec::new()).is_none());
+            for (text, number) in texts.iter().zip(found) {
+                let at = number as usize * 8;
+                prop_assert_eq!(&lengths.page()[at..at + 8], &(text.len() as u64).to_le_bytes());
+            }
+            let short = &page[..page.len().saturating_sub(cut + 1)];
+            prop_assert!(texts.is_empty() || seen.texts(short, texts.len(), &mut union, &mut numbers).is_none());
+        }
+    }
+}
