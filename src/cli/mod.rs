@@ -163,6 +163,8 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         Command::Convert(args) => &args.private.id_key,
         Command::Adopt(args) => &args.private.id_key,
         Command::Manifest(args) => &args.id_key,
+        Command::Erase(args) => &args.id_key,
+        Command::Verify(args) => &args.id_key,
         _ => &None,
     };
     let Some(file) = file else {

@@ -218,9 +218,10 @@ pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
 }
 
 /// For each id the records that may have it as origin.
-pub(super) fn origins(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<Vec<u64>>> {
+pub(super) fn origins(snapshot: &Snapshot, ids: &[Asked<'_>]) -> Result<Vec<Vec<u64>>> {
     let mut records = vec![Vec::new(); ids.len()];
-    by_origin(snapshot, ids)?.into_iter().for_each(|(id, record)| records[id].push(record));
+    let origins: Vec<String> = ids.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
+    by_origin(snapshot, &origins)?.into_iter().for_each(|(id, record)| records[id].push(record));
     Ok(records)
 }
 

@@ -55,8 +55,8 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
-pub use erase::{Erasure, Rewrite, commit_erasure, indexes, lookup, shards_of};
-pub use erased::{Erasures, Tombstone, leftovers, tombstones};
+pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
+pub use erased::{Erasures, Tombstone, leftovers, made, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
@@ -67,7 +67,9 @@ pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use prefix::find_prefix;
-pub use private::{Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, stored_hash};
+pub use private::{
+    Asked, Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, hiding_of, stored_hash, token_of,
+};
 pub use reindex::{Reindexed, reindex, relist};
 pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree};
 pub use runs::{Run, RunTable, Scattered};
@@ -239,8 +241,7 @@ impl Dataset {
         let newest = Newest::of(&latest);
         let then = self.snapshot_of(entry, newest.clone());
         let latest = self.snapshot_of(latest, newest.clone());
-        let shards = then.shards()?.to_vec();
-        let view = erased::view(self.store.as_ref(), then.entry, shards, &latest.entry, latest.runs()?)?;
+        let view = erased::view(&then, &latest)?;
         let (shards, runs) = (OnceLock::from(view.shards), OnceLock::from(view.runs));
         Ok(Snapshot { dataset: self.clone(), entry: view.entry, newest, shards, runs })
     }

@@ -248,6 +248,22 @@ impl Hiding {
         if self.sources && !name.is_empty() { Cow::Owned(self.key.source(name)) } else { Cow::Borrowed(name) }
     }
 
+    /// What is hashed in place of an id that was erased: the part of a stored id that is the same in both modes.
+    pub(super) fn token(&self, id: &str) -> String {
+        self.key.token(id)
+    }
+
+    /// An origin, `source#row`, as it is stored; `None` where the text is none.
+    pub(super) fn origin(&self, id: &str) -> Option<String> {
+        let (name, row) = id.rsplit_once('#')?;
+        Some(format!("{}#{row}", self.source(name)))
+    }
+
+    /// Whether a stored id is that of a text.
+    pub fn is(&self, stored: &str, id: &str) -> bool {
+        token_of(stored) == self.token(id)
+    }
+
     /// The URL of a source as it is stored.
     pub fn uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
         if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source(uri))) } else { Cow::Borrowed(uri) }
@@ -325,23 +341,27 @@ pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
 }
 
 /// An id that somebody asks for.
-pub(super) struct Asked<'a> {
+#[derive(Debug)]
+pub struct Asked<'a> {
     /// As it is in the index.
-    pub(super) hash: IdHash,
+    pub hash: IdHash,
     id: &'a str,
     token: Option<String>,
     hiding: Option<&'a Hiding>,
 }
 
 /// How the ids of a snapshot are hidden; `None` where they are plain.
-pub(super) fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
+///
+/// # Errors
+/// When its key is not known, or another one is.
+pub fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
     Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
         .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))
 }
 
 impl<'a> Asked<'a> {
     /// Takes an id as people know it.
-    pub(super) fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
+    pub fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
         let token = hiding.map(|hiding| hiding.key.token(id));
         let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
         Self { hash, id, token, hiding }
@@ -357,15 +377,26 @@ impl<'a> Asked<'a> {
 
     /// The origin that it may be, as origins are stored.
     pub(super) fn origin(&self) -> Option<String> {
-        let (name, row) = self.id.rsplit_once('#')?;
-        let name = self.hiding.map_or(Cow::Borrowed(name), |hiding| hiding.source(name));
-        Some(format!("{name}#{row}"))
+        match self.hiding {
+            Some(hiding) => hiding.origin(self.id),
+            None => self.id.contains('#').then(|| self.id.to_owned()),
+        }
+    }
+
+    /// The id as people know it.
+    pub fn id(&self) -> &'a str {
+        self.id
+    }
+
+    /// What stands for the id where nothing must be kept of it but a hash: the id itself, or its token.
+    pub fn text(&self) -> &str {
+        self.token.as_deref().unwrap_or(self.id)
     }
 }
 
-/// A stored id without what is sealed.
-fn token_of(stored: &str) -> &str {
-    stored.split_once(SEPARATOR).map_or(stored, |(token, _)| token)
+/// A stored id without what is sealed; other texts as they are.
+pub fn token_of(stored: &str) -> &str {
+    stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)).map_or(stored, |(token, _)| token)
 }
 
 impl Snapshot {

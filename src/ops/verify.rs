@@ -18,7 +18,7 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Dataset, IdKind, NumberSet, Run, ShardMeta, Snapshot, SuppressList, is_shard_name, leftovers, numbered,
+        Dataset, Hiding, IdKind, NumberSet, Run, ShardMeta, Snapshot, SuppressList, hiding_of, is_shard_name, leftovers, numbered,
         read_places, read_segment, read_sidecar, stored_hash,
     },
     error::{Error, Kind, Result},
@@ -103,12 +103,15 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     }
     let snapshot = super::manifest::snapshot(context, location, at)?;
     // Ids in the data are plain, and tokens cannot be made of them without the key.
-    let compare = read_data && snapshot.entry().settings.private.is_none();
+    let private = snapshot.entry().settings.private.is_some();
+    let hiding = if private && dataset.key().is_some() { hiding_of(&snapshot)? } else { None };
+    let compare = read_data && (!private || hiding.is_some());
     let columns = if compare { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
     let newest = dataset.latest()?.map(|latest| latest.version()) == Some(snapshot.version());
     // Older versions may still have those who were erased later.
-    let suppress = if newest { SuppressList::of(&snapshot)? } else { None };
-    let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data, columns, suppress };
+    let suppress = if newest { SuppressList::of_stored(&snapshot)? } else { None };
+    let (dataset, snapshot) = (&dataset, &snapshot);
+    let verification = Verification { context, dataset, snapshot, read_data, columns, hiding, suppress };
     report.version = Some(snapshot.version());
     verification.run(&mut report)?;
     report.problem_count = report.problems.len() as u64;
@@ -142,6 +145,8 @@ struct Verification<'a> {
     read_data: bool,
     /// Columns of the ids, in all versions so far: what was added before others were named keeps its ids.
     columns: Vec<IdColumns>,
+    /// How ids are stored, if they are private and their key is known.
+    hiding: Option<Hiding>,
     /// Who must not be there; known of the newest version.
     suppress: Option<SuppressList>,
 }
@@ -242,7 +247,7 @@ impl Verification<'_> {
                 let number = numbers.next().transpose()?.flatten();
                 for (column, known, kind) in [(0, &ids.record, "record"), (1, &ids.subject, "subject")] {
                     let Some(id) = text_at(&batch, column, row) else { continue };
-                    if self.suppress.as_ref().is_some_and(|list| list.has_id(id)) {
+                    if self.suppress.as_ref().is_some_and(|list| list.has_stored(id)) {
                         return Err(Error::integrity(format!("the {kind} id of row {ordinal} was erased")));
                     }
                     let number =
@@ -330,7 +335,13 @@ impl Verification<'_> {
             let read = |data: Option<&[u8]>| match (data, wanted.next()) {
                 (Some(data), Some((batch, row))) if !features.is_empty() => {
                     let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
-                    (record.is_none() && subject.is_none()) || features.iter().any(|f| f.agree(data, record, subject))
+                    let agree = |features: &IdFeatures| match &self.hiding {
+                        None => features.agree(data, record, subject),
+                        Some(hiding) => {
+                            features.agree_with(data, record, subject, &|stored, id| hiding.is(stored, id))
+                        }
+                    };
+                    (record.is_none() && subject.is_none()) || features.iter().any(agree)
                 }
                 _ => true,
             };
@@ -353,7 +364,7 @@ impl Verification<'_> {
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
         let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
         let mut rows = 0;
-        let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1);
+        let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.hiding.as_ref());
         for batch in file.batches(8_192) {
             self.context.cancel.check()?;
             let batch = batch?;
@@ -481,12 +492,13 @@ struct SidecarIds<'a> {
     ordinal: u64,
     /// Whether the columns of ids were always the same, so that a row with a value has an id.
     all_named: bool,
+    hiding: Option<&'a Hiding>,
 }
 
 impl<'a> SidecarIds<'a> {
-    fn new(sidecar: &'a [RecordBatch], all_named: bool) -> Self {
+    fn new(sidecar: &'a [RecordBatch], all_named: bool, hiding: Option<&'a Hiding>) -> Self {
         let rows = sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
-        Self { rows: Box::new(rows), ordinal: 0, all_named }
+        Self { rows: Box::new(rows), ordinal: 0, all_named, hiding }
     }
 
     /// Compares with the ids that columns give, record ids first.
@@ -499,12 +511,19 @@ impl<'a> SidecarIds<'a> {
                 let Some(newest) = ids.last() else { continue };
                 let stored = text_at(batch, column, at);
                 let found = |ids: &StringArray| ids.is_valid(row).then(|| ids.value(row).to_owned());
-                if !ids.iter().any(|ids| found(ids).as_deref() == stored) && (stored.is_some() || self.all_named) {
+                let is = |ids: &StringArray| match (stored, found(ids)) {
+                    (None, None) => true,
+                    (Some(stored), Some(id)) => is_stored(self.hiding, stored, &id),
+                    _ => false,
+                };
+                if !ids.iter().any(is) && (stored.is_some() || self.all_named) {
+                    // A private id is told neither way.
+                    let found = if self.hiding.is_some() { None } else { found(newest) };
                     return Err(Error::integrity(format!(
                         "expected the id `{}` in row {}, found `{}`",
                         stored.unwrap_or_default(),
                         self.ordinal,
-                        found(newest).unwrap_or_default()
+                        found.as_deref().unwrap_or("another")
                     )));
                 }
             }
@@ -512,6 +531,11 @@ impl<'a> SidecarIds<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether an id that is stored is that of a text.
+fn is_stored(hiding: Option<&Hiding>, stored: &str, id: &str) -> bool {
+    hiding.map_or(stored == id, |hiding| hiding.is(stored, id))
 }
 
 /// Whether a record is what its row in the sidecar says.
