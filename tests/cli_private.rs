@@ -182,7 +182,10 @@ fn holding(folder: &std::path::Path, text: &str) -> Vec<String> {
         let rows = bytes.starts_with(b"PAR1").then(|| {
             let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(bytes.clone());
             let batches = reader.unwrap().build().unwrap();
-            batches.map(|batch| format!("{:?}", batch.unwrap().columns())).collect::<String>()
+            let rows = |batch: arrow::array::RecordBatch| -> String {
+                (0..batch.num_rows()).map(|row| format!("{:?}", batch.slice(row, 1).columns())).collect()
+            };
+            batches.map(|batch| rows(batch.unwrap())).collect::<String>()
         });
         has(&bytes) || rows.is_some_and(|rows| has(rows.as_bytes()))
     };
@@ -196,7 +199,10 @@ fn who_has_private_ids_is_erased_and_does_not_come_back() {
             let case = format!("{to} {mode}");
             let folder = dataset(&format!("--to {to} --id-mode {mode}"));
             folder.run("compact d --min-inputs 2 --quiet").ok();
-            assert!(!holding(&folder.path().join("d"), "VISIT-63").is_empty(), "{case}: the search finds what is there");
+            assert!(
+                !holding(&folder.path().join("d"), "VISIT-63").is_empty(),
+                "{case}: the search finds what is there"
+            );
             for (key, problem) in [("", "--id-key"), ("--id-key other-key", "check value")] {
                 let refused = folder.run(&format!("erase d PATIENT-3 --all-versions {key}"));
                 assert_eq!(refused.code, 2, "{case}: {refused:?}");
@@ -212,8 +218,10 @@ fn who_has_private_ids_is_erased_and_does_not_come_back() {
             let done = folder.run(&format!("erase d {whom} --receipt receipt.json --json")).ok().summary();
             assert_eq!((&planned["records_erased"], &done["records_erased"]), (&16.into(), &16.into()), "{case}");
             let receipt = std::fs::read_to_string(folder.path().join("receipt.json")).unwrap();
-            let mut gone: Vec<String> = (0..100).filter(|i| i % 7 == 3).map(|i| format!("VISIT-{i},")).collect();
-            gone.extend(["VISIT-64", "PATIENT-3", "VISIT-73", token.as_str()].map(str::to_owned));
+            let mut gone: Vec<String> = (10..100).filter(|i| i % 7 == 3).map(|i| format!("VISIT-{i}")).collect();
+            gone.extend(["VISIT-64", "PATIENT-3", "VISIT-3\""].map(str::to_owned));
+            // Of sealed ids the id is shown.
+            gone.extend(Some(token).filter(|token| token.len() == 32));
             for gone in gone {
                 assert_eq!(holding(&folder.path().join("d"), &gone), [""; 0], "{case} {gone}");
                 assert!(!receipt.contains(&gone), "{receipt}");
@@ -281,5 +289,25 @@ fn private_samples_and_origins_are_erased() {
         assert_eq!((&appended["records_out"], &appended["records_erased"]), (&50.into(), &1.into()), "{mode}");
         let missing = folder.run_with(&["manifest", "e", "--find", "a.csv#10", "--id-key", "key", "--at", "v2"]);
         assert!(missing.stderr.contains("was erased in v2"), "{mode}: {missing:?}");
+    }
+}
+
+#[test]
+fn proofs_are_about_tokens() {
+    let folder = dataset("--id-mode hmac");
+    assert_eq!(folder.run("manifest d --prove PATIENT-3 --out p.json").code, 2, "it takes the key");
+    folder.run("manifest d --prove PATIENT-3 --out there.json --id-key key").ok();
+    folder.run("manifest d --prove PATIENT-99 --out not.json --id-key key").ok();
+    std::fs::rename(folder.path().join("d"), folder.path().join("elsewhere")).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("there.json")).unwrap();
+    assert!(!text.contains("PATIENT"));
+    let proof: Value = serde_json::from_str(&text).unwrap();
+    let token = proof["id"].as_str().unwrap();
+    let there = folder.run("verify-proof there.json").ok();
+    assert!(there.stdout.starts_with(&format!("`{token}` is in v2: 14 records with it")), "{there:?}");
+    assert!(folder.run("verify-proof not.json").ok().stdout.contains("is not in v2"));
+    for forged in [text.replace(token, "PATIENT-3"), text.replace("\"private\": true", "\"private\": false")] {
+        folder.write("forged.json", forged);
+        assert_eq!(folder.run("verify-proof forged.json").code, 1);
     }
 }

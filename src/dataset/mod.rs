@@ -76,8 +76,8 @@ pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
     RecordExtents, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
-    end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema,
-    sidecar_path, stream as stream_sidecar,
+    end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, says_values,
+    schema as sidecar_schema, sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
@@ -153,7 +153,11 @@ impl Dataset {
         // Only the newest entry knows which versions can still be read.
         let latest = log::latest(self.store.as_ref())?;
         let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
-        match log::read(self.store.as_ref(), version)? {
+        let entry = match &latest {
+            Some(latest) if latest.version == version => Some(latest.clone()),
+            _ => log::read(self.store.as_ref(), version)?,
+        };
+        match entry {
             Some(_) if !newest.can_read(version) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
                     .at(self.store.location().to_string())

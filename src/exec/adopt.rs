@@ -188,6 +188,7 @@ impl Adopter<'_> {
             };
             rows.append_batch(&batch, text(&ids)?, text(self.subject.map_or(&[], std::slice::from_ref))?)?;
         }
+        rows.sidecar.set_of_values();
         Ok(found)
     }
 

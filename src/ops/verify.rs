@@ -4,6 +4,8 @@
 //! record exactly once, the id index is sorted and holds every id of every sidecar. With `--read-data` every byte of
 //! every shard is read: checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
 
+mod ids;
+
 use std::{
     collections::{BTreeMap, HashSet},
     io::BufReader,
@@ -14,12 +16,13 @@ use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use self::ids::Index;
 use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Dataset, Hiding, IdKind, NumberSet, Run, ShardMeta, Snapshot, SuppressList, hiding_of, is_shard_name, leftovers, numbered,
-        read_places, read_segment, read_sidecar, stored_hash,
+        Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, hiding_of, is_shard_name, leftovers,
+        numbered, read_places, read_sidecar, says_values,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -32,8 +35,8 @@ use crate::{
         OutputFormat, Scanned, parquet,
         tfrecord::{IdFeatures, scan_with},
     },
-    id::{IdHash, Version},
-    record::parts::KEY_COLUMN,
+    id::Version,
+    record::{hash::row_hashes, parts::KEY_COLUMN},
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
 
@@ -154,12 +157,6 @@ struct Verification<'a> {
 /// Columns that make record ids, and subject ids.
 type IdColumns = (Vec<String>, Option<String>);
 
-/// Ids of the index, for looking up those of the sidecars.
-struct Ids {
-    record: HashSet<(IdHash, u64)>,
-    subject: HashSet<(IdHash, u64)>,
-}
-
 impl Verification<'_> {
     fn run(&self, report: &mut VerifyReport) -> Result<()> {
         let shards = match self.snapshot.shards() {
@@ -182,40 +179,41 @@ impl Verification<'_> {
                 ),
             });
         }
-        let ids = match self.ids() {
-            Ok(ids) => ids,
+        let scattered = self.live_runs()?.filter(|run| run.scattered.is_some()).collect::<Vec<_>>();
+        let sorted = match self.sorted_numbers(&scattered) {
+            Ok(sorted) => Some(sorted),
+            Err(e) => damage(e, &mut report.problems).map(|()| None)?,
+        };
+        let known = sorted.as_deref().unwrap_or_default();
+        let index = match Index::read(self.snapshot, shards, known, self.suppress.as_ref()) {
+            Ok(index) => index,
             Err(e) => return damage(e, &mut report.problems),
         };
-        report.ids = (ids.record.len() + ids.subject.len()) as u64;
+        report.ids = index.pairs;
         let work = if self.read_data { Some(report.bytes) } else { None };
         self.context.observer.event(Event::Phase { name: "verifying", bytes: work });
-        let found: Vec<Vec<Problem>> = shards.par_iter().map(|shard| self.shard(shard, &ids)).collect::<Result<_>>()?;
+        let check = |(number, shard): (usize, &ShardMeta)| self.shard(number, shard, &index);
+        let found: Vec<Vec<Problem>> = shards.par_iter().enumerate().map(check).collect::<Result<_>>()?;
+        let whole = found.iter().all(Vec::is_empty);
         report.problems.extend(found.into_iter().flatten());
-        self.numbers(shards, &mut report.problems)?;
+        if let Some(sorted) = &sorted {
+            if whole && !index.sorted_agree() {
+                self.sorted_ids(shards, &index, &mut report.problems)?;
+            }
+            self.numbers(shards, sorted, &mut report.problems)?;
+        }
         self.live_indexes(&mut report.problems)?;
         self.erased(&mut report.problems)?;
         report.unreferenced = self.unreferenced()?;
         Ok(())
     }
 
-    fn ids(&self) -> Result<Ids> {
-        let mut ids = Ids { record: HashSet::new(), subject: HashSet::new() };
-        for segment in &self.snapshot.entry().segments {
-            let pairs = read_segment(self.dataset.store(), segment)?;
-            match segment.kind {
-                IdKind::Record => ids.record.extend(pairs),
-                IdKind::Subject => ids.subject.extend(pairs),
-            }
-        }
-        Ok(ids)
-    }
-
     /// Everything that is wrong with a shard.
-    fn shard(&self, shard: &ShardMeta, ids: &Ids) -> Result<Vec<Problem>> {
+    fn shard(&self, number: usize, shard: &ShardMeta, index: &Index<'_>) -> Result<Vec<Problem>> {
         self.context.cancel.check()?;
         let mut problems = Vec::new();
         let checks: [&dyn Fn() -> Result<()>; 4] =
-            [&|| self.size(shard), &|| self.sidecar(shard, ids), &|| self.indexes(shard), &|| self.data(shard)];
+            [&|| self.size(shard), &|| index.check(number, shard), &|| self.indexes(shard), &|| self.data(shard)];
         for check in checks {
             match check() {
                 Ok(()) => {}
@@ -235,36 +233,6 @@ impl Verification<'_> {
             }
             Some(_) => Ok(()),
         }
-    }
-
-    fn sidecar(&self, shard: &ShardMeta, ids: &Ids) -> Result<()> {
-        let mut ordinal = 0;
-        let table = self.snapshot.runs()?;
-        let runs = table.of_shard(&shard.path, self.snapshot.version());
-        let mut numbers = numbered(self.dataset.store(), &shard.path, &runs, table)?;
-        for batch in read_sidecar(self.dataset.store().as_ref(), &shard.path)? {
-            for row in 0..batch.num_rows() {
-                let number = numbers.next().transpose()?.flatten();
-                for (column, known, kind) in [(0, &ids.record, "record"), (1, &ids.subject, "subject")] {
-                    let Some(id) = text_at(&batch, column, row) else { continue };
-                    if self.suppress.as_ref().is_some_and(|list| list.has_stored(id)) {
-                        return Err(Error::integrity(format!("the {kind} id of row {ordinal} was erased")));
-                    }
-                    let number =
-                        number.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?.record;
-                    if !known.contains(&(stored_hash(&self.snapshot.entry().settings, id), number)) {
-                        return Err(Error::integrity(format!(
-                            "the {kind} id `{id}` of row {ordinal} is not in the id index"
-                        )));
-                    }
-                }
-                ordinal += 1;
-            }
-        }
-        if ordinal == shard.records {
-            return Ok(());
-        }
-        Err(Error::integrity(format!("expected a sidecar of {} rows, found {ordinal}", shard.records)))
     }
 
     /// Indexes for training tools; a shard that is not there or not whole is a finding of its own.
@@ -337,9 +305,7 @@ impl Verification<'_> {
                     let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
                     let agree = |features: &IdFeatures| match &self.hiding {
                         None => features.agree(data, record, subject),
-                        Some(hiding) => {
-                            features.agree_with(data, record, subject, &|stored, id| hiding.is(stored, id))
-                        }
+                        Some(hiding) => features.agree_with(data, record, subject, &|stored, id| hiding.is(stored, id)),
                     };
                     (record.is_none() && subject.is_none()) || features.iter().any(agree)
                 }
@@ -364,6 +330,7 @@ impl Verification<'_> {
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
         let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
         let mut rows = 0;
+        let hashed = says_values(self.dataset.store(), &shard.path)?;
         let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.hiding.as_ref());
         for batch in file.batches(8_192) {
             self.context.cancel.check()?;
@@ -378,7 +345,8 @@ impl Verification<'_> {
                 record.extend(named(if columns.is_empty() { &key } else { columns })?);
                 subject.extend(named(whom.as_slice())?);
             }
-            ids.compare(batch.num_rows(), [&record, &subject])?;
+            let hashes = if hashed { Some(row_hashes(&batch)) } else { None };
+            ids.compare(batch.num_rows(), [&record, &subject], hashes.as_deref())?;
             rows += batch.num_rows() as u64;
         }
         if rows == shard.records {
@@ -387,16 +355,28 @@ impl Verification<'_> {
         Err(Error::integrity(format!("expected {} records, found {rows}", shard.records)))
     }
 
-    /// Every live record has exactly one number.
-    fn numbers(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
+    /// Sorted shards together have other ids than the index: says what it is about.
+    fn sorted_ids(&self, shards: &[ShardMeta], index: &Index<'_>, problems: &mut Vec<Problem>) -> Result<()> {
+        for shard in shards {
+            match if index.is_sorted(shard)? { index.explain(shard) } else { Ok(()) } {
+                Ok(()) => {}
+                Err(e) if e.kind() == Kind::Integrity => problems.push(problem(&e, &shard.path)),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs of the version.
+    fn live_runs(&self) -> Result<impl Iterator<Item = &Run>> {
         let version = self.snapshot.version();
-        let all = self.snapshot.runs()?.all().iter().filter(|r| r.contains(version));
-        let (scattered, mut live): (Vec<&Run>, Vec<&Run>) = all.partition(|run| run.scattered.is_some());
-        let sorted = match self.sorted_numbers(&scattered) {
-            Ok(sorted) => sorted,
-            Err(e) => return damage(e, problems),
-        };
-        live.extend(&sorted);
+        Ok(self.snapshot.runs()?.all().iter().filter(move |run| run.contains(version)))
+    }
+
+    /// Every live record has exactly one number; `sorted` are those of sorted shards.
+    fn numbers(&self, shards: &[ShardMeta], sorted: &[Run], problems: &mut Vec<Problem>) -> Result<()> {
+        let mut live: Vec<&Run> = self.live_runs()?.filter(|run| run.scattered.is_none()).collect();
+        live.extend(sorted);
         live.sort_by_key(|r| r.first);
         let object = "run table".to_owned();
         let mut report = |problem: String| problems.push(Problem { object: object.clone(), problem });
@@ -501,12 +481,16 @@ impl<'a> SidecarIds<'a> {
         Self { rows: Box::new(rows), ordinal: 0, all_named, hiding }
     }
 
-    /// Compares with the ids that columns give, record ids first.
-    fn compare(&mut self, rows: usize, ids: [&[StringArray]; 2]) -> Result<()> {
+    /// Compares with the ids that columns give, record ids first, and with hashes of the rows.
+    fn compare(&mut self, rows: usize, ids: [&[StringArray]; 2], hashes: Option<&[u64]>) -> Result<()> {
         for row in 0..rows {
             let Some((batch, at)) = self.rows.next() else {
                 return Err(Error::integrity(format!("expected {} records, found more", self.ordinal)));
             };
+            let stored = batch.column(6).as_any().downcast_ref::<UInt64Array>().map(|hashes| hashes.value(at));
+            if hashes.is_some_and(|hashes| hashes.get(row).copied() != stored) {
+                return Err(Error::integrity(format!("row {}: the record is not what the sidecar says", self.ordinal)));
+            }
             for (column, ids) in ids.into_iter().enumerate() {
                 let Some(newest) = ids.last() else { continue };
                 let stored = text_at(batch, column, at);

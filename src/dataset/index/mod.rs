@@ -116,6 +116,9 @@ pub(super) struct BucketWriter {
     columns: SchemaDescriptor,
     hashes: Vec<u64>,
     records: Vec<u64>,
+    /// The last hash, and pairs that have the hash of the one before.
+    last: Option<u64>,
+    repeated: u64,
 }
 
 impl BucketWriter {
@@ -123,10 +126,11 @@ impl BucketWriter {
         let columns = table::describe(&schema())?;
         let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
         let column = || Vec::with_capacity(ROW_GROUP_ROWS);
-        Ok(Self { table, columns, hashes: column(), records: column() })
+        Ok(Self { table, columns, hashes: column(), records: column(), last: None, repeated: 0 })
     }
 
     pub(super) fn push(&mut self, hash: u64, record: u64) -> Result<()> {
+        self.repeated += u64::from(self.last.replace(hash) == Some(hash));
         self.hashes.push(hash);
         self.records.push(record);
         if self.hashes.len() == ROW_GROUP_ROWS { self.flush() } else { Ok(()) }
@@ -151,7 +155,7 @@ impl BucketWriter {
     pub(super) fn finish(mut self) -> Result<WrittenBucket> {
         self.flush()?;
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
-        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes })
+        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, repeated: self.repeated })
     }
 }
 
@@ -160,6 +164,7 @@ pub(super) struct WrittenBucket {
     pub(super) staged: Staged,
     pairs: u64,
     bytes: u64,
+    repeated: u64,
 }
 
 #[cfg(test)]
@@ -177,7 +182,7 @@ mod tests {
         for record in 0..50_000_u64 {
             writer.push(IdHash::of(&format!("PAT-{}", record % 10_000)), record).unwrap();
         }
-        let Segments { refs: mut segments, staged } = Segments::finish([writer]).unwrap();
+        let Segments { refs: mut segments, staged, .. } = Segments::finish([writer]).unwrap();
         store.publish(staged).unwrap();
         segments[0].record_base = 1_000_000;
         let find =
@@ -200,7 +205,7 @@ mod tests {
             };
             let mut expected: Vec<(IdHash, u64)> = (0..count).map(|i| (IdHash(hash(i)), 5 + i)).collect();
             expected.iter().for_each(|(hash, record)| writer.push(*hash, *record).unwrap());
-            let Segments { refs, staged } = Segments::finish([writer]).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
             store.publish(staged).unwrap();
             expected.sort_unstable();
             assert!(read_segment(&store, &refs[0]).unwrap() == expected, "{count}");

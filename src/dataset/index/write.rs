@@ -21,6 +21,8 @@ pub struct Segments {
     pub refs: Vec<SegmentRef>,
     /// Their buckets, to be published before the commit.
     pub staged: Vec<Staged>,
+    /// Records whose record id another record of their segment has before them.
+    pub repeated: u64,
 }
 
 impl Segments {
@@ -35,13 +37,14 @@ impl Segments {
             writer.wait()?;
             all.refs.append(&mut writer.done.refs);
             all.staged.append(&mut writer.done.staged);
+            all.repeated += writer.done.repeated;
         }
         Ok(all)
     }
 }
 
-/// A segment and its buckets without names.
-type Written = (SegmentRef, Vec<Staged>);
+/// A segment, its buckets without names, and pairs whose hash another one has before them.
+type Written = (SegmentRef, Vec<Staged>, u64);
 
 /// Collects the ids of one commit; writes a segment whenever enough have come together, so that memory is bounded.
 ///
@@ -113,7 +116,8 @@ impl SegmentWriter {
                 .map(|bucket| write_bucket(store.as_ref(), &segment, bucket, &pairs))
                 .collect::<Result<_>>()?;
             segment.bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
-            Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect()))
+            let repeated = buckets.iter().map(|bucket| bucket.repeated).sum();
+            Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect(), repeated))
         };
         self.writing = Some(std::thread::spawn(write));
         Ok(())
@@ -121,7 +125,11 @@ impl SegmentWriter {
 
     fn wait(&mut self) -> Result<()> {
         let Some(writing) = self.writing.take() else { return Ok(()) };
-        let (segment, staged) = writing.join().map_err(|_| Error::internal("writing the id index failed"))??;
+        let (segment, staged, repeated) =
+            writing.join().map_err(|_| Error::internal("writing the id index failed"))??;
+        if segment.kind == IdKind::Record {
+            self.done.repeated += repeated;
+        }
         self.done.refs.push(segment);
         self.done.staged.extend(staged);
         Ok(())
