@@ -158,7 +158,7 @@ def sql_counts(dataset, ids, kind):
             select id, (select count(*) from read_parquet('{base}/index/{kind}/*/*.parquet')
                         where hash = ('0x' || substr(mac, 1, 16))::ubigint) from asked""").fetchall()
         rows = database.execute(f"""
-            select id, (select count(*) from read_parquet('{base}/sidecar/*/*.parquet')
+            select id, (select count(*) from read_parquet('{base}/sidecar/*/*.parquet', union_by_name = true)
                         where substr({kind}_id, 1, 32) = substr(mac, 1, 32)) from asked""").fetchall()
         return dict(index), dict(rows)
 

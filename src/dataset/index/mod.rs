@@ -176,6 +176,36 @@ mod tests {
     use crate::{id::TransactionId, storage::RemoteStore};
 
     #[test]
+    fn ids_may_come_one_by_one_or_together() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        for nulls in [false, true] {
+            let made: Vec<Vec<(IdHash, u64)>> = [false, true]
+                .into_iter()
+                .map(|together| {
+                    let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+                    // Records do not follow one another everywhere, and numbers go beyond what fits 32 bits.
+                    for (start, rows) in [(0, 70_000), (70_000, 3), (100_000, 150_000), (u64::from(u32::MAX) + 9, 10)] {
+                        let id = |row: u64| (!nulls || row % 3 > 0).then(|| format!("R{}", start + row));
+                        let ids: arrow::array::StringArray = (0..rows).map(id).collect();
+                        let hashes = crate::dataset::IdColumn::from(ids).hashes();
+                        if together {
+                            writer.push_all(&hashes, start).unwrap();
+                        } else {
+                            hashes.iter().for_each(|(row, hash)| writer.push(hash, start + row as u64).unwrap());
+                        }
+                    }
+                    let Segments { refs, staged, repeated } = Segments::finish([writer]).unwrap();
+                    assert_eq!((refs.len(), repeated), (2, 0));
+                    store.publish(staged).unwrap();
+                    refs.iter().flat_map(|segment| read_segment(&store, segment).unwrap()).collect()
+                })
+                .collect();
+            assert_eq!(made[0].len() > 200_000, !nulls);
+            assert_eq!(made[0], made[1]);
+        }
+    }
+
+    #[test]
     fn every_pushed_id_is_found_and_no_other() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());

@@ -4,7 +4,10 @@ use std::{sync::Arc, thread::JoinHandle};
 
 use rayon::prelude::*;
 
-use super::{super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket};
+use super::{
+    super::{ids::IdHashes, system_path},
+    BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket,
+};
 use crate::{
     error::{Error, Result},
     id::{IdHash, TransactionId},
@@ -90,6 +93,26 @@ impl SegmentWriter {
             self.pending.push(hash.0, record);
         }
         if self.pending.len == SEGMENT_PAIRS { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds the hashes of consecutive records that have an id, given the number of the first.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_all(&mut self, hashes: &IdHashes, first: u64) -> Result<()> {
+        let Some(mut rest) = hashes.all() else {
+            return hashes.iter().try_for_each(|(row, hash)| self.push(hash, first + row as u64));
+        };
+        let mut record = first;
+        while !rest.is_empty() {
+            let taken = self.pending.extend(rest, record);
+            if taken == 0 || self.pending.len == SEGMENT_PAIRS {
+                self.flush()?;
+            }
+            rest = &rest[taken..];
+            record += taken as u64;
+        }
+        Ok(())
     }
 
     /// Starts to make a segment of what there is.
@@ -186,6 +209,25 @@ impl Pairs {
             self.divide();
         }
         true
+    }
+
+    /// Adds as many pairs of consecutive records as there is room for in the run; tells how many. None when their records
+    /// are too far from the first one.
+    fn extend(&mut self, hashes: &[IdHash], record: u64) -> usize {
+        if self.len == 0 {
+            self.first = record;
+        }
+        let Some(Ok(record)) = record.checked_sub(self.first).map(u32::try_from) else { return 0 };
+        let room = (RUN_PAIRS - self.hashes.len()).min(SEGMENT_PAIRS - self.len);
+        let taken = hashes.len().min(room).min(usize::try_from(u32::MAX - record).unwrap_or(usize::MAX));
+        let Ok(end) = u32::try_from(taken).map(|taken| record + taken) else { return 0 };
+        self.hashes.extend(hashes[..taken].iter().map(|hash| hash.0));
+        self.records.extend(record..end);
+        self.len += taken;
+        if self.hashes.len() == RUN_PAIRS {
+            self.divide();
+        }
+        taken
     }
 
     /// Makes a run of the pairs that are in none.
