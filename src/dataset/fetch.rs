@@ -40,6 +40,7 @@ const AT_ONCE: usize = 16;
 /// An object of which some parts are in memory. What is not is fetched when it is read.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
+    store: Arc<dyn Store>,
     object: Object,
     held: Vec<(u64, Bytes)>,
 }
@@ -65,7 +66,7 @@ impl Parts {
         })?;
         let mut held = vec![(bytes.saturating_sub(end.len() as u64), end)];
         held.extend(guessed);
-        Ok(Self { object: Object::new(Arc::clone(store), path, bytes), held })
+        Ok(Self { store: Arc::clone(store), object: Object::new(Arc::clone(store), path, bytes), held })
     }
 
     fn held(&self, range: &Range<u64>) -> Option<Bytes> {
@@ -105,7 +106,9 @@ impl Parts {
                     .cloned(),
             )
             .collect();
-        let fetched = at_once(&missing, &|range: &Range<u64>| self.object.range(range.clone()));
+        // Not through the object, which reads ahead, one reader at a time.
+        let (store, path) = (&self.store, self.object.path());
+        let fetched = at_once(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
             self.held.push((range.start, bytes?));
         }
