@@ -6,14 +6,18 @@ Each case: convert sources in several commits, compact (or sort), append, erase,
   - other programs read exactly the other records from the newest shards, and every older version lists exactly its others;
   - converting the same sources again does nothing, and a copy of them brings nobody back;
   - it can be done while others write and compact;
+  - where ids are private, all of this holds, no receipt or list names anybody, and the SQL of the format finds who is left and nobody else;
   - an erasure that is killed at a random moment leaves a dataset in order, and the same command finishes it.
 """
 import argparse
 import concurrent.futures
 import csv
 import gzip
+import hashlib
+import hmac
 import io
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -25,6 +29,7 @@ import tarfile
 import tempfile
 import time
 
+import duckdb
 import pyarrow.parquet as pq
 import tfrecord
 import webdataset
@@ -32,10 +37,11 @@ import zstandard
 
 SUBJECTS = 40
 SOURCES = 3
+KEY = hashlib.sha256(b"a key for private ids").digest()
 
 
 def run(args, *words, code=0):
-    done = subprocess.run([args.shardify, *map(str, words)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([args.shardify, *map(str, words)], capture_output=True, text=True, timeout=600, env=args.env)
     if done.returncode != code:
         sys.exit(f"{' '.join(map(str, words))}: expected exit code {code}, found {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -126,12 +132,55 @@ def exported(args, dataset, version=None):
     return sorted(json.loads(line)["record_id"] for line in lines)
 
 
-def build(args, work, to, codec, order, seed):
+def token(text):
+    return hmac.new(KEY, text.encode(), "sha256").hexdigest()[:32]
+
+
+# As docs/FORMAT.md has it.
+HMAC_SQL = """
+create macro mixed(key, byte) as (
+    select string_agg(printf('%02x', xor(('0x' || substr(rpad(key, 128, '0'), 2 * i + 1, 2))::int, byte)), '' order by i)
+    from range(64) t(i));
+create macro hmac_sha256(key, id) as
+    sha256(unhex(mixed(key, 92)) || unhex(sha256(unhex(mixed(key, 54)) || encode(id))));
+"""
+
+
+def sql_counts(dataset, ids, kind):
+    """What DuckDB finds for each id in the index and in the sidecars."""
+    base = dataset / "_shardify"
+    with duckdb.connect() as database:
+        database.execute(HMAC_SQL)
+        database.execute("create table asked (id text, mac text)")
+        database.executemany("insert into asked select ?, null", [(one,) for one in ids])
+        database.execute(f"update asked set mac = hmac_sha256('{KEY.hex()}', id)")
+        index = database.execute(f"""
+            select id, (select count(*) from read_parquet('{base}/index/{kind}/*/*.parquet')
+                        where hash = ('0x' || substr(mac, 1, 16))::ubigint) from asked""").fetchall()
+        rows = database.execute(f"""
+            select id, (select count(*) from read_parquet('{base}/sidecar/*/*.parquet', union_by_name = true)
+                        where substr({kind}_id, 1, 32) = substr(mac, 1, 32)) from asked""").fetchall()
+        return dict(index), dict(rows)
+
+
+def check_sql(dataset, rows, gone):
+    """The lookups of the format, after everything but the newest version was vacuumed."""
+    for kind, column in (("record", 0), ("subject", 1)):
+        left = [row[column] for record, row in rows.items() if record not in gone]
+        some = sorted(set(left))[:40]
+        lost = sorted({rows[record][column] for record in gone} - set(left))[:40]
+        expected = {one: left.count(one) for one in some} | {one: 0 for one in lost}
+        index, found = sql_counts(dataset, list(expected), kind)
+        assert index == expected, f"DuckDB finds others in the index of {kind} ids"
+        assert found == expected, f"DuckDB finds others in sidecars by {kind} ids"
+
+
+def build(args, work, to, codec, order, seed, more=()):
     sources, dataset = work / "sources", work / "dataset"
     rows = make_sources(args, sources, seed)
     size = f"{max(args.rows // 20, 8)}KiB"
     index = {"tar": "dali,wids,energon", "tfrecord": "dali,tfindex"}.get(to) if codec == "none" else None
-    more = ["--index", index] if index else []
+    more = [*more, *(["--index", index] if index else [])]
     for k in range(SOURCES - 1):
         run(args, "convert", sources / f"s{k}.csv", "--out", dataset, "--id", "id", "--subject", "who", "--to", to,
             "--codec", codec, "--target-shard", size, *more)
@@ -140,9 +189,9 @@ def build(args, work, to, codec, order, seed):
     return sources, dataset, rows
 
 
-def check_clean(args, dataset, rows, gone, to):
-    """Nobody of `gone` is anywhere, and everybody else is where they were."""
-    needles = [rows[record][3] for record in gone] + list(gone) + sorted({rows[record][1] for record in gone})
+def check_clean(args, dataset, rows, gone, to, name=str):
+    """Nobody of `gone` is anywhere, and everybody else is where they were; `name` tells how ids are exported."""
+    needles = sorted({token(who) for record in gone for who in rows[record][:2]}) + [rows[record][3] for record in gone] + list(gone) + sorted({rows[record][1] for record in gone})
     left = holding(dataset, needles)
     assert not left, left
     others = sorted(set(rows) - set(gone))
@@ -151,15 +200,17 @@ def check_clean(args, dataset, rows, gone, to):
     for version in range(1, newest + 1):
         found = exported(args, dataset, f"v{version}")
         held = min(version, SOURCES - 1) if version < SOURCES + 1 else SOURCES
-        expected = [record for record in others if int(record[3]) < held]
+        expected = sorted(name(record) for record in others if int(record[3]) < held)
         assert found == expected, f"v{version}: expected {len(expected)} records, found {len(found)}"
         run(args, "verify", dataset, "--read-data", "--at", f"v{version}")
 
 
-def case(args, to, codec, order, seed):
+def case(args, to, codec, order, seed, private=()):
+    args.env = {**os.environ, "SHARDIFY_ID_KEY": KEY.hex()} if private else None
+    name = token if "hmac" in private else str
     with tempfile.TemporaryDirectory(dir=args.tmp) as work:
         work = pathlib.Path(work)
-        sources, dataset, rows = build(args, work, to, codec, order, seed)
+        sources, dataset, rows = build(args, work, to, codec, order, seed, private)
         whom = ["PAT-0007", "PAT-0011"]
         one = next(record for record in rows if rows[record][1] not in whom)
         gone = {record for record, row in rows.items() if row[1] in whom}
@@ -171,7 +222,7 @@ def case(args, to, codec, order, seed):
         assert done["records_erased"] == len(gone), done
         receipt = json.loads((work / "receipt.json").read_text())
         assert receipt["records_erased"] == len(gone) and not any(who in json.dumps(receipt) for who in whom)
-        check_clean(args, dataset, rows, gone, to)
+        check_clean(args, dataset, rows, gone, to, name)
         # A single record, which shares its subject with others: the subject stays.
         run(args, "erase", dataset, one, "--all-versions")
         assert not holding(dataset, [rows[one][3], one])
@@ -197,7 +248,19 @@ def case(args, to, codec, order, seed):
         run(args, "vacuum", dataset, "--retain", "0", "--force")
         run(args, "verify", dataset, "--read-data")
         assert not holding(dataset, [rows[record][3] for record in gone] + whom)
-    print(f"{to} {codec} {' '.join(order)}: {len(gone)} of {len(rows)} records are gone and nobody else")
+        if private:
+            # Nobody stands in what lies beside the shards, and SQL finds everybody who is left.
+            some = sorted(rows)[:5] + sorted({row[1] for row in rows.values()})[:5]
+            # What `energon` repeats of the names of members is no secret of the dataset.
+            assert all(path.endswith(".parts.parquet") for path in holding(dataset / "_shardify", some))
+            for record, row in list(rows.items()):
+                if record.startswith("rec0") and record not in gone:
+                    rows["again" + record] = ("again" + record, *row[1:])
+            check_sql(dataset, rows, gone)
+            args.env = None
+            refused = subprocess.run([args.shardify, "erase", dataset, "PAT-0001"], capture_output=True, text=True)
+            assert refused.returncode == 2 and "--id-key" in refused.stderr, refused
+    print(f"{to} {codec} {' '.join([*order, *private])}: {len(gone)} of {len(rows)} records are gone and nobody else")
 
 
 def killed(args, to, seed):
@@ -300,11 +363,17 @@ def main():
     parser.add_argument("--tmp", help="folder to work in")
     args = parser.parse_args()
     args.shardify = str(pathlib.Path(args.shardify).resolve())
+    args.env = None
     cases = [("parquet", "zstd", []), ("parquet", "none", []), ("parquet", "zstd", ["--sort-by", "note"]),
              ("parquet", "snappy", ["--zorder", "x,who"]), ("tar", "none", []), ("tar", "gzip", []), ("tar", "zstd", []),
              ("tfrecord", "none", []), ("tfrecord", "gzip", [])]
     for number, (to, codec, order) in enumerate(cases):
         case(args, to, codec, order, args.seed + number)
+    hidden = [("parquet", "zstd", "hmac"), ("tar", "none", "hmac"), ("tfrecord", "gzip", "hmac"), ("parquet", "none", "sealed"),
+              ("tar", "zstd", "sealed"), ("tfrecord", "none", "sealed")]
+    for number, (to, codec, mode) in enumerate(hidden):
+        more = ("--redact-source-paths",) if number % 2 else ()
+        case(args, to, codec, [], args.seed + number, ("--id-mode", mode, *more))
     for to in ("parquet", "tar", "tfrecord"):
         killed(args, to, args.seed)
         racing(args, to, args.seed)

@@ -26,6 +26,7 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("events", "error"),
     ("events", "units"),
     ("record", "schema"),
+    ("record", "codec"),
     ("array", "record"),
     ("array", "schema"),
 ];

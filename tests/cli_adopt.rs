@@ -240,3 +240,22 @@ fn rows_of_parquet_are_hashed() {
     assert_eq!(hashes("adopted"), hashes("converted"));
     assert!(hashes("adopted").windows(2).all(|pair| pair[0] != pair[1]));
 }
+
+#[test]
+fn rows_of_adopted_parquet_are_held_against_their_hashes() {
+    let folder = Folder::new();
+    for (name, x) in [("mine", "1"), ("theirs", "2")] {
+        folder.write("a.csv", format!("id,x\na,{x}\nb,3\n"));
+        folder.run(&format!("convert a.csv --out made-{name} --quiet")).ok();
+        folder.write(&format!("{name}/part.parquet"), &folder.only_shards(&format!("made-{name}"))[0].1);
+        folder.run(&format!("adopt {name} --id id --quiet")).ok();
+        folder.run(&format!("verify {name} --read-data")).ok();
+    }
+    // The same ids and places, but of other records.
+    let sidecar = |name: &str| folder.path().join(name).join("_shardify/sidecar/adopted/part.parquet.parquet");
+    std::fs::copy(sidecar("theirs"), sidecar("mine")).unwrap();
+    folder.run("verify mine").ok();
+    let ran = folder.run("verify mine --read-data");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stdout.contains("row 0: the record is not what the sidecar says"), "{ran:?}");
+}

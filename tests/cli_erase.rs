@@ -200,6 +200,54 @@ fn files_of_an_erased_sample_are_forgotten() {
 }
 
 #[test]
+fn versions_that_only_a_name_keeps_are_cleaned_too() {
+    for (to, sorted) in [("parquet", false), ("parquet", true), ("tar", false), ("tfrecord", false)] {
+        let case = format!("{to} {sorted}");
+        let folder = dataset(to);
+        if sorted {
+            folder.run("compact --sort-by note --min-inputs 2").ok();
+        }
+        let named = if sorted { 4 } else { 3 };
+        folder.run(&format!("manifest --tag train-1 --at v{named}")).ok();
+        // All shards of the named version are replaced, and its time is vacuumed.
+        folder.run("erase shards PAT-8 PAT-7 PAT-6").ok();
+        folder.run(if sorted { "compact --zorder id,note" } else { "compact --min-inputs 2" }).ok();
+        folder.run("vacuum --retain 0 --force").ok();
+        assert_eq!(folder.run(&format!("verify --at v{}", named - 1)).code, 2, "{case}: v{} is gone", named - 1);
+        folder.run("verify --read-data --at train-1").ok();
+        assert_eq!(folder.run("manifest --find PAT-4 --at train-1 --json").ok().objects().len(), 22, "{case}");
+        let done = folder.run("erase shards PAT-4 PAT-8 --all-versions --json").ok().summary();
+        assert_eq!(done["records_erased"], 21 + 18, "{case}: those that only the named version had among them");
+        let check = |notes: &[&str], rows: usize| {
+            for gone in notes {
+                assert_eq!(holding(folder.path(), gone), [""; 0], "{case} {gone}");
+            }
+            folder.run("verify --read-data").ok();
+            folder.run("verify --read-data --at train-1").ok();
+            let export = folder.run("manifest --export csv --at train-1").ok().stdout;
+            assert_eq!(export.lines().count(), 1 + rows, "{case}");
+            let hit = folder.run("manifest --find r1-3 --at train-1 --json").ok().objects().remove(0);
+            assert_eq!((&hit["versions"]["from"], &hit["record_id"]), (&2.into(), &"r1-3".into()), "{case}");
+            assert_eq!(folder.run("manifest --find PAT-4 --at train-1").code, 1);
+        };
+        let gone = ["note<0:4>", "note<1:13>", "note<2:58>", "PAT-4", "note<2:17>", "PAT-8"];
+        check(&gone, 180 - 21 - 18);
+        // Once more on top, and after another vacuum.
+        let more = folder.run("erase shards PAT-5 r1-6 --all-versions --json").ok().summary();
+        assert_eq!(more["records_erased"], 21 + 1, "{case}");
+        check(&["note<0:5>", "note<1:6>", "PAT-5"], 180 - 21 - 18 - 21 - 1);
+        folder.write("4.csv", "id,who,note\nx,PAT-1,here\n");
+        folder.run("convert 4.csv").ok();
+        folder.run("vacuum --retain 0 --force").ok();
+        check(&["note<0:5>", "note<1:6>", "PAT-5", "PAT-4", "PAT-8"], 180 - 21 - 18 - 21 - 1);
+        folder.run("manifest --untag train-1").ok();
+        folder.run("vacuum --retain 0 --force").ok();
+        folder.run("verify --read-data").ok();
+        assert_eq!(folder.run("manifest --find PAT-7").code, 1);
+    }
+}
+
+#[test]
 fn sorted_records_are_erased() {
     let folder = dataset("parquet");
     folder.run("compact --sort-by note --min-inputs 2").ok();

@@ -149,6 +149,9 @@ fn a_version_is_described_to_other_programs() {
     assert_eq!(mlflow["digest"].as_str().unwrap().len(), 8);
     let profile: Value = serde_json::from_str(mlflow["profile"].as_str().unwrap()).unwrap();
     assert_eq!((&profile["records"], &profile["tags"][0]), (&3.into(), &"gold".into()));
+    let root = folder.run("manifest d --root --at gold --json").ok().summary()["root"].as_str().unwrap().to_owned();
+    assert_eq!(profile["root"], format!("sha256:{root}"));
+    assert_eq!(profile["content"].as_str().unwrap()["blake3:".len()..][..8], *mlflow["digest"].as_str().unwrap());
     let prov = export("prov", "");
     assert!(prov["entity"]["s:v1"]["s:tag"].as_array().unwrap().contains(&"gold".into()));
     assert_eq!(prov["wasGeneratedBy"].as_object().unwrap().len(), 2);

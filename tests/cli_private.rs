@@ -1,5 +1,5 @@
 //! Private ids, by the real binary: what is stored in place of ids, who finds them, and what is refused.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and look into every file")]
 
 mod support;
 
@@ -172,4 +172,142 @@ fn ids_of_adopted_and_sorted_shards_are_private_too() {
     assert_eq!(find(&folder, "PATIENT-6")[0]["subject_id"], "PATIENT-6");
     folder.run("verify d --read-data").ok();
     assert!(!folder.run("manifest d --export jsonl").ok().stdout.contains("VISIT"));
+}
+
+/// Files of a folder that hold a text, in Parquet as it is read.
+fn holding(folder: &std::path::Path, text: &str) -> Vec<String> {
+    let has = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    let holds = |path: &std::path::PathBuf| {
+        let bytes = bytes::Bytes::from(std::fs::read(path).unwrap());
+        let rows = bytes.starts_with(b"PAR1").then(|| {
+            let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(bytes.clone());
+            let batches = reader.unwrap().build().unwrap();
+            let rows = |batch: arrow::array::RecordBatch| -> String {
+                (0..batch.num_rows()).map(|row| format!("{:?}", batch.slice(row, 1).columns())).collect()
+            };
+            batches.map(|batch| rows(batch.unwrap())).collect::<String>()
+        });
+        has(&bytes) || rows.is_some_and(|rows| has(rows.as_bytes()))
+    };
+    walk(folder).iter().filter(|path| holds(path)).map(|path| path.display().to_string()).collect()
+}
+
+#[test]
+fn who_has_private_ids_is_erased_and_does_not_come_back() {
+    for to in ["parquet", "tar", "tfrecord"] {
+        for mode in ["hmac", "sealed --redact-source-paths"] {
+            let case = format!("{to} {mode}");
+            let folder = dataset(&format!("--to {to} --id-mode {mode}"));
+            folder.run("compact d --min-inputs 2 --quiet").ok();
+            assert!(
+                !holding(&folder.path().join("d"), "VISIT-63").is_empty(),
+                "{case}: the search finds what is there"
+            );
+            for (key, problem) in [("", "--id-key"), ("--id-key other-key", "check value")] {
+                let refused = folder.run(&format!("erase d PATIENT-3 --all-versions {key}"));
+                assert_eq!(refused.code, 2, "{case}: {refused:?}");
+                assert!(refused.stderr.contains(problem), "{case}: {refused:?}");
+            }
+            let token = find(&folder, "PATIENT-3")[0]["record_id"].as_str().unwrap().to_owned();
+            // From the newest version alone, then everywhere.
+            folder.run("erase d VISIT-0 --id-key key").ok();
+            assert!(find(&folder, "VISIT-0").is_empty());
+            assert_eq!(hits(&folder.run("manifest d --find VISIT-0 --at v3 --id-key key --json")).len(), 1, "{case}");
+            let whom = "VISIT-0 PATIENT-3 VISIT-64 --all-versions --id-key key";
+            let planned = folder.run(&format!("erase d {whom} --dry-run --json")).ok().summary();
+            let done = folder.run(&format!("erase d {whom} --receipt receipt.json --json")).ok().summary();
+            assert_eq!((&planned["records_erased"], &done["records_erased"]), (&16.into(), &16.into()), "{case}");
+            let receipt = std::fs::read_to_string(folder.path().join("receipt.json")).unwrap();
+            let mut gone: Vec<String> = (10..100).filter(|i| i % 7 == 3).map(|i| format!("VISIT-{i}")).collect();
+            gone.extend(["VISIT-64", "PATIENT-3", "VISIT-3\""].map(str::to_owned));
+            // Of sealed ids the id is shown.
+            gone.extend(Some(token).filter(|token| token.len() == 32));
+            for gone in gone {
+                assert_eq!(holding(&folder.path().join("d"), &gone), [""; 0], "{case} {gone}");
+                assert!(!receipt.contains(&gone), "{receipt}");
+            }
+            for key in ["", "--id-key key"] {
+                (1..=5).for_each(|v| drop(folder.run(&format!("verify d --read-data --at v{v} {key}")).ok()));
+            }
+            let nobody = folder.run("manifest d --find PATIENT-3 VISIT-64 VISIT-73 VISIT-0 --id-key key");
+            assert_eq!(nobody.code, 1);
+            for (id, records) in [("PATIENT-3", "14 records"), ("VISIT-64", "1 record"), ("VISIT-73", "1 record")] {
+                assert!(nobody.stderr.contains(&format!("`{id}` was erased in v5, {records}")), "{case}: {nobody:?}");
+            }
+            assert!(nobody.stderr.contains("`VISIT-0` was erased in v4"), "{case}: {nobody:?}");
+            assert_eq!(find(&folder, "PATIENT-4").len(), 14, "{case}");
+            // The same sources again, and the same rows in another file.
+            let again = folder.run("convert in --out d --id-key key --json").ok().summary();
+            assert_eq!((&again["version"], &again["sources_unchanged"]), (&5.into(), &2.into()), "{case}");
+            folder.write("in/copy.csv", visits(50));
+            let copied = folder.run("convert in --out d --id-key key --json").ok().summary();
+            let erased = (50..100).filter(|i| i % 7 == 3 || *i == 64).count();
+            assert_eq!(copied["records_erased"], erased, "{case}");
+            assert_eq!(copied["records_out"], 50 - erased, "{case}");
+            assert!(find(&folder, "PATIENT-3").is_empty() && find(&folder, "VISIT-64").is_empty());
+            assert_eq!(folder.run("erase d nobody --id-key key").code, 1);
+            folder.run("vacuum d --retain 0 --force").ok();
+            folder.run("verify d --read-data --id-key key").ok();
+            let other = folder.run("verify d --read-data --id-key other-key");
+            assert_eq!(other.code, 2, "{case}: {other:?}");
+        }
+    }
+}
+
+#[test]
+fn private_samples_and_origins_are_erased() {
+    for (mode, sources) in [("hmac", 2), ("sealed", 2), ("hmac --redact-source-paths", 0)] {
+        let folder = Folder::new();
+        folder.write("key", KEY);
+        for i in 0..20 {
+            folder.write(&format!("in/p{i:02}.jpg"), format!("picture<{i:02}>"));
+            folder.write(&format!("in/p{i:02}.json"), format!("{{\"note\":\"text<{i:02}>\"}}"));
+        }
+        folder.run(&format!("convert in --out d --id-mode {mode} --id-key key --index dali,wids")).ok();
+        let done = folder.run("erase d p07 --all-versions --id-key key --json").ok().summary();
+        assert_eq!((&done["records_erased"], &done["sources_erased"]), (&1.into(), &sources.into()), "{mode}");
+        for gone in ["picture<07>", "text<07>", "p07"] {
+            assert_eq!(holding(&folder.path().join("d"), gone), [""; 0], "{mode} {gone}");
+        }
+        folder.run("verify d --read-data --id-key key").ok();
+        let again = folder.run("convert in --out d --id-key key --json").ok().summary();
+        assert_eq!(again["version"], 2, "{mode}: {again}");
+        // Touched files are taken in again, but for those of who was erased.
+        folder.write("in/p07.jpg", "picture<07> once more");
+        folder.write("in/p21.jpg", "new");
+        let changed = folder.run("convert in --out d --id-key key --on-changed append --json");
+        assert!(changed.code == 0, "{mode}: {changed:?}");
+        assert_eq!(holding(&folder.path().join("d"), "picture<07>"), [""; 0], "{mode}");
+        // Records without an id of their own.
+        let rows: String = (0..50).map(|i| format!("note<{i}>\n")).collect();
+        folder.write("a.csv", format!("note\n{rows}"));
+        folder.run(&format!("convert a.csv --out e --id-mode {mode} --id-key key")).ok();
+        folder.run_with(&["erase", "e", "a.csv#10", "--all-versions", "--id-key", "key"]).ok();
+        assert_eq!(holding(&folder.path().join("e"), "note<9>"), [""; 0], "{mode}");
+        folder.write("a.csv", format!("note\n{rows}note<50>\n"));
+        let appended = folder.run("convert a.csv --out e --on-changed append --id-key key --json").ok().summary();
+        assert_eq!((&appended["records_out"], &appended["records_erased"]), (&50.into(), &1.into()), "{mode}");
+        let missing = folder.run_with(&["manifest", "e", "--find", "a.csv#10", "--id-key", "key", "--at", "v2"]);
+        assert!(missing.stderr.contains("was erased in v2"), "{mode}: {missing:?}");
+    }
+}
+
+#[test]
+fn proofs_are_about_tokens() {
+    let folder = dataset("--id-mode hmac");
+    assert_eq!(folder.run("manifest d --prove PATIENT-3 --out p.json").code, 2, "it takes the key");
+    folder.run("manifest d --prove PATIENT-3 --out there.json --id-key key").ok();
+    folder.run("manifest d --prove PATIENT-99 --out not.json --id-key key").ok();
+    std::fs::rename(folder.path().join("d"), folder.path().join("elsewhere")).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("there.json")).unwrap();
+    assert!(!text.contains("PATIENT"));
+    let proof: Value = serde_json::from_str(&text).unwrap();
+    let token = proof["id"].as_str().unwrap();
+    let there = folder.run("verify-proof there.json").ok();
+    assert!(there.stdout.starts_with(&format!("`{token}` is in v2: 14 records with it")), "{there:?}");
+    assert!(folder.run("verify-proof not.json").ok().stdout.contains("is not in v2"));
+    for forged in [text.replace(token, "PATIENT-3"), text.replace("\"private\": true", "\"private\": false")] {
+        folder.write("forged.json", forged);
+        assert_eq!(folder.run("verify-proof forged.json").code, 1);
+    }
 }

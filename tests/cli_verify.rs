@@ -95,3 +95,48 @@ fn no_dataset_is_an_error_with_a_hint() {
         assert!(ran.stderr.contains("hint: "), "{command}: {ran:?}");
     }
 }
+
+#[test]
+fn an_index_of_other_ids_is_found() {
+    for sorted in [false, true] {
+        let build = |first: usize| {
+            let folder = Folder::new();
+            for k in 0..2 {
+                let rows: String =
+                    (0..300).map(|i| format!("r{},PAT-{},{}\n", first + i + 300 * k, i % 9, i * 7 % 90)).collect();
+                folder.write(&format!("{k}.csv"), format!("id,who,x\n{rows}"));
+                folder.run(&format!("convert {k}.csv --id id --subject who")).ok();
+            }
+            if sorted {
+                folder.run("compact --sort-by x --min-inputs 2").ok();
+            }
+            folder.run("verify --read-data").ok();
+            folder
+        };
+        let buckets = |folder: &Folder, kind: &str| {
+            let mut found = Vec::new();
+            files_below(&folder.path().join("shards/_shardify/index").join(kind), &mut found);
+            found.sort();
+            found
+        };
+        let (ours, others) = (build(0), build(5));
+        assert_eq!(ours.run("verify --json").summary()["ids"], 1200);
+        for (bucket, other) in buckets(&ours, "record").iter().zip(buckets(&others, "record")) {
+            std::fs::copy(other, bucket).unwrap();
+        }
+        let ran = ours.run("verify");
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.stdout.contains("the record id `r") && ran.stdout.contains("is not in the id index"), "{ran:?}");
+    }
+}
+
+#[test]
+fn repeated_ids_are_counted() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,who\na,P\nb,P\na,Q\na,Q\nc,P\n");
+    let ran = folder.run("convert a.csv --id id --subject who --json").ok();
+    assert_eq!(ran.summary()["ids_repeated"], 2);
+    folder.write("b.csv", "id,who\nx,P\nx,P\n");
+    let ran = folder.run("convert b.csv").ok();
+    assert!(ran.stdout.contains("  repeated   1 record with an id that another one has"), "{ran:?}");
+}

@@ -660,6 +660,10 @@ pub(super) struct VerifyArgs {
     /// Read every byte of every shard
     #[arg(long)]
     pub(super) read_data: bool,
+    /// File with the key of private ids, so that --read-data compares them with the data, too; default: the key in
+    /// $SHARDIFY_ID_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(super) id_key: Option<PathBuf>,
     /// Verify a version (v42), a tag, an instant, a date or a duration back from now
     #[arg(long, value_name = "WHEN")]
     pub(super) at: Option<String>,

@@ -134,6 +134,10 @@ pub(super) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.samples_renamed > 0 {
         writeln!(w, "  renamed    {} for readers that could not take them", plural(report.samples_renamed, "sample"))?;
     }
+    if report.ids_repeated > 0 {
+        let records = plural(report.ids_repeated, "record");
+        writeln!(w, "  repeated   {records} with an id that another one has; --find shows all of them")?;
+    }
     incomplete(w, report)?;
     skipped(w, report)?;
     writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
@@ -675,6 +679,9 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
     }
     if let Some(receipt) = &report.receipt {
         writeln!(w, "  receipt    {}", clean(receipt))?;
+    }
+    if !report.dry_run && report.records_erased > 0 {
+        writeln!(w, "  took       {}", speed(report.bytes_copied + report.bytes_reencoded, report.seconds))?;
     }
     Ok(())
 }

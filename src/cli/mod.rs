@@ -23,8 +23,8 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{
-    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, ManifestArgs,
-    VacuumArgs, VerifyArgs, VerifyProofArgs,
+    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
+    ManifestArgs, VacuumArgs, VerifyArgs, VerifyProofArgs,
 };
 use exit::Outcome;
 use found::{Form, Found};
@@ -163,6 +163,8 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         Command::Convert(args) => &args.private.id_key,
         Command::Adopt(args) => &args.private.id_key,
         Command::Manifest(args) => &args.id_key,
+        Command::Erase(args) => &args.id_key,
+        Command::Verify(args) => &args.id_key,
         _ => &None,
     };
     let Some(file) = file else {
@@ -184,10 +186,9 @@ impl Session<'_> {
     fn convert(&self, args: &ConvertArgs) -> Result<Outcome> {
         let out = self.dataset(args.out.as_deref())?;
         let options = args.options()?;
-        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
         let job = Job { name: "convert", sources: &options.sources, output: &out };
-        let report = lineage::told(&self.context, to, &job, || ops::convert::convert(&self.context, &out, &options))?;
-        self.progress.stop();
+        let report =
+            self.told(&args.lineage, options.dry_run, &job, || ops::convert::convert(&self.context, &out, &options))?;
         // Who was erased is left out as it should be.
         let rejected = report.counts.records_refused() > 0;
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
@@ -200,9 +201,7 @@ impl Session<'_> {
         let sources = [options.source.clone()];
         let output = options.out.clone().map_or_else(|| self.context.location(&options.source), Ok)?;
         let job = Job { name: "adopt", sources: &sources, output: &output };
-        let to = args.lineage.openlineage.as_deref();
-        let report = lineage::told(&self.context, to, &job, || ops::adopt::adopt(&self.context, &options))?;
-        self.progress.stop();
+        let report = self.told(&args.lineage, false, &job, || ops::adopt::adopt(&self.context, &options))?;
         self.print(|w| {
             if !self.global.json {
                 return human::adopt(w, &report, self.global.verbose > 0);
@@ -232,11 +231,9 @@ impl Session<'_> {
     fn compact(&self, args: &CompactArgs) -> Result<Outcome> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let options = args.options()?;
-        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
         let job = Job { name: "compact", sources: &[], output: &dataset };
-        let report =
-            lineage::told(&self.context, to, &job, || ops::compact::compact(&self.context, &dataset, &options))?;
-        self.progress.stop();
+        let report = self
+            .told(&args.lineage, options.dry_run, &job, || ops::compact::compact(&self.context, &dataset, &options))?;
         self.print(|w| {
             if !self.global.json {
                 return human::compact(w, &report, self.global.verbose > 0);
@@ -458,10 +455,9 @@ impl Session<'_> {
             dry_run: args.dry_run,
         };
         let dataset = self.dataset(dataset)?;
-        let to = args.lineage.openlineage.as_deref().filter(|_| !options.dry_run);
         let job = Job { name: "erase", sources: &[], output: &dataset };
-        let report = lineage::told(&self.context, to, &job, || ops::erase::erase(&self.context, &dataset, &options))?;
-        self.progress.stop();
+        let report =
+            self.told(&args.lineage, options.dry_run, &job, || ops::erase::erase(&self.context, &dataset, &options))?;
         self.print(|w| {
             if !self.global.json {
                 return human::erase(w, &report, self.global.verbose > 0);
@@ -476,6 +472,17 @@ impl Session<'_> {
             }
         }
         Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    /// Runs a command that writes and tells whoever is to know of it, but of no plan; then the progress is over.
+    fn told<R>(&self, args: &LineageArgs, dry_run: bool, job: &Job<'_>, run: impl FnOnce() -> Result<R>) -> Result<R>
+    where
+        for<'r> lineage::Outcome: From<&'r R>,
+    {
+        let to = args.openlineage.as_deref().filter(|_| !dry_run);
+        let report = lineage::told(&self.context, to, job, run)?;
+        self.progress.stop();
+        Ok(report)
     }
 
     /// The dataset: the argument, then `shardify.toml`, then `SHARDIFY_DATASET`, then `./shards`.

@@ -717,6 +717,7 @@ mod tests {
             first: 0,
             last: 3,
             rows: 4,
+            bytes: 0,
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];

@@ -12,7 +12,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map},
 };
 
 use rayon::prelude::*;
@@ -25,8 +25,9 @@ use super::{
     index::{self, SegmentRef},
     log::{Counts, ERASED_FORMAT, Entry, ListRef},
     places::PlaceRef,
+    private::Asked,
     reindex::Reindexed,
-    runs::{self, Run},
+    runs::{self, Run, RunTable},
     shards::ShardMeta,
     suppress::{self, Salt, Suppressed},
 };
@@ -47,7 +48,11 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
     if all_versions {
         let stand_ins = StandIns::of(dataset.store().as_ref(), entry)?;
         let before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
-        for old in dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())? {
+        let mut readable = dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())?;
+        for version in named_alone(newest) {
+            readable.push(dataset.entry(version)?);
+        }
+        for old in readable {
             let led = old.version < before;
             segments.extend(if led { stand_ins.segments(&old.segments) } else { old.segments });
             sources.extend(if led { stand_ins.lists(&old.sources) } else { old.sources });
@@ -59,36 +64,118 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
     Ok((segments, sources))
 }
 
-/// For each id the records that carry it as their record id or subject id: in the newest version, or in any that can be
-/// read. `segments` are those of [`indexes`].
+/// Versions that only their names keep, though others of their time were vacuumed: the run table of the newest version does
+/// not have their runs.
+fn named_alone(newest: &Snapshot) -> BTreeSet<Version> {
+    newest.tags().values().copied().filter(|version| *version < newest.readable_from()).collect()
+}
+
+/// Versions that only their names keep, opened, with what they alone know.
+#[derive(Debug)]
+pub struct Named {
+    snapshots: Vec<Snapshot>,
+    /// Shards that the run table of the newest version does not have, each with a version that does.
+    shards: BTreeMap<String, Version>,
+    /// All runs: those of the newest version's table, and of these shards.
+    runs: RunTable,
+}
+
+impl Named {
+    /// Opens those that an erasure has to look into: all of them if it is one from all versions, else none.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub fn of(newest: &Snapshot, all_versions: bool) -> Result<Self> {
+        let versions = if all_versions { named_alone(newest) } else { BTreeSet::new() };
+        let snapshots: Vec<Snapshot> =
+            versions.into_iter().map(|version| newest.dataset().at(version)).collect::<Result<_>>()?;
+        let known: HashSet<&str> = newest.runs()?.all().iter().map(|run| run.shard.as_str()).collect();
+        let (mut shards, mut runs) = (BTreeMap::new(), newest.runs()?.all().to_vec());
+        for snapshot in &snapshots {
+            let version = snapshot.version();
+            let mut alone: Vec<Run> = snapshot.runs()?.all().to_vec();
+            alone.retain(|run| run.contains(version) && !known.contains(run.shard.as_str()));
+            alone.retain(|run| shards.get(&run.shard).is_none_or(|first| *first == version));
+            for run in alone {
+                shards.insert(run.shard.clone(), version);
+                // They are in no version after it that can be read, or else it would know them.
+                runs.push(Run { until: Some(version.next()), ..run });
+            }
+        }
+        Ok(Self { snapshots, shards, runs: RunTable::new(runs) })
+    }
+
+    /// All runs of versions that can be read.
+    pub fn runs(&self) -> &RunTable {
+        &self.runs
+    }
+
+    /// A version of those kept by names that has a shard, if no other version that can be read has it.
+    pub fn version_of(&self, shard: &str) -> Option<Version> {
+        self.shards.get(shard).copied()
+    }
+}
+
+/// For each id the records that carry it as their record id or subject id, with ids as they are stored: in the newest
+/// version, or in any that can be read. `segments` are those of [`indexes`], `named` versions that only they know of.
 ///
 /// # Errors
 /// When the index, the run table or a sidecar cannot be read.
-pub fn lookup(newest: &Snapshot, segments: &[SegmentRef], ids: &[String], all_versions: bool) -> Result<Vec<Vec<Hit>>> {
+pub fn lookup(
+    newest: &Snapshot,
+    named: &Named,
+    segments: &[SegmentRef],
+    ids: &[Asked<'_>],
+    all_versions: bool,
+) -> Result<Vec<Vec<Hit>>> {
     let store = newest.dataset().store();
-    let origins = find::origins(newest, ids)?;
-    let look = |(id, origins): (&String, &Vec<u64>)| {
-        let hash = IdHash::of(id);
-        let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
-        for segment in segments {
-            let records = index::lookup_one(store, segment, hash)?;
-            candidates.extend(records.into_iter().map(|record| (record, segment.kind)));
+    let mut hits: Vec<BTreeMap<(u64, IdKind), Hit>> = ids.iter().map(|_| BTreeMap::new()).collect();
+    for snapshot in std::iter::once(newest).chain(&named.snapshots) {
+        let origins = find::origins(snapshot, ids)?;
+        let look = |(asked, origins): (&Asked<'_>, &Vec<u64>)| {
+            let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
+            for segment in segments {
+                let records = index::lookup_one(store, segment, asked.hash)?;
+                candidates.extend(records.into_iter().map(|record| (record, segment.kind)));
+            }
+            candidates.extend(origins.iter().map(|record| (*record, IdKind::Record)));
+            let mut hits = find::Resolver::new(snapshot).resolve(&candidates)?;
+            hits.retain(|_, hit| match hit.kind {
+                IdKind::Record => asked.is(&hit.record_id),
+                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
+            });
+            // What was vacuumed is deleted already.
+            hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state != State::Vacuumed));
+            if !all_versions {
+                hits.retain(|_, hit| hit.is_live());
+                hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state == State::Live));
+            }
+            Ok(hits)
+        };
+        let found: Vec<BTreeMap<_, Hit>> = ids.par_iter().zip(&origins).map(look).collect::<Result<_>>()?;
+        for (known, found) in hits.iter_mut().zip(found) {
+            found.into_iter().for_each(|(key, hit)| add_places(known.entry(key), hit));
         }
-        candidates.extend(origins.iter().map(|record| (*record, IdKind::Record)));
-        let mut hits: Vec<Hit> = find::Resolver::new(newest).resolve(&candidates)?.into_values().collect();
-        hits.retain(|hit| match hit.kind {
-            IdKind::Record => hit.record_id == *id,
-            IdKind::Subject => hit.subject_id.as_deref() == Some(id),
-        });
-        // What was vacuumed is deleted already.
-        hits.iter_mut().for_each(|hit| hit.places.retain(|place| place.state != State::Vacuumed));
-        if !all_versions {
-            hits.retain(Hit::is_live);
-            hits.iter_mut().for_each(|hit| hit.places.retain(|place| place.state == State::Live));
+    }
+    Ok(hits.into_iter().map(|hits| hits.into_values().collect()).collect())
+}
+
+/// Adds a hit of another version: places that are known already are the same there.
+fn add_places<K: Ord>(known: btree_map::Entry<'_, K, Hit>, hit: Hit) {
+    match known {
+        btree_map::Entry::Vacant(unknown) => {
+            unknown.insert(hit);
         }
-        Ok(hits)
-    };
-    ids.par_iter().zip(&origins).map(look).collect()
+        btree_map::Entry::Occupied(mut known) => {
+            let known = known.get_mut();
+            known.since = known.since.min(hit.since);
+            for place in hit.places {
+                if !known.places.iter().any(|other| other.shard == place.shard && other.ordinal == place.ordinal) {
+                    known.places.push(place);
+                }
+            }
+        }
+    }
 }
 
 /// Facts of shards, given a version that has each.

@@ -17,6 +17,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::Range,
     sync::Arc,
 };
 
@@ -27,12 +28,12 @@ use arrow::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Dataset,
+    Dataset, Snapshot,
     index::SegmentRef,
     log::{Entry, ListRef, Totals},
-    numbers::numbers_path,
+    numbers::{NumberSet, numbers_path},
     parts_path,
-    runs::{Run, RunTable},
+    runs::{Run, RunTable, Scattered},
     shards::{self, ShardMeta},
     sidecar_path,
     suppress::Salt,
@@ -40,7 +41,7 @@ use super::{
     vacuum::{index_stem, stem},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     id::Version,
     storage::{ObjectFacts, Store},
 };
@@ -266,19 +267,23 @@ impl StandIns {
         Self { shards: HashMap::new(), others }
     }
 
+    /// What stands for the shard of a path, at the end of the chain: of one that was never rewritten `None`, of one of
+    /// which nothing is left `Some(None)`.
+    fn end(&self, path: &str) -> Option<Option<&ShardMeta>> {
+        let mut found = self.shards.get(path)?;
+        while let Some(next) = found.as_ref().and_then(|now| self.shards.get(&now.path)) {
+            found = next;
+        }
+        Some(found.as_ref())
+    }
+
     /// What stands for a shard; `None` when nothing of it is left.
     fn shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
-        let mut path = &shard.path;
-        let mut found = None;
-        while let Some(now) = self.shards.get(path) {
-            let now = now.as_ref()?;
-            path = &now.path;
-            found = Some(now);
-        }
-        match found {
+        match self.end(&shard.path) {
             None => Some(shard),
+            Some(None) => None,
             // When it was added, and where it stands among others, is as it was.
-            Some(now) => Some(ShardMeta {
+            Some(Some(now)) => Some(ShardMeta {
                 version: shard.version,
                 committed_at: shard.committed_at,
                 first_record: shard.first_record,
@@ -395,6 +400,74 @@ pub fn leftovers(dataset: &Dataset, newest: &Entry) -> Result<Vec<ObjectFacts>> 
     Ok(listing)
 }
 
+/// Paths of shards that erasures from all versions have made, those among them that were rewritten again.
+///
+/// # Errors
+/// When a list cannot be read.
+pub fn made(dataset: &Dataset, newest: &Entry) -> Result<HashSet<String>> {
+    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
+    Ok(stand_ins.shards.into_values().flatten().map(|shard| shard.path).collect())
+}
+
+/// Runs of a version that is not in the newest run table, because only a name keeps it, led over to what stands for its
+/// shards: the same, without numbers of records that were erased from all versions. `erased` are these, in order.
+fn led_alone(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {
+    let mut out = Vec::new();
+    for (shard, old) in runs.by_shard(version) {
+        let now = match stand_ins.end(shard) {
+            None => {
+                out.extend(old.into_iter().cloned());
+                continue;
+            }
+            Some(None) => continue,
+            Some(Some(now)) => now,
+        };
+        let led = |run: &Run, first, records, ordinal| Run {
+            first,
+            records,
+            shard: now.path.clone(),
+            ordinal,
+            scattered: None,
+            ..run.clone()
+        };
+        let mut ordinal = 0;
+        for run in old {
+            let (Some(scattered), Some(order)) = (&run.scattered, &now.order) else {
+                for (first, records) in without(run.first..run.end(), erased) {
+                    out.push(led(run, first, records, ordinal));
+                    ordinal += records;
+                }
+                continue;
+            };
+            let scattered = Some(Scattered { span: scattered.span, set: order.set.clone(), shard: 0 });
+            out.push(Run { scattered, ..led(run, run.first, now.records, 0) });
+            ordinal = now.records;
+        }
+        if ordinal != now.records {
+            return Err(Error::integrity(format!("expected runs of {} records, found {ordinal}", now.records))
+                .at(now.path.clone()));
+        }
+    }
+    Ok(RunTable::new(out))
+}
+
+/// What is left of a range without some others, which are in order and do not overlap: first numbers and how many.
+fn without(range: Range<u64>, holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    let mut at = range.start;
+    let next = holes.partition_point(|(first, records)| first + records <= range.start);
+    for (first, records) in holes[next..].iter().take_while(|(first, _)| *first < range.end) {
+        if *first > at {
+            out.push((at, first - at));
+        }
+        at = at.max(first + records);
+    }
+    if at < range.end {
+        out.push((at, range.end - at));
+    }
+    out
+}
+
 /// An older version, as it is read after an erasure from all versions.
 pub(super) struct View {
     pub(super) entry: Entry,
@@ -402,20 +475,29 @@ pub(super) struct View {
     pub(super) runs: RunTable,
 }
 
-/// Leads an entry from before the last erasure from all versions through the lists of the newest one. `shards` are those
-/// that it names itself, `runs` the run table of the newest.
-pub(super) fn view(
-    store: &dyn Store,
-    entry: Entry,
-    shards: Vec<ShardMeta>,
-    newest: &Entry,
-    runs: &RunTable,
-) -> Result<View> {
-    let stand_ins = StandIns::of(store, newest)?;
-    let shards: Vec<ShardMeta> = shards.into_iter().filter_map(|shard| stand_ins.shard(shard)).collect();
-    let version = entry.version;
-    let known = runs.all().iter().filter(|run| run.from <= version);
-    let runs = known.map(|run| Run { until: run.until.filter(|until| *until <= version), ..run.clone() }).collect();
+/// Leads a version from before the last erasure from all versions, as its own entry has it, through the lists of the
+/// newest one. What is left of its runs stands in the run table of the newest version, unless only a name keeps it.
+pub(super) fn view(then: &Snapshot, newest: &Snapshot) -> Result<View> {
+    let (dataset, entry, version) = (then.dataset(), then.entry().clone(), then.version());
+    let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
+    let shards: Vec<ShardMeta> = then.shards()?.iter().filter_map(|shard| stand_ins.shard(shard.clone())).collect();
+    let mut places = newest.entry().places.clone();
+    let runs = if version < newest.readable_from() {
+        let mut erased = NumberSet::default();
+        for stone in tombstones(dataset, newest.entry())?.into_iter().filter(|stone| stone.all_versions) {
+            (stone.first..stone.first + stone.records).for_each(|number| {
+                erased.insert(number);
+            });
+        }
+        places.extend(entry.places.iter().filter(|place| !newest.entry().places.contains(place)).cloned());
+        led_alone(then.runs()?, &stand_ins, &erased.ranges(), version)?
+    } else {
+        let known = newest.runs()?.all().iter().filter(|run| run.from <= version);
+        RunTable::new(
+            known.map(|run| Run { until: run.until.filter(|until| *until <= version), ..run.clone() }).collect(),
+        )
+    };
+    let newest = newest.entry();
     let totals = Totals {
         shards: shards.len() as u64,
         records: shards.iter().map(|shard| shard.records).sum(),
@@ -427,12 +509,12 @@ pub(super) fn view(
         sources: stand_ins.lists(&entry.sources),
         runs: newest.runs.clone(),
         lineage: newest.lineage.clone(),
-        places: newest.places.clone(),
+        places,
         readable_from: newest.readable_from,
         erasures: newest.erasures.clone(),
         ..entry
     };
-    Ok(View { entry, shards, runs: RunTable::new(runs) })
+    Ok(View { entry, shards, runs })
 }
 
 #[cfg(test)]
@@ -490,6 +572,55 @@ mod tests {
         for path in ["c", "u/b=0000.parquet", "m"] {
             assert!(!stand_ins.is_gone(&gone, path), "{path}");
         }
+    }
+
+    #[test]
+    fn runs_of_a_version_that_only_a_name_keeps_lose_what_was_erased() {
+        assert_eq!(without(10..20, &[]), [(10, 10)]);
+        assert_eq!(without(10..20, &[(0, 5), (8, 4), (15, 1), (19, 9), (40, 1)]), [(12, 3), (16, 3)]);
+        assert!(without(10..20, &[(5, 30)]).is_empty());
+        let run = |first, records, shard: &str, ordinal, set: Option<&str>| Run {
+            first,
+            records,
+            shard: shard.into(),
+            ordinal,
+            from: Version(2),
+            until: None,
+            since: Some(Version(1)),
+            scattered: set.map(|set| Scattered { span: records, set: set.into(), shard: 7 }),
+        };
+        let sorted = |set: &str| {
+            let order = crate::dataset::Order { by: crate::dataset::Arrangement::Sort, columns: Vec::new() };
+            Some(crate::dataset::ShardOrder { order, set: set.into() })
+        };
+        let stand_ins = StandIns {
+            shards: HashMap::from([
+                ("a".to_owned(), Some(shard("b", 12))),
+                ("b".to_owned(), Some(shard("c", 11))),
+                ("x".to_owned(), None),
+                ("s".to_owned(), Some(ShardMeta { order: sorted("new"), ..shard("t", 9) })),
+            ]),
+            others: HashMap::new(),
+        };
+        let runs = RunTable::new(vec![
+            run(100, 10, "a", 0, None),
+            run(50, 5, "a", 10, None),
+            run(200, 10, "x", 0, None),
+            run(300, 10, "kept", 0, None),
+            run(400, 10, "s", 0, Some("old")),
+        ]);
+        let erased = [(50, 1), (100, 1), (105, 2), (200, 10), (401, 1)];
+        let led = led_alone(&runs, &stand_ins, &erased, Version(3)).unwrap();
+        let mut shown: Vec<(&str, u64, u64, u64)> =
+            led.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
+        shown.sort_unstable();
+        assert_eq!(
+            shown,
+            [("c", 51, 4, 7), ("c", 101, 4, 0), ("c", 107, 3, 4), ("kept", 300, 10, 0), ("t", 400, 9, 0)]
+        );
+        let scattered = led.all().iter().find_map(|run| run.scattered.clone()).unwrap();
+        assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0 });
+        assert!(led_alone(&runs, &stand_ins, &[], Version(3)).is_err(), "more records than the shard has");
     }
 
     #[test]

@@ -40,6 +40,7 @@ const AT_ONCE: usize = 16;
 /// An object of which some parts are in memory. What is not is fetched when it is read.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
+    store: Arc<dyn Store>,
     object: Object,
     held: Vec<(u64, Bytes)>,
 }
@@ -65,7 +66,7 @@ impl Parts {
         })?;
         let mut held = vec![(bytes.saturating_sub(end.len() as u64), end)];
         held.extend(guessed);
-        Ok(Self { object: Object::new(Arc::clone(store), path, bytes), held })
+        Ok(Self { store: Arc::clone(store), object: Object::new(Arc::clone(store), path, bytes), held })
     }
 
     fn held(&self, range: &Range<u64>) -> Option<Bytes> {
@@ -105,7 +106,9 @@ impl Parts {
                     .cloned(),
             )
             .collect();
-        let fetched = at_once(&missing, &|range: &Range<u64>| self.object.range(range.clone()));
+        // Not through the object, which reads ahead, one reader at a time.
+        let (store, path) = (&self.store, self.object.path());
+        let fetched = at_once(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
             self.held.push((range.start, bytes?));
         }
@@ -134,6 +137,39 @@ pub(super) fn group_range(metadata: &ParquetMetaData, group: usize) -> Range<u64
     let ranges = columns.iter().map(parquet::file::metadata::ColumnChunkMetaData::byte_range);
     let (start, end) = ranges.fold((u64::MAX, 0), |(start, end), (at, length)| (start.min(at), end.max(at + length)));
     start.min(end)..end
+}
+
+/// Where the pages and dictionaries of some rows are; nothing where the table does not say so.
+pub(super) fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64]) -> Vec<Range<u64>> {
+    let mut ranges = Vec::new();
+    let mut first = 0;
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+        let from = ordinals.partition_point(|ordinal| *ordinal < first);
+        let own: Vec<u64> =
+            ordinals[from..].iter().take_while(|row| **row < first + rows).map(|row| row - first).collect();
+        first += rows;
+        if own.is_empty() {
+            continue;
+        }
+        let index = metadata.page_index_for_row_group(number);
+        for (column, chunk) in group.columns().iter().enumerate() {
+            let Some(pages) = index.page_locations(column) else { continue };
+            let number = |n: i64| u64::try_from(n).unwrap_or(0);
+            let start = chunk.byte_range().0;
+            ranges.extend(pages.first().map(|page| start..number(page.offset)).filter(|range| range.start < range.end));
+            for (i, page) in pages.iter().enumerate() {
+                let end = pages.get(i + 1).map_or(rows, |next| number(next.first_row_index));
+                let next = own.get(own.partition_point(|row| *row < number(page.first_row_index)));
+                if next.is_some_and(|row| *row < end) {
+                    let offset = number(page.offset);
+                    ranges.push(offset..offset + number(i64::from(page.compressed_page_size)));
+                }
+            }
+        }
+    }
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
 }
 
 /// Does the same to each of some things, several at a time; it is about waiting for a store, not about computing.

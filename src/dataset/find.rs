@@ -212,15 +212,18 @@ fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
 /// Whether an id is the origin `source#row` of a record, which the index does not have.
 ///
 /// # Errors
-/// When the list of sources or a sidecar cannot be read.
+/// When the list of sources or a sidecar cannot be read, or the key of private ids is not known.
 pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
-    Ok(!by_origin(snapshot, &[id])?.is_empty())
+    let hiding = hiding_of(snapshot)?;
+    let origin = Asked::new(hiding.as_ref(), id).origin().unwrap_or_default();
+    Ok(!by_origin(snapshot, &[origin])?.is_empty())
 }
 
 /// For each id the records that may have it as origin.
-pub(super) fn origins(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<Vec<u64>>> {
+pub(super) fn origins(snapshot: &Snapshot, ids: &[Asked<'_>]) -> Result<Vec<Vec<u64>>> {
     let mut records = vec![Vec::new(); ids.len()];
-    by_origin(snapshot, ids)?.into_iter().for_each(|(id, record)| records[id].push(record));
+    let origins: Vec<String> = ids.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
+    by_origin(snapshot, &origins)?.into_iter().for_each(|(id, record)| records[id].push(record));
     Ok(records)
 }
 
@@ -310,8 +313,9 @@ fn first_versions(
     shard: &str,
     rows: &BTreeMap<u64, Vec<Asker<'_>>>,
     ordinals: &[u64],
+    known: u64,
 ) -> Result<Vec<Version>> {
-    let numbers = numbers::read_rows(store, shard, ordinals)?;
+    let numbers = numbers::read_rows(store, shard, ordinals, known)?;
     let check = |((ordinal, askers), (number, version)): ((&u64, &Vec<Asker<'_>>), (u64, Version))| match askers
         .iter()
         .find(|(record, _, _)| *record != number)
@@ -461,14 +465,25 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             (true, Some((_, _, run))) => table.of_shard(shard, run.from),
             _ => rows.values().flatten().map(|(_, _, run)| *run).collect(),
         };
-        let known = runs.iter().map(|run| run.ordinal.saturating_add(run.records)).max();
-        let (sidecar, frames) = sidecar::read_rows_near(store, shard, &ordinals, known.unwrap_or(0), packed)?;
+        let known = runs.iter().map(|run| run.ordinal.saturating_add(run.records)).max().unwrap_or(0);
         let scattered = rows.values().flatten().any(|(_, _, run)| run.scattered.is_some());
-        let since: Vec<Option<Version>> = if scattered {
-            first_versions(store, shard, rows, &ordinals)?.into_iter().map(Some).collect()
-        } else {
-            vec![None; ordinals.len()]
+        let since = || -> Result<Vec<Option<Version>>> {
+            if !scattered {
+                return Ok(vec![None; ordinals.len()]);
+            }
+            Ok(first_versions(store, shard, rows, &ordinals, known)?.into_iter().map(Some).collect())
         };
+        let sidecar = || sidecar::read_rows_near(store, shard, &ordinals, known, packed);
+        let (read, since) = if scattered && few {
+            // Neither needs the other.
+            std::thread::scope(|scope| {
+                let since = scope.spawn(since);
+                (sidecar(), since.join().map_err(|_| Error::internal("reading record numbers failed")).flatten())
+            })
+        } else {
+            (sidecar(), since())
+        };
+        let ((sidecar, frames), since) = (read?, since?);
         let mut found = Vec::with_capacity(ordinals.len());
         for (((ordinal, askers), row), since) in rows.iter().zip(sidecar).zip(since) {
             let frame = frames.as_ref().zip(row.offset).and_then(|(frames, offset)| frames.frame_of(offset));

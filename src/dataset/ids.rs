@@ -205,6 +205,11 @@ pub struct IdHashes {
 }
 
 impl IdHashes {
+    /// The hash of every record, if each has an id.
+    pub(super) fn all(&self) -> Option<&[IdHash]> {
+        self.valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(&self.hashes)
+    }
+
     /// The hashes that there are, each with its row.
     pub fn iter(&self) -> impl Iterator<Item = (usize, IdHash)> + '_ {
         let valid = self.valid.as_ref();

@@ -55,8 +55,8 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
-pub use erase::{Erasure, Rewrite, commit_erasure, indexes, lookup, shards_of};
-pub use erased::{Erasures, Tombstone, leftovers, tombstones};
+pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
+pub use erased::{Erasures, Tombstone, leftovers, made, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
@@ -67,7 +67,9 @@ pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use prefix::find_prefix;
-pub use private::{Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, stored_hash};
+pub use private::{
+    Asked, Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, hiding_of, stored_hash, token_of,
+};
 pub use reindex::{Reindexed, reindex, relist};
 pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree};
 pub use runs::{Run, RunTable, Scattered};
@@ -75,7 +77,7 @@ pub use shards::ShardMeta;
 pub use sidecar::{
     RecordExtents, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
     batches as sidecar_batches, end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows,
-    schema as sidecar_schema, sidecar_path, stream as stream_sidecar,
+    says_values, schema as sidecar_schema, sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
@@ -151,7 +153,11 @@ impl Dataset {
         // Only the newest entry knows which versions can still be read.
         let latest = log::latest(self.store.as_ref())?;
         let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
-        match log::read(self.store.as_ref(), version)? {
+        let entry = match &latest {
+            Some(latest) if latest.version == version => Some(latest.clone()),
+            _ => log::read(self.store.as_ref(), version)?,
+        };
+        match entry {
             Some(_) if !newest.can_read(version) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
                     .at(self.store.location().to_string())
@@ -239,8 +245,7 @@ impl Dataset {
         let newest = Newest::of(&latest);
         let then = self.snapshot_of(entry, newest.clone());
         let latest = self.snapshot_of(latest, newest.clone());
-        let shards = then.shards()?.to_vec();
-        let view = erased::view(self.store.as_ref(), then.entry, shards, &latest.entry, latest.runs()?)?;
+        let view = erased::view(&then, &latest)?;
         let (shards, runs) = (OnceLock::from(view.shards), OnceLock::from(view.runs));
         Ok(Snapshot { dataset: self.clone(), entry: view.entry, newest, shards, runs })
     }

@@ -18,12 +18,13 @@ use parquet::schema::types::SchemaDescriptor;
 
 use super::{
     chunks::{self, Values},
+    fetch::{Parts, pages_of},
     runs::{Run, RunTable},
     sidecar::sidecar_path,
     table::{self, Group, GroupWriter, column},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     id::Version,
     storage::{Staged, Store},
 };
@@ -197,17 +198,31 @@ fn versions(batch: &arrow::array::RecordBatch) -> Result<Vec<Version>> {
     Ok(column::<UInt64Array>(batch, "first_version")?.values().iter().map(|version| Version(*version)).collect())
 }
 
-/// Some rows, given their ordinals in ascending order.
+/// Bytes of a row and of a footer as a rule, and what is read at most before the footer is known.
+const ROW_BYTES: u64 = 5;
+const FOOTER_BYTES: u64 = 16 << 10;
+const MOST_TAIL: u64 = 128 << 10;
+
+/// Some rows, given their ordinals in ascending order. `known` are rows that the shard has at least: of a small one all is
+/// read at once.
 ///
 /// # Errors
 /// When the table is missing, damaged or shorter.
-pub(super) fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Result<Vec<(u64, Version)>> {
+pub(super) fn read_rows(
+    store: &Arc<dyn Store>,
+    shard: &str,
+    ordinals: &[u64],
+    known: u64,
+) -> Result<Vec<(u64, Version)>> {
     let path = numbers_path(shard);
     let place = || store.location().join(&path).to_string();
-    let builder = table::open(store, &path)?;
     let selection = table::selection(ordinals)?;
+    let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
+    let mut parts = Parts::open(store, &path, if whole <= MOST_TAIL { whole } else { FOOTER_BYTES }, None)?;
     let rows = table::guarded(|| {
-        let reader = builder.with_row_selection(selection).build().map_err(table::failed)?;
+        let metadata = parts.metadata(true)?;
+        parts.fetch(&pages_of(metadata.metadata(), ordinals))?;
+        let reader = parts.reader(metadata).with_row_selection(selection).build().map_err(table::failed)?;
         let mut rows = Vec::with_capacity(ordinals.len());
         for batch in reader {
             let batch = batch?;
@@ -216,7 +231,10 @@ pub(super) fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -
         }
         Ok(rows)
     })
-    .map_err(|e| Error::integrity("the record numbers are damaged").at(place()).cause(e))?;
+    .map_err(|e| match e.kind() {
+        Kind::Storage => e,
+        _ => Error::integrity("the record numbers are damaged").at(place()).cause(e),
+    })?;
     if rows.len() != ordinals.len() {
         return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
     }
@@ -300,7 +318,9 @@ mod tests {
         let found: Vec<_> = numbered(&store, shard, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
         assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
         assert!(found.iter().all(|n| n.from == Version(4)));
-        assert_eq!(read_rows(&store, shard, &[0, 70_000]).unwrap(), [expected[0], expected[70_000]]);
+        for known in [1, 10_000, 150_000, u64::MAX] {
+            assert_eq!(read_rows(&store, shard, &[0, 70_000], known).unwrap(), [expected[0], expected[70_000]]);
+        }
         let longer = run(0, 150_001, 0, scattered);
         assert!(numbered(&store, shard, &[&longer], &table).unwrap().any(|n| n.is_err()));
     }

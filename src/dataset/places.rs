@@ -10,7 +10,7 @@
 //! ordinal  731    12     90     5
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use arrow::{
     array::UInt64Array,
@@ -22,12 +22,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     Snapshot,
     chunks::{self, Values},
+    fetch::{Parts, group_range},
     runs::Run,
     system_path,
     table::{self, Group, GroupWriter, column},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     storage::{Staged, Store},
 };
 
@@ -50,6 +51,14 @@ pub struct PlaceRef {
     pub last: u64,
     /// Rows it has.
     pub rows: u64,
+    /// Bytes of the rows, without the footer: where in the table a record is can be guessed from it. 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Writes the places of a set.
@@ -98,7 +107,7 @@ impl<'a> PlacesWriter<'a> {
         if self.open.is_none() {
             let path = system_path(&format!("index/place/{}/{:06}.parquet", self.set, self.done.len()));
             let writer = GroupWriter::create(self.store, &path, &self.columns)?;
-            self.open = Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0 }));
+            self.open = Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0, bytes: 0 }));
         }
         let columns = &self.columns;
         let chunk = |(i, values): (usize, &mut Vec<u64>)| {
@@ -118,7 +127,8 @@ impl<'a> PlacesWriter<'a> {
     }
 
     fn close(&mut self) -> Result<()> {
-        if let Some((writer, place)) = self.open.take() {
+        if let Some((writer, mut place)) = self.open.take() {
+            place.bytes = writer.bytes();
             self.done.push((place, writer.finish()?));
         }
         Ok(())
@@ -172,12 +182,19 @@ pub fn read_places(
 /// Shard and ordinal of those of `records`, which ascend, that the table has.
 fn lookup(store: &Arc<dyn Store>, table: &PlaceRef, records: &[u64]) -> Result<Vec<(u64, (u64, u64))>> {
     let place = || store.location().join(&table.path).to_string();
-    let builder = table::open(store, &table.path)?;
+    let (tail, guess) = guess(table, records);
+    let mut parts = Parts::open(store, &table.path, tail, guess)?;
     table::guarded(|| {
-        let groups = (0..builder.metadata().num_row_groups())
-            .filter(|i| may_hold(builder.metadata().row_group(*i).column(0).statistics(), records))
+        let metadata = parts.metadata(false)?;
+        let footer = Arc::clone(metadata.metadata());
+        let groups: Vec<usize> = (0..footer.num_row_groups())
+            .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), records))
             .collect();
-        let reader = builder.with_row_groups(groups).with_batch_size(GROUP_ROWS).build().map_err(table::failed)?;
+        if groups.len() <= GROUPS_AT_ONCE {
+            parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
+        }
+        let reader = parts.reader(metadata).with_row_groups(groups);
+        let reader = reader.with_batch_size(GROUP_ROWS).build().map_err(table::failed)?;
         let mut found = Vec::new();
         for batch in reader {
             let batch = batch?;
@@ -193,7 +210,39 @@ fn lookup(store: &Arc<dyn Store>, table: &PlaceRef, records: &[u64]) -> Result<V
         }
         Ok(found)
     })
-    .map_err(|e| Error::integrity("the places of records are damaged").at(place()).cause(e))
+    .map_err(|e| match e.kind() {
+        Kind::Storage => e,
+        _ => Error::integrity("the places of records are damaged").at(place()).cause(e),
+    })
+}
+
+/// Bytes of a footer that describe a row group, and those that it has besides; rounded up.
+const FOOTER_GROUP_BYTES: u64 = 400;
+const FOOTER_BYTES: u64 = 4 << 10;
+
+/// Row groups that are in memory at a time; of more, each is read as it is decoded.
+const GROUPS_AT_ONCE: usize = 16;
+
+/// Bytes at the end of a table to be read first, and where a single record probably is: numbers are dense, and row groups
+/// have nearly equal sizes. A wrong guess costs a request.
+fn guess(table: &PlaceRef, records: &[u64]) -> (u64, Option<Range<u64>>) {
+    let groups = table.rows.div_ceil(GROUP_ROWS as u64).max(1);
+    let tail = FOOTER_BYTES + groups * FOOTER_GROUP_BYTES;
+    let [record] = records else { return (tail, None) };
+    if table.bytes == 0 || table.last < table.first {
+        return (tail, None);
+    }
+    let share = |part: u64, whole: u64, of: u64| {
+        u64::try_from(u128::from(part) * u128::from(of) / u128::from(whole.max(1))).unwrap_or(of)
+    };
+    let rank = share(record.saturating_sub(table.first), table.last - table.first + 1, table.rows);
+    let group = (rank / GROUP_ROWS as u64).min(groups - 1);
+    let at = |group: u64| share(group * GROUP_ROWS as u64, table.rows, table.bytes).min(table.bytes);
+    let margin = table.bytes / groups / 8;
+    if group + 1 == groups {
+        return (tail + table.bytes - at(group) + margin, None);
+    }
+    (tail, Some(at(group).saturating_sub(margin)..at(group + 1) + margin))
 }
 
 /// Whether a row group may hold one of some ascending records: yes, unless its statistics say otherwise.

@@ -185,7 +185,7 @@ impl Looked<'_> {
         {
             let mut ordinals: Vec<u64> = rows.iter().map(|(ordinal, _)| *ordinal).collect();
             ordinals.dedup();
-            let known = numbers::read_rows(self.store, self.shard, &ordinals)?;
+            let known = numbers::read_rows(self.store, self.shard, &ordinals, u64::MAX)?;
             let number = |(ordinal, kind): &(u64, IdKind)| {
                 let at = ordinals.binary_search(ordinal).ok()?;
                 Some((known.get(at)?.0, *kind))

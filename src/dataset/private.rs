@@ -23,6 +23,7 @@ use sha2::{Sha256, block_api::compress256};
 use super::{Snapshot, log::Settings};
 use crate::{
     codec::{
+        base64::{from_any_base64, push_base64url},
         hex::{from_hex, hex, push_hex},
         sha256::INITIAL,
     },
@@ -107,7 +108,7 @@ impl IdKey {
             return Self::new(&raw);
         }
         let text = std::str::from_utf8(bytes).map_err(|_| bad())?.trim();
-        let key = if text.len() == 2 * KEY_BYTES { from_hex(text) } else { from_base64(text) };
+        let key = if text.len() == 2 * KEY_BYTES { from_hex(text) } else { from_any_base64(text) };
         Self::new(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
     }
 
@@ -150,7 +151,7 @@ impl IdKey {
         let Some((token, sealed)) = stored.split_once(SEPARATOR) else { return Ok(None) };
         let damaged =
             || Error::integrity("a sealed id cannot be opened: it is damaged, or was sealed with another key");
-        let sealed = from_base64(sealed).ok_or_else(damaged)?;
+        let sealed = from_any_base64(sealed).ok_or_else(damaged)?;
         let nonce = nonce(&from_hex(token).ok_or_else(damaged)?);
         let id = self.cipher.decrypt(&nonce, sealed.as_slice()).map_err(|_| damaged())?;
         let id = String::from_utf8(id).map_err(|_| damaged())?;
@@ -248,6 +249,22 @@ impl Hiding {
         if self.sources && !name.is_empty() { Cow::Owned(self.key.source(name)) } else { Cow::Borrowed(name) }
     }
 
+    /// What is hashed in place of an id that was erased: the part of a stored id that is the same in both modes.
+    pub(super) fn token(&self, id: &str) -> String {
+        self.key.token(id)
+    }
+
+    /// An origin, `source#row`, as it is stored; `None` where the text is none.
+    pub(super) fn origin(&self, id: &str) -> Option<String> {
+        let (name, row) = id.rsplit_once('#')?;
+        Some(format!("{}#{row}", self.source(name)))
+    }
+
+    /// Whether a stored id is that of a text.
+    pub fn is(&self, stored: &str, id: &str) -> bool {
+        token_of(stored) == self.token(id)
+    }
+
     /// The URL of a source as it is stored.
     pub fn uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
         if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source(uri))) } else { Cow::Borrowed(uri) }
@@ -325,23 +342,27 @@ pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
 }
 
 /// An id that somebody asks for.
-pub(super) struct Asked<'a> {
+#[derive(Debug)]
+pub struct Asked<'a> {
     /// As it is in the index.
-    pub(super) hash: IdHash,
+    pub hash: IdHash,
     id: &'a str,
     token: Option<String>,
     hiding: Option<&'a Hiding>,
 }
 
 /// How the ids of a snapshot are hidden; `None` where they are plain.
-pub(super) fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
+///
+/// # Errors
+/// When its key is not known, or another one is.
+pub fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
     Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
         .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))
 }
 
 impl<'a> Asked<'a> {
     /// Takes an id as people know it.
-    pub(super) fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
+    pub fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
         let token = hiding.map(|hiding| hiding.key.token(id));
         let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
         Self { hash, id, token, hiding }
@@ -357,15 +378,26 @@ impl<'a> Asked<'a> {
 
     /// The origin that it may be, as origins are stored.
     pub(super) fn origin(&self) -> Option<String> {
-        let (name, row) = self.id.rsplit_once('#')?;
-        let name = self.hiding.map_or(Cow::Borrowed(name), |hiding| hiding.source(name));
-        Some(format!("{name}#{row}"))
+        match self.hiding {
+            Some(hiding) => hiding.origin(self.id),
+            None => self.id.contains('#').then(|| self.id.to_owned()),
+        }
+    }
+
+    /// The id as people know it.
+    pub fn id(&self) -> &'a str {
+        self.id
+    }
+
+    /// What stands for the id where nothing must be kept of it but a hash: the id itself, or its token.
+    pub fn text(&self) -> &str {
+        self.token.as_deref().unwrap_or(self.id)
     }
 }
 
-/// A stored id without what is sealed.
-fn token_of(stored: &str) -> &str {
-    stored.split_once(SEPARATOR).map_or(stored, |(token, _)| token)
+/// A stored id without what is sealed; other texts as they are.
+pub fn token_of(stored: &str) -> &str {
+    stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)).map_or(stored, |(token, _)| token)
 }
 
 impl Snapshot {
@@ -391,39 +423,6 @@ fn is_token(text: &str) -> bool {
     text.len() == TOKEN_CHARS && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// Base64 for URLs, without padding (RFC 4648, 5).
-fn push_base64url(bytes: &[u8], out: &mut String) {
-    for three in bytes.chunks(3) {
-        let word = three.iter().fold(0_u32, |word, b| word << 8 | u32::from(*b)) << (8 * (3 - three.len()));
-        for i in 0..=three.len() {
-            out.push(char::from(ALPHABET[(word >> (18 - 6 * i)) as usize & 63]));
-        }
-    }
-}
-
-/// Both alphabets of base64, with padding or without.
-fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() * 3 / 4);
-    let (mut word, mut bits) = (0_u32, 0);
-    for b in text.trim_end_matches('=').bytes() {
-        let b = match b {
-            b'+' => b'-',
-            b'/' => b'_',
-            b => b,
-        };
-        let digit = ALPHABET.iter().position(|known| *known == b).and_then(|at| u32::try_from(at).ok())?;
-        word = word << 6 | digit;
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            out.push(u8::try_from(word >> bits & 255).ok()?);
-        }
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -436,12 +435,6 @@ mod tests {
     fn sealed(id: &str) -> String {
         let mut out = String::new();
         key().seal(id, &mut out).unwrap();
-        out
-    }
-
-    fn base64url(bytes: &[u8]) -> String {
-        let mut out = String::new();
-        push_base64url(bytes, &mut out);
         out
     }
 
@@ -497,16 +490,5 @@ mod tests {
             damaged.push(if last == 'A' { 'Q' } else { 'A' });
             assert!(key().open(&damaged).is_err());
         }
-    }
-
-    #[test]
-    fn base64_goes_there_and_back() {
-        for length in 0..50 {
-            let bytes: Vec<u8> = (0..length).map(|i| (i * 37 % 251) as u8).collect();
-            assert_eq!(from_base64(&base64url(&bytes)).unwrap(), bytes);
-        }
-        assert_eq!(base64url(b"\xfb\xff"), "-_8");
-        assert_eq!(from_base64("+/8=").unwrap(), b"\xfb\xff");
-        assert!(from_base64("a b").is_none());
     }
 }

@@ -17,13 +17,13 @@ use arrow::{
 };
 use parquet::{
     arrow::arrow_reader::ParquetRecordBatchReaderBuilder,
-    file::metadata::{ParquetMetaData, ParquetMetaDataReader},
+    file::metadata::ParquetMetaDataReader,
     schema::types::{ColumnDescPtr, SchemaDescriptor},
 };
 
 use super::{
     chunks::{self, Chunk, Values},
-    fetch::Parts,
+    fetch::{Parts, pages_of},
     frames::{FrameTable, METADATA_KEY},
     ids::{IdColumn, Texts},
     is_shard_name, system_path,
@@ -88,8 +88,10 @@ const PARTS_ROWS: u64 = 1 << 17;
 /// Most rows of a row group: what a lookup may have to read of each column where it cannot read single pages.
 const MOST_GROUP_ROWS: usize = 1 << 18;
 
-/// Bytes of a row, and of a footer, as a rule, and what is read at most before the footer is known.
+/// Bytes of a row, as a rule and at least with ids that are alike, and of a footer, and what is read at most before the
+/// footer is known.
 const ROW_BYTES: u64 = 24;
+const LEAST_ROW_BYTES: u64 = 13;
 const FOOTER_BYTES: u64 = 32 << 10;
 const MOST_TAIL: u64 = 288 << 10;
 
@@ -552,6 +554,11 @@ impl SidecarWriter {
         Ok(())
     }
 
+    /// Says that the hashes are those of the rows as they are in the shard, which is Parquet.
+    pub fn set_of_values(&mut self) {
+        self.writer.describe(HASHES_KEY, OF_VALUES.to_owned());
+    }
+
     /// Ends the sidecar; it has no name yet.
     ///
     /// # Errors
@@ -699,8 +706,7 @@ pub(super) fn read_rows_near(
 ) -> Result<(Vec<SidecarRow>, Option<FrameTable>)> {
     let path = sidecar_path(shard);
     let place = || store.location().join(&path).to_string();
-    let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
-    let tail = if whole <= MOST_TAIL { whole } else { FOOTER_BYTES };
+    let tail = first_read(known);
     let mut parts = Parts::open(store, &path, tail, None)?;
     let read = table::guarded(|| {
         // Tables that list their pages let single pages be read.
@@ -726,37 +732,15 @@ pub(super) fn read_rows_near(
     Ok((rows, frames))
 }
 
-/// Where the pages and dictionaries of some rows are; nothing where the table does not say so.
-fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64]) -> Vec<Range<u64>> {
-    let mut ranges = Vec::new();
-    let mut first = 0;
-    for (number, group) in metadata.row_groups().iter().enumerate() {
-        let rows = u64::try_from(group.num_rows()).unwrap_or(0);
-        let from = ordinals.partition_point(|ordinal| *ordinal < first);
-        let own: Vec<u64> =
-            ordinals[from..].iter().take_while(|row| **row < first + rows).map(|row| row - first).collect();
-        first += rows;
-        if own.is_empty() {
-            continue;
-        }
-        let index = metadata.page_index_for_row_group(number);
-        for (column, chunk) in group.columns().iter().enumerate() {
-            let Some(pages) = index.page_locations(column) else { continue };
-            let number = |n: i64| u64::try_from(n).unwrap_or(0);
-            let start = chunk.byte_range().0;
-            ranges.extend(pages.first().map(|page| start..number(page.offset)).filter(|range| range.start < range.end));
-            for (i, page) in pages.iter().enumerate() {
-                let end = pages.get(i + 1).map_or(rows, |next| number(next.first_row_index));
-                let next = own.get(own.partition_point(|row| *row < number(page.first_row_index)));
-                if next.is_some_and(|row| *row < end) {
-                    let offset = number(page.offset);
-                    ranges.push(offset..offset + number(i64::from(page.compressed_page_size)));
-                }
-            }
-        }
+/// Bytes at the end of a sidecar that are read first, given how many rows it has: all of it where it is small, for another
+/// request takes longer than some bytes more.
+fn first_read(rows: u64) -> u64 {
+    let bytes = |row_bytes| rows.saturating_mul(row_bytes).saturating_add(FOOTER_BYTES);
+    match (bytes(ROW_BYTES), bytes(LEAST_ROW_BYTES)) {
+        (usual, _) if usual <= MOST_TAIL => usual,
+        (_, least) if least <= MOST_TAIL => MOST_TAIL,
+        _ => FOOTER_BYTES,
     }
-    ranges.sort_unstable_by_key(|range| range.start);
-    ranges
 }
 
 /// Where the units of a compressed shard begin; `None` for shards without such a table. Reads the footer only.
@@ -764,6 +748,29 @@ fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64]) -> Vec<Range<u64>> {
 /// # Errors
 /// When the sidecar is missing or damaged.
 pub fn read_frames(store: &Arc<dyn Store>, shard: &str) -> Result<Option<FrameTable>> {
+    described(store, shard, METADATA_KEY, FrameTable::decode)
+}
+
+/// Key of the metadata that says what the hashes are of, where that is known.
+const HASHES_KEY: &str = "shardify.hashes";
+/// Hashes of rows of a Parquet shard are of its own values.
+const OF_VALUES: &str = "values";
+
+/// Whether the hashes of a Parquet shard are those of the rows as they are in it. Reads the footer only.
+///
+/// # Errors
+/// When the sidecar is missing or damaged.
+pub fn says_values(store: &Arc<dyn Store>, shard: &str) -> Result<bool> {
+    Ok(described(store, shard, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
+}
+
+/// What the footer of a sidecar says under a key.
+fn described<T>(
+    store: &Arc<dyn Store>,
+    shard: &str,
+    key: &str,
+    decode: impl Fn(&str) -> Result<T>,
+) -> Result<Option<T>> {
     let path = sidecar_path(shard);
     let place = || store.location().join(&path).to_string();
     let facts = store.head(&path)?.ok_or_else(|| Error::integrity("expected a sidecar, found none").at(place()))?;
@@ -771,8 +778,8 @@ pub fn read_frames(store: &Arc<dyn Store>, shard: &str) -> Result<Option<FrameTa
     table::guarded(|| {
         let metadata = ParquetMetaDataReader::new().parse_and_finish(&object).map_err(table::failed)?;
         let pairs = metadata.file_metadata().key_value_metadata();
-        let text = pairs.into_iter().flatten().find(|pair| pair.key == METADATA_KEY).and_then(|p| p.value.as_deref());
-        text.map(FrameTable::decode).transpose()
+        let text = pairs.into_iter().flatten().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref());
+        text.map(&decode).transpose()
     })
     .map_err(|e| Error::integrity("the sidecar is damaged").at(place()).cause(e))
 }

@@ -2,7 +2,7 @@
 //!
 //! | column | type | meaning |
 //! |---|---|---|
-//! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt |
+//! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt; of a private id the text is its token |
 //! | `kind` | text | `id`, `origin`, `source` or `was` |
 //! | `source` | 32 bytes, null | of an origin the hash of its source's name, so that other sources need no look |
 //! | `version` | u64 | version that erased it |
@@ -11,9 +11,10 @@
 //! `id` is a record id or subject id, and whatever carries it stays out; `origin` is `source#row`, for records that have no
 //! other id; `source` is the URI of a source that named the person itself. `was` only lets `--find` answer for other
 //! names of an erased record. Nothing here can be read back as text, but who holds the salt can try out guesses: the list is
-//! personal data for as long as the set of possible ids is small.
+//! personal data for as long as the set of possible ids is small. Where ids are private it takes their key to guess, for
+//! what is hashed is what the dataset stored: tokens, and names of sources as they are redacted.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray, UInt64Array},
@@ -24,6 +25,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Snapshot,
+    private::{Hiding, hiding_of, token_of},
     table::{self, column},
 };
 use crate::{
@@ -164,17 +166,36 @@ pub struct SuppressList {
     salt: Salt,
     rows: HashMap<(KeyedHash, SuppressedKind), Suppressed>,
     sources: std::collections::HashSet<KeyedHash>,
+    /// Hides texts as the dataset stores them; `None` where they are plain, or their key is not known.
+    hiding: Option<Hiding>,
+    /// Whether stored ids are tokens.
+    private: bool,
 }
 
 impl SuppressList {
     /// The list of a snapshot; `None` where nothing was ever erased.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or ids are private and their key is not known.
     pub fn of(snapshot: &Snapshot) -> Result<Option<Self>> {
+        let Some(list) = Self::of_stored(snapshot)? else { return Ok(None) };
+        Ok(Some(Self { hiding: hiding_of(snapshot)?, ..list }))
+    }
+
+    /// The same without the key of private ids: it knows [stored ids](Self::has_stored), and no others.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_stored(snapshot: &Snapshot) -> Result<Option<Self>> {
         let Some(erasures) = &snapshot.entry().erasures else { return Ok(None) };
         let store = snapshot.dataset().store().as_ref();
-        let mut list = Self { salt: erasures.salt()?, rows: HashMap::new(), sources: Default::default() };
+        let mut list = Self {
+            salt: erasures.salt()?,
+            rows: HashMap::new(),
+            sources: Default::default(),
+            hiding: None,
+            private: snapshot.entry().settings.private.is_some(),
+        };
         for list_ref in &erasures.suppressed {
             for row in read(store, &list_ref.path)? {
                 list.sources.extend(row.source);
@@ -189,31 +210,46 @@ impl SuppressList {
         self.rows.get(&(self.salt.hash(text), kind))
     }
 
+    /// An id as it is hashed.
+    fn id<'t>(&self, id: &'t str) -> Cow<'t, str> {
+        self.hiding.as_ref().map_or(Cow::Borrowed(id), |hiding| Cow::Owned(hiding.token(id)))
+    }
+
     /// Whether records with this record id or subject id stay out.
     pub fn has_id(&self, id: &str) -> bool {
-        self.get(id, SuppressedKind::Id).is_some()
+        self.get(&self.id(id), SuppressedKind::Id).is_some()
+    }
+
+    /// The same of an id as sidecars store it.
+    pub fn has_stored(&self, stored: &str) -> bool {
+        self.get(if self.private { token_of(stored) } else { stored }, SuppressedKind::Id).is_some()
     }
 
     /// Whether a source, given by its URI, stays out as a whole.
     pub fn has_source(&self, uri: &str) -> bool {
-        self.get(uri, SuppressedKind::Source).is_some()
+        let uri = self.hiding.as_ref().map_or(Cow::Borrowed(uri), |hiding| hiding.uri(uri));
+        self.get(&uri, SuppressedKind::Source).is_some()
     }
 
     /// Whether any record of a source was erased by its origin.
     pub fn has_origins_in(&self, source: &str) -> bool {
-        !self.sources.is_empty() && self.sources.contains(&self.salt.hash(source))
+        let hidden = |source| self.hiding.as_ref().map_or(Cow::Borrowed(source), |hiding| hiding.source(source));
+        !self.sources.is_empty() && self.sources.contains(&self.salt.hash(&hidden(source)))
     }
 
     /// Whether the record with this origin stays out.
     pub fn has_origin(&self, origin: &str) -> bool {
-        self.get(origin, SuppressedKind::Origin).is_some()
+        let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(origin));
+        self.get(hidden.as_deref().unwrap_or(origin), SuppressedKind::Origin).is_some()
     }
 
     /// What is known of an erased id: the version that erased it, and how many records carried it.
     pub fn find(&self, id: &str) -> Option<(Version, u64)> {
-        let hash = self.salt.hash(id);
+        let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(id));
+        let hashes = [self.salt.hash(&self.id(id)), self.salt.hash(hidden.as_deref().unwrap_or(id))];
         let kinds = [SuppressedKind::Id, SuppressedKind::Origin, SuppressedKind::Was];
-        let found = kinds.into_iter().find_map(|kind| self.rows.get(&(hash, kind)))?;
+        let mut all = kinds.into_iter().flat_map(|kind| hashes.map(|hash| (hash, kind)));
+        let found = all.find_map(|key| self.rows.get(&key))?;
         Some((found.version, found.records))
     }
 }

@@ -345,17 +345,26 @@ pub fn expire(
         Ok(Next::Entry(Box::new(Entry {
             runs,
             lineage,
-            places: places(&parent, readable_from)?,
+            places: places(&parent, readable_from, tagged)?,
             readable_from,
             ..after(parent.entry(), &transaction, "vacuum", arguments.clone())
         })))
     })
 }
 
-/// Tables of places that runs of readable versions need.
-fn places(parent: &Snapshot, oldest: Version) -> Result<Vec<PlaceRef>> {
+/// Tables of places that runs of readable versions need. Versions that are kept by their names have their own in their own
+/// entries, but for those of shards that an erasure has put in the place of theirs.
+fn places(parent: &Snapshot, oldest: Version, tagged: &[Version]) -> Result<Vec<PlaceRef>> {
     let left = parent.runs()?.readable(oldest);
-    let sets: HashSet<&str> = left.all().iter().filter_map(|r| Some(r.scattered.as_ref()?.set.as_str())).collect();
+    let set = |run: &Run| run.scattered.as_ref().map(|scattered| scattered.set.clone());
+    let mut sets: HashSet<String> = left.all().iter().filter_map(set).collect();
+    for version in tagged {
+        let own: HashSet<String> =
+            parent.dataset().entry(*version)?.places.into_iter().map(|place| place.set).collect();
+        let then = parent.dataset().at(*version)?;
+        let live = then.runs()?.all().iter().filter(|run| run.contains(*version));
+        sets.extend(live.filter_map(set).filter(|set| !own.contains(set)));
+    }
     Ok(parent.entry().places.iter().filter(|place| sets.contains(place.set.as_str())).cloned().collect())
 }
 

@@ -188,6 +188,7 @@ impl Adopter<'_> {
             };
             rows.append_batch(&batch, text(&ids)?, text(self.subject.map_or(&[], std::slice::from_ref))?)?;
         }
+        rows.sidecar.set_of_values();
         Ok(found)
     }
 
@@ -325,6 +326,8 @@ impl Stored {
 struct Rows<'a> {
     suppress: Option<&'a SuppressList>,
     sidecar: SidecarWriter,
+    /// Name of the source as people know it, and as it is stored.
+    name: Arc<str>,
     source: Arc<str>,
     ordinal: u64,
     pending: Pending,
@@ -353,6 +356,7 @@ impl<'a> Rows<'a> {
         Ok(Self {
             suppress,
             sidecar: SidecarWriter::create(store, &candidate.path)?,
+            name: candidate.file.name().into(),
             source: source.into(),
             hiding,
             ordinal: 0,
@@ -382,11 +386,11 @@ impl<'a> Rows<'a> {
     /// Adopted shards are never rewritten, so nobody can be left out of one.
     fn refuse_erased(&self, ids: [Option<&StringArray>; 2], rows: usize) -> Result<()> {
         let Some(list) = self.suppress else { return Ok(()) };
-        let origins = list.has_origins_in(&self.source);
+        let origins = list.has_origins_in(&self.name);
         for row in 0..rows {
             let named = ids.into_iter().flatten().any(|ids| ids.is_valid(row) && list.has_id(ids.value(row)));
             let number = self.ordinal + row as u64 + 1;
-            if named || (origins && list.has_origin(&format!("{}#{number}", self.source))) {
+            if named || (origins && list.has_origin(&format!("{}#{number}", self.name))) {
                 return Err(Error::input(format!(
                     "expected nobody who was erased from this dataset, found somebody in record {number}"
                 ))

@@ -30,6 +30,7 @@ use crate::{
     dataset::{
         Dataset, FrameTable, NewShard, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Run, RunTable, Scattered,
         ShardMeta, ShardOrder, SidecarRow, numbered, read_frames, read_sidecar, read_sidecar_rows, sidecar_batches,
+        token_of,
     },
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -295,7 +296,7 @@ impl Eraser<'_> {
             None => Ok(()),
             Some(pair) => Err(Error::usage(format!(
                 "the record `{}` would come twice in a row, and readers would take both for one",
-                id(&pair[0]).unwrap_or_default()
+                token_of(&id(&pair[0]).unwrap_or_default())
             ))
             .hint("erase that record, too, or convert the sources anew with an --id that is unique")),
         }

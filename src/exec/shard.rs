@@ -179,12 +179,8 @@ impl<'a> Appender<'a> {
     }
 
     fn index(&mut self, unit: &Encoded) -> Result<()> {
-        let base = self.records;
-        for (writer, hashes) in
-            [(&mut self.record_ids, &unit.record_hashes), (&mut self.subject_ids, &unit.subject_hashes)]
-        {
-            hashes.iter().try_for_each(|(row, hash)| writer.push(hash, base + row as u64))?;
-        }
+        self.record_ids.push_all(&unit.record_hashes, self.records)?;
+        self.subject_ids.push_all(&unit.subject_hashes, self.records)?;
         self.records += unit.records as u64;
         Ok(())
     }

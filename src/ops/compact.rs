@@ -195,7 +195,7 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     }
     let shards = snapshot.shards()?;
     let plan = plan(&candidates(shards, &settings), &compact_options);
-    let mut report = report(&snapshot, &plan, options.dry_run);
+    let mut report = report(&snapshot, &plan, options.dry_run)?;
     if !options.dry_run && !plan.groups.is_empty() {
         Compaction { context, snapshot: &snapshot, settings, plan: &plan, options }.run(&mut report)?;
     } else {
@@ -243,8 +243,8 @@ pub(super) fn partition(path: &str) -> String {
     folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()
 }
 
-fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactReport {
-    let shards = snapshot.shards().unwrap_or_default();
+fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<CompactReport> {
+    let shards = snapshot.shards()?;
     let choice = |(shard, choice): (&ShardMeta, &Choice)| ShardChoice {
         shard: shard.path.clone(),
         bytes: shard.bytes,
@@ -253,11 +253,11 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> CompactRepo
         reason: choice.reason(),
     };
     let before = shards.len() as u64;
-    CompactReport {
+    Ok(CompactReport {
         shards_after: before - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
         choices: shards.iter().zip(&plan.choices).map(choice).collect(),
         ..CompactReport::unstarted(snapshot, before, dry_run)
-    }
+    })
 }
 
 struct Compaction<'a> {

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     codec::hex::hex,
-    dataset::{Entry, Revision, Snapshot},
+    dataset::{Entry, Revision, Snapshot, VersionTree},
     error::{Error, Result},
     format::{OutputFormat, parquet},
     id::Version,
@@ -58,8 +58,8 @@ fn location(snapshot: &Snapshot) -> String {
     snapshot.dataset().store().location().to_string().trim_end_matches('/').to_owned()
 }
 
-/// A hash of all records: BLAKE3 over paths and checksums of the live shards, in record order.
-fn root(snapshot: &Snapshot) -> Result<String> {
+/// A hash of all records and nothing else: BLAKE3 over paths and checksums of the live shards, in record order.
+fn content(snapshot: &Snapshot) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
     for shard in snapshot.shards()? {
         hasher.update(&(shard.path.len() as u64).to_le_bytes()).update(shard.path.as_bytes()).update(&shard.checksum);
@@ -303,14 +303,17 @@ fn context() -> Value {
 
 fn mlflow(snapshot: &Snapshot) -> Result<Value> {
     let entry = snapshot.entry();
-    let (root, location) = (root(snapshot)?, location(snapshot));
+    let (content, location) = (content(snapshot)?, location(snapshot));
+    let root = hex(&VersionTree::new(snapshot, None)?.root());
     let source = json!({ "uri": format!("{location}/{}", entry.path()) });
     let profile = json!({
         "version": entry.version,
         "records": entry.totals.records,
         "shards": entry.totals.shards,
         "bytes": entry.totals.bytes,
-        "root": format!("blake3:{root}"),
+        "content": format!("blake3:{content}"),
+        // What `manifest --root` prints: of this version, not only of its records.
+        "root": format!("sha256:{root}"),
         "tags": snapshot.tags().iter().filter(|(_, v)| **v == entry.version).map(|(t, _)| t).collect::<Vec<_>>(),
     });
     let source_type = match location.split_once("://").map_or("file", |(scheme, _)| scheme) {
@@ -318,8 +321,8 @@ fn mlflow(snapshot: &Snapshot) -> Result<Value> {
         scheme => scheme,
     };
     Ok(json!({
-        // MLflow wants at most ten characters; the whole hash is in the profile.
-        "digest": root[..8],
+        // MLflow wants at most ten characters; the whole hash is in the profile. Versions of the same records have the same.
+        "digest": content[..8],
         "name": format!("{}@{}", name(snapshot), entry.version),
         "profile": profile.to_string(),
         "source": source.to_string(),

@@ -475,8 +475,18 @@ fn is_id(name: &str) -> bool {
         || name.ends_with("Id")
 }
 
-/// Says which command to run next.
+/// Says which command to run next, and what it takes for granted.
 fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
+    command(report, shard_formats, only_shards, note);
+    if let (Some(id), Some(_)) = (&report.id, report.command.as_ref().filter(|command| command.contains(" --id "))) {
+        report.advice.push_str(&format!(
+            "; `{id}` differs in each of the {} records looked at, and the run counts those where it does not",
+            report.sampled_records
+        ));
+    }
+}
+
+fn command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
     let source = quoted(&report.source);
     let mut options = report.record_dim.iter().map(|dim| format!(" --record-dim {}", quoted(dim))).collect::<String>();
     if let Some(id) = &report.id {

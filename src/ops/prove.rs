@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::{Context, manifest};
 use crate::{
     codec::{
+        base64::{base64, from_base64},
         hex::{from_hex, hex},
         merkle::{self, Hash},
     },
-    dataset::{Block, PAIR_BYTES, VersionTree, has_origin},
+    dataset::{Asked, Block, PAIR_BYTES, VersionTree, has_origin, hiding_of},
     error::{Error, Result},
     id::{IdHash, Version},
-    record::json::{base64, from_base64},
     storage::{self, Location},
 };
 
@@ -36,7 +36,10 @@ pub struct Proof {
     r#type: String,
     schema: u32,
     claim: Claim,
+    /// The id, or where ids are private its token.
     id: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
     version: Version,
     root: String,
     leaves: u64,
@@ -111,7 +114,9 @@ pub fn prove(
         )
         .hint("records get ids of their own with `convert --id`"));
     }
-    let tree = VersionTree::new(&snapshot, Some(IdHash::of(id)))?;
+    let hiding = hiding_of(&snapshot)?;
+    let asked = Asked::new(hiding.as_ref(), id);
+    let tree = VersionTree::new(&snapshot, Some(asked.hash))?;
     let segments = tree.segments.iter().enumerate().map(|(number, segment)| {
         let (leaf, path) = tree.segment_path(number);
         let block = |block: Block| BlockProof {
@@ -126,7 +131,8 @@ pub fn prove(
         r#type: "proof".to_owned(),
         schema: 1,
         claim: Claim::Absent,
-        id: id.to_owned(),
+        id: asked.text().to_owned(),
+        private: hiding.is_some(),
         version: snapshot.version(),
         root: hex(&tree.root()),
         leaves: tree.leaves() as u64,
@@ -193,6 +199,11 @@ fn records(proof: &Proof) -> Result<Vec<u64>, String> {
     {
         return Err("it leaves out a segment of the id index".to_owned());
     }
+    let hash = match proof.private {
+        true if proof.id.len() == 32 && from_hex(&proof.id).is_some() => IdHash::of_token(&proof.id),
+        true => return Err("it is about the token of a private id, which its id is not".to_owned()),
+        false => IdHash::of(&proof.id),
+    };
     let mut records = Vec::new();
     for (segment, leaf) in proof.segments.iter().zip(shards + 1..) {
         if segment.leaf != leaf
@@ -201,7 +212,7 @@ fn records(proof: &Proof) -> Result<Vec<u64>, String> {
         {
             return Err("a segment does not lead to the root".to_owned());
         }
-        records.extend(in_segment(segment, IdHash::of(&proof.id))?);
+        records.extend(in_segment(segment, hash)?);
     }
     records.sort_unstable();
     records.dedup();
@@ -298,6 +309,7 @@ mod tests {
             schema: 1,
             claim,
             id: id.into(),
+            private: false,
             version: Version(3),
             root: hex(&merkle::root(&top)),
             leaves: 3,

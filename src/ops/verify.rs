@@ -4,6 +4,8 @@
 //! record exactly once, the id index is sorted and holds every id of every sidecar. With `--read-data` every byte of
 //! every shard is read: checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
 
+mod ids;
+
 use std::{
     collections::{BTreeMap, HashSet},
     io::BufReader,
@@ -14,12 +16,13 @@ use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use self::ids::Index;
 use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Dataset, IdKind, NumberSet, Run, ShardMeta, Snapshot, SuppressList, is_shard_name, leftovers, numbered,
-        read_places, read_segment, read_sidecar, stored_hash,
+        Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, hiding_of, is_shard_name, leftovers,
+        numbered, read_places, read_sidecar, says_values,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -32,8 +35,8 @@ use crate::{
         OutputFormat, Scanned, parquet,
         tfrecord::{IdFeatures, scan_with},
     },
-    id::{IdHash, Version},
-    record::parts::KEY_COLUMN,
+    id::Version,
+    record::{hash::row_hashes, parts::KEY_COLUMN},
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
 
@@ -103,12 +106,15 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     }
     let snapshot = super::manifest::snapshot(context, location, at)?;
     // Ids in the data are plain, and tokens cannot be made of them without the key.
-    let compare = read_data && snapshot.entry().settings.private.is_none();
+    let private = snapshot.entry().settings.private.is_some();
+    let hiding = if private && dataset.key().is_some() { hiding_of(&snapshot)? } else { None };
+    let compare = read_data && (!private || hiding.is_some());
     let columns = if compare { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
     let newest = dataset.latest()?.map(|latest| latest.version()) == Some(snapshot.version());
     // Older versions may still have those who were erased later.
-    let suppress = if newest { SuppressList::of(&snapshot)? } else { None };
-    let verification = Verification { context, dataset: &dataset, snapshot: &snapshot, read_data, columns, suppress };
+    let suppress = if newest { SuppressList::of_stored(&snapshot)? } else { None };
+    let (dataset, snapshot) = (&dataset, &snapshot);
+    let verification = Verification { context, dataset, snapshot, read_data, columns, hiding, suppress };
     report.version = Some(snapshot.version());
     verification.run(&mut report)?;
     report.problem_count = report.problems.len() as u64;
@@ -142,18 +148,14 @@ struct Verification<'a> {
     read_data: bool,
     /// Columns of the ids, in all versions so far: what was added before others were named keeps its ids.
     columns: Vec<IdColumns>,
+    /// How ids are stored, if they are private and their key is known.
+    hiding: Option<Hiding>,
     /// Who must not be there; known of the newest version.
     suppress: Option<SuppressList>,
 }
 
 /// Columns that make record ids, and subject ids.
 type IdColumns = (Vec<String>, Option<String>);
-
-/// Ids of the index, for looking up those of the sidecars.
-struct Ids {
-    record: HashSet<(IdHash, u64)>,
-    subject: HashSet<(IdHash, u64)>,
-}
 
 impl Verification<'_> {
     fn run(&self, report: &mut VerifyReport) -> Result<()> {
@@ -177,40 +179,41 @@ impl Verification<'_> {
                 ),
             });
         }
-        let ids = match self.ids() {
-            Ok(ids) => ids,
+        let scattered = self.live_runs()?.filter(|run| run.scattered.is_some()).collect::<Vec<_>>();
+        let sorted = match self.sorted_numbers(&scattered) {
+            Ok(sorted) => Some(sorted),
+            Err(e) => damage(e, &mut report.problems).map(|()| None)?,
+        };
+        let known = sorted.as_deref().unwrap_or_default();
+        let index = match Index::read(self.snapshot, shards, known, self.suppress.as_ref()) {
+            Ok(index) => index,
             Err(e) => return damage(e, &mut report.problems),
         };
-        report.ids = (ids.record.len() + ids.subject.len()) as u64;
+        report.ids = index.pairs;
         let work = if self.read_data { Some(report.bytes) } else { None };
         self.context.observer.event(Event::Phase { name: "verifying", bytes: work });
-        let found: Vec<Vec<Problem>> = shards.par_iter().map(|shard| self.shard(shard, &ids)).collect::<Result<_>>()?;
+        let check = |(number, shard): (usize, &ShardMeta)| self.shard(number, shard, &index);
+        let found: Vec<Vec<Problem>> = shards.par_iter().enumerate().map(check).collect::<Result<_>>()?;
+        let whole = found.iter().all(Vec::is_empty);
         report.problems.extend(found.into_iter().flatten());
-        self.numbers(shards, &mut report.problems)?;
+        if let Some(sorted) = &sorted {
+            if whole && !index.sorted_agree() {
+                self.sorted_ids(shards, &index, &mut report.problems)?;
+            }
+            self.numbers(shards, sorted, &mut report.problems)?;
+        }
         self.live_indexes(&mut report.problems)?;
         self.erased(&mut report.problems)?;
         report.unreferenced = self.unreferenced()?;
         Ok(())
     }
 
-    fn ids(&self) -> Result<Ids> {
-        let mut ids = Ids { record: HashSet::new(), subject: HashSet::new() };
-        for segment in &self.snapshot.entry().segments {
-            let pairs = read_segment(self.dataset.store(), segment)?;
-            match segment.kind {
-                IdKind::Record => ids.record.extend(pairs),
-                IdKind::Subject => ids.subject.extend(pairs),
-            }
-        }
-        Ok(ids)
-    }
-
     /// Everything that is wrong with a shard.
-    fn shard(&self, shard: &ShardMeta, ids: &Ids) -> Result<Vec<Problem>> {
+    fn shard(&self, number: usize, shard: &ShardMeta, index: &Index<'_>) -> Result<Vec<Problem>> {
         self.context.cancel.check()?;
         let mut problems = Vec::new();
         let checks: [&dyn Fn() -> Result<()>; 4] =
-            [&|| self.size(shard), &|| self.sidecar(shard, ids), &|| self.indexes(shard), &|| self.data(shard)];
+            [&|| self.size(shard), &|| index.check(number, shard), &|| self.indexes(shard), &|| self.data(shard)];
         for check in checks {
             match check() {
                 Ok(()) => {}
@@ -230,36 +233,6 @@ impl Verification<'_> {
             }
             Some(_) => Ok(()),
         }
-    }
-
-    fn sidecar(&self, shard: &ShardMeta, ids: &Ids) -> Result<()> {
-        let mut ordinal = 0;
-        let table = self.snapshot.runs()?;
-        let runs = table.of_shard(&shard.path, self.snapshot.version());
-        let mut numbers = numbered(self.dataset.store(), &shard.path, &runs, table)?;
-        for batch in read_sidecar(self.dataset.store().as_ref(), &shard.path)? {
-            for row in 0..batch.num_rows() {
-                let number = numbers.next().transpose()?.flatten();
-                for (column, known, kind) in [(0, &ids.record, "record"), (1, &ids.subject, "subject")] {
-                    let Some(id) = text_at(&batch, column, row) else { continue };
-                    if self.suppress.as_ref().is_some_and(|list| list.has_id(id)) {
-                        return Err(Error::integrity(format!("the {kind} id of row {ordinal} was erased")));
-                    }
-                    let number =
-                        number.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?.record;
-                    if !known.contains(&(stored_hash(&self.snapshot.entry().settings, id), number)) {
-                        return Err(Error::integrity(format!(
-                            "the {kind} id `{id}` of row {ordinal} is not in the id index"
-                        )));
-                    }
-                }
-                ordinal += 1;
-            }
-        }
-        if ordinal == shard.records {
-            return Ok(());
-        }
-        Err(Error::integrity(format!("expected a sidecar of {} rows, found {ordinal}", shard.records)))
     }
 
     /// Indexes for training tools; a shard that is not there or not whole is a finding of its own.
@@ -330,7 +303,11 @@ impl Verification<'_> {
             let read = |data: Option<&[u8]>| match (data, wanted.next()) {
                 (Some(data), Some((batch, row))) if !features.is_empty() => {
                     let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
-                    (record.is_none() && subject.is_none()) || features.iter().any(|f| f.agree(data, record, subject))
+                    let agree = |features: &IdFeatures| match &self.hiding {
+                        None => features.agree(data, record, subject),
+                        Some(hiding) => features.agree_with(data, record, subject, &|stored, id| hiding.is(stored, id)),
+                    };
+                    (record.is_none() && subject.is_none()) || features.iter().any(agree)
                 }
                 _ => true,
             };
@@ -353,7 +330,8 @@ impl Verification<'_> {
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
         let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
         let mut rows = 0;
-        let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1);
+        let hashed = says_values(self.dataset.store(), &shard.path)?;
+        let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.hiding.as_ref());
         for batch in file.batches(8_192) {
             self.context.cancel.check()?;
             let batch = batch?;
@@ -367,7 +345,8 @@ impl Verification<'_> {
                 record.extend(named(if columns.is_empty() { &key } else { columns })?);
                 subject.extend(named(whom.as_slice())?);
             }
-            ids.compare(batch.num_rows(), [&record, &subject])?;
+            let hashes = if hashed { Some(row_hashes(&batch)) } else { None };
+            ids.compare(batch.num_rows(), [&record, &subject], hashes.as_deref())?;
             rows += batch.num_rows() as u64;
         }
         if rows == shard.records {
@@ -376,16 +355,28 @@ impl Verification<'_> {
         Err(Error::integrity(format!("expected {} records, found {rows}", shard.records)))
     }
 
-    /// Every live record has exactly one number.
-    fn numbers(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
+    /// Sorted shards together have other ids than the index: says what it is about.
+    fn sorted_ids(&self, shards: &[ShardMeta], index: &Index<'_>, problems: &mut Vec<Problem>) -> Result<()> {
+        for shard in shards {
+            match if index.is_sorted(shard)? { index.explain(shard) } else { Ok(()) } {
+                Ok(()) => {}
+                Err(e) if e.kind() == Kind::Integrity => problems.push(problem(&e, &shard.path)),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs of the version.
+    fn live_runs(&self) -> Result<impl Iterator<Item = &Run>> {
         let version = self.snapshot.version();
-        let all = self.snapshot.runs()?.all().iter().filter(|r| r.contains(version));
-        let (scattered, mut live): (Vec<&Run>, Vec<&Run>) = all.partition(|run| run.scattered.is_some());
-        let sorted = match self.sorted_numbers(&scattered) {
-            Ok(sorted) => sorted,
-            Err(e) => return damage(e, problems),
-        };
-        live.extend(&sorted);
+        Ok(self.snapshot.runs()?.all().iter().filter(move |run| run.contains(version)))
+    }
+
+    /// Every live record has exactly one number; `sorted` are those of sorted shards.
+    fn numbers(&self, shards: &[ShardMeta], sorted: &[Run], problems: &mut Vec<Problem>) -> Result<()> {
+        let mut live: Vec<&Run> = self.live_runs()?.filter(|run| run.scattered.is_none()).collect();
+        live.extend(sorted);
         live.sort_by_key(|r| r.first);
         let object = "run table".to_owned();
         let mut report = |problem: String| problems.push(Problem { object: object.clone(), problem });
@@ -481,30 +472,42 @@ struct SidecarIds<'a> {
     ordinal: u64,
     /// Whether the columns of ids were always the same, so that a row with a value has an id.
     all_named: bool,
+    hiding: Option<&'a Hiding>,
 }
 
 impl<'a> SidecarIds<'a> {
-    fn new(sidecar: &'a [RecordBatch], all_named: bool) -> Self {
+    fn new(sidecar: &'a [RecordBatch], all_named: bool, hiding: Option<&'a Hiding>) -> Self {
         let rows = sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
-        Self { rows: Box::new(rows), ordinal: 0, all_named }
+        Self { rows: Box::new(rows), ordinal: 0, all_named, hiding }
     }
 
-    /// Compares with the ids that columns give, record ids first.
-    fn compare(&mut self, rows: usize, ids: [&[StringArray]; 2]) -> Result<()> {
+    /// Compares with the ids that columns give, record ids first, and with hashes of the rows.
+    fn compare(&mut self, rows: usize, ids: [&[StringArray]; 2], hashes: Option<&[u64]>) -> Result<()> {
         for row in 0..rows {
             let Some((batch, at)) = self.rows.next() else {
                 return Err(Error::integrity(format!("expected {} records, found more", self.ordinal)));
             };
+            let stored = batch.column(6).as_any().downcast_ref::<UInt64Array>().map(|hashes| hashes.value(at));
+            if hashes.is_some_and(|hashes| hashes.get(row).copied() != stored) {
+                return Err(Error::integrity(format!("row {}: the record is not what the sidecar says", self.ordinal)));
+            }
             for (column, ids) in ids.into_iter().enumerate() {
                 let Some(newest) = ids.last() else { continue };
                 let stored = text_at(batch, column, at);
                 let found = |ids: &StringArray| ids.is_valid(row).then(|| ids.value(row).to_owned());
-                if !ids.iter().any(|ids| found(ids).as_deref() == stored) && (stored.is_some() || self.all_named) {
+                let is = |ids: &StringArray| match (stored, found(ids)) {
+                    (None, None) => true,
+                    (Some(stored), Some(id)) => is_stored(self.hiding, stored, &id),
+                    _ => false,
+                };
+                if !ids.iter().any(is) && (stored.is_some() || self.all_named) {
+                    // A private id is told neither way.
+                    let found = if self.hiding.is_some() { None } else { found(newest) };
                     return Err(Error::integrity(format!(
                         "expected the id `{}` in row {}, found `{}`",
                         stored.unwrap_or_default(),
                         self.ordinal,
-                        found(newest).unwrap_or_default()
+                        found.as_deref().unwrap_or("another")
                     )));
                 }
             }
@@ -512,6 +515,11 @@ impl<'a> SidecarIds<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether an id that is stored is that of a text.
+fn is_stored(hiding: Option<&Hiding>, stored: &str, id: &str) -> bool {
+    hiding.map_or(stored == id, |hiding| hiding.is(stored, id))
 }
 
 /// Whether a record is what its row in the sidecar says.

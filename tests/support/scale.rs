@@ -100,7 +100,7 @@ impl Scale {
             }
             start = end;
         }
-        let Segments { refs, staged } = Segments::finish([writer])?;
+        let Segments { refs, staged, .. } = Segments::finish([writer])?;
         dataset.store().publish(staged)?;
         let sources: Vec<SourceRow> = (0..self.records.div_ceil(SOURCE_RECORDS)).map(|i| self.source(i)).collect();
         let transaction = Transaction {

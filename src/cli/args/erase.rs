@@ -25,6 +25,9 @@ pub(in crate::cli) struct EraseArgs {
     /// Why; kept with the version and in the receipt. Name nobody here
     #[arg(long, value_name = "TEXT")]
     pub(in crate::cli) reason: Option<String>,
+    /// File with the key of private ids; default: the key in $SHARDIFY_ID_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) id_key: Option<PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) lineage: LineageArgs,
     /// Print what would be erased and do nothing

@@ -241,7 +241,7 @@ mod tests {
         for (part, base) in parts.iter().zip(bases) {
             let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
             part.iter().for_each(|(hash, record)| writer.push(IdHash(*hash), *record).unwrap());
-            let Segments { refs, staged } = Segments::finish([writer]).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
             store.publish(staged).unwrap();
             segments.extend(refs.into_iter().map(|one| SegmentRef { record_base: *base, ..one }));
         }

@@ -116,6 +116,9 @@ pub(super) struct BucketWriter {
     columns: SchemaDescriptor,
     hashes: Vec<u64>,
     records: Vec<u64>,
+    /// The last hash, and pairs that have the hash of the one before.
+    last: Option<u64>,
+    repeated: u64,
 }
 
 impl BucketWriter {
@@ -123,10 +126,11 @@ impl BucketWriter {
         let columns = table::describe(&schema())?;
         let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
         let column = || Vec::with_capacity(ROW_GROUP_ROWS);
-        Ok(Self { table, columns, hashes: column(), records: column() })
+        Ok(Self { table, columns, hashes: column(), records: column(), last: None, repeated: 0 })
     }
 
     pub(super) fn push(&mut self, hash: u64, record: u64) -> Result<()> {
+        self.repeated += u64::from(self.last.replace(hash) == Some(hash));
         self.hashes.push(hash);
         self.records.push(record);
         if self.hashes.len() == ROW_GROUP_ROWS { self.flush() } else { Ok(()) }
@@ -151,7 +155,7 @@ impl BucketWriter {
     pub(super) fn finish(mut self) -> Result<WrittenBucket> {
         self.flush()?;
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
-        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes })
+        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, repeated: self.repeated })
     }
 }
 
@@ -160,6 +164,7 @@ pub(super) struct WrittenBucket {
     pub(super) staged: Staged,
     pairs: u64,
     bytes: u64,
+    repeated: u64,
 }
 
 #[cfg(test)]
@@ -171,13 +176,43 @@ mod tests {
     use crate::{id::TransactionId, storage::RemoteStore};
 
     #[test]
+    fn ids_may_come_one_by_one_or_together() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        for nulls in [false, true] {
+            let made: Vec<Vec<(IdHash, u64)>> = [false, true]
+                .into_iter()
+                .map(|together| {
+                    let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+                    // Records do not follow one another everywhere, and numbers go beyond what fits 32 bits.
+                    for (start, rows) in [(0, 70_000), (70_000, 3), (100_000, 150_000), (u64::from(u32::MAX) + 9, 10)] {
+                        let id = |row: u64| (!nulls || !row.is_multiple_of(3)).then(|| format!("R{}", start + row));
+                        let ids: arrow::array::StringArray = (0..rows).map(id).collect();
+                        let hashes = crate::dataset::IdColumn::from(ids).hashes();
+                        if together {
+                            writer.push_all(&hashes, start).unwrap();
+                        } else {
+                            hashes.iter().for_each(|(row, hash)| writer.push(hash, start + row as u64).unwrap());
+                        }
+                    }
+                    let Segments { refs, staged, repeated } = Segments::finish([writer]).unwrap();
+                    assert_eq!((refs.len(), repeated), (2, 0));
+                    store.publish(staged).unwrap();
+                    refs.iter().flat_map(|segment| read_segment(&store, segment).unwrap()).collect()
+                })
+                .collect();
+            assert_eq!(made[0].len() > 200_000, !nulls);
+            assert_eq!(made[0], made[1]);
+        }
+    }
+
+    #[test]
     fn every_pushed_id_is_found_and_no_other() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
         for record in 0..50_000_u64 {
             writer.push(IdHash::of(&format!("PAT-{}", record % 10_000)), record).unwrap();
         }
-        let Segments { refs: mut segments, staged } = Segments::finish([writer]).unwrap();
+        let Segments { refs: mut segments, staged, .. } = Segments::finish([writer]).unwrap();
         store.publish(staged).unwrap();
         segments[0].record_base = 1_000_000;
         let find =
@@ -200,7 +235,7 @@ mod tests {
             };
             let mut expected: Vec<(IdHash, u64)> = (0..count).map(|i| (IdHash(hash(i)), 5 + i)).collect();
             expected.iter().for_each(|(hash, record)| writer.push(*hash, *record).unwrap());
-            let Segments { refs, staged } = Segments::finish([writer]).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
             store.publish(staged).unwrap();
             expected.sort_unstable();
             assert!(read_segment(&store, &refs[0]).unwrap() == expected, "{count}");

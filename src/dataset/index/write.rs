@@ -4,7 +4,10 @@ use std::{sync::Arc, thread::JoinHandle};
 
 use rayon::prelude::*;
 
-use super::{super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket};
+use super::{
+    super::{ids::IdHashes, system_path},
+    BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket,
+};
 use crate::{
     error::{Error, Result},
     id::{IdHash, TransactionId},
@@ -21,6 +24,8 @@ pub struct Segments {
     pub refs: Vec<SegmentRef>,
     /// Their buckets, to be published before the commit.
     pub staged: Vec<Staged>,
+    /// Records whose record id another record of their segment has before them.
+    pub repeated: u64,
 }
 
 impl Segments {
@@ -35,13 +40,14 @@ impl Segments {
             writer.wait()?;
             all.refs.append(&mut writer.done.refs);
             all.staged.append(&mut writer.done.staged);
+            all.repeated += writer.done.repeated;
         }
         Ok(all)
     }
 }
 
-/// A segment and its buckets without names.
-type Written = (SegmentRef, Vec<Staged>);
+/// A segment, its buckets without names, and pairs whose hash another one has before them.
+type Written = (SegmentRef, Vec<Staged>, u64);
 
 /// Collects the ids of one commit; writes a segment whenever enough have come together, so that memory is bounded.
 ///
@@ -89,6 +95,26 @@ impl SegmentWriter {
         if self.pending.len == SEGMENT_PAIRS { self.flush() } else { Ok(()) }
     }
 
+    /// Adds the hashes of consecutive records that have an id, given the number of the first.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_all(&mut self, hashes: &IdHashes, first: u64) -> Result<()> {
+        let Some(mut rest) = hashes.all() else {
+            return hashes.iter().try_for_each(|(row, hash)| self.push(hash, first + row as u64));
+        };
+        let mut record = first;
+        while !rest.is_empty() {
+            let taken = self.pending.extend(rest, record);
+            if taken == 0 || self.pending.len == SEGMENT_PAIRS {
+                self.flush()?;
+            }
+            rest = &rest[taken..];
+            record += taken as u64;
+        }
+        Ok(())
+    }
+
     /// Starts to make a segment of what there is.
     fn flush(&mut self) -> Result<()> {
         if self.pending.len == 0 {
@@ -113,7 +139,8 @@ impl SegmentWriter {
                 .map(|bucket| write_bucket(store.as_ref(), &segment, bucket, &pairs))
                 .collect::<Result<_>>()?;
             segment.bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
-            Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect()))
+            let repeated = buckets.iter().map(|bucket| bucket.repeated).sum();
+            Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect(), repeated))
         };
         self.writing = Some(std::thread::spawn(write));
         Ok(())
@@ -121,7 +148,11 @@ impl SegmentWriter {
 
     fn wait(&mut self) -> Result<()> {
         let Some(writing) = self.writing.take() else { return Ok(()) };
-        let (segment, staged) = writing.join().map_err(|_| Error::internal("writing the id index failed"))??;
+        let (segment, staged, repeated) =
+            writing.join().map_err(|_| Error::internal("writing the id index failed"))??;
+        if segment.kind == IdKind::Record {
+            self.done.repeated += repeated;
+        }
         self.done.refs.push(segment);
         self.done.staged.extend(staged);
         Ok(())
@@ -178,6 +209,25 @@ impl Pairs {
             self.divide();
         }
         true
+    }
+
+    /// Adds as many pairs of consecutive records as there is room for in the run; tells how many. None when their records
+    /// are too far from the first one.
+    fn extend(&mut self, hashes: &[IdHash], record: u64) -> usize {
+        if self.len == 0 {
+            self.first = record;
+        }
+        let Some(Ok(record)) = record.checked_sub(self.first).map(u32::try_from) else { return 0 };
+        let room = (RUN_PAIRS - self.hashes.len()).min(SEGMENT_PAIRS - self.len);
+        let taken = hashes.len().min(room).min(usize::try_from(u32::MAX - record).unwrap_or(usize::MAX));
+        let Ok(end) = u32::try_from(taken).map(|taken| record + taken) else { return 0 };
+        self.hashes.extend(hashes[..taken].iter().map(|hash| hash.0));
+        self.records.extend(record..end);
+        self.len += taken;
+        if self.hashes.len() == RUN_PAIRS {
+            self.divide();
+        }
+        taken
     }
 
     /// Makes a run of the pairs that are in none.

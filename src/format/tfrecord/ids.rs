@@ -73,6 +73,21 @@ impl IdFeatures {
             && subject.is_none_or(|id| is_made_of(id, &self.subject))
     }
 
+    /// The same where ids are stored in another form, given what tells whether a text `is` one that is stored.
+    pub fn agree_with(
+        &self,
+        data: &[u8],
+        record: Option<&str>,
+        subject: Option<&str>,
+        is: &dyn Fn(&str, &str) -> bool,
+    ) -> bool {
+        let Ok(example) = self.example(data) else { return record.is_none() && subject.is_none() };
+        let made = |columns: &[String]| if columns.is_empty() { Vec::new() } else { joined_texts(&example, columns) };
+        let keys = key(&example).map(|key| [key.to_owned(), unescaped(key)]).into_iter().flatten();
+        record.is_none_or(|stored| made(&self.record).into_iter().chain(keys).any(|id| is(stored, &id)))
+            && subject.is_none_or(|stored| made(&self.subject).iter().any(|id| is(stored, id)))
+    }
+
     fn example<'a>(&self, data: &'a [u8]) -> Result<Example<'a>, String> {
         Example::read_some(data, &|name| name == KEY_COLUMN || self.named().any(|wanted| wanted == name))
     }
@@ -141,6 +156,39 @@ fn makes(example: &Example<'_>, columns: &[String], id: &str) -> bool {
     })
 }
 
+/// Every id that the features may make, joined.
+fn joined_texts(example: &Example<'_>, columns: &[String]) -> Vec<String> {
+    let mut made = vec![String::new()];
+    for (number, column) in columns.iter().enumerate() {
+        let [value] = values(example, column)[..] else { return Vec::new() };
+        let texts = texts(value);
+        let comma = if number == 0 { "" } else { "," };
+        let longer = |begin: &String| texts.iter().map(|text| format!("{begin}{comma}{text}")).collect::<Vec<_>>();
+        made = made.iter().flat_map(longer).collect();
+    }
+    made
+}
+
+/// A key without its escapes.
+fn unescaped(key: &str) -> String {
+    let mut bytes = Vec::with_capacity(key.len());
+    let mut rest = key.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = (*first == b'%').then(|| after.get(..2)).flatten().and_then(|code| str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
+}
+
 /// Every text that a value has as a value of some type.
 fn texts(value: Item<'_>) -> Vec<String> {
     let mut texts: Vec<String> = value.text().map(Into::into).into_iter().collect();
@@ -183,6 +231,13 @@ mod tests {
         let keep = |data: Option<&[u8]>| out.extend(data.map(<[u8]>::to_vec));
         scan_with(&mut &bytes[..], 1 << 20, keep, |_, ()| Ok(())).unwrap();
         out
+    }
+
+    #[test]
+    fn escapes_of_keys_are_undone() {
+        for key in ["", "scan 1.5mm", "../x", "/abs", "__init__", "100%", "100%25", "é/漢.x", "a%zz", "%2"] {
+            assert_eq!(unescaped(&escape_key(key)), if key.is_empty() { "%" } else { key });
+        }
     }
 
     fn names(columns: &[&str]) -> Vec<String> {
@@ -252,6 +307,10 @@ mod tests {
                 assert!(ids.agree(data, Some(&format!("{id},{n}")), Some(&id)), "{field:?} {id}");
                 assert!(!ids.agree(data, Some(&format!("{id}x,{n}")), None), "{field:?} {id}");
                 assert!(!ids.agree(data, None, Some("x")));
+                let equal = |stored: &str, id: &str| stored == id;
+                assert!(ids.agree_with(data, Some(&format!("{id},{n}")), Some(&id), &equal), "{field:?} {id}");
+                assert!(!ids.agree_with(data, Some(&format!("{id}x,{n}")), None, &equal), "{field:?} {id}");
+                assert!(!ids.agree_with(data, None, Some("x"), &equal));
             }
             assert!(IdFeatures::default().agree(data, key(&Example::read(data).unwrap()), None));
         }

@@ -176,6 +176,9 @@ pub struct ConvertReport {
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
     pub records_padded: u64,
+    /// Records whose record id another record of the run has before them, as far as that is cheap to tell: among some
+    /// millions that follow one another.
+    pub ids_repeated: u64,
     /// File with the rejected records, relative to the dataset.
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.
@@ -429,6 +432,7 @@ impl<'a> Conversion<'a> {
             entries_passed_over: 0,
             blank_lines: 0,
             records_padded: 0,
+            ids_repeated: 0,
             rejects: None,
             memory_bytes: 0,
             estimate: None,
@@ -671,6 +675,7 @@ impl<'a> Conversion<'a> {
         report.rejects = rejects.as_ref().map(|r| r.path.clone());
         staged.extend(rejects);
         staged.extend(converted.segments.staged);
+        report.ids_repeated = converted.segments.repeated;
         report.counts = Counts {
             records_in: tally.records_in,
             records_out: converted.records,

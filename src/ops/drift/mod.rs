@@ -13,7 +13,7 @@ mod profile;
 use std::collections::{BTreeMap, HashSet};
 
 use arrow::{
-    array::{BooleanArray, RecordBatch},
+    array::{BooleanArray, BooleanBufferBuilder, RecordBatch},
     compute::filter_record_batch,
 };
 use rayon::prelude::*;
@@ -317,17 +317,14 @@ impl Comparison<'_> {
         };
         // A row that no run holds is not a record any more.
         let whole = runs.iter().map(|run| run.records).sum::<u64>() == shard.records;
-        let mut ordinal = 0;
+        let mut live = LiveRows { runs, ordinal: 0 };
         batches.try_for_each(|batch| {
             self.context.cancel.check()?;
             let mut batch = batch?;
             let rows = batch.num_rows() as u64;
             if !whole {
-                let is_live = |row: u64| runs.iter().any(|run| run.ordinal <= row && row < run.ordinal + run.records);
-                let live: BooleanArray = (ordinal..ordinal + rows).map(|row| Some(is_live(row))).collect();
-                batch = filter_record_batch(&batch, &live)?;
+                batch = filter_record_batch(&batch, &live.next(batch.num_rows()))?;
             }
-            ordinal += rows;
             self.context
                 .observer
                 .event(Event::Read { bytes: shard.bytes * rows / shard.records.max(1), records: rows });
@@ -336,8 +333,65 @@ impl Comparison<'_> {
     }
 }
 
+/// Which rows of a shard runs hold, told batch by batch. Runs are in row order.
+struct LiveRows<'a> {
+    runs: &'a [&'a Run],
+    ordinal: u64,
+}
+
+impl LiveRows<'_> {
+    fn next(&mut self, rows: usize) -> BooleanArray {
+        let end = self.ordinal + rows as u64;
+        let mut live = BooleanBufferBuilder::new(rows);
+        while let Some(run) = self.runs.first().filter(|run| run.ordinal < end) {
+            let (from, to) = (run.ordinal.max(self.ordinal), (run.ordinal + run.records).min(end));
+            let till = |ordinal: u64| usize::try_from(ordinal - (end - rows as u64)).unwrap_or(rows);
+            live.append_n(till(from).saturating_sub(live.len()), false);
+            live.append_n(till(to.max(from)).saturating_sub(live.len()), true);
+            self.ordinal = self.ordinal.max(to);
+            if run.ordinal + run.records > end {
+                break;
+            }
+            self.runs = &self.runs[1..];
+        }
+        live.append_n(rows - live.len(), false);
+        self.ordinal = end;
+        BooleanArray::new(live.finish(), None)
+    }
+}
+
 /// Whether two versions have the same rows of a shard.
 fn same_rows(one: &[Run], other: &[Run]) -> bool {
     let rows = |runs: &[Run]| runs.iter().map(|run| (run.ordinal, run.records)).collect::<Vec<_>>();
     rows(one) == rows(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_no_run_holds_are_left_out() {
+        let run = |ordinal, records| Run {
+            first: 0,
+            records,
+            shard: "s".into(),
+            ordinal,
+            from: Version(1),
+            until: None,
+            since: None,
+            scattered: None,
+        };
+        let runs = [run(0, 3), run(3, 1), run(5, 12), run(18, 0), run(20, 2), run(30, 40)];
+        let runs: Vec<&Run> = runs.iter().collect();
+        let is_live = |row: u64| runs.iter().any(|run| run.ordinal <= row && row < run.ordinal + run.records);
+        for size in [1, 2, 4, 7, 16, 100] {
+            let mut live = LiveRows { runs: &runs, ordinal: 0 };
+            let found: Vec<bool> = (0..100_u64.div_ceil(size))
+                .flat_map(|_| live.next(usize::try_from(size).unwrap_or(0)).values().iter().collect::<Vec<_>>())
+                .collect();
+            let expected: Vec<bool> = (0..100_u64.div_ceil(size) * size).map(is_live).collect();
+            assert_eq!(found, expected, "{size}");
+        }
+    }
 }

@@ -19,9 +19,9 @@ use self::receipt::{Receipt, ShardReceipt};
 use super::{Context, compact::partition};
 use crate::{
     dataset::{
-        Counts, Dataset, Erasure, Hit, IdKind, NumberSet, PlaceRef, Reindexed, Rewrite, Salt, ShardMeta, Snapshot,
-        SuppressList, Suppressed, SuppressedKind, commit_erasure, indexes, leftovers, lookup, reindex, relist,
-        shards_of, tombstones,
+        Asked, Counts, Dataset, Erasure, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed, Rewrite, Salt,
+        ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, commit_erasure, hiding_of, indexes, leftovers,
+        lookup, made, reindex, relist, shards_of, stored_hash, token_of, tombstones,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -157,32 +157,16 @@ pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions)
     Err(Error::internal("an erasure ended without an answer"))
 }
 
-/// Refuses what cannot be done to the end.
-fn possible(newest: &Snapshot, all_versions: bool) -> Result<()> {
-    let place = || newest.dataset().store().location().to_string();
-    if newest.entry().settings.private.is_some() {
-        return Err(Error::usage("expected a dataset with plain ids, found one with private ids").at(place()).hint(
-            "erase from private ids is not there yet: convert the sources without these records into a new dataset",
-        ));
-    }
-    // Versions that only a name keeps have their runs in lists of their own, which are never written anew.
-    let kept = newest.tags().iter().find(|(_, version)| **version < newest.readable_from());
-    match kept.filter(|_| all_versions) {
-        None => Ok(()),
-        Some((name, version)) => Err(Error::usage(format!(
-            "{version} is kept by its name `{name}` though other versions of its time were vacuumed"
-        ))
-        .at(place())
-        .hint(format!("take the name away with `shardify manifest --untag {name}`, then erase from all versions"))),
-    }
-}
-
 /// One attempt.
 struct Run<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
     newest: Snapshot,
+    /// Versions that only their names keep.
+    named: Named,
     ids: &'a [String],
+    /// How ids are stored, if they are private.
+    hiding: Option<Hiding>,
     options: &'a EraseOptions,
     salt: Salt,
     transaction: TransactionId,
@@ -212,7 +196,7 @@ impl<'a> Run<'a> {
         options: &'a EraseOptions,
     ) -> Result<Self> {
         let newest = dataset.open()?;
-        possible(&newest, options.all_versions)?;
+        let hiding = hiding_of(&newest)?;
         let suppressed = SuppressList::of(&newest)?;
         let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| list.find(id))).collect();
         let salt = match &newest.entry().erasures {
@@ -220,9 +204,30 @@ impl<'a> Run<'a> {
             None => Salt::fresh(),
         };
         let (segments, sources) = indexes(&newest, options.all_versions)?;
-        let hits = lookup(&newest, &segments, ids, options.all_versions)?;
+        let named = Named::of(&newest, options.all_versions)?;
+        let asked = asked(ids, hiding.as_ref());
+        let hits = lookup(&newest, &named, &segments, &asked, options.all_versions)?;
         let transaction = TransactionId::fresh();
-        Ok(Self { context, dataset, newest, ids, options, salt, transaction, segments, sources, hits, before })
+        Ok(Self {
+            context,
+            dataset,
+            newest,
+            named,
+            ids,
+            hiding,
+            options,
+            salt,
+            transaction,
+            segments,
+            sources,
+            hits,
+            before,
+        })
+    }
+
+    /// The ids as the dataset stores them.
+    fn asked(&self) -> Vec<Asked<'_>> {
+        asked(self.ids, self.hiding.as_ref())
     }
 
     fn hits(&self) -> impl Iterator<Item = &Hit> {
@@ -274,7 +279,9 @@ impl<'a> Run<'a> {
     /// same erasure: folders that a version refers to stay.
     fn take_back(&self, published: &[String]) -> Result<()> {
         let latest = self.dataset.open()?;
-        let known: HashSet<&str> = latest.runs()?.all().iter().filter_map(|run| run.shard.split('/').next()).collect();
+        let made = made(self.dataset, latest.entry())?;
+        let runs = latest.runs()?.all().iter().map(|run| &run.shard);
+        let known: HashSet<&str> = runs.chain(&made).filter_map(|shard| shard.split('/').next()).collect();
         let folder =
             |path: &str| path.strip_prefix("_shardify/sidecar/").unwrap_or(path).split('/').next().map(str::to_owned);
         let places: HashSet<&str> = latest.entry().places.iter().map(|place| place.path.as_str()).collect();
@@ -330,7 +337,8 @@ impl<'a> Run<'a> {
         for place in self.hits().flat_map(|hit| &hit.places) {
             ordinals.entry(place.shard.clone()).or_default().insert(place.ordinal);
             // A version that has the shard, and can be read.
-            versions.insert(place.shard.clone(), place.from.max(Version(self.newest.readable_from().0.max(1))));
+            let oldest = || place.from.max(Version(self.newest.readable_from().0.max(1)));
+            versions.insert(place.shard.clone(), self.named.version_of(&place.shard).unwrap_or_else(oldest));
         }
         let facts = shards_of(&self.newest, &versions)?;
         let live: HashSet<&str> = self.newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
@@ -340,8 +348,10 @@ impl<'a> Run<'a> {
             let rows = ordinals.remove(&path).unwrap_or_default().into_iter().collect();
             folders.entry(folder(&path)).or_default().push((shard, rows));
         }
-        let runs = self.newest.runs()?;
-        let used: HashSet<&str> = runs.all().iter().filter_map(|run| run.shard.split('/').next()).collect();
+        let runs = self.named.runs();
+        let made = made(self.dataset, self.newest.entry())?;
+        let shards = runs.all().iter().map(|run| &run.shard).chain(&made);
+        let used: HashSet<&str> = shards.filter_map(|shard| shard.split('/').next()).collect();
         let mut taken: HashSet<String> = HashSet::new();
         let mut out = Vec::new();
         for (_, shards) in folders {
@@ -392,7 +402,7 @@ impl<'a> Run<'a> {
         report: &mut EraseReport,
         published: &mut Published,
     ) -> Result<Erasure> {
-        let needles: Vec<String> = self.needles();
+        let needles: Vec<String> = self.needles()?;
         let settings = &self.newest.entry().settings;
         let memory = MemoryPlan::new(
             self.context.memory,
@@ -403,7 +413,7 @@ impl<'a> Run<'a> {
         );
         let eraser = Eraser {
             dataset: self.dataset,
-            runs: self.newest.runs()?,
+            runs: self.named.runs(),
             row_group: memory.unit_bytes,
             needles: &needles,
             observer: self.context.observer,
@@ -437,7 +447,9 @@ impl<'a> Run<'a> {
             })
             .collect();
         report.shards = rewrites.iter().map(ShardReceipt::of).collect();
-        report.counts = counts(&rewrites)?;
+        let counts = counts(&rewrites)?;
+        // How many were erased, older versions included, the report says itself.
+        report.counts = Counts { records_erased: 0, ..counts };
         let reindexed = self.reindex(gone, published)?;
         report.sources_erased = gone.len() as u64;
         let mut numbers = NumberSet::default();
@@ -447,25 +459,34 @@ impl<'a> Run<'a> {
         Ok(Erasure {
             id: self.transaction.clone(),
             arguments: self.arguments(),
-            counts: report.counts,
+            counts,
             all_versions: self.options.all_versions,
             reason: self.options.reason.clone(),
             rewrites,
             places,
             reindexed,
             known: self.segments.iter().map(|segment| segment.path.clone()).collect(),
-            hashes: self.ids.iter().map(|id| IdHash::of(id)).collect(),
+            hashes: self.asked().iter().map(|asked| asked.hash).collect(),
             numbers: numbers.ranges(),
             salt: self.salt,
             suppressed: self.suppressed(gone),
         })
     }
 
-    /// Texts that must not be left anywhere: the ids, and other names of the records.
-    fn needles(&self) -> Vec<String> {
-        let found = self.hits().filter(|hit| !is_origin(hit)).map(|hit| hit.record_id.clone());
-        let all: BTreeSet<String> = self.ids.iter().cloned().chain(found).collect();
-        all.into_iter().collect()
+    /// Texts that must not be left anywhere: the ids, and other names of the records, as far as they can be known.
+    fn needles(&self) -> Result<Vec<String>> {
+        let mut all: BTreeSet<String> = self.ids.iter().cloned().collect();
+        all.extend(self.asked().iter().map(|asked| asked.text().to_owned()));
+        for hit in self.hits().filter(|hit| !is_origin(hit)) {
+            all.insert(self.newest.shown_id(hit.record_id.clone())?);
+            all.insert(self.stored(&hit.record_id).to_owned());
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// What of a stored id is hashed.
+    fn stored<'t>(&self, stored: &'t str) -> &'t str {
+        if self.hiding.is_some() { token_of(stored) } else { stored }
     }
 
     fn arguments(&self) -> BTreeMap<String, String> {
@@ -517,10 +538,11 @@ impl<'a> Run<'a> {
     /// Writes segments and lists of sources anew that name somebody who goes.
     fn reindex(&self, gone: &HashSet<String>, published: &mut Published) -> Result<Vec<Reindexed>> {
         let erased: HashSet<u64> = self.hits().map(|hit| hit.record).collect();
+        let settings = &self.newest.entry().settings;
         let hashes = |kind: IdKind| -> Vec<IdHash> {
             let id = |hit: &Hit| match kind {
-                IdKind::Record => Some(IdHash::of(&hit.record_id)),
-                IdKind::Subject => hit.subject_id.as_deref().map(IdHash::of),
+                IdKind::Record => Some(stored_hash(settings, &hit.record_id)),
+                IdKind::Subject => hit.subject_id.as_deref().map(|stored| stored_hash(settings, stored)),
             };
             self.hits().filter_map(id).collect()
         };
@@ -548,13 +570,15 @@ impl<'a> Run<'a> {
         if report.records_erased == 0 {
             return Ok(gone);
         }
-        let keys: HashSet<&str> = self.hits().filter(|hit| !is_origin(hit)).map(|hit| hit.record_id.as_str()).collect();
-        let needles = self.needles();
+        let stored = self.hits().filter(|hit| !is_origin(hit)).map(|hit| self.stored(&hit.record_id));
+        let keys: HashSet<&str> = stored.collect();
+        let is_erased = |key: &str| keys.contains(Asked::new(self.hiding.as_ref(), key).text());
+        let needles = self.needles()?;
         let (mut named, mut firsts): (Vec<(String, u64)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
         self.newest.each_source(&mut |source| {
             // Files that are parts of samples are listed without records.
             let is_part = source.records == 0 && source.hash == 0;
-            if is_part && keys.contains(split_key(&source.name).0) {
+            if is_part && is_erased(split_key(&source.name).0) {
                 gone.insert(source.uri);
             } else if !is_part {
                 firsts.insert(source.first_record);
@@ -593,21 +617,21 @@ impl<'a> Run<'a> {
 
     /// Who is not to come back.
     fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
+        let asked = self.asked();
         let mut rows: HashMap<(SuppressedKind, &str), (Option<&str>, u64)> = HashMap::new();
-        for (id, hits) in self.ids.iter().zip(&self.hits) {
+        for (asked, hits) in asked.iter().zip(&self.hits) {
             for hit in hits {
-                let kind = if hit.kind == IdKind::Record && is_origin(hit) {
-                    SuppressedKind::Origin
+                let (kind, text, source) = if hit.kind == IdKind::Record && is_origin(hit) {
+                    (SuppressedKind::Origin, hit.record_id.as_str(), Some(hit.source.as_str()))
                 } else {
-                    SuppressedKind::Id
+                    (SuppressedKind::Id, asked.text(), None)
                 };
-                let source = (kind == SuppressedKind::Origin).then_some(hit.source.as_str());
-                rows.entry((kind, id)).or_insert((source, 0)).1 += 1;
+                rows.entry((kind, text)).or_insert((source, 0)).1 += 1;
             }
         }
         for hit in self.hits() {
             // Other records, about others, may have the same record id: it keeps nobody out.
-            rows.entry((SuppressedKind::Was, &hit.record_id)).or_insert((None, 1));
+            rows.entry((SuppressedKind::Was, self.stored(&hit.record_id))).or_insert((None, 1));
         }
         for uri in gone {
             rows.entry((SuppressedKind::Source, uri)).or_insert((None, 0));
@@ -636,7 +660,7 @@ impl<'a> Run<'a> {
         }
         report.objects_deleted = deleted.len() as u64;
         if self.options.all_versions {
-            report.rejects_erased = rejects::erase(store.as_ref(), &self.needles())?;
+            report.rejects_erased = rejects::erase(store.as_ref(), &self.needles()?)?;
             let now = jiff::Timestamp::now();
             let found = crate::dataset::unreferenced(self.dataset, now)?;
             report.objects_unreferenced = found.objects.iter().filter(|object| !object.committed).count() as u64;
@@ -645,13 +669,18 @@ impl<'a> Run<'a> {
         if report.records_erased == 0 && deleted.is_empty() && report.rejects_erased == 0 {
             return Ok(());
         }
-        let receipt = Receipt::new(self.ids, &self.salt, report, deleted, self.newest.version(), self.options);
+        let receipt = Receipt::new(&self.asked(), &self.salt, report, deleted, self.newest.version(), self.options);
         report.receipt = Some(receipt.write(store.as_ref(), &self.transaction)?);
         match &self.options.receipt {
             Some(location) => receipt.write_to(location, &self.context.settings),
             None => Ok(()),
         }
     }
+}
+
+/// Ids as a dataset stores them.
+fn asked<'a>(ids: &'a [String], hiding: Option<&'a Hiding>) -> Vec<Asked<'a>> {
+    ids.iter().map(|id| Asked::new(hiding, id)).collect()
 }
 
 /// Whether the record id is the origin of the record: no other id is stored.

@@ -1,7 +1,7 @@
 //! The receipt of an erasure: what was erased, where, when and by what, for whoever has to show that it was done.
 //!
 //! It names nobody: ids are HMAC-SHA-256 under the dataset's salt, which stands beside them, so that whoever knows an id can
-//! find it. It is one JSON object, kept as `_shardify/receipts/<txn>.json` for ever.
+//! find it; of private ids the token is hashed, so that it takes their key, too. It is one JSON object, kept as `_shardify/receipts/<txn>.json` for ever.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{EraseOptions, EraseReport};
 use crate::{
     codec::hex::hex,
-    dataset::{Rewrite, Salt},
+    dataset::{Asked, Rewrite, Salt},
     error::{Error, Result},
     exec::erase::Victim,
     id::{TransactionId, Version},
@@ -109,15 +109,15 @@ pub(super) struct Receipt {
 
 impl Receipt {
     pub(super) fn new(
-        ids: &[String],
+        ids: &[Asked<'_>],
         salt: &Salt,
         report: &EraseReport,
         deleted: Vec<String>,
         before: Version,
         options: &EraseOptions,
     ) -> Self {
-        let id = |(id, report): (&String, &super::IdReport)| IdReceipt {
-            hmac_sha256: hex(&salt.hash(id)),
+        let id = |(asked, report): (&Asked<'_>, &super::IdReport)| IdReceipt {
+            hmac_sha256: hex(&salt.hash(asked.text())),
             records: report.records,
             erased_in: report.erased_in,
         };

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{
+    codec::base64::from_base64,
     error::{Error, Result},
-    record::json::from_base64,
     storage::{SYSTEM_FOLDER, Store},
 };
 
@@ -64,7 +64,7 @@ fn has_word_in(text: &[u8], word: &str) -> bool {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{record::json::base64, storage::RemoteStore};
+    use crate::{codec::base64::base64, storage::RemoteStore};
 
     #[test]
     fn words_are_not_parts_of_longer_ones() {

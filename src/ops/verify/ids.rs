@@ -1,0 +1,241 @@
+//! Whether the id index has exactly the ids of the sidecars, in memory that does not depend on how many there are.
+//!
+//! Pairs of the index come in the order of hashes, rows of sidecars in that of shards, so neither can be held against the
+//! other as it comes. But sums over mixed pairs do not depend on an order: what the index has about the records of a shard,
+//! and what its sidecar has, must give one sum. Only where they differ one shard is looked at pair by pair.
+//!
+//! ```text
+//! index     (hash, number) -> shard by the runs -> sum of the shard     |
+//! sidecar   row -> (hash, number)               -> sum of the shard     | equal, or looked at
+//! ```
+//!
+//! Numbers of sorted shards lie anywhere: all of these shards have one sum together. Pairs about records that are no more
+//! belong to no shard.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use arrow::array::{Array, RecordBatch, StringArray};
+use rayon::prelude::*;
+
+use crate::{
+    codec::checksum::xxh3_64,
+    dataset::{
+        IdColumn, IdKind, Run, SegmentRef, ShardMeta, Snapshot, SuppressList, each_pair, numbered, sidecar_batches,
+        stored_hash,
+    },
+    error::{Error, Result},
+    id::IdHash,
+};
+
+/// Rows of a sidecar read at a time.
+const ROWS: usize = 1 << 16;
+
+/// A pair of the index, and of which kind.
+type Pair = (IdKind, IdHash, u64);
+
+/// A sum over pairs that does not depend on their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Sum {
+    pairs: u64,
+    mixed: u64,
+}
+
+impl Sum {
+    fn add(&mut self, (kind, hash, number): Pair) {
+        let mut bytes = [0; 17];
+        bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes[16] = u8::from(kind == IdKind::Subject);
+        self.pairs += 1;
+        self.mixed = self.mixed.wrapping_add(xxh3_64(&bytes));
+    }
+
+    fn join(&mut self, other: Self) {
+        self.pairs += other.pairs;
+        self.mixed = self.mixed.wrapping_add(other.mixed);
+    }
+}
+
+/// What the index has about the records of each shard.
+pub(super) struct Index<'a> {
+    snapshot: &'a Snapshot,
+    suppress: Option<&'a SuppressList>,
+    shards: Vec<Sum>,
+    sorted: Sum,
+    /// What the sidecars of sorted shards have.
+    seen: [AtomicU64; 2],
+    /// Pairs of the index.
+    pub(super) pairs: u64,
+}
+
+impl<'a> Index<'a> {
+    /// Sums up the index. `sorted` are the numbers of sorted shards; nothing is known of them if they are damaged.
+    ///
+    /// # Errors
+    /// When a segment is damaged or the store fails.
+    pub(super) fn read(
+        snapshot: &'a Snapshot,
+        shards: &[ShardMeta],
+        sorted: &[Run],
+        suppress: Option<&'a SuppressList>,
+    ) -> Result<Self> {
+        let version = snapshot.version();
+        let numbers: HashMap<&str, usize> = shards.iter().enumerate().map(|(i, s)| (s.path.as_str(), i)).collect();
+        let plain = snapshot.runs()?.all().iter().filter(|run| run.contains(version) && run.scattered.is_none());
+        let place = |run: &Run| (run.first, run.first + run.records, numbers.get(run.shard.as_str()).copied());
+        let mut owners: Vec<(u64, u64, Option<usize>)> = plain.map(place).collect();
+        owners.extend(sorted.iter().map(|run| (run.first, run.first + run.records, None)));
+        owners.sort_unstable();
+        let sum = |segment: &SegmentRef| {
+            let (mut sums, mut sorted, mut pairs) = (vec![Sum::default(); shards.len()], Sum::default(), 0);
+            let kind = segment.kind;
+            each_pair(snapshot.dataset().store(), segment, &mut |hash, number| {
+                pairs += 1;
+                let at = owners.partition_point(|(first, _, _)| *first <= number);
+                match at.checked_sub(1).and_then(|at| owners.get(at)).filter(|(_, end, _)| number < *end) {
+                    Some((_, _, Some(shard))) => sums[*shard].add((kind, hash, number)),
+                    Some((_, _, None)) => sorted.add((kind, hash, number)),
+                    None => {}
+                }
+                Ok(())
+            })?;
+            Ok((sums, sorted, pairs))
+        };
+        let mut index = Self {
+            snapshot,
+            suppress,
+            shards: vec![Sum::default(); shards.len()],
+            sorted: Sum::default(),
+            seen: [AtomicU64::new(0), AtomicU64::new(0)],
+            pairs: 0,
+        };
+        // A few at a time, for each has a sum for every shard.
+        for segments in snapshot.entry().segments.chunks(rayon::current_num_threads().max(1)) {
+            let found: Vec<(Vec<Sum>, Sum, u64)> = segments.par_iter().map(sum).collect::<Result<_>>()?;
+            for (sums, sorted, pairs) in found {
+                index.shards.iter_mut().zip(sums).for_each(|(all, sum)| all.join(sum));
+                index.sorted.join(sorted);
+                index.pairs += pairs;
+            }
+        }
+        Ok(index)
+    }
+
+    /// Holds the sidecar of a shard, given with its number, against the index.
+    ///
+    /// # Errors
+    /// When it is damaged, holds somebody who was erased, or an id that the index does not have.
+    pub(super) fn check(&self, number: usize, shard: &ShardMeta) -> Result<()> {
+        let mut sum = Sum::default();
+        let rows = self.each(shard, &mut |_, pair, _| {
+            sum.add(pair);
+            Ok(())
+        })?;
+        if rows != shard.records {
+            return Err(Error::integrity(format!("expected a sidecar of {} rows, found {rows}", shard.records)));
+        }
+        if self.is_sorted(shard)? {
+            self.seen[0].fetch_add(sum.pairs, Ordering::Relaxed);
+            self.seen[1].fetch_add(sum.mixed, Ordering::Relaxed);
+            return Ok(());
+        }
+        if self.shards.get(number) == Some(&sum) { Ok(()) } else { self.explain(shard) }
+    }
+
+    /// Whether what all sorted shards have together is what the index has about them.
+    pub(super) fn sorted_agree(&self) -> bool {
+        let [pairs, mixed] = &self.seen;
+        self.sorted == Sum { pairs: pairs.load(Ordering::Relaxed), mixed: mixed.load(Ordering::Relaxed) }
+    }
+
+    /// Whether the numbers of a shard stand beside it.
+    pub(super) fn is_sorted(&self, shard: &ShardMeta) -> Result<bool> {
+        let runs = self.snapshot.runs()?.of_shard(&shard.path, self.snapshot.version());
+        Ok(runs.iter().any(|run| run.scattered.is_some()))
+    }
+
+    /// Finds what one shard and the index disagree about.
+    ///
+    /// # Errors
+    /// That, or what cannot be read.
+    pub(super) fn explain(&self, shard: &ShardMeta) -> Result<()> {
+        let mut wanted: HashMap<Pair, (u64, String)> = HashMap::new();
+        let mut numbers = HashSet::new();
+        self.each(shard, &mut |row, pair, id| {
+            numbers.insert(pair.2);
+            wanted.insert(pair, (row, id.to_owned()));
+            Ok(())
+        })?;
+        let mut strange = None;
+        for segment in &self.snapshot.entry().segments {
+            each_pair(self.snapshot.dataset().store(), segment, &mut |hash, number| {
+                if wanted.remove(&(segment.kind, hash, number)).is_none() && numbers.contains(&number) {
+                    strange.get_or_insert((segment.kind, number));
+                }
+                Ok(())
+            })?;
+        }
+        if let Some(((kind, _, _), (row, id))) = wanted.into_iter().min_by_key(|(_, (row, _))| *row) {
+            let kind = kind.name();
+            return Err(Error::integrity(format!("the {kind} id `{id}` of row {row} is not in the id index")));
+        }
+        match strange {
+            None => Ok(()),
+            Some((kind, number)) => Err(Error::integrity(format!(
+                "the id index has a {} id of record {number} that its row in the sidecar does not have",
+                kind.name()
+            ))),
+        }
+    }
+
+    /// Shows the ids of a sidecar as pairs, each with its row; returns the number of rows.
+    fn each(&self, shard: &ShardMeta, visit: &mut dyn FnMut(u64, Pair, &str) -> Result<()>) -> Result<u64> {
+        let (store, table) = (self.snapshot.dataset().store(), self.snapshot.runs()?);
+        let runs = table.of_shard(&shard.path, self.snapshot.version());
+        let mut numbers = numbered(store, &shard.path, &runs, table)?;
+        let mut first = 0;
+        for batch in sidecar_batches(store, &shard.path, ROWS)? {
+            let batch = batch?;
+            let kinds = [(0, IdKind::Record), (1, IdKind::Subject)];
+            let columns: Vec<(IdKind, StringArray, Vec<Option<IdHash>>)> =
+                kinds.into_iter().map(|(at, kind)| self.hashes(&batch, at, kind)).collect::<Result<_>>()?;
+            for row in 0..batch.num_rows() {
+                let (number, ordinal) = (numbers.next().transpose()?.flatten(), first + row as u64);
+                for (kind, ids, hashes) in &columns {
+                    let Some(hash) = hashes[row] else { continue };
+                    let (id, name) = (ids.value(row), kind.name());
+                    if self.suppress.is_some_and(|list| list.has_stored(id)) {
+                        return Err(Error::integrity(format!("the {name} id of row {ordinal} was erased")));
+                    }
+                    let number =
+                        number.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
+                    visit(ordinal, (*kind, hash, number.record), id)?;
+                }
+            }
+            first += batch.num_rows() as u64;
+        }
+        Ok(first)
+    }
+
+    /// A column of ids with the hash of each.
+    fn hashes(
+        &self,
+        batch: &RecordBatch,
+        at: usize,
+        kind: IdKind,
+    ) -> Result<(IdKind, StringArray, Vec<Option<IdHash>>)> {
+        let ids = batch.column(at).as_any().downcast_ref::<StringArray>();
+        let ids = ids.ok_or_else(|| Error::integrity("expected ids in a sidecar, found another column"))?;
+        let settings = &self.snapshot.entry().settings;
+        let mut hashes = vec![None; ids.len()];
+        if settings.private.is_some() {
+            hashes = ids.iter().map(|id| id.map(|id| stored_hash(settings, id))).collect();
+        } else {
+            IdColumn::join(std::slice::from_ref(ids))?.hashes().iter().for_each(|(row, hash)| hashes[row] = Some(hash));
+        }
+        Ok((kind, ids.clone(), hashes))
+    }
+}
