@@ -10,6 +10,7 @@
 //! which values are missing and how packed values are unpacked is decided in [`records`] and [`cf`], for all formats alike.
 
 pub mod calendar;
+pub mod cells;
 pub mod cf;
 pub mod dtype;
 pub mod npy;

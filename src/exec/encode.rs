@@ -23,7 +23,14 @@ use crate::{
         tfrecord::TfRecordFraming,
     },
     plan::names::Renaming,
-    record::{Payload, key::escape_key, parts::samples_of_rows, path::column_at, spare::Spare},
+    record::{
+        Payload,
+        coded::{plain, plain_column},
+        key::escape_key,
+        parts::samples_of_rows,
+        path::column_at,
+        spare::Spare,
+    },
 };
 
 /// Consecutive records of one source.
@@ -268,6 +275,11 @@ impl Encoder {
                 (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
             }
             Output::Stream(framing) => {
+                for piece in &mut unit.pieces {
+                    if let Payload::Rows(batch) = &mut piece.payload {
+                        *batch = plain(batch)?;
+                    }
+                }
                 let names = self.id_texts(&unit)?.join(KnownRepeats::default())?;
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 let names = names.hidden(self.hiding.as_ref())?;
@@ -511,6 +523,7 @@ pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray>
 }
 
 fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
+    let column = &plain_column(column)?;
     if let Some(text) = column.as_any().downcast_ref::<StringArray>() {
         return Ok(text.clone());
     }

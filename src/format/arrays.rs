@@ -10,15 +10,23 @@ use arrow::{
     datatypes::{Fields, SchemaRef},
 };
 
-use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with, stripes::Striped};
+use super::{
+    Parsed, RecordReader, SourceBytes, SplitStream,
+    rows::{block_of, parsed_with},
+    stripes::Striped,
+};
 use crate::{
     array::{
         Arrays,
+        cells::cells,
         records::{ArrayOptions, Axis, Plan},
         rows::{fields, hashes, rows},
     },
     error::{Error, Result},
-    record::{Content, Split},
+    record::{
+        Content, Split,
+        coded::{batch_of, plain},
+    },
     units::Size,
 };
 
@@ -26,7 +34,10 @@ use crate::{
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
 /// Rows of a split at most.
-const MAX_ROWS: u64 = 1 << 20;
+const MAX_ROWS: u64 = 4 << 20;
+
+/// Cells take a part of the memory that other records of as many bytes take: most of their columns are keys.
+const CELLS: u64 = 4;
 
 /// A split with whole chunks may take this part of what a record may: several are in flight.
 const ALIGNED: u64 = 4;
@@ -98,7 +109,8 @@ impl ArrayReader {
         if record_bytes > limit {
             return Ok((split_bytes / atom).max(1));
         }
-        let fitting = (split_bytes / record_bytes).max(1);
+        let room = if self.plan.cells.is_some() { split_bytes.saturating_mul(CELLS) } else { split_bytes };
+        let fitting = (room / record_bytes).max(1);
         let chunk = self.plan.chunk();
         let records = if chunk <= fitting {
             fitting / chunk * chunk
@@ -176,12 +188,30 @@ impl RecordReader for ArrayReader {
         let Content::Rows { rows: count, bytes } = split.content else {
             return Err(Error::internal("expected records of arrays, found bytes").at(self.name.as_str()));
         };
+        if self.plan.cells.is_some() {
+            return self.parse_cells(split.offset, count, schema, bytes).map_err(|e| self.placed(e));
+        }
         let batch = rows(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
         parsed_with(hashes(&batch)?, &batch, schema, bytes).map_err(|e| self.placed(e))
     }
 }
 
 impl ArrayReader {
+    fn parse_cells(&self, first: u64, count: u64, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
+        let cells = cells(&self.source, &self.plan, first, count)?;
+        let each = usize::try_from(self.plan.rows_per_record()).unwrap_or(0);
+        let hashes = cells.hashes.iter().flat_map(|hash| std::iter::repeat_n(*hash, each)).collect();
+        let same = schema.fields().len() == self.fields.len()
+            && schema.fields().iter().zip(&self.fields).all(|(to, own)| {
+                to.name() == own.name() && to.data_type() == own.data_type()
+            });
+        if !same {
+            return parsed_with(hashes, &plain(&cells.batch)?, schema, bytes);
+        }
+        let (columns, rows) = (cells.batch.columns().to_vec(), cells.batch.num_rows());
+        Ok(block_of(hashes, batch_of(schema.fields(), columns, rows)?, bytes))
+    }
+
     fn placed(&self, error: Error) -> Error {
         if error.place().source.is_some() { error } else { error.at(self.name.as_str()) }
     }

@@ -4,6 +4,7 @@
 //! the split, a hash of its source bytes, and the rejects that were found in between. Nothing is lost on the way:
 //! `records + rejects` of a block is the number of records that the split holds.
 
+pub mod coded;
 pub mod hash;
 pub mod json;
 pub mod key;
@@ -121,7 +122,7 @@ impl Sample {
 /// Records in one of the two shapes that inputs come in.
 #[derive(Debug, Clone)]
 pub enum Payload {
-    /// Rows of a table.
+    /// Rows of a table, whose columns may be [coded].
     Rows(RecordBatch),
     /// Samples made of files.
     Samples(Vec<Sample>),
