@@ -59,6 +59,8 @@ pub(super) enum Values<'a> {
     Nulls,
     /// Numbers without order.
     Noise(&'a [u64]),
+    /// Numbers of a dictionary, one key per row, of which neighbours are mostly equal.
+    Repeated { keys: &'a [u32], dictionary: &'a [u64] },
     /// Numbers that grow, or differ little from one to the next.
     Growing(&'a UInt64Array),
     /// The same, where their differences are noise that no codec makes smaller.
@@ -75,8 +77,16 @@ pub(super) enum Values<'a> {
 /// When a page is larger than Parquet allows.
 pub(super) fn encode(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Result<Chunk> {
     let mut pages = Pages::new(column.max_def_level() > 0, values)?;
-    if let Values::Keyed { dictionary, .. } = values {
-        pages.dictionary(dictionary)?;
+    match values {
+        Values::Keyed { dictionary, .. } => {
+            put_texts(&dictionary.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut pages.page);
+            pages.dictionary(dictionary.len())?;
+        }
+        Values::Repeated { dictionary, .. } => {
+            pages.page.extend(dictionary.iter().flat_map(|number| number.to_le_bytes()));
+            pages.dictionary(dictionary.len())?;
+        }
+        _ => {}
     }
     let mut start = 0;
     while start < rows {
@@ -91,7 +101,7 @@ pub(super) fn encode(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -
 fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
     let texts = |bounds: Option<(&str, &str)>, nulls: usize| text_statistics(bounds, nulls as u64);
     match values {
-        Values::Noise(_) => None,
+        Values::Noise(_) | Values::Repeated { .. } => None,
         Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
         Values::Nulls => None,
         Values::Growing(numbers) | Values::Packed(numbers) => {
@@ -167,7 +177,7 @@ impl Pages {
             Values::Growing(_) => (Encoding::DELTA_BINARY_PACKED, true),
             Values::Texts(texts) if share_begins(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
             Values::Texts(_) => (Encoding::DELTA_LENGTH_BYTE_ARRAY, true),
-            Values::Keyed { .. } => (Encoding::RLE_DICTIONARY, true),
+            Values::Keyed { .. } | Values::Repeated { .. } => (Encoding::RLE_DICTIONARY, true),
         };
         let zstd = packed.then(|| zstd::bulk::Compressor::new(1)).transpose()?;
         let (out, page) = (Vec::new(), Vec::new());
@@ -176,10 +186,9 @@ impl Pages {
         Ok(Self { out, page, optional, encoding, zstd, undecided, raw_bytes: 0, dictionary_end: None, offsets })
     }
 
-    fn dictionary(&mut self, texts: &[&str]) -> Result<()> {
-        self.page.clear();
-        put_texts(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut self.page);
-        self.push(texts.len(), true)?;
+    /// Ends the dictionary, whose entries are in the page.
+    fn dictionary(&mut self, entries: usize) -> Result<()> {
+        self.push(entries, true)?;
         self.dictionary_end = Some(self.out.len());
         Ok(())
     }
@@ -193,6 +202,11 @@ impl Pages {
             Values::Nulls => {}
             Values::Noise(numbers) => {
                 numbers[rows.clone()].iter().for_each(|n| self.page.extend_from_slice(&n.to_le_bytes()));
+            }
+            Values::Repeated { keys, dictionary } => {
+                let width = width_of(dictionary.len().saturating_sub(1) as u64).max(1);
+                self.page.push(width);
+                put_hybrid(&mut self.page, &keys[rows.clone()], width);
             }
             Values::Growing(numbers) | Values::Packed(numbers) => {
                 let slice = UInt64Array::slice(numbers, rows.start, rows.len());
@@ -297,7 +311,7 @@ fn offset(at: usize) -> Result<i64> {
 /// Which rows have values: one run when they all agree, else their bits.
 fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
     let valid = match values {
-        Values::Nulls | Values::Noise(_) => None,
+        Values::Nulls | Values::Noise(_) | Values::Repeated { .. } => None,
         Values::Growing(numbers) | Values::Packed(numbers) => numbers.nulls(),
         Values::Texts(texts) => texts.nulls(),
         Values::Keyed { valid, .. } => *valid,

@@ -347,10 +347,26 @@ impl SidecarColumns {
             numbers(3, self.extents.as_ref().map(|(_, lengths)| lengths))?,
             self.sources.slice(range.start, rows).chunk(&column(4))?,
             numbers(5, self.rows.as_ref())?,
-            chunks::encode(&column(6), rows, &Values::Noise(&self.hashes[range.clone()]))?,
+            hash_chunk(&column(6), &self.hashes[range.clone()])?,
         ];
         Ok(Group { chunks, rows: rows as u64 })
     }
+}
+
+/// Hashes are noise, unless many records share one, as cells of a grid do.
+fn hash_chunk(column: &ColumnDescPtr, hashes: &[u64]) -> Result<Chunk> {
+    /// Records that share a hash, at least, where it stands in a dictionary.
+    const SHARING: usize = 64;
+    let runs = || hashes.chunk_by(|one, next| one == next);
+    if hashes.len() < SHARING || runs().take(hashes.len() / SHARING + 1).count() > hashes.len() / SHARING {
+        return chunks::encode(column, hashes.len(), &Values::Noise(hashes));
+    }
+    let dictionary: Vec<u64> = runs().map(|run| run[0]).collect();
+    let mut keys = Vec::with_capacity(hashes.len());
+    for (run, key) in runs().zip(0_u32..) {
+        keys.resize(keys.len() + run.len(), key);
+    }
+    chunks::encode(column, hashes.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
 }
 
 /// Writes a sidecar as its shard grows.

@@ -37,8 +37,9 @@ const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 /// Bytes that one read may take.
 const MAX_READ: usize = 1 << 30;
 
-/// Decoded chunks that are kept, for splits that share them.
-const CHUNK_CACHE: usize = 32 << 20;
+/// Bytes of decoded chunks that are kept: none, for splits hold whole chunks or read by way of the disk, and of thousands of
+/// files each would keep some until the end of the run.
+const CHUNK_CACHE: usize = 0;
 
 /// Datasets of a file, and levels of groups.
 const MAX_DATASETS: usize = 100_000;
