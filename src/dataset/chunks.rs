@@ -33,9 +33,10 @@ use super::table;
 use crate::{
     error::{Error, Result},
     format::parquet::{
-        put_differences, put_header, put_hybrid, put_levels, put_same_levels, put_texts, put_texts_after_lengths,
+        put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts, put_texts_after_lengths,
         put_texts_without_prefixes, shared_prefix, width_of,
     },
+    record::numbers::{Numbers, Stretch},
 };
 
 /// Rows of a page: what a reader of one row decodes.
@@ -61,6 +62,8 @@ pub(super) enum Values<'a> {
     Noise(&'a [u64]),
     /// Numbers of a dictionary, one key per row, of which neighbours are mostly equal.
     Repeated { keys: &'a [u32], dictionary: &'a [u64] },
+    /// Numbers that follow a rule for long.
+    Counted(&'a [Stretch]),
     /// Numbers that grow, or differ little from one to the next.
     Growing(&'a UInt64Array),
     /// The same, where their differences are noise that no codec makes smaller.
@@ -104,6 +107,11 @@ fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Optio
         Values::Noise(_) | Values::Repeated { .. } => None,
         Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
         Values::Nulls => None,
+        Values::Counted(stretches) => {
+            let least = stretches.iter().map(|stretch| stretch.first).min()?;
+            let greatest = stretches.iter().map(|stretch| stretch.at(stretch.count.saturating_sub(1))).max()?;
+            Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(0), false))
+        }
         Values::Growing(numbers) | Values::Packed(numbers) => {
             let (least, greatest) = (arrow::compute::min(numbers)?, arrow::compute::max(numbers)?);
             let nulls = numbers.null_count() as u64;
@@ -174,14 +182,14 @@ impl Pages {
         let (encoding, packed) = match values {
             Values::Nulls | Values::Noise(_) => (Encoding::PLAIN, false),
             Values::Packed(_) => (Encoding::DELTA_BINARY_PACKED, false),
-            Values::Growing(_) => (Encoding::DELTA_BINARY_PACKED, true),
+            Values::Growing(_) | Values::Counted(_) => (Encoding::DELTA_BINARY_PACKED, true),
             Values::Texts(texts) if share_begins(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
             Values::Texts(_) => (Encoding::DELTA_LENGTH_BYTE_ARRAY, true),
             Values::Keyed { .. } | Values::Repeated { .. } => (Encoding::RLE_DICTIONARY, true),
         };
         let zstd = packed.then(|| zstd::bulk::Compressor::new(1)).transpose()?;
         let (out, page) = (Vec::new(), Vec::new());
-        let undecided = matches!(values, Values::Growing(_));
+        let undecided = matches!(values, Values::Growing(_) | Values::Counted(_));
         let offsets = OffsetIndexBuilder::new();
         Ok(Self { out, page, optional, encoding, zstd, undecided, raw_bytes: 0, dictionary_end: None, offsets })
     }
@@ -208,6 +216,7 @@ impl Pages {
                 self.page.push(width);
                 put_hybrid(&mut self.page, &keys[rows.clone()], width);
             }
+            Values::Counted(stretches) => put_counted(stretches, &rows, &mut self.page),
             Values::Growing(numbers) | Values::Packed(numbers) => {
                 let slice = UInt64Array::slice(numbers, rows.start, rows.len());
                 if slice.null_count() == 0 {
@@ -308,10 +317,21 @@ fn offset(at: usize) -> Result<i64> {
     i64::try_from(at).map_err(|_| Error::internal("a chunk of a table is too large"))
 }
 
+/// Appends some of the numbers as differences.
+fn put_counted(stretches: &[Stretch], rows: &Range<usize>, out: &mut Vec<u8>) {
+    let part = Numbers::Stretches(stretches.to_vec()).slice(rows.clone());
+    match &part {
+        Numbers::Stretches(stretches) if stretches.len() == 1 => {
+            stretches.iter().for_each(|stretch| put_even(out, stretch.first, stretch.step, stretch.count));
+        }
+        part => put_differences(&part.iter().collect::<Vec<u64>>(), out),
+    }
+}
+
 /// Which rows have values: one run when they all agree, else their bits.
 fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
     let valid = match values {
-        Values::Nulls | Values::Noise(_) | Values::Repeated { .. } => None,
+        Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Counted(_) => None,
         Values::Growing(numbers) | Values::Packed(numbers) => numbers.nulls(),
         Values::Texts(texts) => texts.nulls(),
         Values::Keyed { valid, .. } => *valid,

@@ -73,7 +73,7 @@ pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    RecordExtents, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
+    RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
     end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema,
     sidecar_path, stream as stream_sidecar,
 };

@@ -10,11 +10,7 @@ use arrow::{
     datatypes::{Fields, SchemaRef},
 };
 
-use super::{
-    Parsed, RecordReader, SourceBytes, SplitStream,
-    rows::{block_of, parsed_with},
-    stripes::Striped,
-};
+use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with, stripes::Striped};
 use crate::{
     array::{
         Arrays,
@@ -24,8 +20,9 @@ use crate::{
     },
     error::{Error, Result},
     record::{
-        Content, Split,
+        Content, Payload, RecordBlock, Split,
         coded::{batch_of, plain},
+        numbers::Numbers,
     },
     units::Size,
 };
@@ -199,17 +196,19 @@ impl RecordReader for ArrayReader {
 impl ArrayReader {
     fn parse_cells(&self, first: u64, count: u64, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
         let cells = cells(&self.source, &self.plan, first, count)?;
-        let each = usize::try_from(self.plan.rows_per_record()).unwrap_or(0);
-        let hashes = cells.hashes.iter().flat_map(|hash| std::iter::repeat_n(*hash, each)).collect();
+        let sharing = usize::try_from(self.plan.rows_per_record()).unwrap_or(0);
         let same = schema.fields().len() == self.fields.len()
             && schema.fields().iter().zip(&self.fields).all(|(to, own)| {
                 to.name() == own.name() && to.data_type() == own.data_type()
             });
         if !same {
+            let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();
             return parsed_with(hashes, &plain(&cells.batch)?, schema, bytes);
         }
         let (columns, rows) = (cells.batch.columns().to_vec(), cells.batch.num_rows());
-        Ok(block_of(hashes, batch_of(schema.fields(), columns, rows)?, bytes))
+        let payload = Payload::Rows(batch_of(schema.fields(), columns, rows)?);
+        let (hashes, bytes_in) = (cells.hashes, bytes);
+        Ok(Parsed::Block(RecordBlock { payload, hashes, sharing, bytes_in, ..RecordBlock::empty() }))
     }
 
     fn placed(&self, error: Error) -> Error {

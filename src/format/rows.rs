@@ -23,17 +23,12 @@ pub(super) fn parsed_with(hashes: Vec<u64>, rows: &RecordBatch, schema: &SchemaR
         Err(Unfit { column, row, value, expected, .. }) => {
             Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected })
         }
-        Ok(batch) => block_of(hashes, batch, bytes),
-    })
-}
-
-/// Rows that have the columns of the schema.
-pub(super) fn block_of(hashes: Vec<u64>, batch: RecordBatch, bytes: u64) -> Parsed {
-    Parsed::Block(RecordBlock {
-        rows: (0..).take(batch.num_rows()).collect(),
-        payload: Payload::Rows(batch),
-        hashes,
-        bytes_in: bytes,
-        ..RecordBlock::empty()
+        Ok(batch) => Parsed::Block(RecordBlock {
+            rows: (0..).take(batch.num_rows()).collect(),
+            payload: Payload::Rows(batch),
+            hashes,
+            bytes_in: bytes,
+            ..RecordBlock::empty()
+        }),
     })
 }

@@ -232,6 +232,18 @@ pub(super) fn put_delta(out: &mut Vec<u8>, values: &[i64], narrow: bool) {
     }
 }
 
+/// The same for numbers that are equally far apart, `count` from `first` on.
+pub(crate) fn put_even(out: &mut Vec<u8>, first: u64, step: u64, count: usize) {
+    put_varint(out, BLOCK as u64);
+    put_varint(out, (BLOCK / MINI) as u64);
+    put_varint(out, count as u64);
+    put_zigzag(out, first.cast_signed());
+    for _ in 0..count.saturating_sub(1).div_ceil(BLOCK) {
+        put_zigzag(out, step.cast_signed());
+        out.extend_from_slice(&[0; BLOCK / MINI]);
+    }
+}
+
 fn difference_of(value: i64, before: i64, narrow: bool) -> i64 {
     let difference = value.wrapping_sub(before);
     if narrow { difference << 32 >> 32 } else { difference }

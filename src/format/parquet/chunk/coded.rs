@@ -34,6 +34,12 @@ use crate::{error::Result, record::coded::as_coded};
 /// Index of keys that stand for no value.
 const NULL: u32 = u32::MAX;
 
+/// So few entries are never worse than what else there is: they are coordinates, which come again and again.
+const FEW: usize = 4096;
+
+/// Rows for each of them at least.
+const ROWS_PER_ENTRY: usize = 8;
+
 /// Keys that are looked at together: neighbours are often the same.
 const BLOCK: usize = 64;
 
@@ -149,11 +155,13 @@ impl Coded<'_> {
         }
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
         let mut compressor = scratch.compressor(self.options.codec)?;
-        let sample = self.sample(&entries);
-        let plan = plan_sample(&sample, rows - nulls, entries.len() as f64, self.order, &mut compressor)?;
-        if plan.entries < entries.len() || entries.is_empty() {
-            scratch.keep_compressor(self.options.codec, compressor);
-            return Ok(None);
+        if entries.len() > FEW.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
+            let sample = self.sample(&entries);
+            let plan = plan_sample(&sample, rows - nulls, entries.len() as f64, self.order, &mut compressor)?;
+            if plan.entries < entries.len() || entries.is_empty() {
+                scratch.keep_compressor(self.options.codec, compressor);
+                return Ok(None);
+            }
         }
         let (chunk, compressor, packed) = self.write(&entries, rows, nulls > 0, compressor, scratch)?;
         scratch.keep_compressor(self.options.codec, compressor);

@@ -36,7 +36,7 @@ pub(super) use self::{
     page::Chunk,
 };
 pub(crate) use self::{
-    bits::{put_hybrid, put_levels, put_same_levels, width_of},
+    bits::{put_even, put_hybrid, put_levels, put_same_levels, width_of},
     page::put_header,
     values::{put_differences, put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix},
 };
