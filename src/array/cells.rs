@@ -10,11 +10,16 @@
 //! Columns are [coded](crate::record::coded) where that takes less than their values: few coordinates stand in many rows,
 //! and of packed numbers there are not many.
 
-use std::{borrow::Cow, ops::AddAssign, sync::Arc};
+use std::{
+    borrow::Cow,
+    ops::AddAssign,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use arrow::{
-    array::{ArrayRef, Int64Array, RecordBatch, UInt64Array},
+    array::{ArrayRef, DictionaryArray, Int64Array, NullArray, PrimitiveArray, RecordBatch, UInt64Array},
     compute::take,
+    datatypes::UInt16Type,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -87,9 +92,45 @@ fn index_column(plan: &Plan, dim: &str, records: &Slab) -> Result<ArrayRef> {
 /// Gives each cell its value of an array that has only the dimensions `axes` of the grid.
 fn spread(values: ArrayRef, grid: &[(&str, u64)], axes: &[usize]) -> Result<ArrayRef> {
     if values.len() <= MOST_VALUES && values.data_type().is_primitive() {
-        return coded(repeated(grid, axes), values);
+        return Ok(Arc::new(pattern(grid, axes, values.len())?.with_values(values)));
     }
     Ok(take(values.as_ref(), &UInt64Array::from(repeated::<u64>(grid, axes)), None)?)
+}
+
+/// Keys of coordinates, of which those of one split are mostly those of the next.
+static PATTERNS: Mutex<Vec<Pattern>> = Mutex::new(Vec::new());
+
+/// Bytes of keys that are kept.
+const KEPT: usize = 8 << 20;
+
+/// Keys of all cells of a grid into arrays with some of its dimensions.
+#[derive(Debug, Clone)]
+struct Pattern {
+    lengths: Vec<u64>,
+    axes: Vec<usize>,
+    /// Without values yet.
+    keys: DictionaryArray<UInt16Type>,
+}
+
+/// Keys into an array of so many values that has only the dimensions `axes` of the grid.
+fn pattern(grid: &[(&str, u64)], axes: &[usize], values: usize) -> Result<DictionaryArray<UInt16Type>> {
+    let lengths: Vec<u64> = grid.iter().map(|(_, length)| *length).collect();
+    let patterns = || PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = |known: &&Pattern| {
+        known.lengths == lengths && known.axes == axes && known.keys.values().len() == values
+    };
+    if let Some(known) = patterns().iter().find(same) {
+        return Ok(known.keys.clone());
+    }
+    let keys = PrimitiveArray::<UInt16Type>::new(repeated(grid, axes).into(), None);
+    let keys = DictionaryArray::try_new(keys, Arc::new(NullArray::new(values)))?;
+    let mut patterns = patterns();
+    patterns.push(Pattern { lengths, axes: axes.to_vec(), keys: keys.clone() });
+    let bytes = |patterns: &[Pattern]| patterns.iter().map(|pattern| pattern.keys.len() * 2).sum::<usize>();
+    while bytes(&patterns) > KEPT {
+        patterns.remove(0);
+    }
+    Ok(keys)
 }
 
 /// For each cell of the grid the number of its element in an array that has only the dimensions `axes` of it.

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BinaryBuilder, FixedSizeListArray, Int64Array, ListArray, RecordBatch,
+        Array, ArrayRef, AsArray, BinaryArray, FixedSizeListArray, Int64Array, ListArray, RecordBatch,
         RecordBatchOptions, StringArray,
     },
-    buffer::{NullBuffer, OffsetBuffer},
+    buffer::{Buffer, NullBuffer, OffsetBuffer},
     datatypes::{DataType, Field, Fields, Schema, TimeUnit},
 };
 use bytes::Bytes;
@@ -61,7 +61,7 @@ struct Dense<'a> {
     list: &'a FixedSizeListArray,
     descr: String,
     /// All rows, in little-endian order.
-    bytes: Vec<u8>,
+    bytes: Buffer,
     row_bytes: usize,
     /// A byte per value, 1 where it is missing; there is one if the type has no value for that.
     mask: Option<Vec<u8>>,
@@ -77,16 +77,12 @@ impl<'a> Dense<'a> {
         let row_values = usize::try_from(list.value_length()).unwrap_or(0);
         let values = list.values();
         let mut bytes = if item == DataType::Boolean {
-            values.as_boolean().values().iter().map(u8::from).collect()
+            Buffer::from_vec(values.as_boolean().values().iter().map(u8::from).collect::<Vec<u8>>())
         } else {
             let data = values.to_data();
-            let start = data.offset() * width;
-            let buffer = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
-            buffer[start..start + values.len() * width].to_vec()
+            let buffer = data.buffers().first().cloned().unwrap_or_default();
+            buffer.slice_with_length(data.offset() * width, values.len() * width)
         };
-        if cfg!(target_endian = "big") {
-            bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-        }
         let none: Option<Vec<u8>> = match (&item, width) {
             (DataType::Timestamp(..) | DataType::Duration(_), _) => Some(i64::MIN.to_le_bytes().to_vec()),
             (t, 2) if t.is_floating() => Some(0x7e00_u16.to_le_bytes().to_vec()),
@@ -97,12 +93,20 @@ impl<'a> Dense<'a> {
         let nulls = values.logical_nulls();
         let missing = |nulls: &NullBuffer| (0..nulls.len()).filter(|i| nulls.is_null(*i)).collect::<Vec<_>>();
         let missing = nulls.as_ref().filter(|nulls| nulls.null_count() > 0).map(missing).unwrap_or_default();
-        for i in &missing {
-            let value = &mut bytes[i * width..][..width];
-            match &none {
-                Some(none) => value.copy_from_slice(none),
-                None => value.fill(0),
+        // Values are those of the column, as they lie there, unless some have to be changed.
+        if !missing.is_empty() || cfg!(target_endian = "big") {
+            let mut changed = bytes.to_vec();
+            if cfg!(target_endian = "big") {
+                changed.chunks_exact_mut(width).for_each(<[u8]>::reverse);
             }
+            for i in &missing {
+                let value = &mut changed[i * width..][..width];
+                match &none {
+                    Some(none) => value.copy_from_slice(none),
+                    None => value.fill(0),
+                }
+            }
+            bytes = Buffer::from_vec(changed);
         }
         let mask = has_mask(field).then(|| {
             let mut mask = vec![0; values.len()];
@@ -224,26 +228,24 @@ pub fn features(batch: &RecordBatch) -> Result<RecordBatch> {
             continue;
         };
         let dense = Dense::new(field, column)?;
-        let binary = |row: &dyn Fn(usize) -> Option<Vec<u8>>| -> ArrayRef {
-            let mut out = BinaryBuilder::new();
-            (0..batch.num_rows()).for_each(|i| match row(i).filter(|_| dense.list.is_valid(i)) {
-                Some(bytes) => out.append_value(bytes),
-                None => out.append_null(),
-            });
-            Arc::new(out.finish())
-        };
-        columns.push(binary(&|row| Some(dense.row(row).to_vec())));
         let valid = dense.list.nulls().cloned();
+        let binary = |bytes: Buffer, row_bytes: usize| -> Result<ArrayRef> {
+            let too_large = || Error::input("expected tensors of less than 2 GiB together").column(field.name());
+            i32::try_from(row_bytes.saturating_mul(batch.num_rows())).map_err(|_| too_large())?;
+            let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(row_bytes, batch.num_rows()));
+            Ok(Arc::new(BinaryArray::try_new(offsets, bytes, valid.clone())?))
+        };
+        columns.push(binary(dense.bytes.clone(), dense.row_bytes)?);
         let lengths: Vec<i64> = shape.iter().map(|length| i64::try_from(*length).unwrap_or(i64::MAX)).collect();
         let repeated = Int64Array::from_iter_values((0..batch.num_rows()).flat_map(|_| lengths.iter().copied()));
         let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(lengths.len(), batch.num_rows()));
         let item = Arc::new(Field::new("item", DataType::Int64, true));
-        columns.push(Arc::new(ListArray::try_new(item, offsets, Arc::new(repeated), valid)?));
+        columns.push(Arc::new(ListArray::try_new(item, offsets, Arc::new(repeated), valid.clone())?));
         let names: StringArray =
             (0..batch.num_rows()).map(|row| dense.list.is_valid(row).then_some(dense.descr.as_str())).collect();
         columns.push(Arc::new(names));
-        if has_mask(field) {
-            columns.push(binary(&|row| dense.mask_row(row).map(<[u8]>::to_vec)));
+        if let Some(mask) = &dense.mask {
+            columns.push(binary(Buffer::from_vec(mask.clone()), dense.row_values)?);
         }
     }
     let schema = Arc::new(Schema::new(feature_fields(batch.schema_ref().fields())));

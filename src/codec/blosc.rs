@@ -226,6 +226,22 @@ mod tests {
     }
 
     #[test]
+    fn planes_of_all_widths_are_joined() {
+        for width in [1_usize, 2, 3, 4, 8, 16] {
+            for length in [0, 1, width, 5 * width, 5 * width + width / 2, 67 * width + 1] {
+                let plain: Vec<u8> = (0..length).map(|i| (i * 37).to_le_bytes()[0]).collect();
+                let whole = length / width;
+                let planes = (0..width).flat_map(|plane| (0..whole).map(move |i| i * width + plane));
+                let mut shuffled: Vec<u8> = planes.map(|at| plain[at]).collect();
+                shuffled.extend_from_slice(&plain[whole * width..]);
+                let mut out = vec![0; length];
+                unshuffle(&shuffled, &mut out, width);
+                assert_eq!(out, plain, "{width} {length}");
+            }
+        }
+    }
+
+    #[test]
     fn stored_and_packed_blocks() {
         assert_eq!(decompress(&container(STORED, 4, 3, 3, b"abc"), 10).unwrap(), b"abc");
         let packed = lz4_flex::block::compress(&[7; 300]);

@@ -121,3 +121,33 @@ fn lz4(input: &[u8]) -> Result<Vec<u8>> {
     }
     Ok(out)
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn zlib(content: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn streams_are_inflated_whatever_was_expected() {
+        let content: Vec<u8> = (0..300_000_u32).map(|i| (i * 7919 >> 9).to_le_bytes()[0]).collect();
+        for length in [0, 1, 700, 300_000] {
+            for expected in [0, 1, length, 1 << 20] {
+                assert_eq!(inflate(&zlib(&content[..length]), expected).unwrap(), &content[..length]);
+            }
+        }
+        let stored = zlib(&content);
+        assert!(inflate(&stored[..stored.len() / 2], 300_000).is_err());
+        assert!(inflate(&stored[..stored.len() - 2], 0).is_err());
+        assert!(inflate(&content, 0).is_err());
+        assert!(inflate(&zlib(&vec![0; MAX_CHUNK + 1]), 0).is_err());
+        assert_eq!(inflate(&zlib(&vec![0; MAX_CHUNK]), 0).unwrap().len(), MAX_CHUNK);
+    }
+}

@@ -20,7 +20,7 @@ use arrow::{
 
 use super::{
     Finished, Options, PAGE_ROWS, STRETCH, STRETCHES,
-    bits::{put_levels, put_same_levels},
+    bits::{GROUP, least_run, put_levels, put_packed, put_run, put_same_levels, width_of},
     column::{Values, Word, gather},
     compress::Compressor,
     dictionary::Dictionary,
@@ -39,6 +39,9 @@ const FEW: usize = 4096;
 
 /// Rows for each of them at least.
 const ROWS_PER_ENTRY: usize = 8;
+
+/// Rows of a run of equal values, on average, where pages are written run by run.
+const RUN: usize = 16;
 
 /// Keys that are looked at together: neighbours are often the same.
 const BLOCK: usize = 64;
@@ -241,6 +244,40 @@ impl Coded<'_> {
         }
     }
 
+    /// Finds stretches of equal indices in some rows; false if there are more than `most`, or nulls among them.
+    fn runs(&self, mut start: usize, mut rows: usize, most: usize, out: &mut Vec<(u32, usize)>) -> bool {
+        out.clear();
+        let push = |index: u32, count: usize, out: &mut Vec<(u32, usize)>| match out.last_mut() {
+            Some((last, length)) if *last == index => *length += count,
+            _ => out.push((index, count)),
+        };
+        for segment in &self.segments {
+            let length = segment.keys.len();
+            if start >= length {
+                start -= length;
+                continue;
+            }
+            let keys = &segment.keys[start..length.min(start + rows)];
+            let indices = self.tables[segment.table].indices.as_slice();
+            let index = |key: &u16| indices.get(usize::from(*key)).copied().unwrap_or(NULL);
+            for block in keys.chunks(BLOCK) {
+                match block.first() {
+                    Some(first) if uniform(block) => push(index(first), block.len(), out),
+                    _ => block.iter().for_each(|key| push(index(key), 1, out)),
+                }
+                if out.len() > most {
+                    return false;
+                }
+            }
+            rows -= keys.len();
+            start = 0;
+            if rows == 0 {
+                break;
+            }
+        }
+        out.iter().all(|(index, _)| *index != NULL)
+    }
+
     fn write<W: Word>(
         &self,
         entries: &[W],
@@ -259,14 +296,25 @@ impl Coded<'_> {
         let keys: Vec<u64> = entries.iter().map(|entry| self.order.key(entry.bits())).collect();
         let has_nans = entries.iter().any(|entry| self.order.is_nan(entry.bits()));
         let (body, indices) = (&mut scratch.body, &mut scratch.indices);
+        let mut runs = Vec::new();
         for start in (0..rows).step_by(PAGE_ROWS) {
             let count = PAGE_ROWS.min(rows - start);
             indices.clear();
-            self.put(start, count, indices);
-            let validity = if has_nulls { without_nulls(indices) } else { None };
             body.clear();
+            let in_runs = !has_nans && self.runs(start, count, count / RUN, &mut runs);
+            let mut validity = None;
+            if !in_runs {
+                self.put(start, count, indices);
+                validity = if has_nulls { without_nulls(indices) } else { None };
+            }
             if self.descr.max_def_level() > 0 {
-                put_page_levels(count, validity.as_ref(), indices.is_empty(), body);
+                put_page_levels(count, validity.as_ref(), indices.is_empty() && !in_runs, body);
+            }
+            if in_runs {
+                put_runs(entries.len(), &runs, body);
+                let facts = PageFacts { rows: count, nulls: 0, bounds: bounds_of_runs(&runs, &keys), text_bytes: None };
+                writer.data(facts, body)?;
+                continue;
             }
             put_indices(entries.len(), indices, body);
             let bounds = if has_nans {
@@ -304,6 +352,35 @@ fn put_page_levels(rows: usize, validity: Option<&BooleanBuffer>, empty: bool, b
     }
     let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
     body[..4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends indices that come in runs: those too short to be worth one are packed together.
+fn put_runs(entries: usize, runs: &[(u32, usize)], body: &mut Vec<u8>) {
+    let width = width_of(entries.saturating_sub(1) as u64);
+    body.push(width);
+    let (least, mut packed) = (least_run(width), Vec::new());
+    for &(index, mut count) in runs {
+        // What is packed comes in whole groups.
+        let fill = packed.len().next_multiple_of(GROUP) - packed.len();
+        let fill = fill.min(count);
+        packed.resize(packed.len() + fill, index);
+        count -= fill;
+        if count >= least {
+            put_packed(body, &packed, width);
+            packed.clear();
+            put_run(body, count as u64, index, width);
+        } else {
+            packed.resize(packed.len() + count, index);
+        }
+    }
+    put_packed(body, &packed, width);
+}
+
+/// Bounds of a page by its runs.
+fn bounds_of_runs(runs: &[(u32, usize)], keys: &[u64]) -> Option<Bounds> {
+    let key = |index: u32| keys.get(index as usize).copied();
+    let (least, greatest) = (runs.iter().map(|run| run.0).min()?, runs.iter().map(|run| run.0).max()?);
+    Some(Bounds::Keys { least: key(least)?, greatest: key(greatest)?, nans: 0, only_nans: false })
 }
 
 /// Bounds of a page by its indices.
