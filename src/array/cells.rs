@@ -116,9 +116,7 @@ struct Pattern {
 fn pattern(grid: &[(&str, u64)], axes: &[usize], values: usize) -> Result<DictionaryArray<UInt16Type>> {
     let lengths: Vec<u64> = grid.iter().map(|(_, length)| *length).collect();
     let patterns = || PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = |known: &&Pattern| {
-        known.lengths == lengths && known.axes == axes && known.keys.values().len() == values
-    };
+    let same = |known: &&Pattern| known.lengths == lengths && known.axes == axes && known.keys.values().len() == values;
     if let Some(known) = patterns().iter().find(same) {
         return Ok(known.keys.clone());
     }
@@ -214,9 +212,12 @@ fn chain(read: &Elements, column: &Column, slab: &Slab, hashes: &mut [u64]) {
 fn packed_column(plan: &Plan, column: &Column, bytes: &[u8]) -> Result<Option<ArrayRef>> {
     macro_rules! of {
         ($type:ty) => {
-            keyed(bytes.as_chunks().0, <$type>::from_ne_bytes, |least, code| {
-                least.wrapping_add(code as $type).to_ne_bytes()
-            }, |value, least| value.wrapping_sub(least).to_le_bytes())
+            keyed(
+                bytes.as_chunks().0,
+                <$type>::from_ne_bytes,
+                |least, code| least.wrapping_add(code as $type).to_ne_bytes(),
+                |value, least| value.wrapping_sub(least).to_le_bytes(),
+            )
         };
     }
     #[expect(clippy::cast_possible_truncation, reason = "codes are within the type")]

@@ -33,8 +33,8 @@ use super::table;
 use crate::{
     error::{Error, Result},
     format::parquet::{
-        put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts, put_texts_after_lengths,
-        put_texts_without_prefixes, shared_prefix, width_of,
+        put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
+        put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
     },
     record::numbers::{Numbers, Stretch},
 };

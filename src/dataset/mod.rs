@@ -73,9 +73,9 @@ pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns, batches as sidecar_batches,
-    end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema,
-    sidecar_path, stream as stream_sidecar,
+    RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarRow, SidecarWriter, SourceRuns,
+    batches as sidecar_batches, end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows,
+    schema as sidecar_schema, sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
 pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};

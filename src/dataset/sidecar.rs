@@ -113,6 +113,12 @@ pub enum RowNumbers {
     Known(Numbers),
 }
 
+impl FromIterator<u64> for RowNumbers {
+    fn from_iter<I: IntoIterator<Item = u64>>(each: I) -> Self {
+        Self::Known(each.into_iter().collect())
+    }
+}
+
 impl RowNumbers {
     fn len(&self) -> usize {
         match self {

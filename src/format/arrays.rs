@@ -198,9 +198,11 @@ impl ArrayReader {
         let cells = cells(&self.source, &self.plan, first, count)?;
         let sharing = usize::try_from(self.plan.rows_per_record()).unwrap_or(0);
         let same = schema.fields().len() == self.fields.len()
-            && schema.fields().iter().zip(&self.fields).all(|(to, own)| {
-                to.name() == own.name() && to.data_type() == own.data_type()
-            });
+            && schema
+                .fields()
+                .iter()
+                .zip(&self.fields)
+                .all(|(to, own)| to.name() == own.name() && to.data_type() == own.data_type());
         if !same {
             let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();
             return parsed_with(hashes, &plain(&cells.batch)?, schema, bytes);

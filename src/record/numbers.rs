@@ -46,6 +46,12 @@ impl From<Vec<u64>> for Numbers {
     }
 }
 
+impl FromIterator<u64> for Numbers {
+    fn from_iter<I: IntoIterator<Item = u64>>(each: I) -> Self {
+        Self::Each(each.into_iter().collect())
+    }
+}
+
 impl Default for Numbers {
     fn default() -> Self {
         Self::Stretches(Vec::new())

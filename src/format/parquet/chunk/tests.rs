@@ -15,13 +15,11 @@ use ::parquet::{
     },
 };
 use arrow::{
-    array::{
-        ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray, new_null_array,
-    },
+    array::{ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray, new_null_array},
     compute::{cast, concat, concat_batches},
     datatypes::{
-        ArrowPrimitiveType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema,
-        TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type, DataType,
+        ArrowPrimitiveType, DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type,
+        Schema, TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     },
 };
 use bytes::Bytes;
@@ -232,7 +230,12 @@ fn check_coded(shape: Shape, codec: Codec, pieces: usize) -> Vec<Vec<Encoding>> 
     let batches: Vec<RecordBatch> = (0..table.num_rows())
         .step_by(step)
         .map(|at| coded_table(&table.slice(at, step.min(table.num_rows() - at))))
-        .flat_map(|batch| [batch.slice(0, batch.num_rows() / 3), batch.slice(batch.num_rows() / 3, batch.num_rows() - batch.num_rows() / 3)])
+        .flat_map(|batch| {
+            [
+                batch.slice(0, batch.num_rows() / 3),
+                batch.slice(batch.num_rows() / 3, batch.num_rows() - batch.num_rows() / 3),
+            ]
+        })
         .collect();
     let mut shard = encoder.start(Vec::new()).unwrap();
     shard.append(encoder.encode(&batches).unwrap()).unwrap();
