@@ -141,6 +141,11 @@ fn values_of<'a>(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch
     }
 }
 
+/// Index that a key leads to.
+fn index_of(indices: &[u32], key: u16) -> u32 {
+    indices.get(usize::from(key)).copied().unwrap_or(NULL)
+}
+
 struct Coded<'a> {
     descr: &'a ColumnDescPtr,
     tables: Vec<Table<'a>>,
@@ -219,60 +224,42 @@ impl Coded<'_> {
         indices.into_iter().filter_map(|index| entries.get(index as usize)).copied().collect()
     }
 
-    /// Appends the indices of some rows, those of nulls included.
-    fn put(&self, mut start: usize, mut rows: usize, out: &mut Vec<u32>) {
-        for segment in &self.segments {
-            let length = segment.keys.len();
-            if start >= length {
-                start -= length;
-                continue;
-            }
-            let keys = &segment.keys[start..length.min(start + rows)];
+    /// Keys of some rows, block by block, each with the indices that they lead to.
+    fn blocks(&self, mut start: usize, mut rows: usize) -> impl Iterator<Item = (&[u16], &[u32])> {
+        self.segments.iter().flat_map(move |segment| {
+            let from = start.min(segment.keys.len());
+            let to = segment.keys.len().min(from + rows);
+            start -= from;
+            rows -= to - from;
             let indices = self.tables[segment.table].indices.as_slice();
-            let index = |key: &u16| indices.get(usize::from(*key)).copied().unwrap_or(NULL);
-            for block in keys.chunks(BLOCK) {
-                match block.first() {
-                    Some(first) if uniform(block) => out.resize(out.len() + block.len(), index(first)),
-                    _ => out.extend(block.iter().map(index)),
-                }
-            }
-            rows -= keys.len();
-            start = 0;
-            if rows == 0 {
-                return;
+            segment.keys[from..to].chunks(BLOCK).map(move |block| (block, indices))
+        })
+    }
+
+    /// Appends the indices of some rows, those of nulls included.
+    fn put(&self, start: usize, rows: usize, out: &mut Vec<u32>) {
+        for (block, indices) in self.blocks(start, rows) {
+            match block.first() {
+                Some(first) if uniform(block) => out.resize(out.len() + block.len(), index_of(indices, *first)),
+                _ => out.extend(block.iter().map(|key| index_of(indices, *key))),
             }
         }
     }
 
     /// Finds stretches of equal indices in some rows; false if there are more than `most`, or nulls among them.
-    fn runs(&self, mut start: usize, mut rows: usize, most: usize, out: &mut Vec<(u32, usize)>) -> bool {
+    fn runs(&self, start: usize, rows: usize, most: usize, out: &mut Vec<(u32, usize)>) -> bool {
         out.clear();
         let push = |index: u32, count: usize, out: &mut Vec<(u32, usize)>| match out.last_mut() {
             Some((last, length)) if *last == index => *length += count,
             _ => out.push((index, count)),
         };
-        for segment in &self.segments {
-            let length = segment.keys.len();
-            if start >= length {
-                start -= length;
-                continue;
+        for (block, indices) in self.blocks(start, rows) {
+            match block.first() {
+                Some(first) if uniform(block) => push(index_of(indices, *first), block.len(), out),
+                _ => block.iter().for_each(|key| push(index_of(indices, *key), 1, out)),
             }
-            let keys = &segment.keys[start..length.min(start + rows)];
-            let indices = self.tables[segment.table].indices.as_slice();
-            let index = |key: &u16| indices.get(usize::from(*key)).copied().unwrap_or(NULL);
-            for block in keys.chunks(BLOCK) {
-                match block.first() {
-                    Some(first) if uniform(block) => push(index(first), block.len(), out),
-                    _ => block.iter().for_each(|key| push(index(key), 1, out)),
-                }
-                if out.len() > most {
-                    return false;
-                }
-            }
-            rows -= keys.len();
-            start = 0;
-            if rows == 0 {
-                break;
+            if out.len() > most {
+                return false;
             }
         }
         out.iter().all(|(index, _)| *index != NULL)

@@ -147,7 +147,7 @@ mod tests {
     fn stored_pages_are_frames() {
         let mut compressor = Compressor::new(Codec::Zstd(3)).unwrap();
         for length in [0, 1, 300, 128 << 10, (128 << 10) + 1, 1 << 20] {
-            let page: Vec<u8> = (0..length).map(|i: usize| (i * 7919 >> 5).to_le_bytes()[0]).collect();
+            let page: Vec<u8> = (0..length).map(|i: usize| ((i * 7919) >> 5).to_le_bytes()[0]).collect();
             let mut out = Vec::new();
             let stored = compressor.store(&page, &mut out).unwrap();
             assert_eq!(zstd::bulk::decompress(stored, length).unwrap(), page);

@@ -276,7 +276,9 @@ fn coded_columns_have_runs_and_pages_of_noise() {
     {
         let shape = Shape { rows: 70_001, range, repeat, nulls, seed: 11, ascending };
         let used = check_coded(shape, Codec::Zstd(3), 2);
-        assert!(used.iter().filter(|encodings| encodings.contains(&Encoding::RLE_DICTIONARY)).count() >= 9, "{used:?}");
+        let dictionaries = used.iter().filter(|encodings| encodings.contains(&Encoding::RLE_DICTIONARY)).count();
+        // Of many entries some types are better off without one.
+        assert!(dictionaries >= if range > 4096 { 5 } else { 9 }, "{used:?}");
     }
 }
 
