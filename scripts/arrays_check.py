@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,15 @@ import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Of a hostile file, and of any other: seconds, and bytes of memory that the process may have at its peak.
 TIMEOUT = 60
 MEMORY = 1 << 30
 
 failures = []
 refused = []
 checked = 0
+hostile_files = 0
+hostile_peak = (0, "")
 
 
 def fail(what):
@@ -43,10 +47,26 @@ def fail(what):
 
 def run(shardify, source, out, *options):
     """Converts; returns the exit code and what was said on standard error."""
-    command = [shardify, "convert", str(source), "--out", str(out), "--progress", "never", *options]
+    code, said, _ = measured([shardify, "convert", str(source), "--out", str(out), "--progress", "never", *options])
+    return code, said
+
+
+def measured(command):
+    """Runs; returns the exit code, what was said on standard error, and the most bytes that were in memory."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 * MEMORY, 4 * MEMORY))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, preexec_fn=limit)
-    return done.returncode, done.stderr.strip()
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, preexec_fn=limit)
+        timer = threading.Timer(TIMEOUT, child.kill)
+        timer.start()
+        # Of this child alone, which subprocess does not tell.
+        _, status, used = os.wait4(child.pid, 0)
+        hangs = not timer.is_alive()
+        timer.cancel()
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if hangs:
+            raise subprocess.TimeoutExpired(command, TIMEOUT)
+        said.seek(0)
+        return child.returncode, said.read().decode("utf-8", "replace").strip(), used.ru_maxrss << 10
 
 
 # --- what shardify wrote, as numpy arrays ---------------------------------------------------------------------------
@@ -633,16 +653,24 @@ def hostile_numpy(folder):
 
 def check_hostile(shardify, path, scratch):
     """Ends in an error that names the file, or reads it, within bounds."""
+    global hostile_files, hostile_peak
+    hostile_files += 1
     out = scratch / "hostile"
-    shutil.rmtree(out, ignore_errors=True)
-    try:
-        code, said = run(shardify, path, out, "--from", FORMATS.get(path.suffix, "zarr"))
-    except subprocess.TimeoutExpired:
-        return fail(f"{path.name}: hangs")
-    if code not in (0, 2, 6):
-        fail(f"{path.name}: exit {code}: {said[:300]}")
-    elif code and path.name not in said:
-        fail(f"{path.name}: the error does not name the file: {said[:300]}")
+    form = ["--from", FORMATS.get(path.suffix, "zarr")]
+    for command in (["convert", str(path), "--out", str(out), *form], ["inspect", str(path)]):
+        shutil.rmtree(out, ignore_errors=True)
+        try:
+            code, said, peak = measured([shardify, *command, "--progress", "never"])
+        except subprocess.TimeoutExpired:
+            fail(f"{path.name}: {command[0]} hangs")
+            continue
+        hostile_peak = max(hostile_peak, (peak, path.name))
+        if peak > MEMORY:
+            fail(f"{path.name}: {command[0]} takes {peak >> 20} MiB")
+        if code not in (0, 2, 6):
+            fail(f"{path.name}: {command[0]}: exit {code}: {said[:300]}")
+        elif code and path.name not in said:
+            fail(f"{path.name}: {command[0]}: the error does not name the file: {said[:300]}")
 
 
 # Files of which two readings are possible, and why.
@@ -744,6 +772,7 @@ def main():
     shutil.rmtree(scratch)
     for line in refused:
         print(f"refused {line}")
+    print(f"{hostile_files} hostile files, at most {hostile_peak[0] >> 20} MiB ({hostile_peak[1]})")
     print(f"{checked} arrays compared, {len(refused)} files refused, {len(failures)} failures")
     return 1 if failures else 0
 
