@@ -364,9 +364,9 @@ mod tests {
         ] {
             let (whole, _, one) = read(&options, 1 << 30, 1 << 30);
             assert_eq!(one, 1);
-            for (split, limit) in [(1, 1 << 13), (6_000, 1 << 13), (20_000, 1 << 16), (1_000, 1 << 18), (1, 4_000)] {
+            for (split, limit) in [(1, 1 << 14), (6_000, 1 << 14), (20_000, 1 << 16), (1_000, 1 << 18), (1, 4_000)] {
                 // A record that is not cut must fit.
-                if limit < 1 << 13 && options.patch.is_empty() || limit < 1 << 16 && options.flatten {
+                if limit < 1 << 14 && options.patch.is_empty() || limit < 1 << 16 && options.flatten {
                     continue;
                 }
                 let (found, reads, splits) = read(&options, split, limit);
