@@ -40,7 +40,7 @@ const ALIGNED: u64 = 4;
 /// What is held of chunks that go by way of the disk, as parts of what a record may take: chunks that are turned, and records
 /// that were fetched from disk. Blocks that take little of it stay in memory.
 const TURNED: u64 = 2;
-const FETCHED: u64 = 4;
+const FETCHED: u64 = 8;
 const LITTLE: u64 = 64;
 
 /// Boxes of an array in one piece that are turned together.

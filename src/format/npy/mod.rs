@@ -43,7 +43,7 @@ pub fn sniff(head: &[u8]) -> Option<NpyForm> {
         return Some(NpyForm::Npy);
     }
     let name = head.strip_prefix(zip::MAGIC)?.get(22..)?;
-    let length = usize::from(u16::from_le_bytes([name[0], *name.get(1)?]));
+    let length = usize::from(u16::from_le_bytes(*name.first_chunk()?));
     name.get(4..4 + length)?.ends_with(b".npy").then_some(NpyForm::Npz)
 }
 

@@ -10,7 +10,7 @@
 //! A group is as large and a piece has as many records as memory has room for, so that a record is gathered from few places
 //! however small the chunks are. All boxes here are turned: their first axis is that of the records.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use rayon::prelude::*;
 
@@ -86,13 +86,15 @@ struct Large {
     /// A blob ends where it has so many bytes.
     blob: usize,
     groups: Vec<Group>,
+    /// Of all groups, in the order of their pieces, and within these of their chunks. One list, made before there is anything
+    /// large: small things that stay would cut the room that large ones leave.
+    blobs: Vec<Blob>,
 }
 
 #[derive(Debug)]
 struct Group {
     chunks: Range<u64>,
-    /// In the order of their pieces, and within these of their chunks.
-    blobs: Vec<Blob>,
+    blobs: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -105,7 +107,7 @@ struct Blob {
 #[derive(Debug)]
 enum Stored {
     /// All elements are this one.
-    Uniform(Box<[u8]>),
+    Uniform(Arc<[u8]>),
     /// As they are, at this offset.
     Plain(u64),
     /// At this offset, packed to so many bytes.
@@ -200,15 +202,19 @@ impl Block {
                 origin.chunk
             )));
         };
-        let per_group = (sizes.group / chunk_bytes as u64).clamp(1, u64::from(u32::MAX));
+        // Two at least where they are no larger, for there are several processors.
+        let least = if chunk_bytes as u64 <= sizes.group { 2 } else { 1 };
+        let per_group = (sizes.group / chunk_bytes as u64).clamp(least, u64::from(u32::MAX));
         let groups = total.div_ceil(per_group);
         let most_pieces = (MAX_BLOBS / groups).max(1);
-        let piece = sizes.piece.max(area.count[0].div_ceil(most_pieces)).max(1);
-        let mut large = Large { spill: Spill::new()?, grid, piece, blob: sizes.blob, groups: Vec::new() };
+        let wanted = sizes.piece.max(1);
+        let piece = area.count[0].div_ceil(most_pieces).div_ceil(wanted).max(1) * wanted;
+        let pieces = groups.saturating_mul(area.count[0].div_ceil(piece));
+        let blobs = Vec::with_capacity(usize::try_from(pieces).unwrap_or(0));
+        let mut large = Large { spill: Spill::new()?, grid, piece, blob: sizes.blob, groups: Vec::new(), blobs };
         for number in 0..groups {
             let chunks = number * per_group..((number + 1) * per_group).min(total);
-            let group = large.group(origin, chunks)?;
-            large.groups.push(group);
+            large.add(origin, chunks)?;
         }
         Ok(Self { area, width, content: Content::Large(large) })
     }
@@ -237,7 +243,8 @@ impl Large {
         first..first + self.piece
     }
 
-    fn group(&self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<Group> {
+    /// Reads chunks and puts them on disk.
+    fn add(&mut self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<()> {
         let turned: Vec<Turned> = chunks
             .clone()
             .into_par_iter()
@@ -251,21 +258,30 @@ impl Large {
         let pieces = self.grid.area.count[0].div_ceil(self.piece);
         let pieces = u32::try_from(pieces).map_err(|_| Error::internal("too many pieces of a block"))?;
         // Few pieces at a time are packed and written, for they are as large as what was read.
-        let at_once = rayon::current_num_threads().max(1) * 2;
-        let mut blobs = Vec::new();
-        let all: Vec<u32> = (0..pieces).collect();
-        for some in all.chunks(at_once) {
+        let at_once = u32::try_from(rayon::current_num_threads() * 2).unwrap_or(u32::MAX).max(1);
+        let first = self.blobs.len();
+        let mut piece = 0;
+        while piece < pieces {
+            let some = piece..pieces.min(piece.saturating_add(at_once));
+            piece = some.end;
             let packed: Vec<Vec<(Blob, Vec<u8>)>> =
-                some.par_iter().map(|piece| self.pack(&turned, *piece, origin.width)).collect();
+                some.into_par_iter().map(|piece| self.pack(&turned, piece, origin.width)).collect();
             for (mut blob, bytes) in packed.into_iter().flatten() {
                 match &mut blob.stored {
-                    Stored::Uniform(_) => {}
+                    Stored::Uniform(element) => {
+                        if let Some(Stored::Uniform(same)) = self.blobs.last().map(|last| &last.stored)
+                            && same == element
+                        {
+                            *element = Arc::clone(same);
+                        }
+                    }
                     Stored::Plain(at) | Stored::Packed(at, _) => *at = self.spill.append(&bytes)?,
                 }
-                blobs.push(blob);
+                self.blobs.push(blob);
             }
         }
-        Ok(Group { chunks, blobs })
+        self.groups.push(Group { chunks, blobs: first..self.blobs.len() });
+        Ok(())
     }
 
     /// The blobs of a piece; nothing has a place yet.
@@ -288,8 +304,9 @@ impl Large {
         let first = (wanted.start[0] - self.grid.area.start[0]) / self.piece;
         let end = (wanted.start[0] + wanted.count[0] - self.grid.area.start[0]).div_ceil(self.piece);
         for group in &self.groups {
-            let from = group.blobs.partition_point(|blob| u64::from(blob.piece) < first);
-            for blob in group.blobs[from..].iter().take_while(|blob| u64::from(blob.piece) < end) {
+            let blobs = &self.blobs[group.blobs.clone()];
+            let from = blobs.partition_point(|blob| u64::from(blob.piece) < first);
+            for blob in blobs[from..].iter().take_while(|blob| u64::from(blob.piece) < end) {
                 let records = self.records(blob.piece.into());
                 let parts: Vec<Slab> = blob
                     .chunks
