@@ -86,6 +86,7 @@ struct Stripe {
     blocks: Mutex<BTreeMap<u64, Waited>>,
     /// By the block, and by their place in it.
     windows: Mutex<BTreeMap<(u64, u64), Slot<Window>>>,
+    spare: Spare,
 }
 
 /// Something, once somebody made it.
@@ -98,11 +99,22 @@ struct Waited {
     splits: u64,
 }
 
+/// Buffers of windows that are gone. Rows are small beside a window and outlive it: were the next one not to take its place, what
+/// is free between rows would become too small for any.
+type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
+
 /// Records in memory, turned.
 #[derive(Debug)]
 struct Window {
     area: Slab,
     bytes: Vec<u8>,
+    spare: Spare,
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl Striped {
@@ -136,6 +148,7 @@ impl Striped {
                 sizes,
                 blocks: Mutex::default(),
                 windows: Mutex::default(),
+                spare: Spare::default(),
             };
             Some((number, stripe))
         };
@@ -231,10 +244,11 @@ impl Stripe {
             let (block, piece) = number;
             let first = piece * self.sizes.piece;
             let area = self.area(block * self.records() + first, self.sizes.piece.min(self.records() - first));
-            let mut bytes = vec![0; area.bytes(self.width)?];
+            let mut bytes = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+            bytes.resize(area.bytes(self.width)?, 0);
             let to = Place { start: &area.start, shape: &area.count };
             self.block(source, variable, block)?.copy_to(&area, to, &mut bytes)?;
-            Ok(Window { area, bytes })
+            Ok(Window { area, bytes, spare: Arc::clone(&self.spare) })
         })
     }
 
