@@ -9,16 +9,21 @@ npy, netcdf, hdf5 and zarr of $SHARDIFY_CORPUS where there is one.
 """
 
 import argparse
+import collections
 import concurrent.futures
+import http.server
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +33,15 @@ import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Of a hostile file, and of any other: seconds, and bytes of memory that the process may have at its peak.
 TIMEOUT = 60
 MEMORY = 1 << 30
 
 failures = []
 refused = []
 checked = 0
+hostile_files = 0
+hostile_peak = (0, "")
 
 
 def fail(what):
@@ -43,10 +51,26 @@ def fail(what):
 
 def run(shardify, source, out, *options):
     """Converts; returns the exit code and what was said on standard error."""
-    command = [shardify, "convert", str(source), "--out", str(out), "--progress", "never", *options]
+    code, said, _ = measured([shardify, "convert", str(source), "--out", str(out), "--progress", "never", *options])
+    return code, said
+
+
+def measured(command):
+    """Runs; returns the exit code, what was said on standard error, and the most bytes that were in memory."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 * MEMORY, 4 * MEMORY))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, preexec_fn=limit)
-    return done.returncode, done.stderr.strip()
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, preexec_fn=limit)
+        timer = threading.Timer(TIMEOUT, child.kill)
+        timer.start()
+        # Of this child alone, which subprocess does not tell.
+        _, status, used = os.wait4(child.pid, 0)
+        hangs = not timer.is_alive()
+        timer.cancel()
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if hangs:
+            raise subprocess.TimeoutExpired(command, TIMEOUT)
+        said.seek(0)
+        return child.returncode, said.read().decode("utf-8", "replace").strip(), used.ru_maxrss << 10
 
 
 # --- what shardify wrote, as numpy arrays ---------------------------------------------------------------------------
@@ -389,6 +413,10 @@ def make_hdf5(folder):
             sparse = file.create_dataset("sparse", (12, 6, 7), "f4", chunks=(3, 2, 7), fillvalue=-7.5)
             sparse[4] = 1
             file["group/inner"] = base.astype("f8")
+            file["named_t"], file["text_t"] = np.dtype("i2"), np.dtype("S5")
+            named = file.create_dataset("named", data=np.arange(12, dtype="i2"), dtype=file["named_t"])
+            named.attrs.create("level", np.array([7, 8], "i2"), dtype=file["named_t"])
+            named.attrs.create("units", np.bytes_("m"), dtype=file["text_t"])
             file["link"] = h5py.SoftLink("/group/inner")
 
 
@@ -608,6 +636,153 @@ def check_patches(shardify, scratch):
         fail("flatten: values differ")
 
 
+def check_shapes(shardify, scratch):
+    """Files that differ in shape: Parquet as pyarrow reads it, tar and TFRecord as numpy does."""
+    folder = scratch / "shapes"
+    folder.mkdir()
+    rng = np.random.default_rng(8)
+    arrays = {f"s{i}": rng.normal(size=(3, 2 + i % 3, 5)).astype("f4") for i in range(6)}
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+    expected = [row for values in arrays.values() for row in values]
+    out = scratch / "shaped"
+    code, said = run(shardify, folder, out)
+    if code:
+        return fail(f"shapes: {said}")
+    column = pq.read_table(next(out.glob("*/*.parquet")))["array"]
+    marks = pq.read_schema(next(out.glob("*/*.parquet"))).field("array").metadata or {}
+    if marks.get(b"ARROW:extension:name", b"arrow.variable_shape_tensor") != b"arrow.variable_shape_tensor":
+        fail(f"shapes: {marks}")
+    found = [np.array(row["data"], dtype="f4").reshape(row["shape"]) for row in column.to_pylist()]
+    if len(found) != len(expected) or not all(np.array_equal(a, b) for a, b in zip(found, expected)):
+        fail("shapes: values of Parquet differ")
+    out = scratch / "shaped.tar"
+    code, said = run(shardify, folder, out, "--to", "tar")
+    if code:
+        return fail(f"shapes: {said}")
+    with tarfile.open(next(out.glob("*/*.tar"))) as archive:
+        found = [np.load(io.BytesIO(archive.extractfile(member).read())) for member in archive if member.name.endswith(".npy")]
+    if len(found) != len(expected) or not all(np.array_equal(a, b) for a, b in zip(found, expected)):
+        fail("shapes: values of tar differ")
+
+
+def check_across(shardify, scratch):
+    """An array whose chunks reach over all records: within its memory, each chunk opened at most twice."""
+    source = scratch / "across.zarr"
+    times, side, chunk = 2048, 512, 64
+    (source / "v").mkdir(parents=True)
+    (source / ".zgroup").write_text('{"zarr_format": 2}')
+    (source / "v" / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["t", "y", "x"]}')
+    layout = {"zarr_format": 2, "shape": [times, side, side], "chunks": [times, chunk, chunk], "dtype": "<i2", "fill_value": 0,
+              "compressor": {"id": "zlib", "level": 1}, "order": "C", "filters": None}
+    (source / "v" / ".zarray").write_text(json.dumps(layout))
+    base = (np.arange(chunk)[:, None] // 8 + np.arange(chunk)[None, :] // 16 + np.arange(times)[:, None, None]).astype("<i2")
+    for y in range(side // chunk):
+        for x in range(side // chunk):
+            content = (base + np.int16(131 * y + 7 * x)).tobytes()
+            (source / "v" / f"0.{y}.{x}").write_bytes(zlib.compress(content, 1))
+    out = scratch / "across"
+    command = [shardify, "convert", str(source), "--out", str(out), "--record-dim", "t", "--memory", "512MiB", "--progress", "never"]
+    trace = scratch / "trace"
+    traced = shutil.which("strace")
+    if traced:
+        command = [traced, "-f", "-qq", "-e", "trace=openat", "-o", str(trace), *command]
+    code, said, peak = measured(command)
+    if code:
+        return fail(f"across: {said}")
+    if peak > 512 << 20:
+        fail(f"across: {peak >> 20} MiB for --memory 512MiB")
+    if traced:
+        opened = collections.Counter(re.findall(r"v/(0\.\d+\.\d+)", trace.read_text()))
+        if len(opened) != (side // chunk) ** 2 or max(opened.values()) > 2:
+            fail(f"across: {len(opened)} chunks, one read {max(opened.values(), default=0)} times")
+    rows = 0
+    for shard in sorted(out.glob("*/*.parquet")):
+        for batch in pq.ParquetFile(shard).iter_batches(16):
+            for row in range(0, len(batch), 7):
+                found = values_of(batch.column(0).slice(row, 1), None)[0].reshape(side, side)
+                y, x = np.arange(side)[:, None], np.arange(side)[None, :]
+                wanted = (y % chunk // 8 + x % chunk // 16 + rows + row + 131 * (y // chunk) + 7 * (x // chunk)).astype("<i2")
+                if not np.array_equal(found, wanted):
+                    return fail(f"across: record {rows + row} differs")
+            rows += len(batch)
+    if rows != times:
+        fail(f"across: {rows} records")
+    print(f"chunks across the records: at most {peak >> 20} MiB" + ("" if traced else ", reads not counted: no strace"))
+
+
+class RangeServer(http.server.BaseHTTPRequestHandler):
+    """Files of a folder, in ranges; counts the bytes that it gives."""
+
+    protocol_version = "HTTP/1.1"
+    given = 0
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, with_content):
+        path = self.server.folder / self.path.strip("/")
+        if not path.is_file():
+            self.send_error(404)
+            return
+        size = path.stat().st_size
+        start, end = 0, size
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked:
+            start, end = int(asked[1]), min(size, int(asked[2]) + 1 if asked[2] else size)
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Length", str(end - start))
+        if asked:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+        self.send_header("ETag", f'"{path.name}-{size}"')
+        self.send_header("Last-Modified", "Sun, 01 Nov 2020 00:00:00 GMT")
+        self.end_headers()
+        if with_content:
+            with open(path, "rb") as file:
+                file.seek(start)
+                self.wfile.write(file.read(end - start))
+            RangeServer.given += end - start
+
+    def do_GET(self):
+        self.answer(True)
+
+    def do_HEAD(self):
+        self.answer(False)
+
+
+def check_remote(shardify, scratch):
+    """Of a file on a server only what is needed is asked for."""
+    import h5py
+
+    folder = scratch / "served"
+    folder.mkdir()
+    values = np.random.default_rng(1).integers(0, 255, (64, 512, 512), dtype="u1")
+    with h5py.File(folder / "two.h5", "w") as file:
+        for name in ("a", "b"):
+            file.create_dataset(name, data=values, chunks=(4, 512, 512), compression="gzip", compression_opts=1)
+    np.savez(folder / "two.npz", a=values, b=values)
+    np.save(folder / "one.npy", values)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), RangeServer)
+    server.folder = folder
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    for name in ("two.h5", "two.npz", "one.npy"):
+        RangeServer.given = 0
+        code, said, _ = measured([shardify, "inspect", f"{url}/{name}"])
+        if code or RangeServer.given > 12 << 20:
+            fail(f"inspect of a remote {name}: exit {code}, {RangeServer.given} bytes: {said}")
+        RangeServer.given = 0
+        out = scratch / f"remote-{name}"
+        size = (folder / name).stat().st_size
+        most = size + (4 << 20) if name == "one.npy" else size * 3 // 4
+        code, said = run(shardify, f"{url}/{name}", out, *([] if name == "one.npy" else ["--var", "b"]))
+        if code or RangeServer.given > most:
+            fail(f"convert of a remote {name}: exit {code}, {RangeServer.given} of {size} bytes: {said}")
+        elif not np.array_equal(np.concatenate([v for v, _ in written(out)[0].values()]), values):
+            fail(f"convert of a remote {name}: values differ")
+    server.shutdown()
+
+
 def hostile_numpy(folder):
     good = io.BytesIO()
     np.save(good, np.arange(1000))
@@ -623,6 +798,9 @@ def hostile_numpy(folder):
     objects = io.BytesIO()
     np.save(objects, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (folder / "objects.npy").write_bytes(objects.getvalue())
+    bomb = io.BytesIO()
+    np.savez_compressed(bomb, **{f"a{i}": np.zeros((1 << 13, 1 << 11)) for i in range(10)})
+    (folder / "bomb.npz").write_bytes(bomb.getvalue())
     archive = io.BytesIO()
     np.savez_compressed(archive, a=np.zeros(100_000))
     archive = archive.getvalue()
@@ -633,16 +811,24 @@ def hostile_numpy(folder):
 
 def check_hostile(shardify, path, scratch):
     """Ends in an error that names the file, or reads it, within bounds."""
+    global hostile_files, hostile_peak
+    hostile_files += 1
     out = scratch / "hostile"
-    shutil.rmtree(out, ignore_errors=True)
-    try:
-        code, said = run(shardify, path, out, "--from", FORMATS.get(path.suffix, "zarr"))
-    except subprocess.TimeoutExpired:
-        return fail(f"{path.name}: hangs")
-    if code not in (0, 2, 6):
-        fail(f"{path.name}: exit {code}: {said[:300]}")
-    elif code and path.name not in said:
-        fail(f"{path.name}: the error does not name the file: {said[:300]}")
+    form = ["--from", FORMATS.get(path.suffix, "zarr")]
+    for command in (["convert", str(path), "--out", str(out), *form], ["inspect", str(path)]):
+        shutil.rmtree(out, ignore_errors=True)
+        try:
+            code, said, peak = measured([shardify, *command, "--progress", "never"])
+        except subprocess.TimeoutExpired:
+            fail(f"{path.name}: {command[0]} hangs")
+            continue
+        hostile_peak = max(hostile_peak, (peak, path.name))
+        if peak > MEMORY:
+            fail(f"{path.name}: {command[0]} takes {peak >> 20} MiB")
+        if code not in (0, 2, 6):
+            fail(f"{path.name}: {command[0]}: exit {code}: {said[:300]}")
+        elif code and path.name not in said:
+            fail(f"{path.name}: {command[0]}: the error does not name the file: {said[:300]}")
 
 
 # Files of which two readings are possible, and why.
@@ -738,12 +924,16 @@ def main():
     if options.only in "outputs":
         check_outputs(shardify, scratch)
         check_patches(shardify, scratch)
+        check_shapes(shardify, scratch)
+        check_across(shardify, scratch)
+        check_remote(shardify, scratch)
     for path in sorted(hostile.iterdir()):
         if options.only in str(path):
             check_hostile(shardify, path, scratch)
     shutil.rmtree(scratch)
     for line in refused:
         print(f"refused {line}")
+    print(f"{hostile_files} hostile files, at most {hostile_peak[0] >> 20} MiB ({hostile_peak[1]})")
     print(f"{checked} arrays compared, {len(refused)} files refused, {len(failures)} failures")
     return 1 if failures else 0
 

@@ -14,6 +14,7 @@ Prints a line per check; exit code 1 if one failed.
 """
 
 import argparse
+import array
 import concurrent.futures
 import http.client
 import http.server
@@ -34,6 +35,7 @@ BUCKET = "shardify"
 CANARY = "CANARY7f3a"
 ROWS = 400_000
 BATCHES = 6
+ARRAY_SHAPE = (12, 64, 96)
 UPLOADERS = 8
 START_SECONDS = 60
 
@@ -246,6 +248,24 @@ def samples(files):
         yield f"{key}.json", json.dumps({"sample": number}).encode()
 
 
+def arrays(local):
+    """The same numbers as NPY and as Zarr, without numpy."""
+    count = ARRAY_SHAPE[0] * ARRAY_SHAPE[1] * ARRAY_SHAPE[2]
+    content = array.array("i", range(count))
+    if sys.byteorder == "big":
+        content.byteswap()
+    header = f"{{'descr': '<i4', 'fortran_order': False, 'shape': {ARRAY_SHAPE}, }}".ljust(117) + "\n"
+    (local / "grid.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + content.tobytes())
+    store = local / "grid.zarr"
+    store.mkdir()
+    layout = {"zarr_format": 2, "shape": ARRAY_SHAPE, "chunks": [1, *ARRAY_SHAPE[1:]], "dtype": "<i4", "fill_value": 0}
+    layout |= {"compressor": None, "filters": None, "order": "C"}
+    (store / ".zarray").write_text(json.dumps(layout))
+    each = 4 * ARRAY_SHAPE[1] * ARRAY_SHAPE[2]
+    for number in range(ARRAY_SHAPE[0]):
+        (store / f"{number}.0.0").write_bytes(content.tobytes()[number * each : (number + 1) * each])
+
+
 class StoreCheck:
     """All checks of one store. Inputs lie below `local` and in the store under the same names."""
 
@@ -306,6 +326,14 @@ class StoreCheck:
         self.ran("verify", self.at("files"), "--read-data")
         self.ran("manifest", self.at("files"), "--find", "site-01/P-000001")
 
+    def arrays(self):
+        for source in ("grid.npy", "grid.zarr"):
+            name = source.replace(".", "-")
+            done = self.same(source, name, "--record-dim", "dim_0")
+            expect("records of arrays", done["records_out"], ARRAY_SHAPE[0])
+            self.ran("convert", self.at(source), "--out", self.at(f"{name}-cut"), "--patch", "dim_1=16")
+        self.ran("verify", self.at("grid-zarr"), "--read-data")
+
     def interrupted(self):
         expect("open uploads of complete runs", self.store.open_uploads(), [])
         options = ["convert", self.at("big.csv"), "--out", self.at("stopped"), "--target-shard", "9MiB", "--codec", "none"]
@@ -359,7 +387,7 @@ class StoreCheck:
         proxy.shutdown()
 
     def run(self):
-        steps = [self.upload, self.tables, self.files, self.interrupted, self.killed]
+        steps = [self.upload, self.tables, self.files, self.arrays, self.interrupted, self.killed]
         steps += [self.careless] if self.store.name == "s3" else []
         failed = 0
         for step in [*steps, self.failures, self.secrets]:
@@ -379,6 +407,7 @@ def write_inputs(local, files):
     (local / "big.csv").write_bytes(table(0, ROWS))
     for number in range(BATCHES):
         (local / "batches" / f"{number}.csv").write_bytes(table(ROWS + number * 1_000, 1_000))
+    arrays(local)
     for name, content in samples(files):
         path = local / "tree" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -158,6 +158,70 @@ fn inspect_shows_variables() {
 }
 
 #[test]
+fn attributes_of_named_types_and_old_layouts_are_read() {
+    let folder = Folder::new();
+    folder.copy("arrays/named_types.h5", "named.h5");
+    let shown = folder.run("inspect named.h5").ok().stdout;
+    let variables = shown.split("records along").nth(1).unwrap().split("next").next().unwrap();
+    assert!(variables.contains("level: 7, 8") && variables.contains("units: m"), "{shown}");
+    folder.copy("arrays/ref_groups.h5", "old.h5");
+    folder.run("convert old.h5 --out d --to tar").ok();
+    let found = folder.members("d");
+    let (header, elements) = npy(&found["old-000000002.mygroup.group_a.dset2.npy"]);
+    assert!(header.contains("(10,)"), "{header}");
+    assert_eq!(elements[4..8], 2_i32.to_le_bytes());
+}
+
+#[test]
+fn arrays_of_several_shapes_say_theirs() {
+    let folder = Folder::new();
+    let npy = |shape: &str, count: i16| {
+        let text = format!("{{'descr': '<i2', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut out = b"\x93NUMPY\x01\x00".to_vec();
+        out.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+        out.extend((0..count).flat_map(i16::to_le_bytes));
+        out
+    };
+    folder.write("in/a.npy", npy("(2, 3, 2)", 12));
+    folder.write("in/b.npy", npy("(1, 4, 2)", 8));
+    let summary = folder.run("convert in --out d --json").ok().summary();
+    assert_eq!(summary["records_out"], 3);
+    for jobs in [1, 4] {
+        folder.run(&format!("convert in --out j{jobs} --jobs {jobs}")).ok();
+    }
+    assert_eq!(folder.only_shards("j1"), folder.only_shards("j4"));
+    for (out, source) in [("t", "in"), ("back", "d")] {
+        folder.run(&format!("convert {source} --out {out} --to tar")).ok();
+        let members = folder.members(out);
+        let mut shapes: Vec<String> = members
+            .iter()
+            .filter(|(name, _)| name.ends_with(".array.npy"))
+            .map(|(_, content)| self::npy(content).0.split("'shape': ").nth(1).unwrap().to_owned())
+            .collect();
+        shapes.sort();
+        assert_eq!(shapes, ["(3, 2), }", "(3, 2), }", "(4, 2), }"], "{out}");
+        let last = members.iter().filter(|(name, _)| name.ends_with(".npy")).next_back().unwrap();
+        assert_eq!(self::npy(last.1).1[14..], 7_i16.to_le_bytes(), "{out}");
+    }
+    folder.run("convert in --out f --to tfrecord").ok();
+    // Later ones have to fit.
+    folder.write("more/c.npy", npy("(1, 9, 5)", 45));
+    folder.run("convert more --out d").ok();
+    folder.run("compact d --min-inputs 2 --verify full").ok();
+    folder.run("verify d --read-data").ok();
+    folder.run("convert in/a.npy --out one").ok();
+    let ran = folder.run("convert in/b.npy --out one");
+    assert!(ran.code == 6 && ran.stderr.contains("[3, 2], found [4, 2]"), "{ran:?}");
+    folder.write("flat/d.npy", npy("(2, 6)", 12));
+    folder.write("flat/e.npy", npy("(2, 3, 2)", 12));
+    let ran = folder.run("convert flat --out e");
+    assert!(ran.code == 6 && ran.stderr.contains("[6]") && ran.stderr.contains("[3, 2]"), "{ran:?}");
+    let ran = folder.run("convert in --out l --to tfrecord --tensors lists");
+    assert!(ran.code == 2 && ran.stderr.contains("[?, 2]"), "{ran:?}");
+}
+
+#[test]
 fn shards_do_not_depend_on_threads() {
     let folder = Folder::new();
     folder.copy("arrays/grid.nc", "grid.nc");

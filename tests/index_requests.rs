@@ -165,7 +165,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
             subject_ids: None,
             extents: None,
             sources: SourceRuns::one(&"a.csv".into(), numbers.len()),
-            rows: Some(numbers.iter().map(|record| record + 1).collect::<Vec<_>>().into()),
+            rows: Some(numbers.iter().map(|record| record + 1).collect()),
             hashes: numbers.iter().map(|record| record.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect(),
         };
         sidecar.append(columns).unwrap();
@@ -182,6 +182,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         records,
         first_record: 0,
         version: Version(0),
+        arrays: None,
     }];
     let transaction = Transaction {
         adds,

@@ -10,9 +10,11 @@
 //! which values are missing and how packed values are unpacked is decided in [`records`] and [`cf`], for all formats alike.
 
 pub mod calendar;
+pub mod cells;
 pub mod cf;
 pub mod dtype;
 pub mod npy;
+pub mod origin;
 pub mod outputs;
 pub mod records;
 pub mod rows;
@@ -22,6 +24,10 @@ pub use dtype::DType;
 pub use slab::Slab;
 
 use crate::error::Result;
+
+/// Name of the file beside shards with what is the same for all their records. It begins with `_`, so that readers of a
+/// folder of shards pass it over.
+pub const CONSTANTS_FILE: &str = "_constants.arrow";
 
 /// What a source says about its variables.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +51,8 @@ pub struct Variable {
     pub shape: Vec<u64>,
     /// Names of the dimensions.
     pub dims: Vec<String>,
-    /// Shape of the stored chunks; `None` where it is stored in one piece.
+    /// Shape of the stored chunks, or of what lies together where axes are stored in another order; `None` where it is stored in
+    /// one piece in C order.
     pub chunks: Option<Vec<u64>>,
     /// How chunks are compressed, in the order of writing.
     pub codecs: Vec<String>,

@@ -6,17 +6,17 @@
 //! ```
 //!
 //! A missing float is NaN, a missing time is numpy's NaT; of other types a missing value is 0, and a mask says so. A column
-//! that may hold nulls always has its mask, so that all records look alike.
+//! that may hold nulls always has its mask, so that all records look alike. Tensors that differ in their shapes look no
+//! different here: each says its own.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BinaryBuilder, FixedSizeListArray, Int64Array, ListArray, RecordBatch,
-        RecordBatchOptions, StringArray,
+        Array, ArrayRef, AsArray, BinaryArray, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
     },
-    buffer::{NullBuffer, OffsetBuffer},
-    datatypes::{DataType, Field, Fields, Schema, TimeUnit},
+    buffer::{Buffer, NullBuffer, OffsetBuffer},
+    datatypes::{DataType, Field, Fields, Int32Type, Schema, TimeUnit},
 };
 use bytes::Bytes;
 
@@ -24,7 +24,7 @@ use super::npy;
 use crate::{
     error::{Error, Result},
     record::{Part, Sample, json::RowJson},
-    schema::{may_miss_values, tensor_shape},
+    schema::{may_miss_values, tensor_dims, tensor_shape},
 };
 
 /// Extension of the member with the columns that are no tensors.
@@ -32,7 +32,7 @@ const JSON: &str = "json";
 
 /// Whether a table has columns of tensors.
 pub fn has_tensors(fields: &Fields) -> bool {
-    fields.iter().any(|field| tensor_shape(field).is_some())
+    fields.iter().any(|field| tensor_dims(field).is_some())
 }
 
 /// How numpy calls the items of tensors of this type, and their width; `None` for those that it has not.
@@ -58,35 +58,59 @@ fn numpy(data_type: &DataType) -> Option<(String, usize)> {
 
 /// The rows of a column of tensors as bytes.
 struct Dense<'a> {
-    list: &'a FixedSizeListArray,
+    column: &'a ArrayRef,
     descr: String,
     /// All rows, in little-endian order.
-    bytes: Vec<u8>,
-    row_bytes: usize,
+    bytes: Buffer,
+    /// Bytes of a value.
+    width: usize,
     /// A byte per value, 1 where it is missing; there is one if the type has no value for that.
     mask: Option<Vec<u8>>,
-    row_values: usize,
+    rows: Rows,
+}
+
+/// Where the values of rows are.
+enum Rows {
+    /// All rows have so many, and this shape.
+    Alike(usize, Vec<u64>),
+    /// Each has its own.
+    Each(Vec<usize>, Vec<Vec<u64>>),
+}
+
+/// All values of a column of tensors, and where those of rows are.
+fn values_of(field: &Field, column: &ArrayRef) -> Option<(ArrayRef, Rows)> {
+    if let Some(shape) = tensor_shape(field) {
+        let list = column.as_fixed_size_list_opt()?;
+        let shape = shape.iter().map(|length| *length as u64).collect();
+        return Some((Arc::clone(list.values()), Rows::Alike(usize::try_from(list.value_length()).ok()?, shape)));
+    }
+    let parts = column.as_struct_opt()?;
+    let (data, shapes) = (parts.column(0).as_list_opt::<i32>()?, parts.column(1).as_fixed_size_list_opt()?);
+    let index = |offset: &i32| usize::try_from(*offset).unwrap_or(0);
+    let offsets: Vec<usize> = data.value_offsets().iter().map(index).collect();
+    let (first, last) = (*offsets.first()?, *offsets.last()?);
+    let offsets = offsets.into_iter().map(|offset| offset - first).collect();
+    let rank = usize::try_from(shapes.value_length()).ok()?;
+    let lengths = shapes.values().as_primitive_opt::<Int32Type>()?.values();
+    let shape =
+        |row: usize| lengths[row * rank..][..rank].iter().map(|length| u64::try_from(*length).unwrap_or(0)).collect();
+    Some((data.values().slice(first, last - first), Rows::Each(offsets, (0..shapes.len()).map(shape).collect())))
 }
 
 impl<'a> Dense<'a> {
     fn new(field: &Field, column: &'a ArrayRef) -> Result<Self> {
-        let list = column.as_fixed_size_list();
-        let item = list.value_type();
+        let wrong = || Error::internal("a column of tensors is none").column(field.name());
+        let (values, rows) = values_of(field, column).ok_or_else(wrong)?;
+        let item = values.data_type().clone();
         let (descr, width) = numpy(&item)
             .ok_or_else(|| Error::internal(format!("{item} is no type of tensors")).column(field.name()))?;
-        let row_values = usize::try_from(list.value_length()).unwrap_or(0);
-        let values = list.values();
         let mut bytes = if item == DataType::Boolean {
-            values.as_boolean().values().iter().map(u8::from).collect()
+            Buffer::from_vec(values.as_boolean().values().iter().map(u8::from).collect::<Vec<u8>>())
         } else {
             let data = values.to_data();
-            let start = data.offset() * width;
-            let buffer = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
-            buffer[start..start + values.len() * width].to_vec()
+            let buffer = data.buffers().first().cloned().unwrap_or_default();
+            buffer.slice_with_length(data.offset() * width, values.len() * width)
         };
-        if cfg!(target_endian = "big") {
-            bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-        }
         let none: Option<Vec<u8>> = match (&item, width) {
             (DataType::Timestamp(..) | DataType::Duration(_), _) => Some(i64::MIN.to_le_bytes().to_vec()),
             (t, 2) if t.is_floating() => Some(0x7e00_u16.to_le_bytes().to_vec()),
@@ -97,27 +121,64 @@ impl<'a> Dense<'a> {
         let nulls = values.logical_nulls();
         let missing = |nulls: &NullBuffer| (0..nulls.len()).filter(|i| nulls.is_null(*i)).collect::<Vec<_>>();
         let missing = nulls.as_ref().filter(|nulls| nulls.null_count() > 0).map(missing).unwrap_or_default();
-        for i in &missing {
-            let value = &mut bytes[i * width..][..width];
-            match &none {
-                Some(none) => value.copy_from_slice(none),
-                None => value.fill(0),
+        // Values are those of the column, as they lie there, unless some have to be changed.
+        if !missing.is_empty() || cfg!(target_endian = "big") {
+            let mut changed = bytes.to_vec();
+            if cfg!(target_endian = "big") {
+                changed.chunks_exact_mut(width).for_each(<[u8]>::reverse);
             }
+            for i in &missing {
+                let value = &mut changed[i * width..][..width];
+                match &none {
+                    Some(none) => value.copy_from_slice(none),
+                    None => value.fill(0),
+                }
+            }
+            bytes = Buffer::from_vec(changed);
         }
         let mask = has_mask(field).then(|| {
             let mut mask = vec![0; values.len()];
             missing.iter().for_each(|i| mask[*i] = 1);
             mask
         });
-        Ok(Self { list, descr, bytes, row_bytes: row_values * width, mask, row_values })
+        let dense = Self { column, descr, bytes, width, mask, rows };
+        let differs = |row: &usize| {
+            let values = dense.shape(*row).iter().fold(1_u64, |all, length| all.saturating_mul(*length));
+            dense.column.is_valid(*row) && dense.values(*row).len() as u64 != values
+        };
+        match (0..column.len()).find(differs) {
+            // Somebody else may have written it so.
+            Some(row) => Err(Error::input(format!(
+                "expected as many values as the shape {:?} says, found {}",
+                dense.shape(row),
+                dense.values(row).len()
+            ))
+            .column(field.name())),
+            None => Ok(dense),
+        }
+    }
+
+    fn values(&self, row: usize) -> Range<usize> {
+        match &self.rows {
+            Rows::Alike(values, _) => row * values..(row + 1) * values,
+            Rows::Each(offsets, _) => offsets[row]..offsets[row + 1],
+        }
+    }
+
+    fn shape(&self, row: usize) -> &[u64] {
+        match &self.rows {
+            Rows::Alike(_, shape) => shape,
+            Rows::Each(_, shapes) => &shapes[row],
+        }
     }
 
     fn row(&self, row: usize) -> &[u8] {
-        &self.bytes[row * self.row_bytes..][..self.row_bytes]
+        let values = self.values(row);
+        &self.bytes[values.start * self.width..values.end * self.width]
     }
 
     fn mask_row(&self, row: usize) -> Option<&[u8]> {
-        self.mask.as_ref().map(|mask| &mask[row * self.row_values..][..self.row_values])
+        self.mask.as_ref().map(|mask| &mask[self.values(row)])
     }
 }
 
@@ -130,23 +191,27 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
     let mut parts: Vec<Vec<Part>> = vec![Vec::new(); batch.num_rows()];
     let mut others = Vec::new();
     for (at, field) in fields.iter().enumerate() {
-        let Some(shape) = tensor_shape(field) else {
+        if tensor_dims(field).is_none() {
             others.push(at);
             continue;
-        };
+        }
         let name = extension(field)?;
         let dense = Dense::new(field, batch.column(at))?;
-        let shape: Vec<u64> = shape.iter().map(|length| *length as u64).collect();
-        let header = npy::header(&format!("'{}'", dense.descr), &shape);
-        let mask_header = npy::header("'|b1'", &shape);
+        let descr = format!("'{}'", dense.descr);
+        let mut headers: Option<(&[u64], Vec<u8>, Vec<u8>)> = None;
         let member = |name: String, header: &[u8], bytes: &[u8]| Part {
             extension: name,
             bytes: Bytes::from([header, bytes].concat()),
         };
-        for (row, parts) in parts.iter_mut().enumerate().filter(|(row, _)| dense.list.is_valid(*row)) {
-            parts.push(member(format!("{name}.npy"), &header, dense.row(row)));
+        for (row, parts) in parts.iter_mut().enumerate().filter(|(row, _)| dense.column.is_valid(*row)) {
+            let shape = dense.shape(row);
+            let (_, header, mask_header) = match headers.take() {
+                Some(known) if known.0 == shape => headers.insert(known),
+                _ => headers.insert((shape, npy::header(&descr, shape), npy::header("'|b1'", shape))),
+            };
+            parts.push(member(format!("{name}.npy"), header, dense.row(row)));
             if let Some(mask) = dense.mask_row(row) {
-                parts.push(member(format!("{name}.mask.npy"), &mask_header, mask));
+                parts.push(member(format!("{name}.mask.npy"), mask_header, mask));
             }
         }
     }
@@ -190,7 +255,7 @@ fn extension(field: &Field) -> Result<String> {
 pub fn feature_fields(fields: &Fields) -> Fields {
     let mut out = Vec::with_capacity(fields.len());
     for field in fields {
-        if tensor_shape(field).is_none() {
+        if tensor_dims(field).is_none() {
             out.push(Arc::clone(field));
             continue;
         }
@@ -207,7 +272,14 @@ pub fn feature_fields(fields: &Fields) -> Fields {
 }
 
 fn has_mask(field: &Field) -> bool {
-    let DataType::FixedSizeList(item, _) = field.data_type() else { return false };
+    let item = match field.data_type() {
+        DataType::FixedSizeList(item, _) => item,
+        DataType::Struct(parts) => match parts.first().map(|data| data.data_type()) {
+            Some(DataType::List(item)) => item,
+            _ => return false,
+        },
+        _ => return false,
+    };
     let named = matches!(item.data_type(), DataType::Timestamp(..) | DataType::Duration(_));
     may_miss_values(field) && !named && !item.data_type().is_floating()
 }
@@ -219,31 +291,30 @@ fn has_mask(field: &Field) -> bool {
 pub fn features(batch: &RecordBatch) -> Result<RecordBatch> {
     let mut columns: Vec<ArrayRef> = Vec::new();
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let Some(shape) = tensor_shape(field) else {
+        if tensor_dims(field).is_none() {
             columns.push(Arc::clone(column));
             continue;
-        };
+        }
         let dense = Dense::new(field, column)?;
-        let binary = |row: &dyn Fn(usize) -> Option<Vec<u8>>| -> ArrayRef {
-            let mut out = BinaryBuilder::new();
-            (0..batch.num_rows()).for_each(|i| match row(i).filter(|_| dense.list.is_valid(i)) {
-                Some(bytes) => out.append_value(bytes),
-                None => out.append_null(),
-            });
-            Arc::new(out.finish())
+        let valid = dense.column.nulls().cloned();
+        let binary = |bytes: Buffer, width: usize| -> Result<ArrayRef> {
+            let too_large = || Error::input("expected tensors of less than 2 GiB together").column(field.name());
+            i32::try_from(bytes.len()).map_err(|_| too_large())?;
+            let lengths = (0..batch.num_rows()).map(|row| dense.values(row).len() * width);
+            Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::from_lengths(lengths), bytes, valid.clone())?))
         };
-        columns.push(binary(&|row| Some(dense.row(row).to_vec())));
-        let valid = dense.list.nulls().cloned();
-        let lengths: Vec<i64> = shape.iter().map(|length| i64::try_from(*length).unwrap_or(i64::MAX)).collect();
-        let repeated = Int64Array::from_iter_values((0..batch.num_rows()).flat_map(|_| lengths.iter().copied()));
-        let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(lengths.len(), batch.num_rows()));
+        columns.push(binary(dense.bytes.clone(), dense.width)?);
+        let length = |length: &u64| i64::try_from(*length).unwrap_or(i64::MAX);
+        let shapes = (0..batch.num_rows()).flat_map(|row| dense.shape(row).iter().map(length));
+        let repeated = Int64Array::from_iter_values(shapes);
+        let offsets = OffsetBuffer::from_lengths((0..batch.num_rows()).map(|row| dense.shape(row).len()));
         let item = Arc::new(Field::new("item", DataType::Int64, true));
-        columns.push(Arc::new(ListArray::try_new(item, offsets, Arc::new(repeated), valid)?));
+        columns.push(Arc::new(ListArray::try_new(item, offsets, Arc::new(repeated), valid.clone())?));
         let names: StringArray =
-            (0..batch.num_rows()).map(|row| dense.list.is_valid(row).then_some(dense.descr.as_str())).collect();
+            (0..batch.num_rows()).map(|row| dense.column.is_valid(row).then_some(dense.descr.as_str())).collect();
         columns.push(Arc::new(names));
-        if has_mask(field) {
-            columns.push(binary(&|row| dense.mask_row(row).map(<[u8]>::to_vec)));
+        if let Some(mask) = &dense.mask {
+            columns.push(binary(Buffer::from_vec(mask.clone()), 1)?);
         }
     }
     let schema = Arc::new(Schema::new(feature_fields(batch.schema_ref().fields())));
@@ -254,10 +325,16 @@ pub fn features(batch: &RecordBatch) -> Result<RecordBatch> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use arrow::array::{Float32Array, Int16Array};
+    use arrow::{
+        array::{FixedSizeListArray, Float32Array, Int16Array},
+        compute::concat_batches,
+    };
 
     use super::*;
-    use crate::schema::tensor_field;
+    use crate::{
+        record::widen::cast_to,
+        schema::{tensor_field, unite_fields, variable_rank},
+    };
 
     fn batch() -> RecordBatch {
         let tensor = |name: &str, values: ArrayRef, nullable| {
@@ -288,6 +365,41 @@ mod tests {
         assert!(f32::from_le_bytes(values[4..].try_into().unwrap()).is_nan());
         assert_eq!(samples[1].parts[1].bytes[64 * 2..], [1, 0]);
         assert_eq!(samples[1].parts[2].bytes[64 * 2..], [0, 0, 9, 0]);
+    }
+
+    #[test]
+    fn tensors_of_any_shape_say_which() {
+        let narrow = batch().slice(1, 1);
+        let item = || Field::new("item", DataType::Int16, true);
+        let wide = tensor_field("n", DataType::Int16, true, &[3, 1], &[]).unwrap();
+        let fields: Vec<Field> = narrow
+            .schema_ref()
+            .fields()
+            .iter()
+            .map(|field| if field.name() == "n" { unite_fields(field, &wide) } else { field.as_ref().clone() })
+            .collect();
+        let schema = Arc::new(Schema::new(fields));
+        assert_eq!(variable_rank(schema.field(1)), Some(2));
+        let values: ArrayRef = Arc::new(Int16Array::from(vec![Some(1), None, Some(3)]));
+        let list: ArrayRef = Arc::new(FixedSizeListArray::try_new(Arc::new(item()), 3, values, None).unwrap());
+        let wide = RecordBatch::try_new(Arc::new(Schema::new(vec![wide])), vec![list]).unwrap();
+        let both = [cast_to(&narrow, &schema).unwrap(), cast_to(&wide, &schema).unwrap()];
+        let both = concat_batches(&schema, &both).unwrap();
+        for (both, keys) in
+            [(both.clone(), vec!["a".to_owned(), "b".to_owned()]), (both.slice(1, 1), vec!["b".to_owned()])]
+        {
+            let samples = samples(&both, &keys).unwrap();
+            let last = samples.last().unwrap();
+            let part = |name: &str| &last.parts.iter().find(|part| part.extension == name).unwrap().bytes;
+            assert_eq!(npy::parse(part("n.npy")).unwrap().shape, [3, 1]);
+            assert_eq!((&part("n.npy")[128..], &part("n.mask.npy")[128..]), (&[1, 0, 0, 0, 3, 0][..], &[0, 1, 0][..]));
+            let features = features(&both).unwrap();
+            let shape = features.column_by_name("n/shape").unwrap().as_list::<i32>().value(both.num_rows() - 1);
+            assert_eq!(shape.as_ref(), &Int64Array::from(vec![3, 1]) as &dyn Array);
+            let bytes = features.column_by_name("n").unwrap().as_binary::<i32>().value(both.num_rows() - 1).to_vec();
+            assert_eq!(bytes, [1, 0, 0, 0, 3, 0]);
+        }
+        assert_eq!(npy::parse(&samples(&narrow, &["a".into()]).unwrap()[0].parts[2].bytes).unwrap().shape, [2, 1]);
     }
 
     #[test]

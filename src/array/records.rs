@@ -415,15 +415,21 @@ fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions)
                 "expected a patch and a stride of 1 to {length} for `{dim}`, found {size} and {stride}"
             )));
         }
-        let last = length - size;
-        let step = usize::try_from(stride).unwrap_or(usize::MAX);
-        let mut starts: Vec<u64> = (0..=last).step_by(step).collect();
-        if starts.last() != Some(&last) {
-            starts.push(last);
-        }
+        let starts = patch_starts(length, *size, stride).unwrap_or_default();
         Ok(Patch { dim: dim.clone(), length, size: *size, starts })
     };
     options.patch.iter().map(patch).collect()
+}
+
+/// Where patches of a dimension begin; `None` where none fits.
+pub(super) fn patch_starts(length: u64, size: u64, stride: u64) -> Option<Vec<u64>> {
+    let last = length.checked_sub(size)?;
+    let step = usize::try_from(stride).ok().filter(|step| *step > 0 && size > 0)?;
+    let mut starts: Vec<u64> = (0..=last).step_by(step).collect();
+    if starts.last() != Some(&last) {
+        starts.push(last);
+    }
+    Some(starts)
 }
 
 /// The dimensions besides the records of which cells are made.

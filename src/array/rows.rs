@@ -3,26 +3,26 @@
 //! ```text
 //! read [t0:t1, :, :] --(records to the front)--> one row after the other --decode--> FixedSizeList
 //! patches: the box around the patches of the rows is read once, and each patch copied out of it
-//! cells:   values are repeated along the dimensions that a variable lacks
+//! cells:   see `cells`
 //! ```
 
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Int64Array, RecordBatch, RecordBatchOptions, UInt64Array},
-    compute::take,
+    array::{Array, ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchOptions},
     datatypes::{DataType, Field, Fields, Schema},
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     Arrays, Slab, Values,
+    cells::cells,
     records::{Axis, Column, Plan},
     slab::{Place, copy, permute},
 };
 use crate::{
     error::{Error, Result},
-    record::hash::row_hashes,
+    record::{coded::plain, hash::row_hashes},
 };
 
 /// Fields of the rows.
@@ -33,7 +33,7 @@ pub fn fields(plan: &Plan) -> Fields {
 }
 
 /// Dimensions of cells for which no variable says where a cell is; their index does.
-fn missing_coordinates(plan: &Plan) -> Vec<&String> {
+pub(super) fn missing_coordinates(plan: &Plan) -> Vec<&String> {
     let Some(cells) = &plan.cells else { return Vec::new() };
     let dims = plan.dim.iter().chain(cells.iter().map(|(dim, _)| dim));
     dims.filter(|dim| plan.columns.iter().all(|column| column.field.name() != *dim)).collect()
@@ -44,25 +44,12 @@ fn missing_coordinates(plan: &Plan) -> Vec<&String> {
 /// # Errors
 /// When the source cannot be read, or a value has no place in its column; names the variable.
 pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<RecordBatch> {
-    let per_record = plan.rows_per_record().max(1);
-    let mut columns = Vec::with_capacity(plan.columns.len());
-    let records = match plan.cells {
-        Some(_) if !first.is_multiple_of(per_record) || !count.is_multiple_of(per_record) => {
-            return Err(Error::internal("rows of cells are cut between records"));
-        }
-        _ => Slab {
-            start: vec![first / per_record],
-            count: vec![(first + count).div_ceil(per_record) - first / per_record],
-        },
-    };
-    for dim in missing_coordinates(plan) {
-        columns.push(index_column(plan, dim, &records));
+    if plan.cells.is_some() {
+        return plain(&cells(source, plan, first, count)?.batch);
     }
+    let mut columns = Vec::with_capacity(plan.columns.len());
     for column in &plan.columns {
-        let read = match plan.cells {
-            Some(_) => cell_column(source, plan, column, &records),
-            None => record_column(source, plan, column, first, count),
-        };
+        let read = record_column(source, plan, column, first, count);
         columns.push(
             read.map_err(|e| if e.place().column.is_some() { e } else { e.column(column.field.name().as_str()) })?,
         );
@@ -73,15 +60,15 @@ pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<
 }
 
 /// Elements of one kind of bytes: those of any length are numbers of entries in a list.
-struct Elements {
-    bytes: Vec<u8>,
-    width: usize,
-    varied: Option<Vec<Vec<u8>>>,
+pub(super) struct Elements {
+    pub(super) bytes: Vec<u8>,
+    pub(super) width: usize,
+    pub(super) varied: Option<Vec<Vec<u8>>>,
 }
 
 impl Elements {
     /// Reads a slab; `shape` gives the stored shape of the variable.
-    fn read(source: &dyn Arrays, column: &Column, mut slab: Slab) -> Result<Self> {
+    pub(super) fn read(source: &dyn Arrays, column: &Column, mut slab: Slab) -> Result<Self> {
         if let Some(length) = column.characters {
             slab.start.push(0);
             slab.count.push(length);
@@ -114,7 +101,7 @@ impl Elements {
 }
 
 /// Values as a column, flat.
-fn flat(column: &Column, plan: &Plan, values: Values) -> Result<ArrayRef> {
+pub(super) fn flat(column: &Column, plan: &Plan, values: Values) -> Result<ArrayRef> {
     match values {
         Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.column(&column.dtype, &bytes),
         values => column.dtype.column(values, plan.raw),
@@ -187,7 +174,7 @@ fn patch_starts(plan: &Plan, first: u64, count: u64) -> Vec<(u64, Vec<u64>)> {
 }
 
 /// The box of a variable that holds what the rows need.
-fn around(plan: &Plan, column: &Column, records: &std::ops::Range<u64>, rows: &[(u64, Vec<u64>)]) -> Slab {
+pub(super) fn around(plan: &Plan, column: &Column, records: &std::ops::Range<u64>, rows: &[(u64, Vec<u64>)]) -> Slab {
     let mut slab = Slab { start: Vec::new(), count: Vec::new() };
     for axis in &column.axes {
         let (start, end) = match axis {
@@ -230,99 +217,11 @@ fn cut(plan: &Plan, column: &Column, slab: &Slab, rows: &[(u64, Vec<u64>)], byte
     out
 }
 
-/// Lengths of the dimensions of cells in a range of records, and their names.
-fn grid<'a>(plan: &'a Plan, records: &Slab) -> Vec<(&'a str, u64)> {
-    let along = plan.dim.iter().map(|dim| (dim.as_str(), records.count[0]));
-    let within = plan.cells.iter().flatten().map(|(dim, length)| (dim.as_str(), *length));
-    along.chain(within).collect()
-}
-
-fn index_column(plan: &Plan, dim: &str, records: &Slab) -> ArrayRef {
-    let grid = grid(plan, records);
-    let axis = grid.iter().position(|(name, _)| *name == dim).unwrap_or(0);
-    let base = if plan.dim.as_deref() == Some(dim) { records.start[0] } else { 0 };
-    let numbers = repeated(&grid, &[axis]).into_iter().map(|index| i64::try_from(index + base).unwrap_or(i64::MAX));
-    Arc::new(Int64Array::from_iter_values(numbers))
-}
-
-/// For each cell of the grid the number of its element in an array that has only the dimensions `axes` of it.
-fn repeated(grid: &[(&str, u64)], axes: &[usize]) -> Vec<u64> {
-    let mut strides = vec![0; grid.len()];
-    let mut stride = 1;
-    for axis in axes.iter().rev() {
-        strides[*axis] += stride;
-        stride *= grid[*axis].1;
-    }
-    let mut numbers = vec![0];
-    for ((_, length), stride) in grid.iter().zip(strides) {
-        numbers = numbers.iter().flat_map(|base| (0..*length).map(move |index| base + index * stride)).collect();
-    }
-    numbers
-}
-
-fn cell_column(source: &dyn Arrays, plan: &Plan, column: &Column, records: &Slab) -> Result<ArrayRef> {
-    let slab = around(plan, column, &(records.start[0]..records.start[0] + records.count[0]), &[]);
-    let read = Elements::read(source, column, slab)?;
-    let values = match read.varied {
-        None => Values::Fixed(read.bytes),
-        Some(varied) => Values::Varied(varied),
-    };
-    let values = flat(column, plan, values)?;
-    let grid = grid(plan, records);
-    let axis = |dim: &String| grid.iter().position(|(name, _)| name == dim).unwrap_or(0);
-    let axes: Vec<usize> = column.dims.iter().map(axis).collect();
-    if axes.iter().copied().eq(0..grid.len()) {
-        return Ok(values);
-    }
-    Ok(take(values.as_ref(), &UInt64Array::from(repeated(&grid, &axes)), None)?)
-}
-
-/// Mixes a word into a hash, as wyhash does: cells are many and small.
-fn mixed(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(word ^ 0xe703_7ed1_a0b4_28db);
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
-    let folded = product as u64 ^ (product >> 64) as u64;
-    folded ^ word.rotate_left(32)
-}
-
-/// A hash of each row of cells, whose columns are of fixed width: their words mixed, and where nulls are.
-fn cell_hashes(batch: &RecordBatch) -> Option<Vec<u64>> {
-    let widths: Vec<usize> =
-        batch.columns().iter().map(|column| column.data_type().primitive_width()).collect::<Option<_>>()?;
-    let mut hashes = vec![0; batch.num_rows()];
-    for (column, width) in batch.columns().iter().zip(widths) {
-        let data = column.to_data();
-        let bytes = data.buffers().first()?.as_slice().get(data.offset() * width..)?;
-        match width {
-            2 => mix(&mut hashes, bytes, |word| u16::from_le_bytes(word).into()),
-            4 => mix(&mut hashes, bytes, |word| u32::from_le_bytes(word).into()),
-            8 => mix(&mut hashes, bytes, u64::from_le_bytes),
-            1 => mix(&mut hashes, bytes, |[word]| word.into()),
-            _ => return None,
-        }
-        if let Some(nulls) = column.nulls() {
-            for (_, hash) in hashes.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row)) {
-                *hash = mixed(*hash, u64::MAX);
-            }
-        }
-    }
-    Some(hashes)
-}
-
-fn mix<const N: usize>(hashes: &mut [u64], bytes: &[u8], word: impl Fn([u8; N]) -> u64) {
-    for (hash, bytes) in hashes.iter_mut().zip(bytes.as_chunks::<N>().0) {
-        *hash = mixed(*hash, word(*bytes));
-    }
-}
-
 /// A hash of each row: over the bytes of its tensors, after that of its other columns.
 ///
 /// # Errors
 /// When the batch is not what it says.
 pub fn hashes(batch: &RecordBatch) -> Result<Vec<u64>> {
-    if let Some(hashes) = cell_hashes(batch) {
-        return Ok(hashes);
-    }
     let is_tensor = |column: &&ArrayRef| match column.data_type() {
         DataType::FixedSizeList(item, _) => item.data_type().primitive_width().is_some(),
         _ => false,

@@ -1,6 +1,11 @@
 //! Hyperslabs: boxes of an array, and copying between boxes in C order.
 
+use bytes::Bytes;
+
 use crate::error::{Error, Result};
+
+/// Bytes that are read with what is wanted, rather than to read once more.
+const TOGETHER: u64 = 256 << 10;
 
 /// A box within an array: where it begins and how far it reaches in each dimension.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +161,66 @@ pub fn permute(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> V
     }
 }
 
+/// Boxes of at most so many bytes in which an array lies one after the other, if an element is no larger.
+pub fn layers(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
+    let mut rest = width.max(1);
+    let mut layer = vec![1; shape.len()];
+    for (axis, length) in shape.iter().enumerate().rev() {
+        layer[axis] = (bytes / rest).clamp(1, (*length).max(1));
+        if layer[axis] < *length {
+            break;
+        }
+        rest = rest.saturating_mul(*length);
+    }
+    layer
+}
+
+/// Reads a box of an array that lies in one piece, in C order. `read` gives so many bytes at an offset; what lies between
+/// those that are wanted is read with them where it is little.
+///
+/// # Errors
+/// Those of `read`, and when the box does not fit into memory.
+pub fn read_box(shape: &[u64], slab: &Slab, width: usize, read: impl Fn(u64, u64) -> Result<Bytes>) -> Result<Vec<u8>> {
+    let total = slab.bytes(width)?;
+    if total == 0 {
+        return Ok(Vec::new());
+    }
+    let axes = shape.len();
+    let mut strides = vec![width as u64; axes];
+    for axis in (0..axes.saturating_sub(1)).rev() {
+        strides[axis] = strides[axis + 1].saturating_mul(shape[axis + 1]);
+    }
+    // From the first wanted byte to the last, of one index of the axes before.
+    let span = |from: usize| {
+        (from..axes)
+            .map(|axis| (slab.count[axis] - 1).saturating_mul(strides[axis]))
+            .fold(width as u64, u64::saturating_add)
+    };
+    let wanted = |from: usize| slab.count[from..].iter().fold(width as u64, |all, count| all.saturating_mul(*count));
+    let outer = (0..axes).find(|from| span(*from) <= TOGETHER.max(wanted(*from).saturating_mul(2))).unwrap_or(axes);
+    if outer == 0 && span(0) == wanted(0) {
+        let first = slab.start.iter().zip(&strides).map(|(index, stride)| index.saturating_mul(*stride));
+        return Ok(read(first.fold(0, u64::saturating_add), span(0))?.to_vec());
+    }
+    let mut out = vec![0; total];
+    let inner = Slab { start: slab.start[outer..].to_vec(), count: slab.count[outer..].to_vec() };
+    let (from, to) =
+        (Place { start: &inner.start, shape: &shape[outer..] }, Place { start: &inner.start, shape: &inner.count });
+    let mut at = slab.start[..outer].to_vec();
+    for target in out.chunks_exact_mut(inner.bytes(width)?) {
+        let place = at.iter().chain(&inner.start).zip(&strides).map(|(index, stride)| index.saturating_mul(*stride));
+        copy(&inner, width, from, &read(place.fold(0, u64::saturating_add), span(outer))?, to, target);
+        for axis in (0..outer).rev() {
+            at[axis] += 1;
+            if at[axis] < slab.start[axis] + slab.count[axis] {
+                break;
+            }
+            at[axis] = slab.start[axis];
+        }
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -195,6 +260,42 @@ mod tests {
         assert_eq!(permute(&source, 2, &[3, 2], &[1, 0]), [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]);
         assert_eq!(permute(&source, 1, &[2, 3, 2], &[1, 0, 2]), [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
         assert_eq!(permute(&source, 1, &[3, 4], &[0, 1]), source);
+    }
+
+    #[test]
+    fn boxes_are_read_with_few_bytes_between() {
+        let shape = [3_u64, 5, 4];
+        let all = numbers(60);
+        for start in [[0, 0, 0], [1, 2, 1], [2, 4, 3]] {
+            for count in [[1, 1, 1], [1, 1, 0], [2, 3, 3], [3, 5, 4], [1, 5, 2]] {
+                let count: Vec<u64> =
+                    shape.iter().zip(start).zip(count).map(|((length, start), n)| n.min(length - start)).collect();
+                let slab = Slab { start: start.to_vec(), count };
+                let whole = Slab::all(&shape);
+                let mut expected = vec![0; slab.bytes(1).unwrap()];
+                let from = Place { start: &whole.start, shape: &shape };
+                copy(&slab, 1, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut expected);
+                let read = |at: u64, bytes: u64| Ok(Bytes::copy_from_slice(&all[index(at)..index(at + bytes)]));
+                assert_eq!(read_box(&shape, &slab, 1, read).unwrap(), expected, "{slab:?}");
+            }
+        }
+        // Of long rows only the part is read that is wanted.
+        let slab = Slab { start: vec![5, 7], count: vec![3, 10] };
+        let read = std::cell::RefCell::new(Vec::new());
+        let found = read_box(&[10, 1 << 20], &slab, 1, |at, bytes| {
+            read.borrow_mut().push((at, bytes));
+            Ok(vec![7; index(bytes)].into())
+        });
+        assert_eq!(found.unwrap(), [7; 30]);
+        assert_eq!(read.into_inner(), [5, 6, 7].map(|row| ((row << 20) + 7, 10)));
+    }
+
+    #[test]
+    fn layers_are_as_large_as_they_may_be() {
+        assert_eq!(layers(&[3, 100, 50], 2, 1_000), [1, 10, 50]);
+        assert_eq!(layers(&[3, 100, 50], 2, 20_000), [2, 100, 50]);
+        assert_eq!(layers(&[3, 100, 50], 2, 60), [1, 1, 30]);
+        assert_eq!(layers(&[3, 100, 50], 2, 1), [1, 1, 1]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     ops::{
         export::csv_cells,
-        manifest::{ErasedReport, FindReport, HitReport, VersionsReport},
+        manifest::{ErasedReport, FindReport, HitReport, HyperslabReport, VersionsReport},
     },
     units::grouped,
 };
@@ -27,7 +27,7 @@ const HEADER: [&str; 10] =
     ["ID", "RECORD", "SUBJECT", "SHARD", "ROW", "OFFSET", "LENGTH", "ORIGIN", "VERSIONS", "STATE"];
 
 /// Columns of CSV.
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 18] = [
     "id",
     "kind",
     "record_id",
@@ -44,6 +44,8 @@ const COLUMNS: [&str; 16] = [
     "state",
     "stored",
     "hash",
+    "hyperslab",
+    "variables",
 ];
 
 /// How an answer is written.
@@ -190,6 +192,10 @@ fn line(hit: &HitReport) -> [String; HEADER.len()] {
 fn note(hit: &HitReport) -> Vec<String> {
     let record = clean(&hit.record_id);
     let mut notes = Vec::new();
+    if let Some(slab) = &hit.origin.hyperslab {
+        let (part, source) = (clean(&slab.text), clean(&hit.origin.source));
+        notes.push(format!("{record}: {part} of {} in {source}", clean(&variables(slab))));
+    }
     if let (Some(offset), Some(length), Some(inside)) = (hit.frame_offset, hit.frame_length, hit.offset_in_frame) {
         let shard = clean(&hit.shard);
         notes.push(format!("{record}: at {inside} of the frame at {offset}, {length} bytes, of {shard}"));
@@ -211,6 +217,11 @@ fn note(hit: &HitReport) -> Vec<String> {
     notes
 }
 
+/// Names of the arrays that a record is a part of.
+fn variables(slab: &HyperslabReport) -> String {
+    slab.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
 /// Where a record was before it was compacted.
 fn earlier(hit: &HitReport) -> impl Iterator<Item = String> + '_ {
     hit.earlier.iter().map(|place| {
@@ -222,6 +233,7 @@ fn earlier(hit: &HitReport) -> impl Iterator<Item = String> + '_ {
 
 fn csv(hit: &HitReport, escape: bool) -> String {
     let number = |n: Option<u64>| n.map(|n| n.to_string());
+    let slab = hit.origin.hyperslab.as_ref();
     let cells: [Option<String>; COLUMNS.len()] = [
         Some(hit.id.clone()),
         Some(hit.kind.to_owned()),
@@ -239,6 +251,8 @@ fn csv(hit: &HitReport, escape: bool) -> String {
         Some(hit.state.name().to_owned()),
         Some(hit.stored.to_string()),
         Some(hit.hash.clone()),
+        slab.map(|slab| slab.text.clone()),
+        slab.map(variables),
     ];
     let mut line = String::new();
     csv_cells(&cells, escape, &mut line);

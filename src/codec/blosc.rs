@@ -120,6 +120,12 @@ fn unpack(codec: u8, input: &[u8], out: &mut [u8]) -> Result<()> {
 
 /// Puts bytes back that were sorted by their place in an element; what is no whole element stays.
 pub fn unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
+    match type_size {
+        2 => return join_planes::<2>(input, out),
+        4 => return join_planes::<4>(input, out),
+        8 => return join_planes::<8>(input, out),
+        _ => {}
+    }
     let elements = out.len() / type_size;
     for (place, plane) in input.chunks_exact(elements.max(1)).take(type_size).enumerate() {
         for (element, byte) in out.chunks_exact_mut(type_size).zip(plane) {
@@ -128,6 +134,18 @@ pub fn unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
     }
     let whole = elements * type_size;
     out[whole..].copy_from_slice(&input[whole..]);
+}
+
+/// [`unshuffle`] for elements of `N` bytes, which the compiler makes vector instructions of.
+fn join_planes<const N: usize>(input: &[u8], out: &mut [u8]) {
+    let (elements, rest) = out.as_chunks_mut::<N>();
+    let count = elements.len();
+    let (planes, tail) = input.split_at(count * N);
+    rest.copy_from_slice(tail);
+    let planes: [&[u8]; N] = std::array::from_fn(|plane| &planes[plane * count..][..count]);
+    for (i, element) in elements.iter_mut().enumerate() {
+        *element = std::array::from_fn(|plane| planes[plane][i]);
+    }
 }
 
 /// Puts bits back that were sorted by their place in an element. Blocks whose elements do not come in eights were left alone.
@@ -205,6 +223,22 @@ mod tests {
         [bytes, block, total].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
         out.extend_from_slice(body);
         out
+    }
+
+    #[test]
+    fn planes_of_all_widths_are_joined() {
+        for width in [1_usize, 2, 3, 4, 8, 16] {
+            for length in [0, 1, width, 5 * width, 5 * width + width / 2, 67 * width + 1] {
+                let plain: Vec<u8> = (0..length).map(|i| (i * 37).to_le_bytes()[0]).collect();
+                let whole = length / width;
+                let planes = (0..width).flat_map(|plane| (0..whole).map(move |i| i * width + plane));
+                let mut shuffled: Vec<u8> = planes.map(|at| plain[at]).collect();
+                shuffled.extend_from_slice(&plain[whole * width..]);
+                let mut out = vec![0; length];
+                unshuffle(&shuffled, &mut out, width);
+                assert_eq!(out, plain, "{width} {length}");
+            }
+        }
     }
 
     #[test]

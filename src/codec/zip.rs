@@ -7,7 +7,7 @@
 //! The directory is what counts; of a local header only the lengths are read that lead to the bytes. Encrypted members,
 //! archives of several files and other methods are refused by name.
 
-use std::io::Read;
+use std::io::{BufReader, Read};
 
 use crate::error::{Error, Result};
 
@@ -159,31 +159,64 @@ impl Member {
         }
     }
 
-    /// All of a deflated or stored member, which is at most `limit` bytes.
+    /// Gives all of a deflated or stored member to `sink`, piece by piece.
     ///
     /// # Errors
-    /// When it is damaged, or is more.
-    pub fn content(&self, archive: &dyn Ranges, limit: u64) -> Result<Vec<u8>> {
+    /// When it is damaged, and those of `sink`.
+    pub fn inflate(&self, archive: &dyn Ranges, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let wrong = |what: &str| Error::input(format!("expected {what} in member `{}`", self.name)).byte(self.local);
-        if self.bytes > limit || self.packed > limit {
-            return Err(
-                wrong(&format!("at most {limit} bytes")).hint("raise --memory, or store the array uncompressed")
-            );
+        let start = self.offset(archive)?;
+        let stored = BufReader::with_capacity(PIECE, Stored { archive, at: start, end: start + self.packed });
+        let mut input: Box<dyn Read + '_> = match self.deflated {
+            true => Box::new(flate2::bufread::DeflateDecoder::new(stored)),
+            false => Box::new(stored),
+        };
+        let (mut piece, mut found, mut sum) = (vec![0; PIECE], 0, crc32fast::Hasher::new());
+        loop {
+            let read = input.read(&mut piece).map_err(|e| match e.kind() {
+                // What the storage underneath says.
+                std::io::ErrorKind::Other => Error::from(e),
+                _ => wrong("deflated bytes").cause(e),
+            })?;
+            if read == 0 {
+                break;
+            }
+            found += read as u64;
+            if found > self.bytes {
+                break;
+            }
+            sum.update(&piece[..read]);
+            sink(&piece[..read])?;
         }
-        let packed = archive.read(self.offset(archive)?, self.packed)?;
-        let mut out = Vec::new();
-        if self.deflated {
-            let mut input = flate2::bufread::DeflateDecoder::new(&packed[..]).take(self.bytes + 1);
-            input.read_to_end(&mut out).map_err(|e| wrong("deflated bytes").cause(e))?;
-        } else {
-            out.extend_from_slice(&packed);
-        }
-        if out.len() as u64 != self.bytes {
+        if found != self.bytes {
             return Err(wrong(&format!("{} bytes as in the directory", self.bytes)));
         }
-        if crc32fast::hash(&out) != self.crc32 {
+        if sum.finalize() != self.crc32 {
             return Err(Error::integrity(format!("the checksum of member `{}` is wrong", self.name)).byte(self.local));
         }
-        Ok(out)
+        Ok(())
+    }
+}
+
+/// Bytes of a member that are read and inflated at a time.
+const PIECE: usize = 1 << 20;
+
+/// Bytes of an archive from one place to another.
+struct Stored<'a> {
+    archive: &'a dyn Ranges,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Stored<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = (self.end - self.at).min(buffer.len() as u64);
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let read = self.archive.read(self.at, bytes).map_err(std::io::Error::from)?;
+        buffer[..read.len()].copy_from_slice(&read);
+        self.at += read.len() as u64;
+        Ok(read.len())
     }
 }

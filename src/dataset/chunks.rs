@@ -33,9 +33,10 @@ use super::table;
 use crate::{
     error::{Error, Result},
     format::parquet::{
-        put_differences, put_header, put_hybrid, put_levels, put_same_levels, put_texts, put_texts_after_lengths,
-        put_texts_without_prefixes, shared_prefix, width_of,
+        put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
+        put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
     },
+    record::numbers::{Numbers, Stretch},
 };
 
 /// Rows of a page: what a reader of one row decodes.
@@ -59,6 +60,10 @@ pub(super) enum Values<'a> {
     Nulls,
     /// Numbers without order.
     Noise(&'a [u64]),
+    /// Numbers of a dictionary, one key per row, of which neighbours are mostly equal.
+    Repeated { keys: &'a [u32], dictionary: &'a [u64] },
+    /// Numbers that follow a rule for long.
+    Counted(&'a [Stretch]),
     /// Numbers that grow, or differ little from one to the next.
     Growing(&'a UInt64Array),
     /// The same, where their differences are noise that no codec makes smaller.
@@ -75,8 +80,16 @@ pub(super) enum Values<'a> {
 /// When a page is larger than Parquet allows.
 pub(super) fn encode(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Result<Chunk> {
     let mut pages = Pages::new(column.max_def_level() > 0, values)?;
-    if let Values::Keyed { dictionary, .. } = values {
-        pages.dictionary(dictionary)?;
+    match values {
+        Values::Keyed { dictionary, .. } => {
+            put_texts(&dictionary.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut pages.page);
+            pages.dictionary(dictionary.len())?;
+        }
+        Values::Repeated { dictionary, .. } => {
+            pages.page.extend(dictionary.iter().flat_map(|number| number.to_le_bytes()));
+            pages.dictionary(dictionary.len())?;
+        }
+        _ => {}
     }
     let mut start = 0;
     while start < rows {
@@ -91,9 +104,14 @@ pub(super) fn encode(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -
 fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
     let texts = |bounds: Option<(&str, &str)>, nulls: usize| text_statistics(bounds, nulls as u64);
     match values {
-        Values::Noise(_) => None,
+        Values::Noise(_) | Values::Repeated { .. } => None,
         Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
         Values::Nulls => None,
+        Values::Counted(stretches) => {
+            let least = stretches.iter().map(|stretch| stretch.first).min()?;
+            let greatest = stretches.iter().map(|stretch| stretch.at(stretch.count.saturating_sub(1))).max()?;
+            Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(0), false))
+        }
         Values::Growing(numbers) | Values::Packed(numbers) => {
             let (least, greatest) = (arrow::compute::min(numbers)?, arrow::compute::max(numbers)?);
             let nulls = numbers.null_count() as u64;
@@ -164,22 +182,21 @@ impl Pages {
         let (encoding, packed) = match values {
             Values::Nulls | Values::Noise(_) => (Encoding::PLAIN, false),
             Values::Packed(_) => (Encoding::DELTA_BINARY_PACKED, false),
-            Values::Growing(_) => (Encoding::DELTA_BINARY_PACKED, true),
+            Values::Growing(_) | Values::Counted(_) => (Encoding::DELTA_BINARY_PACKED, true),
             Values::Texts(texts) if share_begins(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
             Values::Texts(_) => (Encoding::DELTA_LENGTH_BYTE_ARRAY, true),
-            Values::Keyed { .. } => (Encoding::RLE_DICTIONARY, true),
+            Values::Keyed { .. } | Values::Repeated { .. } => (Encoding::RLE_DICTIONARY, true),
         };
         let zstd = packed.then(|| zstd::bulk::Compressor::new(1)).transpose()?;
         let (out, page) = (Vec::new(), Vec::new());
-        let undecided = matches!(values, Values::Growing(_));
+        let undecided = matches!(values, Values::Growing(_) | Values::Counted(_));
         let offsets = OffsetIndexBuilder::new();
         Ok(Self { out, page, optional, encoding, zstd, undecided, raw_bytes: 0, dictionary_end: None, offsets })
     }
 
-    fn dictionary(&mut self, texts: &[&str]) -> Result<()> {
-        self.page.clear();
-        put_texts(&texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut self.page);
-        self.push(texts.len(), true)?;
+    /// Ends the dictionary, whose entries are in the page.
+    fn dictionary(&mut self, entries: usize) -> Result<()> {
+        self.push(entries, true)?;
         self.dictionary_end = Some(self.out.len());
         Ok(())
     }
@@ -194,6 +211,12 @@ impl Pages {
             Values::Noise(numbers) => {
                 numbers[rows.clone()].iter().for_each(|n| self.page.extend_from_slice(&n.to_le_bytes()));
             }
+            Values::Repeated { keys, dictionary } => {
+                let width = width_of(dictionary.len().saturating_sub(1) as u64).max(1);
+                self.page.push(width);
+                put_hybrid(&mut self.page, &keys[rows.clone()], width);
+            }
+            Values::Counted(stretches) => put_counted(stretches, &rows, &mut self.page),
             Values::Growing(numbers) | Values::Packed(numbers) => {
                 let slice = UInt64Array::slice(numbers, rows.start, rows.len());
                 if slice.null_count() == 0 {
@@ -294,10 +317,21 @@ fn offset(at: usize) -> Result<i64> {
     i64::try_from(at).map_err(|_| Error::internal("a chunk of a table is too large"))
 }
 
+/// Appends some of the numbers as differences.
+fn put_counted(stretches: &[Stretch], rows: &Range<usize>, out: &mut Vec<u8>) {
+    let part = Numbers::Stretches(stretches.to_vec()).slice(rows.clone());
+    match &part {
+        Numbers::Stretches(stretches) if stretches.len() == 1 => {
+            stretches.iter().for_each(|stretch| put_even(out, stretch.first, stretch.step, stretch.count));
+        }
+        part => put_differences(&part.iter().collect::<Vec<u64>>(), out),
+    }
+}
+
 /// Which rows have values: one run when they all agree, else their bits.
 fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
     let valid = match values {
-        Values::Nulls | Values::Noise(_) => None,
+        Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Counted(_) => None,
         Values::Growing(numbers) | Values::Packed(numbers) => numbers.nulls(),
         Values::Texts(texts) => texts.nulls(),
         Values::Keyed { valid, .. } => *valid,

@@ -442,6 +442,7 @@ impl Draft<'_> {
         for list in old.map_or(&[][..], |e| &e.sources) {
             lists.keep(list.clone());
         }
+        let arrays = self.transaction.sources.have_arrays();
         lists.write(0, &mut |table| {
             let mut fresh = self.transaction.sources.rows().map(|source| SourceRow {
                 first_record: source.first_record + shift,
@@ -453,7 +454,7 @@ impl Draft<'_> {
                 if rows.is_empty() {
                     return Ok(());
                 }
-                table.add(&sources::batch(&rows)?)?;
+                table.add(&sources::batch(&rows, arrays)?)?;
             }
         })?;
         lists.merged(u64::MAX)
@@ -507,6 +508,7 @@ impl<'a> ListWriter<'a> {
         let (full, optional): (fn(bool) -> Schema, &str) = match self.kind {
             "runs" => (runs::schema, "set"),
             "shards" => (shards::schema, "order"),
+            "sources" => (sources::schema, sources::ARRAYS),
             _ => return Ok(None),
         };
         let mut any = false;

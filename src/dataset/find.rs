@@ -34,6 +34,7 @@ use super::{
     sources::Catalog,
 };
 use crate::{
+    array::origin::{Hyperslab, Layout},
     error::{Error, Result},
     id::{IdHash, Version},
     storage::Store,
@@ -74,6 +75,8 @@ pub struct Hit {
     pub source: String,
     /// URL or path of its source, where the lists of sources have it.
     pub uri: Option<String>,
+    /// Where it lies in the arrays of its source, where that holds some.
+    pub hyperslab: Option<Hyperslab>,
     /// Row in its source, from 1; `None` when the source is the record.
     pub row: Option<u64>,
     /// Content hash.
@@ -370,6 +373,7 @@ impl<'a> Resolver<'a> {
                 record,
                 source: row.source,
                 uri: None,
+                hyperslab: None,
                 row: row.row,
                 hash: row.hash,
                 since: table.first_version(record).unwrap_or(place.from),
@@ -388,8 +392,15 @@ impl<'a> Resolver<'a> {
             None => Catalog::open(self.snapshot)?,
         };
         let wanted: Vec<(u64, &str)> = hits.values().map(|hit| (hit.record, hit.source.as_str())).collect();
-        let uris = sources.uris(&wanted)?;
-        hits.values_mut().zip(uris).for_each(|(hit, uri)| hit.uri = uri);
+        let origins = sources.origins(&wanted)?;
+        for (hit, origin) in hits.values_mut().zip(origins) {
+            let Some(origin) = origin else { continue };
+            hit.hyperslab = hit.row.zip(origin.arrays).and_then(|(row, arrays)| {
+                // What a newer release says there is not known here.
+                serde_json::from_str::<Layout>(&arrays).ok()?.hyperslab(row)
+            });
+            hit.uri = Some(origin.uri);
+        }
         self.sources = Some(sources);
         Ok(hits)
     }

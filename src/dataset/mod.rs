@@ -75,7 +75,7 @@ pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{
-    RecordExtents, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
+    RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
     batches as sidecar_batches, end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows,
     says_values, schema as sidecar_schema, sidecar_path, stream as stream_sidecar,
 };

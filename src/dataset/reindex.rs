@@ -151,6 +151,7 @@ pub fn relist(
     let path = system_path(&format!("lists/{transaction}-e-sources-{number}.parquet"));
     let mut table = TableWriter::new(store.as_ref(), &path);
     let (mut pending, mut removed): (Vec<SourceRow>, u64) = (Vec::new(), 0);
+    let arrays = table::has_column(store, list, sources::ARRAYS)?;
     sources::read(store, list, &mut |row| {
         if gone.contains(&row.uri) {
             removed += 1;
@@ -160,14 +161,14 @@ pub fn relist(
         if pending.len() < table::BATCH_ROWS {
             Ok(())
         } else {
-            table.add(&sources::batch(&std::mem::take(&mut pending))?)
+            table.add(&sources::batch(&std::mem::take(&mut pending), arrays)?)
         }
     })?;
     if removed == 0 {
         return Ok(None);
     }
     if !pending.is_empty() {
-        table.add(&sources::batch(&pending)?)?;
+        table.add(&sources::batch(&pending, arrays)?)?;
     }
     let mut replaced = Replaced { was: list.path.clone(), was_buckets: 0, now: None, rows: 0, buckets: 0 };
     let mut staged = Vec::new();

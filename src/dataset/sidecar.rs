@@ -35,6 +35,7 @@ use crate::{
         parquet::{GroupPart, Source, splice_table},
         ranged::RangedInput,
     },
+    record::numbers::Numbers,
     storage::{Object, Staged, Store},
 };
 
@@ -107,9 +108,56 @@ pub struct SidecarColumns {
     /// Names of sources.
     pub sources: SourceRuns,
     /// Rows, unless each source is one record.
-    pub rows: Option<UInt64Array>,
+    pub rows: Option<RowNumbers>,
     /// Content hashes.
-    pub hashes: Vec<u64>,
+    pub hashes: Numbers,
+}
+
+/// Rows in sources.
+#[derive(Debug, Clone)]
+pub enum RowNumbers {
+    /// Of some records there may be none.
+    Array(UInt64Array),
+    /// Each record has one.
+    Known(Numbers),
+}
+
+impl FromIterator<u64> for RowNumbers {
+    fn from_iter<I: IntoIterator<Item = u64>>(each: I) -> Self {
+        Self::Known(each.into_iter().collect())
+    }
+}
+
+impl RowNumbers {
+    fn len(&self) -> usize {
+        match self {
+            Self::Array(array) => array.len(),
+            Self::Known(numbers) => numbers.len(),
+        }
+    }
+
+    fn slice(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::Array(array) => Self::Array(array.slice(range.start, range.len())),
+            Self::Known(numbers) => Self::Known(numbers.slice(range)),
+        }
+    }
+
+    fn array(&self) -> UInt64Array {
+        match self {
+            Self::Array(array) => array.clone(),
+            Self::Known(numbers) => numbers.iter().collect::<Vec<u64>>().into(),
+        }
+    }
+
+    fn chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
+        match self {
+            Self::Known(Numbers::Stretches(stretches)) => {
+                chunks::encode(column, self.len(), &Values::Counted(stretches))
+            }
+            other => chunks::encode(column, self.len(), &Values::Growing(&other.array())),
+        }
+    }
 }
 
 /// Names of the sources of consecutive records.
@@ -237,8 +285,8 @@ impl SidecarColumns {
             subject_ids: ids("subject_id")?,
             extents: numbers("offset")?.zip(numbers("length")?),
             sources: SourceRuns::of(names),
-            rows: numbers("row")?,
-            hashes: hashes.values().to_vec(),
+            rows: numbers("row")?.map(RowNumbers::Array),
+            hashes: hashes.values().to_vec().into(),
         })
     }
 
@@ -250,8 +298,8 @@ impl SidecarColumns {
             subject_ids: self.subject_ids.as_ref().map(|ids| ids.slice(first, rows)),
             extents: self.extents.as_ref().map(|(o, l)| (o.slice(first, rows), l.slice(first, rows))),
             sources: self.sources.slice(first, rows),
-            rows: self.rows.as_ref().map(|numbers| numbers.slice(first, rows)),
-            hashes: self.hashes[first..first + rows].to_vec(),
+            rows: self.rows.as_ref().map(|numbers| numbers.slice(first..first + rows)),
+            hashes: self.hashes.slice(first..first + rows),
         }
     }
 
@@ -269,26 +317,33 @@ impl SidecarColumns {
             };
             Ok(Some(IdColumn::join(&parts.iter().map(texts).collect::<Vec<_>>())?))
         };
-        let numbers = |of: fn(&Self) -> Option<&UInt64Array>| -> Result<Option<UInt64Array>> {
-            if parts.iter().all(|part| of(part).is_none()) {
+        let numbers = |all: Vec<Option<UInt64Array>>| -> Result<Option<UInt64Array>> {
+            if all.iter().all(Option::is_none) {
                 return Ok(None);
             }
             let nulls = |part: &Self| UInt64Array::new_null(part.hashes.len());
             let all: Vec<UInt64Array> =
-                parts.iter().map(|part| of(part).cloned().unwrap_or_else(|| nulls(part))).collect();
+                all.into_iter().zip(&parts).map(|(array, part)| array.unwrap_or_else(|| nulls(part))).collect();
             let joined = arrow::compute::concat(&all.iter().map(|part| part as &dyn Array).collect::<Vec<_>>())?;
             Ok(Some(joined.to_data().into()))
         };
+        let rows = parts.iter().map(|part| part.rows.as_ref().map(RowNumbers::array));
+        let rows = numbers(rows.collect())?.map(RowNumbers::Array);
+        let extents: Vec<_> = parts.iter().map(|part| part.extents.clone().unzip()).collect();
+        let (offsets, lengths) = extents.into_iter().unzip();
+        let extents = numbers(offsets)?.zip(numbers(lengths)?);
         let mut sources = SourceRuns::default();
         parts.iter().for_each(|part| sources.extend(&part.sources));
         Ok(Self {
             record_ids: ids(|part| part.record_ids.as_ref())?,
             subject_ids: ids(|part| part.subject_ids.as_ref())?,
-            extents: numbers(|part| part.extents.as_ref().map(|(offsets, _)| offsets))?
-                .zip(numbers(|part| part.extents.as_ref().map(|(_, lengths)| lengths))?),
-            rows: numbers(|part| part.rows.as_ref())?,
+            extents,
+            rows,
             sources,
-            hashes: parts.iter().flat_map(|part| part.hashes.iter().copied()).collect(),
+            hashes: parts.into_iter().fold(Numbers::default(), |mut all, part| {
+                all.append(part.hashes);
+                all
+            }),
         })
     }
 
@@ -300,7 +355,7 @@ impl SidecarColumns {
             self.extents.as_ref().map(|(offsets, _)| offsets.len()),
             self.extents.as_ref().map(|(_, lengths)| lengths.len()),
             Some(self.sources.len()),
-            self.rows.as_ref().map(UInt64Array::len),
+            self.rows.as_ref().map(RowNumbers::len),
         ];
         if lengths.iter().flatten().all(|length| *length == rows) {
             return Ok(());
@@ -355,8 +410,11 @@ impl SidecarColumns {
             numbers(2, self.extents.as_ref().map(|(offsets, _)| offsets))?,
             numbers(3, self.extents.as_ref().map(|(_, lengths)| lengths))?,
             self.sources.slice(range.start, rows).chunk(&column(4))?,
-            numbers(5, self.rows.as_ref())?,
-            chunks::encode(&column(6), rows, &Values::Noise(&self.hashes[range.clone()]))?,
+            match &self.rows {
+                None => chunks::encode(&column(5), rows, &Values::Nulls)?,
+                Some(known) => known.slice(range.clone()).chunk(&column(5))?,
+            },
+            hash_chunk(&column(6), &self.hashes.slice(range.clone()))?,
         ];
         Ok(Group { chunks, rows: rows as u64 })
     }
@@ -398,6 +456,24 @@ const WHOLE_BYTES: u64 = 4 << 20;
 
 /// Fewer rows than this of a part make pages so small that they are better made anew.
 const FEW_ROWS: u64 = 1024;
+
+/// Hashes are noise, unless many records share one, as cells of a grid do.
+fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
+    let stretches = match hashes {
+        Numbers::Each(each) => return chunks::encode(column, each.len(), &Values::Noise(each)),
+        Numbers::Stretches(stretches) if stretches.iter().all(|stretch| stretch.step == 0) => stretches,
+        Numbers::Stretches(_) => {
+            let each: Vec<u64> = hashes.iter().collect();
+            return chunks::encode(column, each.len(), &Values::Noise(&each));
+        }
+    };
+    let dictionary: Vec<u64> = stretches.iter().map(|stretch| stretch.first).collect();
+    let mut keys = Vec::with_capacity(hashes.len());
+    for (stretch, key) in stretches.iter().zip(0_u32..) {
+        keys.resize(keys.len() + stretch.count, key);
+    }
+    chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
+}
 
 /// Writes a sidecar as its shard grows.
 pub struct SidecarWriter {
@@ -858,8 +934,8 @@ mod tests {
             subject_ids: Some(rows.iter().map(|r| Some(format!("PAT-{}", r % 7))).collect::<StringArray>().into()),
             extents: Some((rows.iter().map(|r| r * 512).collect(), vec![512; rows.len()].into())),
             sources: SourceRuns::one(&"a.csv".into(), rows.len()),
-            hashes: rows.iter().map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect(),
-            rows: Some(rows.into()),
+            hashes: rows.iter().map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect::<Vec<_>>().into(),
+            rows: Some(RowNumbers::Array(rows.into())),
         }
     }
 

@@ -44,6 +44,8 @@ pub struct SourceRow {
     pub records: u64,
     /// Number of its first record that was written, when its records are consecutive.
     pub first_record: u64,
+    /// What records of it are, where it holds arrays: a [`Layout`](crate::array::origin::Layout) in JSON.
+    pub arrays: Option<String>,
     /// Version that took it in.
     pub version: Version,
 }
@@ -52,6 +54,11 @@ pub struct SourceRow {
 pub trait NewSources {
     /// The rows, with record numbers relative to the first new record.
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_>;
+
+    /// Whether some of them hold arrays.
+    fn have_arrays(&self) -> bool {
+        false
+    }
 }
 
 /// No sources.
@@ -68,10 +75,13 @@ impl NewSources for Vec<SourceRow> {
     }
 }
 
-/// Encodes rows for a list.
-pub(super) fn batch(sources: &[SourceRow]) -> Result<RecordBatch> {
+/// Name of the column that only lists of sources with arrays have.
+pub(super) const ARRAYS: &str = "arrays";
+
+/// Columns of a list.
+pub(super) fn schema(arrays: bool) -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
-    let schema = Schema::new(vec![
+    let mut fields = vec![
         field("uri", DataType::Utf8),
         field("name", DataType::Utf8),
         field("bytes", DataType::UInt64),
@@ -81,10 +91,18 @@ pub(super) fn batch(sources: &[SourceRow]) -> Result<RecordBatch> {
         field("records", DataType::UInt64),
         field("first_record", DataType::UInt64),
         field("version", DataType::UInt64),
-    ]);
+    ];
+    if arrays {
+        fields.push(Field::new(ARRAYS, DataType::Utf8, true));
+    }
+    Schema::new(fields)
+}
+
+/// Encodes rows for a list, with the column for arrays or without it.
+pub(super) fn batch(sources: &[SourceRow], arrays: bool) -> Result<RecordBatch> {
     let numbers =
         |of: fn(&SourceRow) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(sources.iter().map(of))) };
-    let columns: Vec<ArrayRef> = vec![
+    let mut columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(sources.iter().map(|s| s.uri.as_str()))),
         Arc::new(StringArray::from_iter_values(sources.iter().map(|s| s.name.as_str()))),
         numbers(|s| s.bytes),
@@ -98,7 +116,10 @@ pub(super) fn batch(sources: &[SourceRow]) -> Result<RecordBatch> {
         numbers(|s| s.first_record),
         numbers(|s| s.version.0),
     ];
-    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+    if arrays {
+        columns.push(Arc::new(sources.iter().map(|s| s.arrays.as_deref()).collect::<StringArray>()));
+    }
+    Ok(RecordBatch::try_new(Arc::new(schema(arrays)), columns)?)
 }
 
 /// Shows the rows of a list to `visit`, holding few at a time.
@@ -117,6 +138,7 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
     let (uri, name): (&StringArray, &StringArray) = (column(batch, "uri")?, column(batch, "name")?);
     let etag: &StringArray = column(batch, "etag")?;
     let modified: &TimestampMicrosecondArray = column(batch, "modified")?;
+    let arrays = arrays_of(batch)?;
     (0..batch.num_rows()).try_for_each(|i| {
         visit(SourceRow {
             uri: uri.value(i).to_owned(),
@@ -127,9 +149,24 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
             hash: hash.value(i),
             records: records.value(i),
             first_record: first_record.value(i),
+            arrays: arrays.and_then(|arrays| arrays.is_valid(i).then(|| arrays.value(i).to_owned())),
             version: Version(version.value(i)),
         })
     })
+}
+
+/// The column for arrays, in lists that have it.
+fn arrays_of(batch: &RecordBatch) -> Result<Option<&StringArray>> {
+    batch.column_by_name(ARRAYS).map(|_| column(batch, ARRAYS)).transpose()
+}
+
+/// What a list says about the source of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// Its URL or absolute path.
+    pub(super) uri: String,
+    /// What records of it are, where it holds arrays.
+    pub(super) arrays: Option<String>,
 }
 
 /// Bytes at the end of a list that are read first: all of a list of some hundred sources, and the footer of a long one.
@@ -154,12 +191,12 @@ impl Catalog {
         Ok(Self { store, lists })
     }
 
-    /// The URI of the source of each of some records, given with its name: of sources of that name the last one that
-    /// began at or before the record.
-    pub(super) fn uris(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<String>>> {
+    /// The source of each of some records, given with its name: of sources of that name the last one that began at or before
+    /// the record.
+    pub(super) fn origins(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<Origin>>> {
         let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         wanted.iter().enumerate().for_each(|(i, (_, name))| by_name.entry(name).or_default().push(i));
-        let mut best: Vec<Option<(u64, String)>> = vec![None; wanted.len()];
+        let mut best: Vec<Option<(u64, Origin)>> = vec![None; wanted.len()];
         for (path, parts, metadata) in &self.lists {
             let footer = metadata.metadata();
             let groups: Vec<usize> =
@@ -178,7 +215,7 @@ impl Catalog {
                 }
             }
         }
-        Ok(best.into_iter().map(|best| best.map(|(_, uri)| uri)).collect())
+        Ok(best.into_iter().map(|best| best.map(|(_, origin)| origin)).collect())
     }
 }
 
@@ -200,16 +237,18 @@ fn choose(
     batch: &RecordBatch,
     wanted: &[(u64, &str)],
     by_name: &BTreeMap<&str, Vec<usize>>,
-    best: &mut [Option<(u64, String)>],
+    best: &mut [Option<(u64, Origin)>],
 ) -> Result<()> {
     let (names, uris): (&StringArray, &StringArray) = (column(batch, "name")?, column(batch, "uri")?);
     let firsts: &UInt64Array = column(batch, "first_record")?;
+    let arrays = arrays_of(batch)?.filter(|arrays| arrays.null_count() < arrays.len());
     for row in 0..batch.num_rows() {
         let first = firsts.value(row);
         for i in by_name.get(names.value(row)).into_iter().flatten() {
             let nearer = best[*i].as_ref().is_none_or(|(known, _)| *known <= first);
             if first <= wanted[*i].0 && nearer {
-                best[*i] = Some((first, uris.value(row).to_owned()));
+                let arrays = arrays.filter(|arrays| arrays.is_valid(row)).map(|arrays| arrays.value(row).to_owned());
+                best[*i] = Some((first, Origin { uri: uris.value(row).to_owned(), arrays }));
             }
         }
     }

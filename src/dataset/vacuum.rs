@@ -28,6 +28,7 @@ use super::{
     shards, sidecar_path, system_path, table,
 };
 use crate::{
+    array::CONSTANTS_FILE,
     error::{Error, Result},
     id::{TransactionId, Version},
     schema,
@@ -269,7 +270,7 @@ const LIVE_OBJECTS: [&str; 1] = ["shardindex.json"];
 const LIVE_FOLDERS: [&str; 1] = [".nv-meta/"];
 
 /// Objects that describe all shards of their folder.
-const FOLDER_OBJECTS: [&str; 2] = ["shardindex.json", schema::file::NAME];
+const FOLDER_OBJECTS: [&str; 3] = ["shardindex.json", schema::file::NAME, CONSTANTS_FILE];
 
 /// Folder of a path, with the slash.
 fn folder_of(path: &str) -> &str {

@@ -21,7 +21,9 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
-    dataset::{Hiding, IdColumn, NewShard, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns, SuppressList},
+    dataset::{
+        Hiding, IdColumn, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns, SuppressList,
+    },
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -29,7 +31,7 @@ use crate::{
         tfrecord::{IdFeatures, feature_names, scan_with},
     },
     id::{IdHash, Version},
-    record::{hash::row_hashes, parts::KEY_COLUMN},
+    record::{hash::row_hashes, numbers::Numbers, parts::KEY_COLUMN},
     scan::SourceFile,
     storage::{Location, Sink, Staged, Store},
     units::Size,
@@ -441,8 +443,8 @@ impl<'a> Rows<'a> {
             subject_ids,
             extents: extents.map(|(offsets, lengths)| (offsets.into(), lengths.into())),
             sources: SourceRuns::one(&self.source, rows),
-            rows: Some((first..=self.ordinal).collect::<Vec<u64>>().into()),
-            hashes,
+            rows: Some(RowNumbers::Known(Numbers::counting(first, rows))),
+            hashes: hashes.into(),
         })
     }
 }

@@ -35,7 +35,7 @@ const DECODE_ROWS: usize = 8_192;
 pub struct Merge {
     /// Shards to merge, in order, each with its live runs.
     pub inputs: Vec<(ShardMeta, Vec<Run>)>,
-    /// Folder of the new shard below that of the compaction, `key=value/`; empty unless the inputs lie in such folders.
+    /// What its folder has behind the name of the compaction: `/`, and `key=value/` where the inputs lie in such folders.
     pub partition: String,
     /// Number of the new shard within its folder.
     pub number: usize,
@@ -182,7 +182,7 @@ impl Merger<'_> {
     }
 
     pub(super) fn create<'e>(&self, encoder: &'e Encoder, merge: &Merge) -> Result<OpenShard<'e>> {
-        let tag = format!("{}/{}", self.naming.tag, merge.partition);
+        let tag = format!("{}{}", self.naming.tag, merge.partition);
         let naming = ShardNaming { tag: tag.trim_end_matches('/').to_owned(), ..self.naming.clone() };
         OpenShard::create(self.store(), encoder, &naming, merge.number)
     }

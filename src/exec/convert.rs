@@ -370,6 +370,8 @@ fn pieces_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Pieces<'_> 
             (false, _) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
             // Where the store vouches for the content it is not read twice.
             (true, Some(_)) => 0,
+            // Nor is it fetched for that alone.
+            (true, None) if source.file.is_remote() => 0,
             (true, None) => content_hash(&source.file)?,
         };
         Ok(SourcePiece::End(i, hash))

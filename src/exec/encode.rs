@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::{
     array::outputs,
     codec::{self, Codec, checksum::xxh3_64},
-    dataset::{Arrangement, Hiding, IdColumn, IdHashes, Order, SidecarColumns, SidecarGroups, SourceRuns},
+    dataset::{Arrangement, Hiding, IdColumn, IdHashes, Order, RowNumbers, SidecarColumns, SidecarGroups, SourceRuns},
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
@@ -23,7 +23,15 @@ use crate::{
         tfrecord::TfRecordFraming,
     },
     plan::names::Renaming,
-    record::{Payload, key::escape_key, parts::samples_of_rows, path::column_at, spare::Spare},
+    record::{
+        Payload,
+        coded::{plain, plain_column},
+        key::escape_key,
+        numbers::Numbers,
+        parts::samples_of_rows,
+        path::column_at,
+        spare::Spare,
+    },
 };
 
 /// Consecutive records of one source.
@@ -34,9 +42,9 @@ pub struct Piece {
     /// The source they came from.
     pub source: Arc<SourceName>,
     /// Rows in the source, from 1; not used for samples that name their origin themselves.
-    pub rows: Vec<u64>,
+    pub rows: Numbers,
     /// Hash of each record's source bytes.
-    pub hashes: Vec<u64>,
+    pub hashes: Numbers,
 }
 
 /// How records of a source are named.
@@ -263,17 +271,23 @@ impl Encoder {
                 let names = texts.join(known)?.hidden(self.hiding.as_ref())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
-                let hashes = unit.pieces.iter().flat_map(|p| p.hashes.iter().copied()).collect();
+                let mut hashes = Numbers::default();
+                unit.pieces.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
                 let rows = sidecar_rows(unit, names, hashes, self.hiding.as_ref());
                 (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
             }
             Output::Stream(framing) => {
+                for piece in &mut unit.pieces {
+                    if let Payload::Rows(batch) = &mut piece.payload {
+                        *batch = plain(batch)?;
+                    }
+                }
                 let names = self.id_texts(&unit)?.join(KnownRepeats::default())?;
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 let names = names.hidden(self.hiding.as_ref())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = streamed.end_keys;
-                let rows = sidecar_rows(unit, names, streamed.hashes, self.hiding.as_ref());
+                let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.hiding.as_ref());
                 let records = rows.hashes.len();
                 let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = streamed.unit;
                 let (bytes, rows) = (self.spare.lend(bytes), Box::new(rows));
@@ -355,7 +369,7 @@ impl Encoder {
         match (&piece.payload, self.rows) {
             (Payload::Rows(batch), RowsAs::Parts) => {
                 let samples = samples_of_rows(batch, keys)?;
-                match samples.iter().zip(&piece.rows).find(|(sample, _)| sample.parts.is_empty()) {
+                match samples.iter().zip(piece.rows.iter()).find(|(sample, _)| sample.parts.is_empty()) {
                     None => Ok(Some(Payload::Samples(samples))),
                     Some((_, row)) => Err(Error::input(format!(
                         "expected a value in row {row}, found nothing but nulls, of which no member can be made"
@@ -511,6 +525,7 @@ pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray>
 }
 
 fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
+    let column = &plain_column(column)?;
     if let Some(text) = column.as_any().downcast_ref::<StringArray>() {
         return Ok(text.clone());
     }
@@ -536,13 +551,13 @@ fn keys(piece: &Piece, ids: Option<&StringArray>, first: usize) -> Vec<String> {
     (0..piece.payload.len())
         .map(|i| match ids.filter(|ids| ids.is_valid(first + i)) {
             Some(ids) => escape_key(ids.value(first + i)),
-            None => format!("{}-{:09}", piece.source.key, piece.rows.get(i).copied().unwrap_or_default()),
+            None => format!("{}-{:09}", piece.source.key, piece.rows.get(i).unwrap_or_default()),
         })
         .collect()
 }
 
 /// What the sidecar says of the records, but for their places in the shard.
-fn sidecar_rows(unit: Unit, names: Names, hashes: Vec<u64>, hiding: Option<&Hiding>) -> SidecarColumns {
+fn sidecar_rows(unit: Unit, names: Names, hashes: Numbers, hiding: Option<&Hiding>) -> SidecarColumns {
     let stored = |name: &str| -> Arc<str> { hiding.map_or_else(|| name.into(), |hiding| hiding.source(name).into()) };
     let files = unit.pieces.iter().all(|p| p.source.name.is_empty());
     let mut sources = SourceRuns::default();
@@ -556,13 +571,17 @@ fn sidecar_rows(unit: Unit, names: Names, hashes: Vec<u64>, hiding: Option<&Hidi
             }),
         }
     }
-    let rows = (!files).then(|| unit.pieces.iter().flat_map(|p| p.rows.iter().copied()).collect::<Vec<u64>>());
+    let rows = (!files).then(|| {
+        let mut rows = Numbers::default();
+        unit.pieces.into_iter().for_each(|piece| rows.append(piece.rows));
+        RowNumbers::Known(rows)
+    });
     SidecarColumns {
         record_ids: names.record_ids,
         subject_ids: names.subject_ids,
         extents: None,
         sources,
-        rows: rows.map(Into::into),
+        rows,
         hashes,
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     events::{Event, Observer},
     format::{Misfit, Parsed, parquet::logical_bytes},
     plan::roll::RowGroupPlanner,
-    record::{Payload, RecordBlock, Reject, json::base64},
+    record::{Payload, RecordBlock, Reject, json::base64, numbers::Numbers},
     scan::SourceFile,
     storage::Sink,
 };
@@ -370,10 +370,13 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         };
         self.pending_bytes += bytes;
         let piece = Piece {
-            payload: block.payload,
             source: Arc::clone(&self.sources[source].name),
-            rows: block.rows.iter().map(|row| base + u64::from(*row) + 1).collect(),
-            hashes: block.hashes,
+            rows: match block.rows.as_slice() {
+                [] => Numbers::counting(base + 1, block.payload.len()),
+                rows => rows.iter().map(|row| base + u64::from(*row) + 1).collect::<Vec<u64>>().into(),
+            },
+            hashes: Numbers::shared(block.hashes, block.sharing),
+            payload: block.payload,
         };
         self.pieces.push_back((piece, bytes));
         Ok(())
@@ -550,8 +553,7 @@ fn split_piece(piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piec
         }
     };
     let (mut rows, mut hashes) = (piece.rows, piece.hashes);
-    let tail_rows = if rows.is_empty() { Vec::new() } else { rows.split_off(head_records) };
-    let tail_hashes = hashes.split_off(head_records);
+    let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
     let source = Arc::clone(&piece.source);
     let tail = Piece { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
     (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))

@@ -115,6 +115,7 @@ pub(super) fn leave_out(mut block: RecordBlock, reasons: Vec<Option<String>>) ->
     if keep.iter().all(|keep| *keep) {
         return Ok((block, Vec::new()));
     }
+    block.list_each();
     let reject = |(row, reason): (&u32, Option<String>)| {
         Some(Reject { row: *row, line: 0, byte: 0, column: None, reason: reason?, raw: Bytes::new() })
     };

@@ -62,7 +62,13 @@ impl SuppressGate<'_> {
 ///
 /// # Errors
 /// When the rows cannot be taken out.
-pub fn without_origins(list: &SuppressList, source: &str, base: u64, block: RecordBlock) -> Result<(RecordBlock, u64)> {
+pub fn without_origins(
+    list: &SuppressList,
+    source: &str,
+    base: u64,
+    mut block: RecordBlock,
+) -> Result<(RecordBlock, u64)> {
+    block.list_each();
     let is_erased = |row: &u32| list.has_origin(&format!("{source}#{}", base + u64::from(*row) + 1));
     let erased: Vec<bool> = block.rows.iter().map(is_erased).collect();
     without(block, &erased)

@@ -1,7 +1,8 @@
 //! What all array formats have in common: a reader of records on top of an array source.
 //!
-//! Splits are cut so that each holds whole chunks along the records wherever memory has room for that; elsewhere chunks go by
-//! way of the disk (`stripes.rs`). Either way every stored chunk is read and decoded once.
+//! Splits are cut so that each holds whole chunks along the records wherever memory has room for that; chunks that more
+//! splits need go by way of the disk (`stripes.rs`). A stored chunk is read and decoded once, or twice where it lies across
+//! the border of two splits. Only texts of any length are read again for each split.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,15 +11,25 @@ use arrow::{
     datatypes::{Fields, SchemaRef},
 };
 
-use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with, stripes::Striped};
+use super::{
+    Parsed, RecordReader, SourceBytes, SplitStream,
+    rows::parsed_with,
+    stripes::{Across, Sizes, Striped},
+};
 use crate::{
     array::{
         Arrays,
-        records::{ArrayOptions, Axis, Plan},
+        cells::cells,
+        records::{ArrayOptions, Axis, Column, Plan},
         rows::{fields, hashes, rows},
+        slab::layers,
     },
     error::{Error, Result},
-    record::{Content, Split},
+    record::{
+        Content, Payload, RecordBlock, Split,
+        coded::{batch_of, plain},
+        numbers::Numbers,
+    },
     units::Size,
 };
 
@@ -26,13 +37,26 @@ use crate::{
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
 /// Rows of a split at most.
-const MAX_ROWS: u64 = 1 << 20;
+const MAX_ROWS: u64 = 4 << 20;
+
+/// Cells take a part of the memory that other records of as many bytes take: most of their columns are keys.
+const CELLS: u64 = 4;
 
 /// A split with whole chunks may take this part of what a record may: several are in flight.
 const ALIGNED: u64 = 4;
 
-/// Decoding so many bytes again costs less than keeping them.
-const SMALL_CHUNK: u64 = 64 << 10;
+/// What is held of chunks that go by way of the disk, as parts of what a record may take: chunks that are turned, and records
+/// that were fetched from disk. Blocks that take little of it stay in memory.
+const TURNED: u64 = 2;
+const FETCHED: u64 = 8;
+const LITTLE: u64 = 64;
+
+/// Boxes of an array in one piece that are turned together.
+const LAYERS: u64 = 8;
+
+/// Bytes of such a block at most, and of what is fetched from one place.
+const MAX_LITTLE: u64 = 1 << 20;
+const MAX_BLOB: u64 = 256 << 10;
 
 /// Bytes of constants that are kept for all records.
 const MAX_CONSTANTS: u64 = 64 << 20;
@@ -98,7 +122,8 @@ impl ArrayReader {
         if record_bytes > limit {
             return Ok((split_bytes / atom).max(1));
         }
-        let fitting = (split_bytes / record_bytes).max(1);
+        let room = if self.plan.cells.is_some() { split_bytes.saturating_mul(CELLS) } else { split_bytes };
+        let fitting = (room / record_bytes).max(1);
         let chunk = self.plan.chunk();
         let records = if chunk <= fitting {
             fitting / chunk * chunk
@@ -112,6 +137,45 @@ impl ArrayReader {
     }
 }
 
+impl ArrayReader {
+    /// How chunks that several splits need are held, for splits of `step` rows.
+    fn sizes(&self, step: u64, limit: u64) -> Sizes {
+        let rows_per_record = self.plan.rows_per_record().max(1);
+        let records = step / rows_per_record;
+        let record_bytes = self.plan.row_bytes().saturating_mul(rows_per_record);
+        let fetched = (limit / FETCHED / record_bytes).checked_div(records).unwrap_or(0) * records;
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+        Sizes {
+            group: limit / TURNED,
+            blob: bytes((limit / TURNED / 128).min(MAX_BLOB)),
+            little: bytes((limit / LITTLE).min(MAX_LITTLE)),
+            piece: fetched.max(records).max(1),
+            windows: records > 0 && fetched >= 2 * records,
+            step,
+            rows_per_record,
+            rows: self.plan.rows(),
+        }
+    }
+
+    /// The variable of a column, if its chunks are needed by more than two splits. What lies in one piece has chunks of a size
+    /// that is read well.
+    fn across(&self, column: &Column, sizes: &Sizes) -> Option<Across> {
+        let axis = column.axes.iter().position(|axis| *axis == Axis::Record);
+        let records = sizes.step / sizes.rows_per_record;
+        let variable = &self.source.header().variables[column.variable];
+        let (chunk, striped) = match &variable.chunks {
+            Some(chunk) => (chunk.clone(), axis.is_none() || records == 0 || column.chunk > records),
+            None => {
+                let width = variable.dtype.width()? as u64;
+                let chunk = layers(&variable.shape, width, sizes.group / LAYERS);
+                let striped = axis.is_some_and(|axis| axis > 0 && chunk[axis] > records.max(1));
+                (chunk, striped)
+            }
+        };
+        striped.then_some(Across { variable: column.variable, axis, chunk })
+    }
+}
+
 impl RecordReader for ArrayReader {
     fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
@@ -120,15 +184,10 @@ impl RecordReader for ArrayReader {
             Err(error) => return Box::new(std::iter::once(Err(error.at(self.name.as_str())))),
         };
         let total = self.plan.rows();
-        let records = step / self.plan.rows_per_record().max(1);
-        self.source.stripe(self.plan.columns.iter().filter_map(|column| {
-            let along = column.axes.iter().position(|axis| *axis == Axis::Record)?;
-            // Of a chunk that reaches beyond a split, each split would decode all.
-            let variable = &self.source.header().variables[column.variable];
-            let elements = variable.chunks.iter().flatten().fold(1_u64, |all, length| all.saturating_mul(*length));
-            let bytes = elements.saturating_mul(variable.dtype.width().map_or(0, |width| width as u64));
-            (column.chunk > records.max(1) && bytes > SMALL_CHUNK).then_some((column.variable, along))
-        }));
+        let sizes = self.sizes(step, max_record_bytes as u64);
+        if step < total {
+            self.source.stripe(self.plan.columns.iter().filter_map(|column| self.across(column, &sizes)), sizes);
+        }
         Box::new((0..total.div_ceil(step)).map(move |number| {
             let first = number * step;
             let count = step.min(total - first);
@@ -176,13 +235,203 @@ impl RecordReader for ArrayReader {
         let Content::Rows { rows: count, bytes } = split.content else {
             return Err(Error::internal("expected records of arrays, found bytes").at(self.name.as_str()));
         };
+        let _done = self.source.reading(split.offset..split.offset + count);
+        if self.plan.cells.is_some() {
+            return self.parse_cells(split.offset, count, schema, bytes).map_err(|e| self.placed(e));
+        }
         let batch = rows(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
         parsed_with(hashes(&batch)?, &batch, schema, bytes).map_err(|e| self.placed(e))
     }
 }
 
 impl ArrayReader {
+    fn parse_cells(&self, first: u64, count: u64, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
+        let cells = cells(&self.source, &self.plan, first, count)?;
+        let sharing = usize::try_from(self.plan.rows_per_record()).unwrap_or(0);
+        let same = schema.fields().len() == self.fields.len()
+            && schema
+                .fields()
+                .iter()
+                .zip(&self.fields)
+                .all(|(to, own)| to.name() == own.name() && to.data_type() == own.data_type());
+        if !same {
+            let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();
+            return parsed_with(hashes, &plain(&cells.batch)?, schema, bytes);
+        }
+        let (columns, rows) = (cells.batch.columns().to_vec(), cells.batch.num_rows());
+        let payload = Payload::Rows(batch_of(schema.fields(), columns, rows)?);
+        let (hashes, bytes_in) = (cells.hashes, bytes);
+        Ok(Parsed::Block(RecordBlock { payload, hashes, sharing, bytes_in, ..RecordBlock::empty() }))
+    }
+
     fn placed(&self, error: Error) -> Error {
         if error.place().source.is_some() { error } else { error.at(self.name.as_str()) }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::{Arc, Mutex},
+    };
+
+    use arrow::{compute::concat_batches, datatypes::Schema};
+    use rayon::prelude::*;
+
+    use super::*;
+    use crate::array::{
+        DType, Header, Slab, Values, Variable,
+        slab::{Place, copy},
+    };
+
+    /// How often each chunk of each variable was read.
+    type Reads = Arc<Mutex<BTreeMap<(usize, Vec<u64>), u32>>>;
+
+    /// Arrays whose elements are their own numbers, many of them the same, which count how often a chunk is read.
+    #[derive(Debug)]
+    struct Counting(Header, Reads);
+
+    impl Arrays for Counting {
+        fn header(&self) -> &Header {
+            &self.0
+        }
+
+        fn read(&self, number: usize, slab: &Slab) -> Result<Values> {
+            let variable = &self.0.variables[number];
+            let chunk = variable.chunks.as_deref().unwrap_or(&variable.shape);
+            let grid: Vec<u64> = variable.shape.iter().zip(chunk).map(|(length, c)| length.div_ceil(*c)).collect();
+            for at in 0..if variable.chunks.is_some() { grid.iter().product::<u64>() } else { 0 } {
+                let mut rest = at;
+                let mut start = vec![0; grid.len()];
+                for axis in (0..grid.len()).rev() {
+                    start[axis] = rest % grid[axis] * chunk[axis];
+                    rest /= grid[axis];
+                }
+                if slab.shared(&start, chunk).is_some() {
+                    *self.1.lock().unwrap().entry((number, start)).or_default() += 1;
+                }
+            }
+            let shape = &variable.shape;
+            if variable.chunks.is_none() && shape.len() > 1 {
+                // What lies in one piece is counted by what is read of it.
+                *self.1.lock().unwrap().entry((usize::MAX, vec![])).or_default() +=
+                    u32::try_from(slab.elements()).unwrap();
+            }
+            let number = |at: u64| u16::try_from(at % 60_000).unwrap() / 700 * 700 + u16::from(at % 5 == 0);
+            let all: Vec<u8> = (0..variable.elements()).flat_map(|at| number(at).to_ne_bytes()).collect();
+            let mut out = vec![0; slab.bytes(2)?];
+            let whole = Slab::all(&variable.shape);
+            let from = Place { start: &whole.start, shape: &variable.shape };
+            copy(slab, 2, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut out);
+            Ok(Values::Fixed(out))
+        }
+    }
+
+    fn header() -> Header {
+        let (t, y, x) = (("t", 40), ("y", 30), ("x", 20));
+        let variable = |name: &str, dims: &[(&str, u64)], chunks: &[u64]| Variable {
+            chunks: Some(chunks.to_vec()),
+            ..Variable::plain(name, DType::UInt(2), dims)
+        };
+        let variables = vec![
+            variable("across", &[t, y, x], &[16, 7, 20]),
+            variable("all", &[t, y, x], &[40, 3, 2]),
+            variable("turned", &[y, x, t], &[8, 20, 13]),
+            variable("maps", &[t, y, x], &[1, 11, 6]),
+            variable("t", &[t], &[1000]),
+            variable("mask", &[y, x], &[4, 4]),
+        ];
+        Header { variables, ..Header::default() }
+    }
+
+    /// All rows, as the splits that come of these bounds give them, and how often chunks were read.
+    fn read(options: &ArrayOptions, split_bytes: usize, limit: usize) -> (RecordBatch, Reads, usize) {
+        read_of(header(), options, split_bytes, limit)
+    }
+
+    fn read_of(
+        header: Header,
+        options: &ArrayOptions,
+        split_bytes: usize,
+        limit: usize,
+    ) -> (RecordBatch, Reads, usize) {
+        let reads = Reads::default();
+        let source = Counting(header, Arc::clone(&reads));
+        let reader = ArrayReader::new(Box::new(source), options, "made", 1000).unwrap();
+        let splits: Vec<Split> =
+            reader.splits(Box::new(std::io::empty()), split_bytes, limit).collect::<Result<_>>().unwrap();
+        let schema: SchemaRef = Arc::new(Schema::new(reader.fields.clone()));
+        let parse = |split: &Split| match reader.parse(split, &schema).unwrap() {
+            Parsed::Block(block) => match block.payload {
+                Payload::Rows(rows) => plain(&rows).unwrap(),
+                Payload::Samples(_) => unreachable!(),
+            },
+            Parsed::Misfit(_) => unreachable!(),
+        };
+        let batches: Vec<RecordBatch> = splits.par_iter().map(parse).collect();
+        (concat_batches(&schema, &batches).unwrap(), reads, splits.len())
+    }
+
+    #[test]
+    fn every_chunk_is_read_at_most_twice_and_every_record_is_right() {
+        let record_dim = Some("t".to_owned());
+        let patch = |y, x| vec![("y".to_owned(), y), ("x".to_owned(), x)];
+        for options in [
+            ArrayOptions { record_dim: record_dim.clone(), ..ArrayOptions::default() },
+            ArrayOptions { record_dim: Some("x".into()), ..ArrayOptions::default() },
+            ArrayOptions { record_dim: record_dim.clone(), patch: patch(8, 6), ..ArrayOptions::default() },
+            ArrayOptions {
+                record_dim: record_dim.clone(),
+                patch: patch(7, 20),
+                stride: vec![("y".into(), 2)],
+                ..ArrayOptions::default()
+            },
+            ArrayOptions { record_dim, flatten: true, ..ArrayOptions::default() },
+        ] {
+            let (whole, _, one) = read(&options, 1 << 30, 1 << 30);
+            assert_eq!(one, 1);
+            for (split, limit) in [(1, 1 << 14), (6_000, 1 << 14), (20_000, 1 << 16), (1_000, 1 << 18), (1, 4_000)] {
+                // A record that is not cut must fit.
+                if limit < 1 << 14 && options.patch.is_empty() || limit < 1 << 16 && options.flatten {
+                    continue;
+                }
+                let (found, reads, splits) = read(&options, split, limit);
+                assert!(splits > 1 && found == whole, "{options:?} {split} {limit}");
+                let reads = reads.lock().unwrap();
+                let most = reads.iter().max_by_key(|(_, count)| **count).unwrap();
+                assert!(*most.1 <= 2, "{options:?} {split} {limit}: {most:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_in_one_piece_is_read_once_whatever_its_axis_of_records() {
+        let plain = |dims: &[(&str, u64)]| Header {
+            variables: vec![Variable::plain("v", DType::UInt(2), dims)],
+            ..Header::default()
+        };
+        for dims in [
+            &[("y", 30), ("t", 40), ("x", 20)][..],
+            &[("t", 40), ("y", 30), ("x", 20)],
+            &[("y", 1), ("t", 40), ("x", 600)],
+            &[("y", 30), ("x", 20), ("t", 40)],
+        ] {
+            let options = ArrayOptions { record_dim: Some("t".to_owned()), ..ArrayOptions::default() };
+            let (whole, _, one) = read_of(plain(dims), &options, 1 << 30, 1 << 30);
+            let (found, reads, splits) = read_of(plain(dims), &options, 3_000, 1 << 14);
+            assert!(one == 1 && splits > 10 && found == whole, "{dims:?}");
+            assert_eq!(reads.lock().unwrap().values().copied().sum::<u32>(), 24_000, "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_made_of_chunks_goes_with_the_last_split_that_needs_it() {
+        let options = ArrayOptions { record_dim: Some("t".to_owned()), ..ArrayOptions::default() };
+        let (_, reads, splits) = read(&options, 1, 1 << 13);
+        assert_eq!(splits, 40);
+        // Each but those of the map of each record lies across the splits.
+        assert!(reads.lock().unwrap().values().all(|count| *count == 1));
     }
 }

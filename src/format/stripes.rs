@@ -1,83 +1,178 @@
-//! Chunks that lie across the records: each is read and decoded once, and its records are fetched from disk.
+//! Chunks that records lie across: each is read and decoded once, and its records are fetched from disk.
 //!
 //! ```text
 //! records  0 1 2 3 | 4 5 6 7       a block is as many records as a chunk has; its chunks are turned so that records come
-//! chunk A  ------- | -------       first, and put on disk one after the other. A split is read from there: of each chunk the
-//! chunk B  ------- | -------       piece with its records.
+//! chunk A  ------- | -------       first, and put on disk. A window of records is read from there into memory, and splits
+//! chunk B  ------- | -------       are copied out of the window.
 //! ```
 //!
-//! A chunk of one value, such as one that nobody wrote, takes no room.
+//! A block is there from the first split that needs it until the last one that does is done, whoever reads them in whichever
+//! order; so no chunk is read a second time. Chunks of one value, such as those that nobody wrote, take no room.
+
+mod block;
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use rayon::prelude::*;
-
+use self::block::{Block, Origin};
 use crate::{
     array::{
         Arrays, Header, Slab, Values,
         slab::{Place, copy, permute},
     },
-    error::{Error, Result},
-    storage::Spill,
+    error::Result,
 };
 
-/// Blocks that are kept: the one that is read, and the one before it, which others may still read.
-const KEPT: usize = 2;
-
-/// Bytes of a decoded chunk at most.
-const MAX_CHUNK: usize = 256 << 20;
+/// Windows of a variable that are kept: the one that is read, and the one before it, which others may still read.
+const WINDOWS: usize = 2;
 
 /// An array source some of whose variables are read by way of the disk.
 #[derive(Debug)]
 pub(super) struct Striped {
     inner: Box<dyn Arrays>,
-    /// Numbers of the variables, and of their axis of records.
+    /// By the number of the variable.
     stripes: OnceLock<BTreeMap<usize, Stripe>>,
+    /// Held by who makes a block: that takes all processors, and memory.
+    making: Mutex<()>,
+}
+
+/// How much is held at a time, and how records come to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// Bytes of chunks that are turned in memory.
+    pub(super) group: u64,
+    /// Bytes of a piece that are stored in one place, so that what is wanted of few chunks is not all unpacked.
+    pub(super) blob: usize,
+    /// A block of so many bytes stays in memory.
+    pub(super) little: usize,
+    /// Records that are fetched from disk together.
+    pub(super) piece: u64,
+    /// Whether these make a window, from which several splits are copied.
+    pub(super) windows: bool,
+    /// Rows of a split.
+    pub(super) step: u64,
+    /// Rows of a record.
+    pub(super) rows_per_record: u64,
+    /// Rows in all.
+    pub(super) rows: u64,
+}
+
+/// A variable with chunks that several splits need.
+#[derive(Debug)]
+pub(super) struct Across {
+    /// Its number.
+    pub(super) variable: usize,
+    /// Its axis of records, if it has one.
+    pub(super) axis: Option<usize>,
+    /// Shape of its chunks.
+    pub(super) chunk: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct Stripe {
-    axis: usize,
+    /// Axis `order[i]` of the array is axis `i` of a block, and the other way round.
+    order: Vec<usize>,
+    back: Vec<usize>,
+    /// Shapes of the array and of its chunks, turned.
+    shape: Vec<u64>,
     chunk: Vec<u64>,
     width: usize,
-    blocks: Mutex<BTreeMap<u64, Slot>>,
+    /// Whether records lie along the first axis of a block; else all of it is wanted for every record.
+    sliced: bool,
+    sizes: Sizes,
+    blocks: Mutex<BTreeMap<u64, Waited>>,
+    /// By the block, and by their place in it.
+    windows: Mutex<BTreeMap<(u64, u64), Slot<Window>>>,
+    spare: Spare,
 }
 
-/// A block, once somebody made it.
-type Slot = Arc<Mutex<Option<Arc<Block>>>>;
+/// Something, once somebody made it.
+type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
-/// As many records as a chunk has, turned.
+/// A block, and the splits that will not be done without it.
 #[derive(Debug)]
-struct Block {
-    spill: Spill,
-    /// Where each chunk of the block is, with its box in the array.
-    chunks: Vec<(Slab, Turned)>,
+struct Waited {
+    block: Slot<Block>,
+    splits: u64,
 }
 
+/// Buffers of windows that are gone. Rows are small beside a window and outlive it: were the next one not to take its place, what
+/// is free between rows would become too small for any.
+type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Records in memory, turned.
 #[derive(Debug)]
-enum Turned {
-    /// At this offset.
-    At(u64),
-    /// All elements are this one.
-    Uniform(Vec<u8>),
+struct Window {
+    area: Slab,
+    bytes: Vec<u8>,
+    spare: Spare,
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl Striped {
     pub(super) fn new(inner: Box<dyn Arrays>) -> Self {
-        Self { inner, stripes: OnceLock::new() }
+        Self { inner, stripes: OnceLock::new(), making: Mutex::new(()) }
     }
 
-    /// Says which variables, with the axis of their records, have chunks that no split holds all records of.
-    pub(super) fn stripe(&self, variables: impl Iterator<Item = (usize, usize)>) {
-        let stripe = |(number, axis): (usize, usize)| {
+    /// Says which variables have chunks that several splits need.
+    pub(super) fn stripe(&self, variables: impl Iterator<Item = Across>, sizes: Sizes) {
+        let stripe = |Across { variable: number, axis, chunk }: Across| {
             let variable = &self.inner.header().variables[number];
-            let (chunk, width) = (variable.chunks.clone()?, variable.dtype.width()?);
-            Some((number, Stripe { axis, chunk, width, blocks: Mutex::default() }))
+            let width = variable.dtype.width().filter(|width| *width > 0)?;
+            let shape = &variable.shape;
+            if chunk.len() != shape.len() || shape.is_empty() || chunk.contains(&0) || shape.contains(&0) {
+                return None;
+            }
+            let front = axis.unwrap_or(0);
+            let order: Vec<usize> =
+                std::iter::once(front).chain((0..shape.len()).filter(|other| *other != front)).collect();
+            let mut back = vec![0; order.len()];
+            order.iter().enumerate().for_each(|(place, axis)| back[*axis] = place);
+            // A chunk may be longer than what it is a chunk of.
+            let chunk: Vec<u64> = chunk.iter().zip(shape).map(|(chunk, length)| *chunk.min(length)).collect();
+            let stripe = Stripe {
+                shape: reordered(shape, &order),
+                chunk: reordered(&chunk, &order),
+                order,
+                back,
+                width,
+                sliced: axis.is_some(),
+                sizes,
+                blocks: Mutex::default(),
+                windows: Mutex::default(),
+                spare: Spare::default(),
+            };
+            Some((number, stripe))
         };
         let _ = self.stripes.set(variables.filter_map(stripe).collect());
+    }
+
+    /// Says that a split of these rows is read now, and not again once what is returned is gone.
+    pub(super) fn reading(&self, rows: Range<u64>) -> Reading<'_> {
+        Reading { source: self, rows }
+    }
+}
+
+/// A split while it is read.
+#[derive(Debug)]
+pub(super) struct Reading<'a> {
+    source: &'a Striped,
+    rows: Range<u64>,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        for stripe in self.source.stripes.get().into_iter().flat_map(BTreeMap::values) {
+            stripe.done(&self.rows);
+        }
     }
 }
 
@@ -88,168 +183,132 @@ impl Arrays for Striped {
 
     fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
         let stripe = self.stripes.get().and_then(|stripes| stripes.get(&variable));
-        match stripe.filter(|stripe| stripe.chunk.len() == slab.count.len() && slab.elements() > 0) {
-            Some(stripe) => stripe.read(self.inner.as_ref(), variable, slab).map(Values::Fixed),
+        match stripe.filter(|stripe| stripe.shape.len() == slab.count.len() && slab.elements() > 0) {
+            Some(stripe) => stripe.read(self, variable, slab).map(Values::Fixed),
             None => self.inner.read(variable, slab),
         }
     }
-}
-
-/// The axes with that of the records in front, and back.
-fn turned(axes: usize, axis: usize) -> (Vec<usize>, Vec<usize>) {
-    let order: Vec<usize> = std::iter::once(axis).chain((0..axes).filter(|other| *other != axis)).collect();
-    let mut back = vec![0; axes];
-    order.iter().enumerate().for_each(|(place, axis)| back[*axis] = place);
-    (order, back)
 }
 
 fn reordered(values: &[u64], order: &[usize]) -> Vec<u64> {
     order.iter().map(|axis| values[*axis]).collect()
 }
 
+/// What is in a slot, made by whoever needs it first.
+fn made<T>(slot: &Slot<T>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(made) = &*slot {
+        return Ok(Arc::clone(made));
+    }
+    let made = Arc::new(make()?);
+    *slot = Some(Arc::clone(&made));
+    Ok(made)
+}
+
 impl Stripe {
-    fn read(&self, source: &dyn Arrays, variable: usize, slab: &Slab) -> Result<Vec<u8>> {
-        let (order, back) = turned(slab.count.len(), self.axis);
-        let (start, count) = (reordered(&slab.start, &order), reordered(&slab.count, &order));
+    fn read(&self, source: &Striped, variable: usize, slab: &Slab) -> Result<Vec<u8>> {
+        let wanted = Slab { start: reordered(&slab.start, &self.order), count: reordered(&slab.count, &self.order) };
         let mut out = vec![0; slab.bytes(self.width)?];
-        let records = self.chunk[self.axis];
-        for number in start[0] / records..(start[0] + count[0]).div_ceil(records) {
-            let block = self.block(source, variable, number)?;
-            for (chunk, turned) in &block.chunks {
-                let chunk = Slab { start: reordered(&chunk.start, &order), count: reordered(&chunk.count, &order) };
-                let Some(shared) =
-                    (Slab { start: start.clone(), count: count.clone() }).shared(&chunk.start, &chunk.count)
-                else {
-                    continue;
-                };
-                // The records that are wanted are one piece of the chunk.
-                let mut piece = chunk.clone();
-                (piece.start[0], piece.count[0]) = (shared.start[0], shared.count[0]);
-                let bytes = match turned {
-                    Turned::Uniform(element) => element.repeat(piece.bytes(self.width)? / self.width.max(1)),
-                    Turned::At(offset) => {
-                        let record = chunk.bytes(self.width)? as u64 / chunk.count[0];
-                        let mut bytes = vec![0; piece.bytes(self.width)?];
-                        block.spill.read(offset + (piece.start[0] - chunk.start[0]) * record, &mut bytes)?;
-                        bytes
-                    }
-                };
-                let from = Place { start: &piece.start, shape: &piece.count };
-                copy(&shared, self.width, from, &bytes, Place { start: &start, shape: &count }, &mut out);
+        let to = Place { start: &wanted.start, shape: &wanted.count };
+        let (first, end) = (wanted.start[0], wanted.start[0] + wanted.count[0]);
+        for block in first / self.records()..end.div_ceil(self.records()) {
+            if !(self.sizes.windows && self.sliced) {
+                self.block(source, variable, block)?.copy_to(&wanted, to, &mut out)?;
+                continue;
+            }
+            // A window lies in one block, so that it can be made again while that is there.
+            let start = block * self.records();
+            let pieces = |until: u64| until.min(start + self.records()) - start;
+            for number in pieces(first.max(start)) / self.sizes.piece..pieces(end).div_ceil(self.sizes.piece) {
+                let window = self.window(source, variable, (block, number))?;
+                if let Some(shared) = wanted.shared(&window.area.start, &window.area.count) {
+                    let from = Place { start: &window.area.start, shape: &window.area.count };
+                    copy(&shared, self.width, from, &window.bytes, to, &mut out);
+                }
             }
         }
-        Ok(if self.axis == 0 { out } else { permute(&out, self.width, &count, &back) })
+        let turned = self.order.iter().copied().ne(0..self.order.len());
+        Ok(if turned { permute(&out, self.width, &wanted.count, &self.back) } else { out })
     }
 
-    /// The block with this number, made by whoever needs it first.
-    fn block(&self, source: &dyn Arrays, variable: usize, number: u64) -> Result<Arc<Block>> {
+    fn window(&self, source: &Striped, variable: usize, number: (u64, u64)) -> Result<Arc<Window>> {
         let slot = {
-            let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            let slot = Arc::clone(blocks.entry(number).or_default());
-            while blocks.len() > KEPT && blocks.first_key_value().is_some_and(|(first, _)| *first < number) {
-                blocks.pop_first();
+            let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+            let slot = Arc::clone(windows.entry(number).or_default());
+            while windows.len() > WINDOWS && windows.first_key_value().is_some_and(|(first, _)| *first < number) {
+                windows.pop_first();
             }
             slot
         };
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(block) = &*slot {
-            return Ok(Arc::clone(block));
-        }
-        let block = Arc::new(self.make(source, variable, number)?);
-        *slot = Some(Arc::clone(&block));
-        Ok(block)
+        made(&slot, || {
+            let (block, piece) = number;
+            let first = piece * self.sizes.piece;
+            let area = self.area(block * self.records() + first, self.sizes.piece.min(self.records() - first));
+            let mut bytes = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+            bytes.resize(area.bytes(self.width)?, 0);
+            let to = Place { start: &area.start, shape: &area.count };
+            self.block(source, variable, block)?.copy_to(&area, to, &mut bytes)?;
+            Ok(Window { area, bytes, spare: Arc::clone(&self.spare) })
+        })
     }
 
-    fn make(&self, source: &dyn Arrays, variable: usize, number: u64) -> Result<Block> {
-        let shape = &source.header().variables[variable].shape;
-        let (order, _) = turned(shape.len(), self.axis);
-        let spill = Spill::new()?;
-        let counts: Vec<u64> = shape
-            .iter()
-            .zip(&self.chunk)
-            .enumerate()
-            .map(|(axis, (length, chunk))| if axis == self.axis { 1 } else { length.div_ceil(*chunk) })
-            .collect();
-        let total = counts.iter().try_fold(1_u64, |all, count| all.checked_mul(*count));
-        let total = total.filter(|total| *total <= 1 << 24);
-        let total = total.ok_or_else(|| Error::input("expected fewer chunks side by side").hint("raise --memory"))?;
-        let most = Slab { start: vec![0; shape.len()], count: self.chunk.clone() }.bytes(self.width);
-        if most.is_err() || most.is_ok_and(|bytes| bytes > MAX_CHUNK) || self.chunk.contains(&0) {
-            return Err(Error::input(format!("expected chunks of at most {MAX_CHUNK} bytes, found {:?}", self.chunk)));
-        }
-        let chunk = |at: u64| -> Result<(Slab, Turned)> {
-            let mut slab = Slab { start: vec![0; shape.len()], count: vec![0; shape.len()] };
-            let mut rest = at;
-            for axis in (0..shape.len()).rev() {
-                let place = if axis == self.axis { number } else { rest % counts[axis] };
-                rest /= counts[axis];
-                slab.start[axis] = place * self.chunk[axis];
-                slab.count[axis] = self.chunk[axis].min(shape[axis] - slab.start[axis]);
-            }
-            let Values::Fixed(bytes) = source.read(variable, &slab)? else {
-                return Err(Error::internal("elements of any length in a chunk of fixed ones"));
-            };
-            let element = bytes.get(..self.width).unwrap_or_default();
-            if bytes.chunks_exact(self.width.max(1)).all(|other| other == element) {
-                return Ok((slab, Turned::Uniform(element.to_vec())));
-            }
-            let bytes = if self.axis == 0 { bytes } else { permute(&bytes, self.width, &slab.count, &order) };
-            let at = spill.append(&bytes)?;
-            Ok((slab, Turned::At(at)))
+    /// Records of a block.
+    fn records(&self) -> u64 {
+        if self.sliced { self.chunk[0] } else { self.shape[0] }
+    }
+
+    fn block(&self, source: &Striped, variable: usize, number: u64) -> Result<Arc<Block>> {
+        let slot = {
+            let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Waited { block: Slot::default(), splits: self.splits_of(number) };
+            Arc::clone(&blocks.entry(number).or_insert_with(new).block)
         };
-        let chunks = (0..total).into_par_iter().map(chunk).collect::<Result<Vec<_>>>()?;
-        Ok(Block { spill, chunks })
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use super::*;
-    use crate::array::{DType, Variable};
-
-    /// An array whose elements are their own numbers, and which counts how often an element is read.
-    #[derive(Debug)]
-    struct Counting(Header, Arc<AtomicU64>);
-
-    impl Arrays for Counting {
-        fn header(&self) -> &Header {
-            &self.0
-        }
-
-        fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
-            let shape = &self.0.variables[variable].shape;
-            self.1.fetch_add(slab.elements(), Ordering::Relaxed);
-            let all: Vec<u8> =
-                (0..u16::try_from(shape.iter().product::<u64>()).unwrap()).flat_map(u16::to_ne_bytes).collect();
-            let mut out = vec![0; slab.bytes(2)?];
-            let whole = Slab::all(shape);
-            let from = Place { start: &whole.start, shape };
-            copy(slab, 2, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut out);
-            Ok(Values::Fixed(out))
-        }
+        made(&slot, || {
+            let _making = source.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let origin = Origin {
+                source: source.inner.as_ref(),
+                variable,
+                width: self.width,
+                order: &self.order,
+                back: &self.back,
+                chunk: &self.chunk,
+            };
+            let first = number * self.records();
+            let area = self.area(first, self.records());
+            Block::make(&origin, area, &self.sizes)
+        })
     }
 
-    #[test]
-    fn every_chunk_is_read_once_and_every_record_is_right() {
-        for axis in 0..3 {
-            let reads = Arc::new(AtomicU64::new(0));
-            let plain = Variable::plain("v", DType::UInt(2), &[("a", 7), ("b", 5), ("c", 6)]);
-            let variable = Variable { chunks: Some(vec![4, 2, 5]), ..plain };
-            let header = || Header { variables: vec![variable.clone()], ..Header::default() };
-            let plain = Counting(header(), Arc::default());
-            let striped = Striped::new(Box::new(Counting(header(), Arc::clone(&reads))));
-            striped.stripe([(0, axis)].into_iter());
-            for record in 0..variable.shape[axis] {
-                let mut slab = Slab::all(&variable.shape);
-                (slab.start[axis], slab.count[axis]) = (record, 1);
-                assert_eq!(striped.read(0, &slab).unwrap(), plain.read(0, &slab).unwrap(), "{axis} {record}");
+    /// So many records from one on, if there are so many.
+    fn area(&self, first: u64, records: u64) -> Slab {
+        let mut area = Slab::all(&self.shape);
+        (area.start[0], area.count[0]) = (first, records.min(self.shape[0] - first));
+        area
+    }
+
+    /// Rows of the records of a block.
+    fn rows_of(&self, number: u64) -> Range<u64> {
+        if !self.sliced {
+            return 0..self.sizes.rows;
+        }
+        let rows = |record: u64| record.min(self.shape[0]).saturating_mul(self.sizes.rows_per_record);
+        rows(number * self.records())..rows((number + 1) * self.records())
+    }
+
+    /// Splits that need a block.
+    fn splits_of(&self, number: u64) -> u64 {
+        let rows = self.rows_of(number);
+        rows.end.div_ceil(self.sizes.step) - rows.start / self.sizes.step
+    }
+
+    fn done(&self, rows: &Range<u64>) {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.retain(|number, waited| {
+            let of_block = self.rows_of(*number);
+            if of_block.start < rows.end && rows.start < of_block.end {
+                waited.splits = waited.splits.saturating_sub(1);
             }
-            assert_eq!(reads.load(Ordering::Relaxed), variable.elements());
-            let slab = Slab { start: vec![1, 1, 1], count: vec![5, 3, 4] };
-            assert_eq!(striped.read(0, &slab).unwrap(), plain.read(0, &slab).unwrap());
-        }
+            waited.splits > 0
+        });
     }
 }

@@ -580,6 +580,7 @@ fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: O
         hash: adopted.source_hash,
         records: adopted.shard.meta.records,
         first_record,
+        arrays: None,
         version: Version(0),
     }
 }

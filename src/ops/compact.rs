@@ -17,6 +17,7 @@ use crate::{
     exec::{
         budget::Budget,
         compact::{Merge, Merged, Merger},
+        constants::Kinds,
         index::wids_list,
         live::refresh,
         ordered::ordered,
@@ -187,17 +188,19 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
         max_bytes: options.max_bytes,
     };
     if let Some(order) = &options.order {
-        let sorting = Sorting { context, snapshot: &snapshot, settings, order };
+        let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
+        let kinds = Kinds::of_shards(dataset.store().as_ref(), shards)?;
+        let sorting = Sorting { context, snapshot: &snapshot, settings, order, kinds };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
         tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
         report.seconds = started.elapsed().as_secs_f64();
         return Ok(report);
     }
     let shards = snapshot.shards()?;
-    let plan = plan(&candidates(shards, &settings), &compact_options);
+    let (plan, kinds) = planned(&snapshot, shards, &settings, &compact_options)?;
     let mut report = report(&snapshot, &plan, options.dry_run)?;
     if !options.dry_run && !plan.groups.is_empty() {
-        Compaction { context, snapshot: &snapshot, settings, plan: &plan, options }.run(&mut report)?;
+        Compaction { context, snapshot: &snapshot, settings, plan: &plan, kinds, options }.run(&mut report)?;
     } else {
         if !options.dry_run {
             // A run that was killed after its commit may have left them behind.
@@ -218,7 +221,25 @@ fn tidy_index(context: &Context<'_>, snapshot: &Snapshot, dry_run: bool, report:
     segments::merge_alone(context, snapshot, report)
 }
 
-fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
+/// The plan, and what constants shards have. Those are only asked for where something is to be merged.
+fn planned(
+    snapshot: &Snapshot,
+    shards: &[ShardMeta],
+    settings: &Settings,
+    options: &CompactOptions,
+) -> Result<(CompactPlan, Kinds)> {
+    let store = snapshot.dataset().store().as_ref();
+    let first = plan(&candidates(shards, settings, &Kinds::default()), options);
+    let merged = first.groups.iter().flat_map(|group| &group.inputs).map(|i| shards[*i].path.as_str());
+    let kinds = Kinds::of_shards(store, merged)?;
+    if !kinds.any() {
+        return Ok((first, kinds));
+    }
+    let kinds = Kinds::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?;
+    Ok((plan(&candidates(shards, settings, &kinds), options), kinds))
+}
+
+fn candidates(shards: &[ShardMeta], settings: &Settings, kinds: &Kinds) -> Vec<Candidate> {
     let same = |a: &Codec, b: &Codec| std::mem::discriminant(a) == std::mem::discriminant(b);
     shards
         .iter()
@@ -232,7 +253,7 @@ fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
             settled: s.compacted_for >= settings.target_shard.0,
             joins: settings.shard_format == OutputFormat::Parquet
                 || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
-            partition: partition(&s.path),
+            partition: place(&s.path, kinds),
         })
         .collect()
 }
@@ -241,6 +262,15 @@ fn candidates(shards: &[ShardMeta], settings: &Settings) -> Vec<Candidate> {
 pub(super) fn partition(path: &str) -> String {
     let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
     folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()
+}
+
+/// What the folder of a shard has behind the name of a compaction: only shards that may come into one folder are merged.
+pub(super) fn place(path: &str, kinds: &Kinds) -> String {
+    let serial = match kinds.of(path) {
+        0 => String::new(),
+        kind => format!("-{}", kind + 1),
+    };
+    format!("{serial}/{}", partition(path))
 }
 
 fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<CompactReport> {
@@ -265,6 +295,7 @@ struct Compaction<'a> {
     snapshot: &'a Snapshot,
     settings: Settings,
     plan: &'a CompactPlan,
+    kinds: Kinds,
     options: &'a Options,
 }
 
@@ -373,7 +404,7 @@ impl Compaction<'_> {
         };
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let merge = |group: &crate::plan::compact::Group| {
-            let partition = group.inputs.first().map_or_else(String::new, |i| partition(&shards[*i].path));
+            let partition = group.inputs.first().map_or_else(String::new, |i| place(&shards[*i].path, &self.kinds));
             let number = numbers.entry(partition.clone()).or_default();
             *number += 1;
             let inputs = group.inputs.iter().map(input).collect();
@@ -466,12 +497,21 @@ impl Compaction<'_> {
         }
     }
 
-    /// What describes the folder of the new shards: the list of wids, and the types of rows.
+    /// What describes the folders of the new shards: the list of wids, the types of rows, and constants.
     fn descriptions(&self, groups: &[Published]) -> Result<Vec<Staged>> {
         let store = self.snapshot.dataset().store().as_ref();
         let mut staged: Vec<Staged> = wids_list(store, groups.iter().map(|g| &g.merged.shard))?.into_iter().collect();
         let removes = self.removes(groups)?;
         staged.extend(self.types(groups, &removes)?);
+        let shards = self.snapshot.shards()?;
+        let mut folders = BTreeSet::new();
+        for published in groups {
+            let Some((folder, _)) = published.merged.shard.shard.meta.path.rsplit_once('/') else { continue };
+            let Some(input) = self.plan.groups[published.group].inputs.first() else { continue };
+            if folders.insert(folder) {
+                staged.extend(self.kinds.stage(store, &shards[*input].path, folder)?);
+            }
+        }
         Ok(staged)
     }
 

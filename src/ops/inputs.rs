@@ -1,7 +1,8 @@
 //! Which of the found sources are new to a dataset, and which have changed since they were converted.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
+use bytes::Bytes;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -9,8 +10,10 @@ use super::Context;
 use crate::{
     dataset::{Hiding, Snapshot, SourceRow, is_shard_name},
     error::{Error, Kind, Result},
+    exec::constants::Kinds,
     id::Version,
     scan::{SourceFile, content_hash},
+    storage::Store,
 };
 
 /// What to do with a source that changed since it was converted.
@@ -59,6 +62,8 @@ pub fn sort(
             Known::No => Ok(State::New),
             Known::Same(_) => Ok(State::Same),
             Known::Changed(_) => Ok(State::Changed),
+            // It was never read whole, and is not now.
+            Known::Touched(_, 0) if file.is_remote() => Ok(State::Changed),
             // Copied or touched: only the content can tell.
             Known::Touched(_, hash) => Ok(if content_hash(file)? == *hash { State::Same } else { State::Changed }),
         })
@@ -81,33 +86,78 @@ pub fn sort(
     Ok(sorted)
 }
 
-/// Where a source is a dataset itself, takes away shards that its newest version does not contain: those that were
-/// compacted into others, and those of runs that never committed. Returns how many.
-///
-/// # Errors
-/// When the log of the dataset is damaged.
-pub fn keep_live(context: &Context<'_>, source: &str, files: &mut Vec<SourceFile>) -> Result<u64> {
-    let Ok(location) = context.location(source) else { return Ok(0) };
-    let snapshot = match context.dataset(&location).and_then(|dataset| dataset.latest()) {
-        Ok(Some(snapshot)) => snapshot,
-        Err(e) if e.kind() == Kind::Integrity => return Err(e),
-        // Nor can a web server tell, and whatever else is wrong with the source was met when it was listed.
-        Ok(None) | Err(_) => return Ok(0),
-    };
-    let uri = |path: &str| match location.local_path() {
-        Some(folder) => folder.join(path).display().to_string(),
-        None => location.join(path).to_string(),
-    };
-    let live: HashSet<String> = snapshot.shards()?.iter().map(|shard| uri(&shard.path)).collect();
-    let known: HashSet<String> = snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect();
-    let root = uri("");
-    let before = files.len();
-    files.retain(|file| {
-        let uri = file.uri();
-        let below = uri.strip_prefix(&root).map(|path| path.trim_start_matches('/'));
-        live.contains(&uri) || !(known.contains(&uri) || below.is_some_and(is_shard_name))
-    });
-    Ok((before - files.len()) as u64)
+/// A source that is a dataset itself.
+#[derive(Debug)]
+pub struct Live {
+    store: Arc<dyn Store>,
+    /// What names of its objects begin with.
+    root: String,
+    /// Its shards.
+    live: HashSet<String>,
+    /// Shards that it has or had.
+    known: HashSet<String>,
+}
+
+impl Live {
+    /// The dataset that a source is; `None` when it is none.
+    ///
+    /// # Errors
+    /// When the log of the dataset is damaged.
+    pub fn of(context: &Context<'_>, source: &str) -> Result<Option<Self>> {
+        let Ok(location) = context.location(source) else { return Ok(None) };
+        let snapshot = match context.dataset(&location).and_then(|dataset| dataset.latest()) {
+            Ok(Some(snapshot)) => snapshot,
+            Err(e) if e.kind() == Kind::Integrity => return Err(e),
+            // Nor can a web server tell, and whatever else is wrong with the source was met when it was listed.
+            Ok(None) | Err(_) => return Ok(None),
+        };
+        let uri = |path: &str| match location.local_path() {
+            Some(folder) => folder.join(path).display().to_string(),
+            None => location.join(path).to_string(),
+        };
+        Ok(Some(Self {
+            store: Arc::clone(snapshot.dataset().store()),
+            root: uri(""),
+            live: snapshot.shards()?.iter().map(|shard| uri(&shard.path)).collect(),
+            known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
+        }))
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> String {
+        self.store.location().to_string()
+    }
+
+    /// Its path in the dataset, if a file lies there.
+    fn path<'a>(&self, uri: &'a str) -> Option<&'a str> {
+        uri.strip_prefix(&self.root).map(|path| path.trim_start_matches('/'))
+    }
+
+    /// Takes away shards that its newest version does not contain: those that were compacted into others, and those of runs
+    /// that never committed. Returns how many.
+    pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
+        let before = files.len();
+        files.retain(|file| {
+            let uri = file.uri();
+            self.live.contains(&uri) || !(self.known.contains(&uri) || self.path(&uri).is_some_and(is_shard_name))
+        });
+        (before - files.len()) as u64
+    }
+
+    /// What is the same for all records of these files, as far as they are its shards.
+    ///
+    /// # Errors
+    /// When that is not the same for all of them, or the store fails.
+    pub fn constants(&self, files: &[String]) -> Result<Option<Bytes>> {
+        let shards = || files.iter().filter(|uri| self.live.contains(*uri)).filter_map(|uri| self.path(uri));
+        let kinds = Kinds::of_shards(self.store.as_ref(), shards())?;
+        kinds.common(shards()).map_err(|(one, other)| {
+            Error::input("expected shards whose records have the same constants, found others")
+                .at(self.store.location().join(&other).to_string())
+                .hint(format!("shards of other constants are in {one}"))
+                .hint("convert them one after the other, choosing with --include 'FOLDER/**'")
+        })
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -172,7 +172,7 @@ pub struct InspectReport {
 pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     if let Ok(location) = context.location(source)
         && location.local_path().is_none_or(std::path::Path::is_dir)
-        && let Some(snapshot) = context.dataset(&location)?.latest()?
+        && let Some(snapshot) = snapshot(context, &location)?
     {
         return dataset(context, &location, &snapshot);
     }
@@ -227,6 +227,15 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     report.exact = report.formats.iter().all(|f| f.exact);
     advise(&mut report, shards.len(), others.is_empty(), note);
     Ok(report)
+}
+
+/// The newest version, if the source is a dataset.
+fn snapshot(context: &Context<'_>, location: &Location) -> Result<Option<Snapshot>> {
+    // A web server has no folders to look into.
+    if location.local_path().is_none() && matches!(location.url().scheme(), "http" | "https") {
+        return Ok(None);
+    }
+    context.dataset(location)?.latest()
 }
 
 fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {

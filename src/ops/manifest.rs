@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
+    array::origin::Hyperslab,
     dataset::{
         Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
         find_vacuumed, tombstones,
@@ -197,6 +198,30 @@ pub struct OriginReport {
     pub row: Option<u64>,
     /// URL or path of the source.
     pub uri: Option<String>,
+    /// Where it lies in the arrays of the source; absent where that holds none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hyperslab: Option<HyperslabReport>,
+}
+
+/// A part of some arrays.
+#[derive(Debug, Clone, Serialize)]
+pub struct HyperslabReport {
+    /// The part in words: `time[17:18], lat[0:64]`.
+    pub text: String,
+    /// First index of each dimension, and the one after the last.
+    pub ranges: BTreeMap<String, (u64, u64)>,
+    /// The arrays, with their dimensions.
+    pub variables: BTreeMap<String, Vec<String>>,
+}
+
+impl HyperslabReport {
+    fn new(slab: Hyperslab) -> Self {
+        Self {
+            text: slab.describe(),
+            ranges: slab.ranges.into_iter().map(|(dim, range)| (dim, (range.start, range.end))).collect(),
+            variables: slab.variables.into_iter().collect(),
+        }
+    }
 }
 
 /// An interval of versions.
@@ -439,7 +464,12 @@ fn hit_report(id: &str, hit: Hit, now: Option<NowReport>) -> Option<HitReport> {
         frame_offset: current.frame.map(|f| f.offset),
         frame_length: current.frame.map(|f| f.length),
         offset_in_frame: current.frame.and_then(|f| Some(current.offset? - f.raw_offset)),
-        origin: OriginReport { source: hit.source, row: hit.row, uri: hit.uri },
+        origin: OriginReport {
+            source: hit.source,
+            row: hit.row,
+            uri: hit.uri,
+            hyperslab: hit.hyperslab.map(HyperslabReport::new),
+        },
         versions: interval(hit.since, current.until),
         state: current.state,
         stored: current.state.is_stored(),

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Context,
-    compact::{CompactReport, ShardChoice, all_gone, counts, partition, replaced},
+    compact::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
     dataset::{NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
+        constants::Kinds,
         live::refresh,
         shard::ShardNaming,
         sort::{Input, Sort, Sorted, Sorter, ranges},
@@ -34,6 +35,8 @@ pub(super) struct Sorting<'a> {
     pub(super) settings: Settings,
     /// The wanted order.
     pub(super) order: &'a Order,
+    /// What constants shards have.
+    pub(super) kinds: Kinds,
 }
 
 /// A group and what became of it.
@@ -81,7 +84,7 @@ impl Sorting<'_> {
                 bytes: shard.bytes,
                 records: shard.records,
                 in_window: in_window(shard.version, shard.committed_at, options),
-                partition: partition(&shard.path),
+                partition: place(&shard.path, &self.kinds),
                 order: shard.order.clone(),
                 range: None,
             })
@@ -214,7 +217,15 @@ impl Sorting<'_> {
             groups.iter().flat_map(|group| group.inputs().map(|i| shards[i].path.clone())).collect();
         let (mut places, mut adds) = (Vec::new(), Vec::<NewShard>::new());
         let mut staged: Vec<Staged> = Vec::new();
-        for Done { sorted: one, .. } in done {
+        let mut folders = BTreeSet::new();
+        for Done { group, sorted: one } in done {
+            let store = self.snapshot.dataset().store().as_ref();
+            let first = one.shards.first().and_then(|shard| shard.shard.meta.path.rsplit_once('/'));
+            if let (Some((folder, _)), Some(input)) = (first, group.inputs().next())
+                && folders.insert(folder.to_owned())
+            {
+                staged.extend(self.kinds.stage(store, &shards[input].path, folder)?);
+            }
             places.extend(one.places);
             staged.extend(one.staged);
             for finished in one.shards {

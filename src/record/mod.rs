@@ -4,9 +4,11 @@
 //! the split, a hash of its source bytes, and the rejects that were found in between. Nothing is lost on the way:
 //! `records + rejects` of a block is the number of records that the split holds.
 
+pub mod coded;
 pub mod hash;
 pub mod json;
 pub mod key;
+pub mod numbers;
 pub mod parts;
 pub mod path;
 pub mod size;
@@ -16,6 +18,8 @@ pub mod widen;
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
+
+use self::numbers::Numbers;
 
 /// A piece of one source that holds whole records and can be read without its neighbours.
 #[derive(Debug, Clone)]
@@ -121,7 +125,7 @@ impl Sample {
 /// Records in one of the two shapes that inputs come in.
 #[derive(Debug, Clone)]
 pub enum Payload {
-    /// Rows of a table.
+    /// Rows of a table, whose columns may be [coded].
     Rows(RecordBatch),
     /// Samples made of files.
     Samples(Vec<Sample>),
@@ -164,10 +168,13 @@ pub struct Reject {
 pub struct RecordBlock {
     /// The records.
     pub payload: Payload,
-    /// For each record its number among the records of its split, from 0 and ascending; rejects leave gaps.
+    /// For each record its number among the records of its split, from 0 and ascending; rejects leave gaps. Empty where
+    /// the split has no other records, and nobody needs the list.
     pub rows: Vec<u32>,
     /// For each record the XXH3-64 of its source bytes (without line terminator), or of its parts.
     pub hashes: Vec<u64>,
+    /// Consecutive records that share a hash: one, or the cells of a record.
+    pub sharing: usize,
     /// Records that were not taken, in input order.
     pub rejects: Vec<Reject>,
     /// Line terminators within the split, so that line numbers can be summed over splits.
@@ -189,12 +196,24 @@ impl RecordBlock {
             payload: Payload::Samples(Vec::new()),
             rows: Vec::new(),
             hashes: Vec::new(),
+            sharing: 1,
             rejects: Vec::new(),
             lines: 0,
             blank_lines: 0,
             padded: 0,
             passed_over: 0,
             bytes_in: 0,
+        }
+    }
+
+    /// Gives each record a number and a hash of its own, so that some can be left out.
+    pub fn list_each(&mut self) {
+        if self.rows.is_empty() {
+            self.rows = (0..).take(self.payload.len()).collect();
+        }
+        if self.sharing != 1 {
+            self.hashes = Numbers::shared(std::mem::take(&mut self.hashes), self.sharing).iter().collect();
+            self.sharing = 1;
         }
     }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait, RecordBatch,
-        RecordBatchOptions, StringBuilder, StructArray, new_null_array,
+        Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, Int32Array, MapArray, OffsetSizeTrait,
+        RecordBatch, RecordBatchOptions, StringBuilder, StructArray, new_null_array,
     },
+    buffer::OffsetBuffer,
     compute::{CastOptions, cast_with_options, kernels::cmp::not_distinct},
     datatypes::{DataType, Field, FieldRef, Fields, SchemaRef},
 };
@@ -93,6 +94,9 @@ fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Un
     use DataType::{
         Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Null, RunEndEncoded, Struct,
     };
+    if schema::tensor_shape(from).is_some() && schema::variable_rank(to).is_some() {
+        return tensors(array, from, to);
+    }
     let same_kind = schema::is_json(from) == schema::is_json(to);
     match (array.data_type(), to.data_type()) {
         (given, target) if given == target && same_kind => Ok(Arc::clone(array)),
@@ -126,6 +130,30 @@ fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Un
         (given, target) if given.is_nested() || target.is_nested() => Err(unfit_type(array, to)),
         _ => cast_scalars(array, to),
     }
+}
+
+/// Tensors of one shape as tensors each of which has its own.
+fn tensors(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
+    let (DataType::FixedSizeList(given, length), DataType::Struct(parts)) = (from.data_type(), to.data_type()) else {
+        return Err(unfit_type(array, to));
+    };
+    let (Some(list), Some(shape)) = (array.as_fixed_size_list_opt(), schema::tensor_shape(from)) else {
+        return Err(unfit_type(array, to));
+    };
+    let (DataType::List(item), DataType::FixedSizeList(size, rank)) = (parts[0].data_type(), parts[1].data_type())
+    else {
+        return Err(unfit_type(array, to));
+    };
+    let each = usize::try_from(*length).unwrap_or(0);
+    let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(each, list.len()));
+    let values = cast_array(list.values(), given, item)?;
+    let data = built(GenericListArray::<i32>::try_new(Arc::clone(item), offsets, values, None), array, to)?;
+    let lengths = (0..list.len()).flat_map(|_| shape.iter().map(|length| i32::try_from(*length).unwrap_or(i32::MAX)));
+    let lengths = Arc::new(Int32Array::from_iter_values(lengths));
+    let shapes = FixedSizeListArray::try_new_with_length(Arc::clone(size), *rank, lengths, None, list.len());
+    let shapes = built(shapes, array, to)?;
+    let nulls = list.nulls().cloned();
+    built(StructArray::try_new_with_length(parts.clone(), vec![data, shapes], nulls, list.len()), array, to)
 }
 
 fn is_text(data_type: &DataType) -> bool {

@@ -14,6 +14,7 @@ use super::{
     sniff::{self, SniffOptions},
 };
 use crate::{
+    array::CONSTANTS_FILE,
     codec::encoding::{self, Encoding},
     error::{Error, Result},
     format::RecordReader,
@@ -225,8 +226,8 @@ pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
     (before - found.len()) as u64
 }
 
-/// Files that Spark and its kin leave beside tables.
-const MARKERS: [&str; 3] = ["_SUCCESS", "_metadata", "_common_metadata"];
+/// Files that Spark and its kin leave beside tables, and what shards of arrays have beside them.
+const MARKERS: [&str; 4] = ["_SUCCESS", "_metadata", "_common_metadata", CONSTANTS_FILE];
 
 fn is_companion(name: &str) -> bool {
     [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == schema::file::NAME

@@ -12,8 +12,11 @@ mod unite;
 use std::sync::Arc;
 
 pub use plain::{map_of, plain_fields, view_fields};
-pub use tensor::{EXTENSION_METADATA, TENSOR_EXTENSION, may_miss_values, tensor_field, tensor_shape};
-pub use unite::{conflict, unite_fields};
+pub use tensor::{
+    EXTENSION_METADATA, TENSOR_EXTENSION, VARIABLE_TENSOR_EXTENSION, may_miss_values, tensor_dims, tensor_field,
+    tensor_shape, variable_rank,
+};
+pub use unite::{conflict, print_dims, unite_fields};
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 

@@ -15,7 +15,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 
-use super::tensor_shape;
+use super::tensor_dims;
 use crate::error::{Error, Result};
 
 /// Levels of nested types: far more than tables have, and few enough to follow by recursion.
@@ -33,7 +33,7 @@ pub fn plain_fields(fields: &Fields) -> Result<Fields> {
 fn plain_field(field: &Field, depth: usize) -> Result<FieldRef> {
     let plain = Field::new(field.name(), plain_type(field.data_type(), depth)?, true);
     // A tensor is not what it is without its shape.
-    Ok(Arc::new(if tensor_shape(field).is_some() { plain.with_metadata(field.metadata().clone()) } else { plain }))
+    Ok(Arc::new(if tensor_dims(field).is_some() { plain.with_metadata(field.metadata().clone()) } else { plain }))
 }
 
 fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {

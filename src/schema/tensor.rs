@@ -5,6 +5,12 @@
 //! t2m: FixedSizeList<float32, 6>   ARROW:extension:name      arrow.fixed_shape_tensor
 //!                                  ARROW:extension:metadata  {"shape":[2,3],"dim_names":["lat","lon"]}
 //! ```
+//!
+//! Where sources differ in the shape, but not in the number of dimensions, it is `arrow.variable_shape_tensor`:
+//!
+//! ```text
+//! t2m: Struct<data: List<float32>, shape: FixedSizeList<int32, 2>>    {"dim_names":["lat","lon"],"uniform_shape":[2,null]}
+//! ```
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,6 +23,9 @@ use crate::error::{Error, Result};
 /// Value of [`EXTENSION_NAME`] for tensors whose shape is the same in all rows.
 pub const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
 
+/// Value of [`EXTENSION_NAME`] for tensors each of which has its own shape.
+pub const VARIABLE_TENSOR_EXTENSION: &str = "arrow.variable_shape_tensor";
+
 /// Key of the field metadata with the parameters of an extension.
 pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
@@ -25,6 +34,14 @@ struct Metadata {
     shape: Vec<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dim_names: Vec<String>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct VariableMetadata {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dim_names: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uniform_shape: Option<Vec<Option<usize>>>,
 }
 
 /// Key of the field metadata that marks tensors of which some values may be missing.
@@ -80,6 +97,88 @@ pub fn tensor_shape(field: &Field) -> Option<Vec<usize>> {
     (usize::try_from(*elements) == Ok(found)).then_some(metadata.shape)
 }
 
+/// What is known of tensors of a column: of each dimension its length, unless tensors differ in it.
+pub fn tensor_dims(field: &Field) -> Option<Vec<Option<usize>>> {
+    if let Some(shape) = tensor_shape(field) {
+        return Some(shape.into_iter().map(Some).collect());
+    }
+    let rank = variable_rank(field)?;
+    let uniform = variable_metadata(field).uniform_shape.filter(|shape| shape.len() == rank);
+    Some(uniform.unwrap_or_else(|| vec![None; rank]))
+}
+
+/// Number of dimensions of a column of tensors each of which has its own shape; `None` for other columns.
+pub fn variable_rank(field: &Field) -> Option<usize> {
+    let DataType::Struct(parts) = field.data_type() else { return None };
+    if field.metadata().get(EXTENSION_NAME).is_none_or(|name| name != VARIABLE_TENSOR_EXTENSION) {
+        return None;
+    }
+    match &parts[..] {
+        [data, shape] if data.name() == DATA && shape.name() == SHAPE => match (data.data_type(), shape.data_type()) {
+            (DataType::List(_), DataType::FixedSizeList(length, rank)) if length.data_type() == &DataType::Int32 => {
+                usize::try_from(*rank).ok()
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Names of the parts of a tensor with a shape of its own.
+const DATA: &str = "data";
+const SHAPE: &str = "shape";
+
+fn variable_metadata(field: &Field) -> VariableMetadata {
+    let text = field.metadata().get(EXTENSION_METADATA);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The items of a column of tensors.
+pub(super) fn tensor_item(field: &Field) -> Option<&Field> {
+    match field.data_type() {
+        DataType::FixedSizeList(item, _) => Some(item),
+        DataType::Struct(parts) => match parts.first()?.data_type() {
+            DataType::List(item) => Some(item),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The field of tensors of these two of the type `item`, each with its own shape; `None` where they differ in the number of
+/// dimensions, or one holds no tensors.
+pub(super) fn united_shapes(a: &Field, b: &Field, item: Field) -> Option<Field> {
+    let (one, other) = (tensor_dims(a)?, tensor_dims(b)?);
+    if one.len() != other.len() {
+        return None;
+    }
+    let uniform: Vec<Option<usize>> =
+        one.into_iter().zip(other).map(|(one, other)| one.filter(|_| one == other)).collect();
+    let names = |field: &Field| match field.metadata().get(EXTENSION_METADATA).map(|text| serde_json::from_str(text)) {
+        Some(Ok(Metadata { dim_names, .. })) => dim_names,
+        _ => variable_metadata(field).dim_names,
+    };
+    let (dim_names, others) = (names(a), names(b));
+    let rank = i32::try_from(uniform.len()).ok()?;
+    let metadata = VariableMetadata {
+        dim_names: if dim_names == others { dim_names } else { Vec::new() },
+        uniform_shape: uniform.iter().any(Option::is_some).then_some(uniform),
+    };
+    let mut marks = HashMap::from([
+        (EXTENSION_NAME.to_owned(), VARIABLE_TENSOR_EXTENSION.to_owned()),
+        (EXTENSION_METADATA.to_owned(), serde_json::to_string(&metadata).ok()?),
+    ]);
+    if may_miss_values(a) || may_miss_values(b) {
+        marks.insert(MISSING.to_owned(), String::new());
+    }
+    let length = Field::new("item", DataType::Int32, true);
+    let parts = vec![
+        Field::new(DATA, DataType::List(Arc::new(item.with_name("item").with_nullable(true))), true),
+        Field::new(SHAPE, DataType::FixedSizeList(Arc::new(length), rank), true),
+    ];
+    Some(Field::new(a.name(), DataType::Struct(parts.into()), true).with_metadata(marks))
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -95,6 +194,14 @@ mod tests {
         assert_eq!((tensor_shape(&other), tensor_shape(&item())), (None, None));
         assert!(tensor_field("x", DataType::Float32, true, &[1 << 20, 1 << 20], &[]).is_err());
         let missing = tensor_field("x", DataType::Float32, true, &[2, 3], &[]).unwrap();
+        let wider = tensor_field("x", DataType::Float32, true, &[2, 5], &["lat".into(), "lon".into()]).unwrap();
+        let both = united_shapes(&field, &wider, item()).unwrap();
+        assert_eq!((variable_rank(&both), tensor_dims(&both)), (Some(2), Some(vec![Some(2), None])));
+        assert_eq!(both.metadata()[EXTENSION_METADATA], r#"{"dim_names":["lat","lon"],"uniform_shape":[2,null]}"#);
+        assert!(may_miss_values(&both) && tensor_shape(&both).is_none());
+        assert_eq!(united_shapes(&both, &field, item()), Some(both));
+        let flat = tensor_field("x", DataType::Float32, true, &[6], &[]).unwrap();
+        assert_eq!(united_shapes(&field, &flat, item()), None);
         assert!(may_miss_values(&united(&field, &missing, item()).unwrap()) && !may_miss_values(&field));
     }
 }

@@ -21,7 +21,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 
-use super::{REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated, tensor_shape, unite_lists, wide_field};
+use super::{
+    REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated,
+    tensor::{tensor_item, united_shapes},
+    tensor_dims, tensor_shape, unite_lists, wide_field,
+};
 
 /// The field that holds every value of both; always nullable and named as `a`.
 pub fn unite_fields(a: &Field, b: &Field) -> Field {
@@ -30,6 +34,11 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
         && one == other
         && let (DataType::FixedSizeList(x, _), DataType::FixedSizeList(y, _)) = (a.data_type(), b.data_type())
         && let Some(united) = super::tensor::united(a, b, unite_fields(x, y))
+    {
+        return united;
+    }
+    if let (Some(x), Some(y)) = (tensor_item(a), tensor_item(b))
+        && let Some(united) = united_shapes(a, b, unite_fields(x, y))
     {
         return united;
     }
@@ -82,9 +91,13 @@ pub fn conflict(a: &Field, b: &Field) -> Option<String> {
 fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
     use DataType::{FixedSizeList, LargeList, List, Map, Struct};
     match (a.data_type(), b.data_type()) {
-        _ if tensor_shape(a) != tensor_shape(b) => {
-            let shape = |field| tensor_shape(field).unwrap_or_default();
-            Some(format!("`{path}` has the shapes {:?} and {:?}", shape(a), shape(b)))
+        _ if tensor_dims(a).map(|dims| dims.len()) != tensor_dims(b).map(|dims| dims.len()) => {
+            let shape = |field| tensor_dims(field).map_or_else(|| "none".to_owned(), |dims| print_dims(&dims));
+            Some(format!("`{path}` has the shapes {} and {}", shape(a), shape(b)))
+        }
+        _ if tensor_dims(a).is_some() => {
+            let (x, y) = tensor_item(a).zip(tensor_item(b))?;
+            conflict_at(&format!("{path}[]"), x, y)
         }
         _ if is_json(a) != is_json(b) => Some(format!("`{path}` is {} and {}", described(a), described(b))),
         (Struct(x), Struct(y)) => x.iter().find_map(|field| {
@@ -98,6 +111,12 @@ fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
         (x, y) if unite_types(x, y).is_some() => None,
         _ => Some(format!("`{path}` is {} and {}", described(a), described(b))),
     }
+}
+
+/// A shape for people: `[2, ?]` where the second length is not known.
+pub fn print_dims(dims: &[Option<usize>]) -> String {
+    let length = |dim: &Option<usize>| dim.map_or_else(|| "?".to_owned(), |length| length.to_string());
+    format!("[{}]", dims.iter().map(length).collect::<Vec<_>>().join(", "))
 }
 
 fn described(field: &Field) -> String {

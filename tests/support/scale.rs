@@ -123,6 +123,7 @@ impl Scale {
             hash: noise(number),
             records: SOURCE_RECORDS.min(self.records - number * SOURCE_RECORDS),
             first_record: number * SOURCE_RECORDS,
+            arrays: None,
             version: Version(0),
         }
     }

@@ -69,7 +69,7 @@ pub struct Sort {
     pub unsorted: Vec<Input>,
     /// Shards in the wanted order, by the sets that they are of, each in the order of its set.
     pub sets: Vec<Vec<Input>>,
-    /// Folders `key=value/` of the new shards below that of the compaction.
+    /// What the folder of the new shards has behind the name of the compaction: `/`, or `/key=value/`.
     pub partition: String,
     /// Name of the new set.
     pub set: String,
@@ -551,7 +551,7 @@ struct Bounds {
 
 impl<'a> Shards<'a> {
     fn new(sorter: &'a Sorter<'a>, sort: &'a Sort, encoder: &'a Encoder) -> Self {
-        let tag = format!("{}/{}", sorter.naming.tag, sort.partition);
+        let tag = format!("{}{}", sorter.naming.tag, sort.partition);
         let naming = ShardNaming { tag: tag.trim_end_matches('/').to_owned(), ..sorter.naming.clone() };
         Self {
             sorter,

@@ -309,6 +309,7 @@ impl<'a> Parse<'a> {
             rejects: self.rejects(&tokens.bad),
             rows: self.rows,
             hashes: self.hashes,
+            sharing: 1,
             lines: tokens.lines(),
             blank_lines: tokens.blank,
             padded,

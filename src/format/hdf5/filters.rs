@@ -1,6 +1,10 @@
-//! Filters of HDF5 that are registered by number beside those that the reader brings: LZF, bzip2, Blosc, LZ4 and Zstandard.
+//! Filters of HDF5 that are registered by number beside those that the reader brings: LZF, bzip2, Blosc, LZ4 and Zstandard;
+//! and deflate and shuffle instead of the reader's, since nearly every chunk goes through them.
 
-use std::io::Read;
+use std::{
+    io::Read,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use hdf5_reader::{FilterRegistry, error::Error as Hdf5Error};
 
@@ -12,6 +16,8 @@ use crate::{
 /// A decoded chunk at most; with some of them in flight a run stays within its memory.
 pub(super) const MAX_CHUNK: usize = 128 << 20;
 
+const DEFLATE: u16 = 1;
+const SHUFFLE: u16 = 2;
 const LZF: u16 = 32_000;
 const BZIP2: u16 = 307;
 const BLOSC: u16 = 32_001;
@@ -29,6 +35,21 @@ pub(super) fn registry() -> FilterRegistry {
         (LZ4, lz4),
         (ZSTD, zstandard),
     ];
+    // Those of the reader do not know how much faster they could be.
+    let shuffle = |_: &_, input: &[u8], width: usize| {
+        let mut out = vec![0; input.len()];
+        blosc::unshuffle(input, &mut out, width.max(1));
+        Ok(out)
+    };
+    registry.register(SHUFFLE, Box::new(shuffle));
+    let size = AtomicUsize::new(0);
+    let deflate = move |_: &_, input: &[u8], _: usize| {
+        let out = inflate(input, size.load(Ordering::Relaxed));
+        let out = out.map_err(|e| Hdf5Error::DecompressionError(e.to_string()))?;
+        size.store(out.len(), Ordering::Relaxed);
+        Ok(out)
+    };
+    registry.register(DEFLATE, Box::new(deflate));
     for (id, decode) in filters {
         let filter = move |_: &_, input: &[u8], _: usize| {
             decode(input).map_err(|e| Hdf5Error::DecompressionError(e.to_string()))
@@ -36,6 +57,30 @@ pub(super) fn registry() -> FilterRegistry {
         registry.register(id, Box::new(filter));
     }
     registry
+}
+
+/// A zlib stream; `expected` is what it will hold, as chunks of a file are equally large.
+fn inflate(input: &[u8], expected: usize) -> Result<Vec<u8>> {
+    let damaged = || Error::input("expected a zlib stream, found damaged bytes");
+    let mut stream = flate2::Decompress::new(true);
+    let mut out = Vec::with_capacity(expected.max(input.len() * 2).clamp(256, MAX_CHUNK) + 1);
+    loop {
+        let taken = usize::try_from(stream.total_in()).unwrap_or(usize::MAX);
+        let rest = input.get(taken..).ok_or_else(damaged)?;
+        let before = (taken, out.len());
+        let status = stream.decompress_vec(rest, &mut out, flate2::FlushDecompress::Finish).map_err(|_| damaged())?;
+        match status {
+            flate2::Status::StreamEnd if out.len() <= MAX_CHUNK => return Ok(out),
+            _ if out.len() > MAX_CHUNK => {
+                return Err(Error::input(format!("expected a chunk of at most {MAX_CHUNK} bytes, found more")));
+            }
+            _ if out.len() == out.capacity() => out.reserve(out.len().min(MAX_CHUNK + 1 - out.len())),
+            _ if (usize::try_from(stream.total_in()).unwrap_or(usize::MAX), out.len()) == before => {
+                return Err(damaged());
+            }
+            _ => {}
+        }
+    }
 }
 
 fn bounded(input: impl Read) -> Result<Vec<u8>> {
@@ -75,4 +120,34 @@ fn lz4(input: &[u8]) -> Result<Vec<u8>> {
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn zlib(content: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn streams_are_inflated_whatever_was_expected() {
+        let content: Vec<u8> = (0..300_000_u32).map(|i| ((i * 7919) >> 9).to_le_bytes()[0]).collect();
+        for length in [0, 1, 700, 300_000] {
+            for expected in [0, 1, length, 1 << 20] {
+                assert_eq!(inflate(&zlib(&content[..length]), expected).unwrap(), &content[..length]);
+            }
+        }
+        let stored = zlib(&content);
+        assert!(inflate(&stored[..stored.len() / 2], 300_000).is_err());
+        assert!(inflate(&stored[..stored.len() - 2], 0).is_err());
+        assert!(inflate(&content, 0).is_err());
+        assert!(inflate(&zlib(&vec![0; MAX_CHUNK + 1]), 0).is_err());
+        assert_eq!(inflate(&zlib(&vec![0; MAX_CHUNK]), 0).unwrap().len(), MAX_CHUNK);
+    }
 }

@@ -3,8 +3,10 @@
 //! Groups are walked once, each object counts once, and datasets get dotted names. Dimensions have the names of the scales
 //! that are attached to them; where there are none, they are named by axis and length. Of netCDF-4 what only stands for a
 //! dimension is no variable, and a variable that has not grown as far as its dimension is filled up.
+//! What the reader does not know of object headers is put right on its way to it (`headers.rs`).
 
 mod filters;
+mod headers;
 mod storage;
 mod types;
 
@@ -20,6 +22,7 @@ use hdf5_reader::{
 
 use self::{
     filters::{MAX_CHUNK, registry},
+    headers::Headers,
     storage::Blocks,
     types::{dtype_of, to_native},
 };
@@ -37,17 +40,22 @@ const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 /// Bytes that one read may take.
 const MAX_READ: usize = 1 << 30;
 
-/// Decoded chunks that are kept, for splits that share them.
-const CHUNK_CACHE: usize = 32 << 20;
+/// Bytes of decoded chunks that are kept: none, for splits hold whole chunks or read by way of the disk, and of thousands of
+/// files each would keep some until the end of the run.
+const CHUNK_CACHE: usize = 0;
 
 /// Datasets of a file, and levels of groups.
 const MAX_DATASETS: usize = 100_000;
 const MAX_DEPTH: usize = 64;
 
+/// Where a file may begin.
+fn starts() -> impl Iterator<Item = usize> {
+    std::iter::once(0).chain((9..18).map(|shift| 1_usize << shift))
+}
+
 /// Whether a file that begins so is HDF5: its signature is at its begin, or after a block of the user's of 512 bytes, 1024 ...
 pub fn sniff(head: &[u8]) -> bool {
-    let starts = std::iter::once(0).chain((9..18).map(|shift| 1_usize << shift));
-    starts.into_iter().any(|start| head.get(start..).is_some_and(|rest| rest.starts_with(SIGNATURE)))
+    starts().any(|start| head.get(start..).is_some_and(|rest| rest.starts_with(SIGNATURE)))
 }
 
 /// An HDF5 file.
@@ -77,8 +85,9 @@ impl Hdf5Source {
                 .with_max_chunk_bytes(MAX_CHUNK)
                 .with_max_read_bytes(MAX_READ)
                 .with_max_object_header_bytes(16 << 20);
-            let file = Hdf5File::from_storage_with_options(Arc::new(Blocks::new(input)), options)?;
-            Contents::of(&file)
+            let storage = Arc::new(Blocks::new(input)?);
+            let file = Hdf5File::from_storage_with_options(Arc::clone(&storage) as _, options)?;
+            Contents::of(&file, storage.headers())
         })?;
         found.source(name)
     }
@@ -108,10 +117,10 @@ struct Contents {
 }
 
 impl Contents {
-    fn of(file: &Hdf5File) -> std::result::Result<Self, Hdf5Error> {
+    fn of(file: &Hdf5File, headers: &Headers) -> std::result::Result<Self, Hdf5Error> {
         let root = file.root_group()?;
         let mut contents = Self::default();
-        for attribute in root.attributes()? {
+        for attribute in root.attributes()?.into_iter().chain(headers.attributes(file, root.address())?) {
             contents.is_netcdf |= ["_NCProperties", "_nc3_strict"].contains(&attribute.name.as_str());
             if let Some(value) = value_of(&attribute) {
                 contents.attributes.push((attribute.name, value));
@@ -129,7 +138,8 @@ impl Contents {
                     Some(found) => found.path = format!("{path}{}", leaf(&dataset)),
                     None => {
                         known.insert(dataset.address(), contents.datasets.len());
-                        contents.push(&path, dataset)?;
+                        let named = headers.attributes(file, dataset.address())?;
+                        contents.push(&path, dataset, named)?;
                     }
                 }
             }
@@ -144,8 +154,8 @@ impl Contents {
         Ok(contents)
     }
 
-    fn push(&mut self, path: &str, dataset: Dataset) -> std::result::Result<(), Hdf5Error> {
-        let attributes = dataset.attributes();
+    fn push(&mut self, path: &str, dataset: Dataset, named: Vec<Hdf5Attribute>) -> std::result::Result<(), Hdf5Error> {
+        let attributes: Vec<Hdf5Attribute> = dataset.attributes().into_iter().chain(named).collect();
         let name = leaf(&dataset).to_owned();
         let named = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
         self.is_netcdf |= named("_Netcdf4Dimid").is_some();

@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use hdf5_reader::{Storage, StorageBuffer, error::Error as Hdf5Error};
 
+use super::{SIGNATURE, headers::Headers, starts};
 use crate::format::ranged::RangedInput;
 
 /// Size of a block, and how many are kept.
@@ -20,11 +21,21 @@ const BLOCKS: usize = 128;
 pub(super) struct Blocks {
     input: RangedInput,
     kept: Mutex<HashMap<u64, Bytes>>,
+    headers: Headers,
 }
 
 impl Blocks {
-    pub(super) fn new(input: RangedInput) -> Self {
-        Self { input, kept: Mutex::default() }
+    /// Finds where the file begins in its input.
+    pub(super) fn new(input: RangedInput) -> Result<Self, Hdf5Error> {
+        let mut blocks = Self { input, kept: Mutex::default(), headers: Headers::new(0) };
+        let head = if blocks.input.bytes() == 0 { Bytes::new() } else { blocks.block(0)? };
+        let base = starts().find(|start| head.get(*start..).is_some_and(|rest| rest.starts_with(SIGNATURE)));
+        blocks.headers = Headers::new(base.unwrap_or(0) as u64);
+        Ok(blocks)
+    }
+
+    pub(super) fn headers(&self) -> &Headers {
+        &self.headers
     }
 
     fn range(&self, start: u64, end: u64) -> Result<Bytes, Hdf5Error> {
@@ -62,6 +73,16 @@ impl Storage for Blocks {
         if len == 0 {
             return Ok(StorageBuffer::from_vec(Vec::new()));
         }
+        let read = self.read(offset, end, len)?;
+        match self.headers.corrected(offset, read.as_ref()) {
+            Some(corrected) => Ok(StorageBuffer::from_vec(corrected)),
+            None => Ok(read),
+        }
+    }
+}
+
+impl Blocks {
+    fn read(&self, offset: u64, end: u64, len: usize) -> Result<StorageBuffer, Hdf5Error> {
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         if last - first > 1 {
             return whole(self.range(offset, end)?);

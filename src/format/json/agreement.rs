@@ -152,6 +152,7 @@ fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<Rec
         payload: Payload::Rows(taken.table.finish().unwrap()),
         rows: taken.rows,
         hashes: taken.hashes,
+        sharing: 1,
         rejects: taken.rejects,
         lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
         blank_lines,

@@ -178,6 +178,7 @@ impl RecordReader for JsonSource {
             payload: Payload::Rows(table.finish()?),
             rows,
             hashes,
+            sharing: 1,
             rejects,
             lines,
             blank_lines,

@@ -13,11 +13,7 @@ use bytes::Bytes;
 
 use super::ranged::RangedInput;
 use crate::{
-    array::{
-        Arrays, Attribute, DType, Header, Slab, Values, Variable,
-        dtype::Padding,
-        slab::{Place, copy},
-    },
+    array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, dtype::Padding, slab::read_box},
     error::{Error, Result},
 };
 
@@ -317,6 +313,13 @@ impl NetCdfSource {
         }
         // Small slices are read with what lies between them: one read instead of many.
         let per_read = (TOGETHER / self.record_bytes.max(1)).clamp(1, count);
+        if slice > TOGETHER {
+            for record in first..first + count {
+                let read = |at, bytes| self.range(place.begin + record * self.record_bytes + at, bytes);
+                out.extend_from_slice(&read_box(&variable.shape[1..], &inner, place.width, read)?);
+            }
+            return Ok(out);
+        }
         let mut at = first;
         while at < first + count {
             let records = per_read.min(first + count - at);
@@ -336,32 +339,6 @@ impl NetCdfSource {
         }
         Ok(out)
     }
-}
-
-/// Reads a box of an array that lies in one piece; `read` gives bytes from an offset on.
-fn read_box(shape: &[u64], slab: &Slab, width: usize, read: impl Fn(u64, u64) -> Result<Bytes>) -> Result<Vec<u8>> {
-    let total = slab.bytes(width)?;
-    let (Some((_, inner)), Some(first), Some(rows)) = (shape.split_first(), slab.start.first(), slab.count.first())
-    else {
-        return Ok(read(0, width as u64)?.to_vec());
-    };
-    if total == 0 {
-        return Ok(Vec::new());
-    }
-    let row = inner.iter().fold(width as u64, |all, length| all * length);
-    if slab.count[1..] == *inner {
-        return Ok(read(first * row, rows * row)?.to_vec());
-    }
-    let mut out = vec![0; total];
-    let target = Slab { start: slab.start[1..].to_vec(), count: slab.count[1..].to_vec() };
-    let zero = vec![0; inner.len()];
-    let row_out = total / usize::try_from(*rows).unwrap_or(1);
-    for (number, into) in (*first..).zip(out.chunks_exact_mut(row_out)) {
-        let bytes = read(number * row, row)?;
-        let to = Place { start: &target.start, shape: &target.count };
-        copy(&target, width, Place { start: &zero, shape: inner }, &bytes, to, into);
-    }
-    Ok(out)
 }
 
 #[cfg(test)]

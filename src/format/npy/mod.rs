@@ -1,9 +1,9 @@
 //! NPY and NPZ: arrays as numpy saves them, one to a file or several in a ZIP archive.
 //!
 //! Of a file and of members that are stored, only the bytes of a hyperslab are read. A deflated member has no way in but
-//! from its start, so it is held as a whole while the source is read. The header is read by [`crate::array::npy`].
+//! from its start, so it is inflated once, into memory where all of them are small, else onto disk. The header is read by [`crate::array::npy`].
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
@@ -12,14 +12,18 @@ use crate::{
     array::{
         Arrays, DType, Header, Slab, Values, Variable, name_dims,
         npy::{HEAD, MAGIC, NpyHeader, data_offset, parse},
-        slab::{Place, copy, permute},
+        slab::{layers, permute, read_box},
     },
     codec::zip::{self, Ranges},
     error::{Error, Result},
+    storage::Spill,
 };
 
-/// Bytes of an array that cannot be read in pieces: a deflated member, or one in Fortran order.
-const MAX_WHOLE: u64 = 256 << 20;
+/// Inflated bytes of all members that are kept in memory.
+const IN_MEMORY: u64 = 64 << 20;
+
+/// Bytes of an array in Fortran order that are read together.
+const LAYER: u64 = 4 << 20;
 
 /// Name of the array of an NPY file, which has none of its own.
 const ARRAY: &str = "array";
@@ -39,7 +43,7 @@ pub fn sniff(head: &[u8]) -> Option<NpyForm> {
         return Some(NpyForm::Npy);
     }
     let name = head.strip_prefix(zip::MAGIC)?.get(22..)?;
-    let length = usize::from(u16::from_le_bytes([name[0], *name.get(1)?]));
+    let length = usize::from(u16::from_le_bytes(*name.first_chunk()?));
     name.get(4..4 + length)?.ends_with(b".npy").then_some(NpyForm::Npz)
 }
 
@@ -49,6 +53,8 @@ pub struct NpySource {
     input: RangedInput,
     header: Header,
     stored: Vec<Stored>,
+    /// Whether deflated members are inflated onto disk.
+    spills: bool,
 }
 
 /// One array.
@@ -58,7 +64,20 @@ struct Stored {
     /// Where the NPY file begins, in the source or in what was inflated.
     offset: u64,
     /// The member that is to be inflated.
-    packed: Option<(zip::Member, OnceLock<Arc<Vec<u8>>>)>,
+    packed: Option<Packed>,
+}
+
+/// A deflated member, and what was inflated of it: nothing, or all.
+#[derive(Debug)]
+struct Packed {
+    member: zip::Member,
+    inflated: Mutex<Option<Arc<Inflated>>>,
+}
+
+#[derive(Debug)]
+enum Inflated {
+    Memory(Vec<u8>),
+    Disk(Spill),
 }
 
 impl Ranges for RangedInput {
@@ -77,7 +96,7 @@ impl NpySource {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) when a header is damaged, or an array is shorter than it says.
     pub fn open(input: RangedInput, form: NpyForm) -> Result<Self> {
-        let mut source = Self { input, header: Header::default(), stored: Vec::new() };
+        let mut source = Self { input, header: Header::default(), stored: Vec::new(), spills: false };
         match form {
             NpyForm::Npy => {
                 let total = source.input.bytes();
@@ -85,7 +104,10 @@ impl NpySource {
                 source.push(ARRAY.to_owned(), npy, 0, total, None)?;
             }
             NpyForm::Npz => {
-                for member in zip::members(&source.input)? {
+                let members = zip::members(&source.input)?;
+                let deflated = members.iter().filter(|member| member.deflated).map(|member| member.bytes);
+                source.spills = deflated.fold(0, u64::saturating_add) > IN_MEMORY;
+                for member in members {
                     source.member(member)?;
                 }
             }
@@ -106,7 +128,7 @@ impl NpySource {
         let head = head_of(&self.input, &member)?;
         let npy = parse(&head).map_err(|e| e.column(name.as_str()))?;
         let total = member.bytes;
-        self.push(name, npy, 0, total, Some((member, OnceLock::new())))
+        self.push(name, npy, 0, total, Some(Packed { member, inflated: Mutex::default() }))
     }
 
     fn read_header(&self, offset: u64, total: u64) -> Result<NpyHeader> {
@@ -118,14 +140,7 @@ impl NpySource {
         parse(&self.input.range(offset..offset + length)?)
     }
 
-    fn push(
-        &mut self,
-        name: String,
-        npy: NpyHeader,
-        offset: u64,
-        total: u64,
-        packed: Option<(zip::Member, OnceLock<Arc<Vec<u8>>>)>,
-    ) -> Result<()> {
+    fn push(&mut self, name: String, npy: NpyHeader, offset: u64, total: u64, packed: Option<Packed>) -> Result<()> {
         let dtype = match npy.dtype.width() {
             Some(0) => DType::Refused(format!("elements of no bytes ({})", npy.dtype.name())),
             _ => npy.dtype.clone(),
@@ -141,12 +156,19 @@ impl NpySource {
                     .hint("the file may have been cut short"));
             }
         }
+        let chunks = match npy.dtype.width() {
+            Some(width) if npy.fortran && npy.shape.len() > 1 => {
+                let turned: Vec<u64> = npy.shape.iter().rev().copied().collect();
+                Some(layers(&turned, width as u64, LAYER).into_iter().rev().collect())
+            }
+            _ => None,
+        };
         self.header.variables.push(Variable {
             name,
             dtype,
             shape: npy.shape.clone(),
             dims: Vec::new(),
-            chunks: None,
+            chunks,
             codecs: packed.iter().map(|_| "deflate".to_owned()).collect(),
             attributes: Vec::new(),
             characters: false,
@@ -159,19 +181,46 @@ impl NpySource {
     /// Bytes of an array from its first element on.
     fn range(&self, stored: &Stored, start: u64, bytes: u64) -> Result<Bytes> {
         let data = stored.npy.offset as u64 + start;
-        let Some((member, cache)) = &stored.packed else {
+        let Some(packed) = &stored.packed else {
             return self.input.range(stored.offset + data..stored.offset + data + bytes);
         };
-        let all = match cache.get() {
-            Some(all) => all,
-            None => {
-                let content = Arc::new(member.content(&self.input, MAX_WHOLE)?);
-                cache.get_or_init(|| content)
+        let beyond = || Error::internal("an array reaches beyond its member");
+        let length = usize::try_from(bytes).map_err(|_| beyond())?;
+        match self.inflated(packed)?.as_ref() {
+            Inflated::Memory(all) => {
+                let start = usize::try_from(data).map_err(|_| beyond())?;
+                let found = all.get(start..).and_then(|rest| rest.get(..length));
+                found.map(Bytes::copy_from_slice).ok_or_else(beyond)
             }
+            Inflated::Disk(spill) => {
+                let mut out = vec![0; length];
+                spill.read(data, &mut out)?;
+                Ok(out.into())
+            }
+        }
+    }
+
+    /// All of a member, inflated by whoever needs it first.
+    fn inflated(&self, packed: &Packed) -> Result<Arc<Inflated>> {
+        let mut inflated = packed.inflated.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inflated) = &*inflated {
+            return Ok(Arc::clone(inflated));
+        }
+        let content = if self.spills {
+            let spill = Spill::new()?;
+            packed.member.inflate(&self.input, &mut |bytes| spill.append(bytes).map(|_| ()))?;
+            Inflated::Disk(spill)
+        } else {
+            let mut content = Vec::new();
+            packed.member.inflate(&self.input, &mut |bytes| {
+                content.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            Inflated::Memory(content)
         };
-        let range = usize::try_from(data).ok().zip(usize::try_from(data + bytes).ok());
-        let found = range.and_then(|(start, end)| all.get(start..end));
-        found.map(Bytes::copy_from_slice).ok_or_else(|| Error::internal("an array reaches beyond its member"))
+        let content = Arc::new(content);
+        *inflated = Some(Arc::clone(&content));
+        Ok(content)
     }
 }
 
@@ -198,63 +247,20 @@ impl Arrays for NpySource {
         let stored = self.stored.get(variable).ok_or_else(|| Error::internal("no such array"))?;
         let dtype = &stored.npy.dtype;
         let width = dtype.width().ok_or_else(|| Error::internal("elements of any length in NPY"))?;
-        let mut bytes = if stored.npy.fortran && slab.count.len() > 1 {
-            self.read_fortran(stored, slab, width)?
+        let read = |start, bytes| self.range(stored, start, bytes);
+        let mut bytes = if stored.npy.fortran {
+            // In Fortran order an array is its own transpose in C order.
+            let turned = |axes: &[u64]| axes.iter().rev().copied().collect::<Vec<u64>>();
+            let from = Slab { start: turned(&slab.start), count: turned(&slab.count) };
+            let bytes = read_box(&turned(&stored.npy.shape), &from, width, read)?;
+            let order: Vec<usize> = (0..from.count.len()).rev().collect();
+            permute(&bytes, width, &from.count, &order)
         } else {
-            self.read_c(stored, slab, width)?
+            read_box(&stored.npy.shape, slab, width, read)?
         };
         if stored.npy.swapped {
             dtype.swap(&mut bytes);
         }
         Ok(Values::Fixed(bytes))
-    }
-}
-
-impl NpySource {
-    /// Reads the rows of the first axis from the first to the last that the slab has, and copies its box out of them.
-    fn read_c(&self, stored: &Stored, slab: &Slab, width: usize) -> Result<Vec<u8>> {
-        let total = slab.bytes(width)?;
-        if total == 0 {
-            return Ok(Vec::new());
-        }
-        let shape = &stored.npy.shape;
-        let (Some((_, inner)), Some(first), Some(rows)) = (shape.split_first(), slab.start.first(), slab.count.first())
-        else {
-            return Ok(self.range(stored, 0, width as u64)?.to_vec());
-        };
-        let row = inner.iter().fold(width as u64, |all, length| all * length);
-        if slab.count[1..] == *inner {
-            return Ok(self.range(stored, first * row, rows * row)?.to_vec());
-        }
-        let mut out = vec![0; total];
-        let to_shape: Vec<u64> = slab.count[1..].to_vec();
-        let row_out = total / usize::try_from(*rows).unwrap_or(1);
-        let box_in_row = Slab { start: slab.start[1..].to_vec(), count: to_shape.clone() };
-        let zero = vec![0; inner.len()];
-        for (number, target) in (*first..).zip(out.chunks_exact_mut(row_out)) {
-            let bytes = self.range(stored, number * row, row)?;
-            let to = Place { start: &box_in_row.start, shape: &to_shape };
-            copy(&box_in_row, width, Place { start: &zero, shape: inner }, &bytes, to, target);
-        }
-        Ok(out)
-    }
-
-    /// In Fortran order the array is its own transpose in C order.
-    fn read_fortran(&self, stored: &Stored, slab: &Slab, width: usize) -> Result<Vec<u8>> {
-        let total = Slab::all(&stored.npy.shape).bytes(width)?;
-        if total as u64 > MAX_WHOLE {
-            return Err(Error::input(format!("expected at most {MAX_WHOLE} bytes in Fortran order, found {total}"))
-                .hint("save the array in C order, with numpy.ascontiguousarray"));
-        }
-        let bytes = self.range(stored, 0, total as u64)?;
-        let shape: Vec<u64> = stored.npy.shape.iter().rev().copied().collect();
-        let reversed = |axes: &[u64]| axes.iter().rev().copied().collect::<Vec<u64>>();
-        let turned = Slab { start: reversed(&slab.start), count: reversed(&slab.count) };
-        let mut out = vec![0; slab.bytes(width)?];
-        let zero = vec![0; shape.len()];
-        let to = Place { start: &turned.start, shape: &turned.count };
-        copy(&turned, width, Place { start: &zero, shape: &shape }, &bytes, to, &mut out);
-        let order: Vec<usize> = (0..shape.len()).rev().collect();
-        Ok(permute(&out, width, &turned.count, &order))
     }
 }

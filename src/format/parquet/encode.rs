@@ -39,7 +39,10 @@ use super::{
 use crate::{
     codec::Codec,
     error::{Error, Result},
-    record::size::logical_bytes,
+    record::{
+        coded::{as_coded, plain_column, value_type},
+        size::logical_bytes,
+    },
 };
 
 /// Encodes batches of one schema with one set of options.
@@ -291,8 +294,15 @@ impl ParquetEncoder {
         tells_repeats: bool,
     ) -> Result<Option<Chunk>> {
         let [leaf] = self.leaves[field].as_slice() else { return Ok(None) };
-        let arrays: Vec<&dyn Array> = arrays.map(|array| &**array).collect();
-        chunk::encode(leaf, &arrays, chunk::Options { codec: self.codec, looks: !is_binary(leaf), tells_repeats })
+        let options = chunk::Options { codec: self.codec, looks: !is_binary(leaf), tells_repeats };
+        let arrays: Vec<&ArrayRef> = arrays.collect();
+        let encode = |arrays: Vec<&dyn Array>| chunk::encode(leaf, &arrays, options);
+        let chunk = encode(arrays.iter().map(|array| &***array).collect())?;
+        if chunk.is_some() || arrays.iter().all(|array| as_coded(array).is_none()) {
+            return Ok(chunk);
+        }
+        let plain: Vec<ArrayRef> = arrays.into_iter().map(plain_column).collect::<Result<_>>()?;
+        encode(plain.iter().map(|array| &**array).collect())
     }
 
     /// Begins a shard. Bytes reach `sink` in pieces; it needs no buffer of its own.
@@ -315,7 +325,7 @@ impl ParquetEncoder {
             return Err(Error::internal(format!("expected {} columns, found {}", expected.len(), found.len())));
         }
         for (e, f) in expected.iter().zip(found) {
-            if e.name() != f.name() || !e.data_type().equals_datatype(f.data_type()) {
+            if e.name() != f.name() || !e.data_type().equals_datatype(value_type(f.data_type())) {
                 let message = format!(
                     "expected `{}` of type {}, found `{}` of {}",
                     e.name(),
@@ -459,7 +469,7 @@ fn encode_parts<'a>(
     mut writers: Vec<ArrowColumnWriter>,
 ) -> Result<Vec<Encoded>> {
     for array in arrays {
-        let leaves = compute_leaves(field, array).map_err(encoding_failed)?;
+        let leaves = compute_leaves(field, &plain_column(array)?).map_err(encoding_failed)?;
         for (leaf, writer) in leaves.iter().zip(&mut writers) {
             writer.write(leaf).map_err(encoding_failed)?;
         }

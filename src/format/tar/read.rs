@@ -76,6 +76,7 @@ impl RecordReader for TarReader {
         let Samples { taken, rows, rejects, passed_over } = Samples::read(split)?;
         Ok(Parsed::Block(RecordBlock {
             hashes: taken.iter().map(Sample::hash).collect(),
+            sharing: 1,
             payload: Payload::Samples(taken),
             rows,
             rejects,

@@ -125,6 +125,7 @@ impl RecordReader for TfRecordReader {
             payload,
             rows,
             hashes,
+            sharing: 1,
             rejects,
             lines: 0,
             blank_lines: 0,

@@ -17,6 +17,9 @@ use crate::{
 /// Bytes of a decoded chunk at most.
 pub(super) const MAX_CHUNK: usize = 256 << 20;
 
+/// Chunks up to this size are decoded to memory that is taken at once.
+const AT_ONCE: usize = 16 << 20;
+
 /// A step from bytes to bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Packing {
@@ -287,9 +290,17 @@ fn fletcher32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
+/// Whether there is one frame that says how large its content is, and it is not too large.
+fn zstd_fits(input: &[u8], limit: usize) -> bool {
+    let content = zstd::zstd_safe::get_frame_content_size(input).ok().flatten();
+    let whole = zstd::zstd_safe::find_frame_compressed_size(input).is_ok_and(|bytes| bytes == input.len());
+    whole && content.is_some_and(|content| content <= limit as u64)
+}
+
 fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let bounded = |input: &mut dyn Read, name: &str| {
-        let mut out = Vec::new();
+        // Where the size of the chunk is known there is nothing to grow.
+        let mut out = Vec::with_capacity(limit.saturating_add(1).min(AT_ONCE));
         let read = input.take(limit as u64 + 1).read_to_end(&mut out);
         read.map_err(|e| Error::input(format!("expected {name}, found damaged bytes")).cause(e))?;
         if out.len() > limit {
@@ -301,6 +312,10 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
         Packing::Gzip => bounded(&mut flate2::bufread::MultiGzDecoder::new(input), "gzip"),
         Packing::Zlib => bounded(&mut flate2::bufread::ZlibDecoder::new(input), "zlib"),
         Packing::Bzip2 => bounded(&mut bzip2::bufread::MultiBzDecoder::new(input), "bzip2"),
+        Packing::Zstd if limit <= AT_ONCE && zstd_fits(input, limit) => {
+            let damaged = |e| Error::input("expected zstd, found damaged bytes").cause(e);
+            zstd::bulk::decompress(input, limit).map_err(damaged)
+        }
         Packing::Zstd => bounded(&mut zstd::stream::read::Decoder::with_buffer(input)?, "zstd"),
         Packing::Blosc => blosc::decompress(input, limit),
         Packing::Lz4 => {

@@ -206,6 +206,9 @@ impl Arrays for ZarrSource {
                 &array.path,
             ));
         }
+        if let Some(values) = self.whole_chunk(array, slab).map_err(|e| named(e, &array.path))? {
+            return Ok(values);
+        }
         let width = array.variable.dtype.width().filter(|_| !array.codecs.is_varied());
         let mut target = match width {
             Some(width) if width > 0 => Target::Fixed(array.fill.repeat(slab.bytes(width)? / width), width),
@@ -225,6 +228,20 @@ impl Arrays for ZarrSource {
 }
 
 impl ZarrSource {
+    /// What a slab that is one chunk holds, as it is decoded; `None` for other slabs, and where there is no such chunk.
+    fn whole_chunk(&self, array: &ArrayMetadata, slab: &Slab) -> Result<Option<Values>> {
+        let mut axes = slab.start.iter().zip(&slab.count).zip(&array.chunks);
+        let is_chunk = axes.all(|((start, count), chunk)| count == chunk && start.is_multiple_of(*chunk));
+        if !is_chunk || slab.start.is_empty() || matches!(array.codecs.layout, Layout::Sharded(_)) {
+            return Ok(None);
+        }
+        let at: Vec<u64> = slab.start.iter().zip(&array.chunks).map(|(start, chunk)| start / chunk).collect();
+        let name = array.chunk_name(&at);
+        let Some(stored) = self.folder.get(&name)? else { return Ok(None) };
+        let values = array.codecs.decode(&stored, &array.variable.dtype, &array.chunks);
+        values.map(Some).map_err(|e| Error::new(e.kind(), format!("chunk `{name}`: {}", e.message())))
+    }
+
     fn chunk(&self, array: &ArrayMetadata, at: &[u64], slab: &Slab, target: &mut Target) -> Result<()> {
         let name = array.chunk_name(at);
         let in_chunk = |e: Error| Error::new(e.kind(), format!("chunk `{name}`: {}", e.message()));

@@ -8,6 +8,7 @@ use crate::{
     error::Result,
     exec::encode::{Body, Piece, Unit},
     format::{OutputFormat, Parsed},
+    record::numbers::Numbers,
     scan::RecordSource,
 };
 
@@ -38,10 +39,10 @@ impl Conversion<'_> {
             let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
             records += block.payload.len() as f64 * scale;
             let piece = Piece {
+                rows: Numbers::counting(1, block.payload.len()),
                 payload: block.payload,
                 source: facts.name,
-                rows: (1..).take(block.rows.len()).collect(),
-                hashes: block.hashes,
+                hashes: Numbers::shared(block.hashes, block.sharing),
             };
             let unit = Unit { number: 0, pieces: vec![piece], starts_shard: false, bytes_in: 0 };
             bytes += scale

@@ -13,10 +13,8 @@ use std::{
     time::Instant,
 };
 
-use arrow::{
-    array::RecordBatch,
-    datatypes::{Field, Fields, SchemaRef},
-};
+use arrow::datatypes::{Field, Fields, SchemaRef};
+use bytes::Bytes;
 use serde::Serialize;
 
 use self::prepare::{Prepared, force_binary, source_facts};
@@ -28,7 +26,7 @@ use super::{
     revision,
 };
 use crate::{
-    array::{outputs, records::ArrayOptions},
+    array::{origin::Layout, outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
     dataset::{
         Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow,
@@ -211,7 +209,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
-    let mut found = find(context, out, options)?;
+    let (mut found, live) = find(context, out, options)?;
     if found.folder_links > 0 {
         let count = found.folder_links;
         let note = format!("links to folders are not followed, found {count}; name those folders themselves");
@@ -231,6 +229,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let sorted = inputs::sort(context, found.files, snapshot.as_ref(), options.on_changed)?;
     let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, found.faults)?;
     conversion.suppress = suppress;
+    conversion.live = live;
     conversion.sources_erased = erased;
     let mut report = if sorted.fresh.is_empty() { conversion.idle()? } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
@@ -244,7 +243,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
 const STDIN: &str = "-";
 
 /// Finds the inputs, standard input among them.
-fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<Found> {
+fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<(Found, Vec<inputs::Live>)> {
     let scan_options = ScanOptions {
         include: options.include.clone(),
         exclude: options.exclude.clone(),
@@ -256,8 +255,11 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     if !named.is_empty() {
         found = scan::scan(&named, &context.folder, &context.settings, &scan_options)?;
     }
+    let mut live = Vec::new();
     for source in &named {
-        found.passed_over += inputs::keep_live(context, source, &mut found.files)?;
+        let Some(dataset) = inputs::Live::of(context, source)? else { continue };
+        found.passed_over += dataset.keep(&mut found.files);
+        live.push(dataset);
     }
     if !streams.is_empty() {
         match options.from {
@@ -276,7 +278,7 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
             .at(plain_urls(&options.sources.join(" ")))
             .hint("name a file or folder, or check --include and --exclude"));
     }
-    Ok(found)
+    Ok((found, live))
 }
 
 struct Conversion<'a> {
@@ -289,8 +291,10 @@ struct Conversion<'a> {
     settings: Settings,
     /// Hides ids, where they are private.
     hiding: Option<Hiding>,
+    /// Sources that are datasets.
+    live: Vec<inputs::Live>,
     /// What is the same for all records of arrays.
-    constants: Option<RecordBatch>,
+    constants: Option<Bytes>,
     /// Columns that the user prescribed.
     prescribed: Option<Fields>,
     naming: Naming,
@@ -359,6 +363,7 @@ impl<'a> Conversion<'a> {
             faults,
             settings,
             hiding,
+            live: Vec::new(),
             constants: None,
             prescribed: None,
             naming: Naming::default(),
@@ -452,7 +457,8 @@ impl<'a> Conversion<'a> {
         let memory = self.memory();
         self.naming = self.check_names(&mut prepared, memory)?;
         self.check_sizes(&prepared, memory)?;
-        self.constants = prepared.constants()?;
+        self.fit_shapes(&mut prepared)?;
+        self.constants = prepared.constants(&self.live)?;
         let naming = ShardNaming {
             tag: self.tag(&prepared, memory)?,
             format: self.settings.shard_format,
@@ -726,6 +732,11 @@ struct Fresh<'a> {
 }
 
 impl NewSources for Fresh<'_> {
+    fn have_arrays(&self) -> bool {
+        let Prepared::Records { sources, .. } = self.prepared else { return false };
+        sources.iter().any(|source| source.reader.arrays().is_some())
+    }
+
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
         let hiding = self.hiding;
         let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
@@ -737,11 +748,16 @@ impl NewSources for Fresh<'_> {
             hash: tally.hash,
             records: tally.records,
             first_record: tally.first_record,
+            arrays: None,
             version: Version(0),
         };
         match self.prepared {
             Prepared::Records { sources, .. } => {
-                Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| row(&source.file, tally)))
+                Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| {
+                    let layout = source.reader.arrays().map(|(arrays, plan)| Layout::of(arrays.header(), plan));
+                    let arrays = layout.and_then(|layout| serde_json::to_string(&layout).ok());
+                    SourceRow { arrays, ..row(&source.file, tally) }
+                }))
             }
             // Each file is read once, as part of its sample; its own hash is not worth reading it again. A touched
             // file counts as changed.

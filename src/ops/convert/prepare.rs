@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use arrow::{
-    array::RecordBatch,
-    datatypes::{DataType, Field, Fields, SchemaRef},
-};
+use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use bytes::Bytes;
 
 use super::{Conversion, OnSchema};
 use crate::{
@@ -25,13 +23,14 @@ use crate::{
         json::JsonOptions,
         parquet::{self, schema_of_samples},
     },
+    ops::inputs::Live,
     plan::memory::MemoryPlan,
     record::{
         key::{escape_key, part_type},
         parts::{KEY_COLUMN, is_table_of_samples},
     },
     scan::{Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify},
-    schema::{self, schema_of, unite_lists},
+    schema::{self, print_dims, schema_of, tensor_dims, unite_lists},
     storage,
     units::Size,
 };
@@ -67,10 +66,29 @@ impl Prepared {
         }
     }
 
-    /// What is the same for all records of arrays.
-    pub(super) fn constants(&self) -> Result<Option<RecordBatch>> {
+    /// What is the same for all records of arrays, or of the datasets among the sources.
+    pub(super) fn constants(&self, live: &[Live]) -> Result<Option<Bytes>> {
+        if !live.is_empty() {
+            let files: Vec<String> = self.files().map(SourceFile::uri).collect();
+            let mut all: Option<Bytes> = None;
+            for dataset in live {
+                match (&all, dataset.constants(&files)?) {
+                    (Some(known), Some(found)) if *known != found => {
+                        return Err(Error::input("expected datasets with the same constants, found others")
+                            .at(dataset.place())
+                            .hint("convert them one by one into datasets of their own"));
+                    }
+                    (_, Some(found)) => all = Some(found),
+                    (_, None) => {}
+                }
+            }
+            if all.is_some() {
+                return Ok(all);
+            }
+        }
         let Self::Records { sources, .. } = self else { return Ok(None) };
-        constants::of_sources(sources.iter().map(|source| (source.file.uri(), source.reader.as_ref())))
+        let of_sources = sources.iter().map(|source| (source.file.uri(), source.reader.as_ref()));
+        constants::of_sources(of_sources)?.as_ref().map(constants::encoded).transpose()
     }
 
     /// Types of the columns, as far as they are known.
@@ -112,6 +130,16 @@ impl Conversion<'_> {
                 self.check_same_columns(&sources, &fields)?;
                 refuse_conflicts(&sources, &fields, &self.options.types)?;
                 let fields = self.united(&fields, &sources);
+                let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
+                if let Some(field) = shapeless.filter(|_| self.options.tensor_lists) {
+                    let dims = tensor_dims(field).unwrap_or_default();
+                    return Err(Error::usage(format!(
+                        "expected tensors of one shape for --tensors lists, found the shape {}",
+                        print_dims(&dims)
+                    ))
+                    .column(field.name())
+                    .hint("leave --tensors out: bytes have their shape beside them"));
+                }
                 Prepared::Records { sources, fields }
             }
             Input::Files(mut files) => {
@@ -211,6 +239,43 @@ impl Conversion<'_> {
             None => Arc::new(field.as_ref().clone().with_nullable(true)),
         };
         Ok(Some(fields.iter().map(given).collect()))
+    }
+
+    /// Tensors of a column are in all shards of Parquet what the dataset has, whoever added them: of one shape, or each of its
+    /// own.
+    pub(super) fn fit_shapes(&self, prepared: &mut Prepared) -> Result<()> {
+        let Some(snapshot) = self.snapshot.filter(|_| self.settings.shard_format == OutputFormat::Parquet) else {
+            return Ok(());
+        };
+        let Prepared::Records { fields, .. } = prepared else { return Ok(()) };
+        let Some(shard) = snapshot.shards()?.last().filter(|_| outputs::has_tensors(fields)) else {
+            return Ok(());
+        };
+        let place = self.dataset.store().location().join(&shard.path).to_string();
+        let known = parquet::open(self.dataset.object(&shard.path, shard.bytes), &place)?;
+        let fit = |field: &Arc<Field>| {
+            let Some((_, known)) = known.schema().fields().find(field.name()) else { return Ok(Arc::clone(field)) };
+            let (dims, found) = (tensor_dims(known), tensor_dims(field));
+            if dims == found {
+                return Ok(Arc::clone(field));
+            }
+            let rank = |dims: &Option<Vec<Option<usize>>>| dims.as_ref().map(Vec::len);
+            if schema::variable_rank(known).is_some() && rank(&dims) == rank(&found) {
+                return Ok(Arc::new(schema::unite_fields(known, field)));
+            }
+            let shape = |dims: Option<Vec<Option<usize>>>| dims.map_or_else(|| "none".to_owned(), |d| print_dims(&d));
+            Err(Error::input(format!(
+                "expected tensors of the shape that `{}` has in this dataset, {}, found {}",
+                field.name(),
+                shape(dims),
+                shape(found)
+            ))
+            .at(place.as_str())
+            .column(field.name())
+            .hint("name another dataset with --out, or choose variables with --var"))
+        };
+        *fields = fields.iter().map(fit).collect::<Result<_>>()?;
+        Ok(())
     }
 
     /// A file that cannot be held in memory is refused before anything is written.

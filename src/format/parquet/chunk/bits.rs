@@ -19,7 +19,7 @@ use arrow::buffer::BooleanBuffer;
 const PACK: usize = 32;
 
 /// Values of a group.
-const GROUP: usize = 8;
+pub(super) const GROUP: usize = 8;
 
 /// Bits that equal values of some width would take, packed, where a run is worth it; narrow values are taken for wider ones.
 const RUN_BITS: usize = 128;
@@ -307,6 +307,18 @@ pub(super) fn put_delta(out: &mut Vec<u8>, values: &[i64], narrow: bool) {
     }
 }
 
+/// The same for numbers that are equally far apart, `count` from `first` on.
+pub(crate) fn put_even(out: &mut Vec<u8>, first: u64, step: u64, count: usize) {
+    put_varint(out, BLOCK as u64);
+    put_varint(out, (BLOCK / MINI) as u64);
+    put_varint(out, count as u64);
+    put_zigzag(out, first.cast_signed());
+    for _ in 0..count.saturating_sub(1).div_ceil(BLOCK) {
+        put_zigzag(out, step.cast_signed());
+        out.extend_from_slice(&[0; BLOCK / MINI]);
+    }
+}
+
 fn difference_of(value: i64, before: i64, narrow: bool) -> i64 {
     let difference = value.wrapping_sub(before);
     if narrow { difference << 32 >> 32 } else { difference }
@@ -520,5 +532,16 @@ mod tests {
         out.clear();
         put_levels(&mut out, &BooleanBuffer::new_set(100_000));
         assert!(out.len() <= 16, "{}", out.len());
+    }
+
+    #[test]
+    fn numbers_equally_far_apart_need_no_list() {
+        for (first, step, count) in [(0, 1, 0), (7, 1, 1), (7, 1, 129), (5, 0, 300), (1 << 62, 3, 1000)] {
+            let list: Vec<i64> = (0..count).map(|i| i64::try_from(first + step * i).unwrap()).collect();
+            let (mut even, mut one_by_one) = (Vec::new(), Vec::new());
+            put_even(&mut even, if count == 0 { 0 } else { first }, step, usize::try_from(count).unwrap());
+            put_delta(&mut one_by_one, &list, false);
+            assert_eq!(even, one_by_one);
+        }
     }
 }

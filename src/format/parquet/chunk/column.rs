@@ -121,7 +121,8 @@ fn validity(arrays: &[&dyn Array]) -> Option<BooleanBuffer> {
     Some(all.finish())
 }
 
-fn gather<'a>(
+/// The values of arrays of this type, and their order.
+pub(super) fn gather<'a>(
     of: &DataType,
     arrays: &'a [&'a dyn Array],
     descr: &ColumnDescriptor,

@@ -74,6 +74,44 @@ impl Compressor {
         };
         Ok(&out[..length])
     }
+
+    /// The page in the format of the codec, but as it is, where the format has room for that.
+    ///
+    /// # Errors
+    /// As [`Self::compress`].
+    pub(super) fn store<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        match (&self.context, u32::try_from(page.len())) {
+            (Context::Zstd(_), Ok(length)) => {
+                zstd_frame(page, length, out);
+                Ok(out)
+            }
+            _ => self.compress(page, out),
+        }
+    }
+}
+
+/// A frame of Zstandard whose blocks are stored as they are.
+///
+/// ```text
+/// magic 28 b5 2f fd   a0: one segment, its length in 4 bytes   length   [ size << 3 | last, 3 bytes   bytes ]*
+/// ```
+fn zstd_frame(page: &[u8], length: u32, out: &mut Vec<u8>) {
+    const BLOCK: usize = 128 << 10;
+    out.clear();
+    out.reserve(page.len() + 16 + page.len() / BLOCK * 3);
+    out.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0xa0]);
+    out.extend_from_slice(&length.to_le_bytes());
+    let mut rest = page;
+    loop {
+        let (block, after) = rest.split_at(rest.len().min(BLOCK));
+        let header = u32::try_from(block.len()).unwrap_or_default() << 3 | u32::from(after.is_empty());
+        out.extend_from_slice(&header.to_le_bytes()[..3]);
+        out.extend_from_slice(block);
+        if after.is_empty() {
+            return;
+        }
+        rest = after;
+    }
 }
 
 /// Makes `out` at least this long; what it holds does not matter.
@@ -98,4 +136,22 @@ pub(in super::super) fn name_of(codec: Codec) -> Result<Compression> {
         Codec::Snappy => Compression::SNAPPY,
         Codec::Gzip(level) => Compression::GZIP(GzipLevel::try_new(level).map_err(out_of_range)?),
     })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_pages_are_frames() {
+        let mut compressor = Compressor::new(Codec::Zstd(3)).unwrap();
+        for length in [0, 1, 300, 128 << 10, (128 << 10) + 1, 1 << 20] {
+            let page: Vec<u8> = (0..length).map(|i: usize| ((i * 7919) >> 5).to_le_bytes()[0]).collect();
+            let mut out = Vec::new();
+            let stored = compressor.store(&page, &mut out).unwrap();
+            assert_eq!(zstd::bulk::decompress(stored, length).unwrap(), page);
+            assert!(stored.len() <= length + 9 + 3 * (length / (128 << 10) + 1));
+        }
+    }
 }

@@ -15,6 +15,7 @@
 //! are left to the writer of the parquet crate.
 
 mod bits;
+mod coded;
 mod column;
 mod compress;
 mod dictionary;
@@ -35,7 +36,7 @@ pub(super) use self::{
     page::Chunk,
 };
 pub(crate) use self::{
-    bits::{put_hybrid, put_levels, put_same_levels, width_of},
+    bits::{put_even, put_hybrid, put_levels, put_same_levels, width_of},
     page::put_header,
     values::{put_differences, put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix},
 };
@@ -124,7 +125,10 @@ impl Repeats {
 /// When the level of the codec is out of range, or a value is too large for a page.
 pub(super) fn encode(descr: &ColumnDescPtr, arrays: &[&dyn Array], options: Options) -> Result<Option<Chunk>> {
     let mut scratch = Scratch::take();
-    let chunk = encode_with(&mut scratch, descr, arrays, options);
+    let chunk = match coded::encode(&mut scratch, descr, arrays, options) {
+        Ok(None) => encode_with(&mut scratch, descr, arrays, options),
+        done => done,
+    };
     scratch.keep();
     chunk
 }
@@ -197,28 +201,44 @@ fn foresee<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
     let found =
         Dictionary::of(sample, usize::MAX, &mut Vec::new()).map_or(sample.len(), |dictionary| dictionary.entries.len());
     let entries = expected_entries(sample.len(), found, total);
+    (entries, index_bytes(entries, total))
+}
+
+fn index_bytes(entries: f64, total: usize) -> f64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
     let width = width_of(entries as u64);
-    (entries, total as f64 * f64::from(width) / 8.0)
+    total as f64 * f64::from(width) / 8.0
 }
 
 fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
-    if values.is_empty() {
+    let sample = sample(values, STRETCH);
+    let (entries, _) = foresee(&sample, values.len());
+    plan_sample(&sample, values.len(), entries, order, compressor)
+}
+
+/// Plans for `total` words like those of the sample, of which so many are different.
+fn plan_sample<W: Word>(
+    sample: &[W],
+    total: usize,
+    entries: f64,
+    order: Order,
+    compressor: &mut Compressor,
+) -> Result<Plan> {
+    if sample.is_empty() {
         return Ok(Plan::plain());
     }
-    let sample = sample(values, STRETCH);
-    let scale = values.len() as f64 / sample.len() as f64;
-    let (entries, indices) = foresee(&sample, values.len());
+    let scale = total as f64 / sample.len() as f64;
+    let indices = index_bytes(entries, total);
     let entry_bytes = W::WIDTH as f64;
     let dictionary = entries * entry_bytes + indices;
-    let plain = values.len() as f64 * entry_bytes;
+    let plain = total as f64 * entry_bytes;
     if dictionary < CLEAR_GAIN * plain {
         return Ok(Plan::plain().with_dictionary(entries, entry_bytes, dictionary, plain));
     }
     let (mut page, mut packed) = (Vec::new(), Vec::new());
     let mut size = |put: &dyn Fn(&[W], &mut Vec<u8>)| -> Result<f64> {
         page.clear();
-        put(&sample, &mut page);
+        put(sample, &mut page);
         Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
     };
     let plain = size(&W::put)?;

@@ -25,6 +25,9 @@ use super::{
 };
 use crate::error::{Error, Result};
 
+/// Pages that are stored as they are before one is compressed again.
+const NOISE_PAGES: usize = 15;
+
 /// A finished column chunk; offsets in `close` count from its first byte.
 #[derive(Debug)]
 pub(in super::super) struct Chunk {
@@ -56,6 +59,10 @@ pub(super) struct PageWriter {
     encoding: Encoding,
     order: Order,
     statistics: bool,
+    /// Whether pages may be stored as they are where compressing does nothing for their neighbours.
+    stores_noise: bool,
+    /// Pages to be stored so.
+    noise: usize,
     bytes: Vec<u8>,
     /// The page that was compressed last; kept for its memory.
     packed: Vec<u8>,
@@ -83,6 +90,8 @@ impl PageWriter {
             encoding,
             order,
             statistics,
+            stores_noise: false,
+            noise: 0,
             bytes: Vec::new(),
             packed,
             uncompressed: 0,
@@ -90,6 +99,11 @@ impl PageWriter {
             pages: Vec::new(),
             offsets: OffsetIndexBuilder::new(),
         }
+    }
+
+    /// Stores pages as they are, within the format of the codec, after one that did not become smaller.
+    pub(super) fn storing_noise(self) -> Self {
+        Self { stores_noise: true, ..self }
     }
 
     /// Writes the dictionary, which comes before all data pages.
@@ -111,7 +125,16 @@ impl PageWriter {
     }
 
     fn page(&mut self, kind: PageType, values: usize, body: &[u8]) -> Result<()> {
-        let packed = self.compressor.compress(body, &mut self.packed)?;
+        let packed = if kind == PageType::DATA_PAGE && self.noise > 0 {
+            self.noise -= 1;
+            self.compressor.store(body, &mut self.packed)?
+        } else {
+            let packed = self.compressor.compress(body, &mut self.packed)?;
+            if self.stores_noise && kind == PageType::DATA_PAGE && packed.len() * 64 > body.len() * 63 {
+                self.noise = NOISE_PAGES;
+            }
+            packed
+        };
         let start = self.bytes.len();
         let encoding = if kind == PageType::DICTIONARY_PAGE { Encoding::PLAIN } else { self.encoding };
         put_header(

@@ -50,7 +50,8 @@ impl Order {
         matches!(self, Self::Float { .. })
     }
 
-    fn key(self, bits: u64) -> u64 {
+    /// A number for the bits of a value; numbers are in the order of the values.
+    pub(super) fn key(self, bits: u64) -> u64 {
         match self {
             Self::Boolean | Self::Bytes { .. } | Self::Unsigned { .. } => bits,
             Self::Signed { wide: true } => bits ^ SIGN,
@@ -68,7 +69,8 @@ impl Order {
         }
     }
 
-    fn is_nan(self, bits: u64) -> bool {
+    /// Whether these are the bits of what is not a number.
+    pub(super) fn is_nan(self, bits: u64) -> bool {
         match self {
             Self::Float { wide: true } => bits << 1 > 0x7ff << 53,
             Self::Float { wide: false } => bits & 0x7fff_ffff > 0x7f80_0000,

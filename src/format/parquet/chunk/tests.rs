@@ -15,18 +15,21 @@ use ::parquet::{
     },
 };
 use arrow::{
-    array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray},
-    compute::concat_batches,
+    array::{ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray, new_null_array},
+    compute::{cast, concat, concat_batches},
     datatypes::{
-        ArrowPrimitiveType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema,
-        TimestampMicrosecondType, UInt8Type, UInt32Type, UInt64Type,
+        ArrowPrimitiveType, DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type,
+        Schema, TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     },
 };
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::parquet::ParquetEncoder;
+use crate::{
+    format::parquet::ParquetEncoder,
+    record::coded::{batch_of, coded},
+};
 
 /// Values of a column by pattern, so that every encoding gets its turn.
 #[derive(Debug, Clone, Copy)]
@@ -181,14 +184,17 @@ fn check_pages(table: &RecordBatch, own: &ParquetMetaData) {
 
 fn check(shape: Shape, codec: Codec, pieces: usize) -> Vec<Vec<Encoding>> {
     let table = table(shape);
-    let bytes = encoded(&table, codec, pieces);
+    check_bytes(&table, &encoded(&table, codec, pieces))
+}
+
+fn check_bytes(table: &RecordBatch, bytes: &Bytes) -> Vec<Vec<Encoding>> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
     let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
     let back = concat_batches(&table.schema(), &batches).unwrap();
     for (own, original) in back.columns().iter().zip(table.columns()) {
         assert_eq!(own.to_data(), original.to_data());
     }
-    let (own, expected) = (footer(&bytes), footer(&reference(&table)));
+    let (own, expected) = (footer(bytes), footer(&reference(table)));
     for (own, expected) in own.row_group(0).columns().iter().zip(expected.row_group(0).columns()) {
         let name = own.column_path().string();
         if let Some(statistics) = own.statistics() {
@@ -198,8 +204,42 @@ fn check(shape: Shape, codec: Codec, pieces: usize) -> Vec<Vec<Encoding>> {
         }
         assert_eq!(own.num_values(), expected.num_values());
     }
-    check_pages(&table, &own);
+    check_pages(table, &own);
     own.row_group(0).columns().iter().map(|column| column.encodings().collect()).collect()
+}
+
+/// The columns as keys, where that can be: nulls have a value of their own.
+fn coded_table(table: &RecordBatch) -> RecordBatch {
+    let of = |column: &ArrayRef| -> Option<ArrayRef> {
+        column.data_type().primitive_width()?;
+        let to = DataType::Dictionary(Box::new(DataType::UInt16), Box::new(column.data_type().clone()));
+        let packed = cast(column, &to).ok()?;
+        let packed = packed.as_dictionary::<UInt16Type>();
+        let none = u16::try_from(packed.values().len()).ok()?;
+        let values = concat(&[packed.values(), &new_null_array(column.data_type(), 1)]).unwrap();
+        Some(coded(packed.keys().iter().map(|key| key.unwrap_or(none)).collect(), values).unwrap())
+    };
+    let columns = table.columns().iter().map(|column| of(column).unwrap_or_else(|| Arc::clone(column))).collect();
+    batch_of(table.schema_ref().fields(), columns, table.num_rows()).unwrap()
+}
+
+fn check_coded(shape: Shape, codec: Codec, pieces: usize) -> Vec<Vec<Encoding>> {
+    let table = table(shape);
+    let encoder = ParquetEncoder::new(&table.schema(), codec, &[]).unwrap();
+    let step = table.num_rows().div_ceil(pieces).max(1);
+    let batches: Vec<RecordBatch> = (0..table.num_rows())
+        .step_by(step)
+        .map(|at| coded_table(&table.slice(at, step.min(table.num_rows() - at))))
+        .flat_map(|batch| {
+            [
+                batch.slice(0, batch.num_rows() / 3),
+                batch.slice(batch.num_rows() / 3, batch.num_rows() - batch.num_rows() / 3),
+            ]
+        })
+        .collect();
+    let mut shard = encoder.start(Vec::new()).unwrap();
+    shard.append(encoder.encode(&batches).unwrap()).unwrap();
+    check_bytes(&table, &shard.finish().unwrap().into())
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -221,6 +261,24 @@ proptest! {
     #[test]
     fn readers_get_every_value_and_true_bounds(shape in shape(), pieces in 1_usize..5) {
         check(shape, Codec::Lz4, pieces);
+    }
+
+    #[test]
+    fn readers_get_every_value_of_coded_columns(shape in shape(), pieces in 1_usize..5) {
+        check_coded(shape, Codec::Zstd(1), pieces);
+    }
+}
+
+#[test]
+fn coded_columns_have_runs_and_pages_of_noise() {
+    for (range, repeat, nulls, ascending) in
+        [(1, 1, 0, false), (300, 700, 0, true), (300, 90, 9, false), (9000, 1, 0, false), (9000, 3, 9, false)]
+    {
+        let shape = Shape { rows: 70_001, range, repeat, nulls, seed: 11, ascending };
+        let used = check_coded(shape, Codec::Zstd(3), 2);
+        let dictionaries = used.iter().filter(|encodings| encodings.contains(&Encoding::RLE_DICTIONARY)).count();
+        // Of many entries some types are better off without one.
+        assert!(dictionaries >= if range > 4096 { 5 } else { 9 }, "{used:?}");
     }
 }
 

@@ -1,0 +1,302 @@
+//! Object headers on their way from the file to the reader, which does not know two things that old and new files have:
+//!
+//! ```text
+//! layout of version 2       the same bytes as version 1, which the reader knows: the number is changed
+//! attribute of a named type its type lies in another object: the message is taken out (type 0), and read here with that type
+//! ```
+//!
+//! A header is told by how the reader asks for it: 16 bytes of version 1 and then as many as these say, or a piece that begins
+//! with `OHDR` and ends in its own checksum. Headers go on elsewhere; where, they say themselves. Nothing else is touched.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use hdf5_reader::{
+    Attribute as Hdf5Attribute, Hdf5File,
+    checksum::jenkins_lookup3,
+    error::Error as Hdf5Error,
+    io::Cursor,
+    messages::{HdfMessage, dataspace, datatype},
+};
+
+const LAYOUT: u8 = 0x08;
+const ATTRIBUTE: u8 = 0x0c;
+const CONTINUATION: u8 = 0x10;
+
+/// Bytes before the messages of version 1.
+const PREFIX: usize = 16;
+
+/// Bytes of a checksum.
+const CHECKSUM: usize = 4;
+
+/// What is known of headers so far.
+#[derive(Debug)]
+pub(super) struct Headers {
+    /// Where the file begins in its storage.
+    base: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last header of version 1 of which the reader has seen the begin, and its bytes.
+    begun: Option<(u64, usize)>,
+    /// Where headers go on: of which object, in which form.
+    going_on: HashMap<u64, (u64, Form)>,
+    /// Attributes that were taken out, by object.
+    taken: HashMap<u64, Vec<Taken>>,
+}
+
+/// How messages are framed.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    version: u8,
+    /// Whether each has a number.
+    numbered: bool,
+}
+
+/// An attribute of a named type, as it is stored.
+#[derive(Debug, Clone)]
+struct Taken {
+    name: String,
+    /// Object that is the type.
+    type_at: u64,
+    dataspace: Vec<u8>,
+    data: Vec<u8>,
+}
+
+fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
+    Some(bytes.get(at..at + width)?.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
+}
+
+fn size(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
+    number(bytes, at, width).and_then(|number| usize::try_from(number).ok())
+}
+
+impl Headers {
+    pub(super) fn new(base: u64) -> Self {
+        Self { base, state: Mutex::default() }
+    }
+
+    /// What the reader is to see instead of these bytes; `None` where they stay as they are.
+    pub(super) fn corrected(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes.starts_with(b"OHDR") {
+            return self.second(&mut state, offset, bytes);
+        }
+        if let Some((object, form)) = state.going_on.get(&offset).copied() {
+            let messages = match form.version {
+                1 => 0..bytes.len(),
+                _ if bytes.starts_with(b"OCHK") && checksum_fits(bytes) => 4..bytes.len() - CHECKSUM,
+                _ => return None,
+            };
+            return self.messages(&mut state, object, form, bytes, messages);
+        }
+        if bytes.len() == PREFIX && bytes.starts_with(&[1, 0]) {
+            state.begun = size(bytes, 8, 4).and_then(|size| Some((offset, size.checked_add(PREFIX)?)));
+            return None;
+        }
+        if state.begun == Some((offset, bytes.len())) && bytes.len() > PREFIX {
+            let form = Form { version: 1, numbered: false };
+            return self.messages(&mut state, offset, form, bytes, PREFIX..bytes.len());
+        }
+        None
+    }
+
+    /// A header of version 2.
+    fn second(&self, state: &mut State, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let flags = *bytes.get(5)?;
+        let width = 1_usize << (flags & 3);
+        let at = 6 + if flags & 0x20 != 0 { 16 } else { 0 } + if flags & 0x10 != 0 { 4 } else { 0 };
+        let start = at + width;
+        let end = start.checked_add(size(bytes, at, width)?)?;
+        if end.checked_add(CHECKSUM)? != bytes.len() || bytes[4] != 2 || !checksum_fits(bytes) {
+            return None;
+        }
+        let form = Form { version: 2, numbered: flags & 4 != 0 };
+        self.messages(state, offset, form, bytes, start..end)
+    }
+
+    fn messages(
+        &self,
+        state: &mut State,
+        object: u64,
+        form: Form,
+        bytes: &[u8],
+        messages: std::ops::Range<usize>,
+    ) -> Option<Vec<u8>> {
+        let mut changes: Vec<(usize, u8)> = Vec::new();
+        let (envelope, type_width) = match form.version {
+            1 => (8, 2),
+            _ if form.numbered => (6, 1),
+            _ => (4, 1),
+        };
+        let mut at = messages.start;
+        while at + envelope <= messages.end {
+            let (kind, length) = (size(bytes, at, type_width)?, size(bytes, at + type_width, 2)?);
+            let flags = bytes[at + type_width + 2];
+            let data = at + envelope;
+            let message = bytes.get(data..data + length).filter(|_| data + length <= messages.end)?;
+            let unshared = flags & 2 == 0;
+            match u8::try_from(kind) {
+                Ok(LAYOUT) if unshared && message.first() == Some(&2) => changes.push((data, 1)),
+                Ok(ATTRIBUTE) if unshared => {
+                    if let Some(taken) = self.taken_out(message) {
+                        state.taken.entry(object).or_default().push(taken);
+                        changes.push((at, 0));
+                    }
+                }
+                Ok(CONTINUATION) => {
+                    if let Some(next) = number(message, 0, 8) {
+                        state.going_on.insert(next.saturating_add(self.base), (object, form));
+                    }
+                }
+                _ => {}
+            }
+            at = data + length;
+        }
+        if changes.is_empty() {
+            return None;
+        }
+        let mut corrected = bytes.to_vec();
+        changes.into_iter().for_each(|(at, byte)| corrected[at] = byte);
+        if form.version == 2 {
+            let end = corrected.len() - CHECKSUM;
+            let sum = jenkins_lookup3(&corrected[..end]);
+            corrected[end..].copy_from_slice(&sum.to_le_bytes());
+        }
+        Some(corrected)
+    }
+
+    /// An attribute whose type, and that alone, lies elsewhere.
+    fn taken_out(&self, message: &[u8]) -> Option<Taken> {
+        let version = *message.first()?;
+        if !matches!((version, message.get(1)?), (2 | 3, 1)) {
+            return None;
+        }
+        let lengths = [size(message, 2, 2)?, size(message, 4, 2)?, size(message, 6, 2)?];
+        let mut at = if version == 3 { 9 } else { 8 };
+        let mut next = |length: usize| {
+            at += length;
+            message.get(at - length..at)
+        };
+        let (name, datatype, dataspace) = (next(lengths[0])?, next(lengths[1])?, next(lengths[2])?);
+        let type_at = match datatype.first()? {
+            1 => number(datatype, 8, 8)?,
+            2 => number(datatype, 2, 8)?,
+            3 if datatype.get(1) == Some(&2) => number(datatype, 2, 8)?,
+            _ => return None,
+        };
+        let name = String::from_utf8(name.strip_suffix(b"\0").unwrap_or(name).to_vec()).ok()?;
+        Some(Taken { name, type_at, dataspace: dataspace.to_vec(), data: message[at..].to_vec() })
+    }
+
+    /// The attributes of an object that were taken out.
+    ///
+    /// # Errors
+    /// When the type of one cannot be read.
+    pub(super) fn attributes(&self, file: &Hdf5File, object: u64) -> Result<Vec<Hdf5Attribute>, Hdf5Error> {
+        let taken = {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.taken.get(&object.saturating_add(self.base)).cloned().unwrap_or_default()
+        };
+        let mut attributes: Vec<Hdf5Attribute> = Vec::with_capacity(taken.len());
+        for Taken { name, type_at, dataspace: space, data } in taken {
+            // A header may have been asked for several times.
+            if attributes.iter().any(|known| known.name == name) {
+                continue;
+            }
+            let header = file.get_or_parse_header(type_at)?;
+            let datatype = header.messages.iter().find_map(|message| match message {
+                HdfMessage::Datatype(message) => Some(message),
+                _ => None,
+            });
+            let Some(datatype::DatatypeMessage { datatype, size, .. }) = datatype else {
+                return Err(Hdf5Error::InvalidData(format!("the type of attribute `{name}` is no type")));
+            };
+            let space = dataspace::parse(&mut Cursor::new(&space), 8, 8, space.len())?;
+            let bytes = space.num_elements()?.checked_mul(u64::from(*size)).and_then(|n| usize::try_from(n).ok());
+            let raw_data = bytes.and_then(|bytes| data.get(..bytes)).map(<[u8]>::to_vec);
+            let cut = || Hdf5Error::InvalidData(format!("attribute `{name}` is cut short"));
+            let raw_data = raw_data.ok_or_else(cut)?;
+            let (datatype, shape) = (datatype.clone(), space.dims.clone());
+            attributes.push(Hdf5Attribute { name, datatype, shape, raw_data, decoded_strings: None });
+        }
+        Ok(attributes)
+    }
+}
+
+fn checksum_fits(bytes: &[u8]) -> bool {
+    let Some(end) = bytes.len().checked_sub(CHECKSUM) else { return false };
+    bytes[end..] == jenkins_lookup3(&bytes[..end]).to_le_bytes()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    /// A message of version 1.
+    fn message(kind: u16, data: &[u8]) -> Vec<u8> {
+        let mut out = kind.to_le_bytes().to_vec();
+        out.extend_from_slice(&u16::try_from(data.len()).unwrap().to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(data);
+        out
+    }
+
+    fn header(messages: &[u8]) -> Vec<u8> {
+        let mut out = vec![1, 0, 1, 0, 1, 0, 0, 0];
+        out.extend_from_slice(&u32::try_from(messages.len()).unwrap().to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(messages);
+        out
+    }
+
+    #[test]
+    fn layouts_of_version_2_become_those_of_version_1() {
+        let headers = Headers::new(0);
+        let mut moved = 900_u64.to_le_bytes().to_vec();
+        moved.extend_from_slice(&16_u64.to_le_bytes());
+        let messages = [message(8, &[2, 3, 1, 0, 0, 0, 0, 0]), message(0x10, &moved)].concat();
+        let bytes = header(&messages);
+        // Nobody asked for it as for a header.
+        assert_eq!(headers.corrected(100, &bytes), None);
+        assert_eq!(headers.corrected(100, &bytes[..16]), None);
+        let corrected = headers.corrected(100, &bytes).unwrap();
+        let changed: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != corrected[*at]).collect();
+        assert_eq!((changed, corrected[24]), (vec![24], 1));
+        // It goes on elsewhere.
+        let rest = message(8, &[2, 1, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(headers.corrected(900, &rest).unwrap()[8], 1);
+        assert_eq!(headers.corrected(901, &rest), None);
+    }
+
+    #[test]
+    fn attributes_of_named_types_are_taken_out() {
+        let headers = Headers::new(0);
+        let mut attribute = vec![3, 1, 2, 0, 10, 0, 4, 0, 0, b'a', 0, 3, 2];
+        attribute.extend_from_slice(&77_u64.to_le_bytes());
+        attribute.extend_from_slice(&[2, 0, 0, 0, 42]);
+        let mut bytes = b"OHDR\x02\x00".to_vec();
+        bytes.push(u8::try_from(attribute.len() + 4).unwrap());
+        bytes.extend_from_slice(&[0x0c, u8::try_from(attribute.len()).unwrap(), 0, 0]);
+        bytes.extend_from_slice(&attribute);
+        let sum = jenkins_lookup3(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        let corrected = headers.corrected(50, &bytes).unwrap();
+        assert!(corrected[7] == 0 && checksum_fits(&corrected));
+        let state = headers.state.lock().unwrap();
+        let taken = &state.taken[&50][0];
+        assert_eq!((taken.name.as_str(), taken.type_at, taken.data.as_slice()), ("a", 77, &[42][..]));
+        drop(state);
+        // Damage is for the reader to find.
+        bytes[9] ^= 1;
+        assert_eq!(headers.corrected(50, &bytes), None);
+        for cut in 0..bytes.len() {
+            assert_eq!(headers.corrected(50, &bytes[..cut]), None);
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Encodes [coded](crate::record::coded) columns: their keys become indices of a dictionary, their values are looked at
+//! only once each.
+//!
+//! ```text
+//! arrays    keys 2 0 2 | keys 1 1 0            each with its table of values, of which some never occur
+//! tables    used, index in the dictionary      entries in the order of their values, each once
+//! pages     index of each key, nulls left out --> hybrid
+//! ```
+//!
+//! Entries lie in the order of their values, so the least and the greatest index of a page say what its bounds are.
+
+use ::parquet::{
+    basic::{Encoding, Type},
+    schema::types::ColumnDescPtr,
+};
+use arrow::{
+    array::{Array, ArrayRef, make_array},
+    buffer::BooleanBuffer,
+};
+
+use super::{
+    Finished, Options, PAGE_ROWS, STRETCH, STRETCHES,
+    bits::{GROUP, least_run, put_levels, put_packed, put_run, put_same_levels, width_of},
+    column::{Values, Word, gather},
+    compress::Compressor,
+    dictionary::Dictionary,
+    page::{Chunk, PageFacts, PageWriter},
+    plan_sample, put_indices,
+    scratch::Scratch,
+    stats::{Bounds, Order},
+};
+use crate::{error::Result, record::coded::as_coded};
+
+/// Index of keys that stand for no value.
+const NULL: u32 = u32::MAX;
+
+/// So few entries are never worse than what else there is: they are coordinates, which come again and again.
+const FEW: usize = 4096;
+
+/// Rows for each of them at least.
+const ROWS_PER_ENTRY: usize = 8;
+
+/// Rows of a run of equal values, on average, where pages are written run by run.
+const RUN: usize = 16;
+
+/// Keys that are looked at together: neighbours are often the same.
+const BLOCK: usize = 64;
+
+/// Values, and for each whether some key stands for it; later its index.
+struct Table<'a> {
+    values: &'a ArrayRef,
+    used: Vec<bool>,
+    indices: Vec<u32>,
+}
+
+/// Keys of an array, and the number of their table.
+struct Segment<'a> {
+    keys: &'a [u16],
+    table: usize,
+}
+
+/// Encodes a column all of whose arrays are coded; `None` if they are not, or their values are better off without a
+/// dictionary.
+///
+/// # Errors
+/// As [`encode`](super::encode).
+pub(super) fn encode(
+    scratch: &mut Scratch,
+    descr: &ColumnDescPtr,
+    arrays: &[&dyn Array],
+    options: Options,
+) -> Result<Option<Chunk>> {
+    let Some((tables, segments)) = tables_of(arrays) else { return Ok(None) };
+    let mut words = Vec::with_capacity(tables.len());
+    let mut order = None;
+    for table in &tables {
+        let Some((values, of)) = values_of(table.values, descr, scratch) else { return Ok(None) };
+        words.push(values);
+        order = Some(of);
+    }
+    let Some(order) = order else { return Ok(None) };
+    let column = Coded { descr, tables, segments, order, options };
+    let narrow: Option<Vec<&[u32]>> =
+        words.iter().map(|words| if let Values::Narrow(words) = words { Some(&words[..]) } else { None }).collect();
+    let wide: Option<Vec<&[u64]>> =
+        words.iter().map(|words| if let Values::Wide(words) = words { Some(&words[..]) } else { None }).collect();
+    match (narrow, wide) {
+        (Some(words), _) => column.encode(&words, scratch),
+        (_, Some(words)) => column.encode(&words, scratch),
+        _ => Ok(None),
+    }
+}
+
+/// Marks the values that occur.
+fn tables_of<'a>(arrays: &[&'a dyn Array]) -> Option<(Vec<Table<'a>>, Vec<Segment<'a>>)> {
+    let mut tables: Vec<Table<'_>> = Vec::new();
+    let mut segments = Vec::with_capacity(arrays.len());
+    for array in arrays {
+        let array = as_coded(*array)?;
+        let same = |table: &Table<'_>| std::sync::Arc::ptr_eq(table.values, array.values());
+        if !tables.last().is_some_and(same) {
+            let values = array.values();
+            tables.push(Table { values, used: vec![false; values.len()], indices: Vec::new() });
+        }
+        let keys: &[u16] = array.keys().values();
+        if let Some(table) = tables.last_mut() {
+            mark(keys, &mut table.used);
+        }
+        segments.push(Segment { keys, table: tables.len().checked_sub(1)? });
+    }
+    Some((tables, segments))
+}
+
+/// Whether all keys are the same.
+fn uniform(keys: &[u16]) -> bool {
+    keys.first().is_some_and(|first| keys.iter().fold(0, |differs, key| differs | (key ^ first)) == 0)
+}
+
+fn mark(keys: &[u16], used: &mut [bool]) {
+    for block in keys.chunks(BLOCK) {
+        let block = if uniform(block) { &block[..1] } else { block };
+        for key in block {
+            if let Some(used) = used.get_mut(usize::from(*key)) {
+                *used = true;
+            }
+        }
+    }
+}
+
+/// Words of a table, those of nulls included.
+fn values_of<'a>(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) -> Option<(Values<'a>, Order)> {
+    let filled = make_array(values.to_data().into_builder().nulls(None).build().ok()?);
+    // Texts would have to outlive the table.
+    filled.data_type().primitive_width()?;
+    let arrays = [filled.as_ref()];
+    let (words, order) = gather(filled.data_type(), &arrays, descr, scratch)?;
+    match (words, descr.physical_type()) {
+        (Values::Narrow(words), Type::INT32 | Type::FLOAT) => Some((Values::Narrow(words), order)),
+        (Values::Wide(words), Type::INT64 | Type::DOUBLE) => Some((Values::Wide(words), order)),
+        _ => None,
+    }
+}
+
+/// Index that a key leads to.
+fn index_of(indices: &[u32], key: u16) -> u32 {
+    indices.get(usize::from(key)).copied().unwrap_or(NULL)
+}
+
+struct Coded<'a> {
+    descr: &'a ColumnDescPtr,
+    tables: Vec<Table<'a>>,
+    segments: Vec<Segment<'a>>,
+    order: Order,
+    options: Options,
+}
+
+impl Coded<'_> {
+    fn encode<W: Word>(mut self, words: &[&[W]], scratch: &mut Scratch) -> Result<Option<Chunk>> {
+        let Some(entries) = self.index(words) else { return Ok(None) };
+        let nulls = self.nulls();
+        if nulls > 0 && self.descr.max_def_level() == 0 {
+            return Ok(None);
+        }
+        let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
+        let mut compressor = scratch.compressor(self.options.codec)?;
+        if entries.len() > FEW.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
+            let sample = self.sample(&entries);
+            let plan = plan_sample(&sample, rows - nulls, entries.len() as f64, self.order, &mut compressor)?;
+            if plan.entries < entries.len() || entries.is_empty() {
+                scratch.keep_compressor(self.options.codec, compressor);
+                return Ok(None);
+            }
+        }
+        let (chunk, compressor, packed) = self.write(&entries, rows, nulls > 0, compressor, scratch)?;
+        scratch.keep_compressor(self.options.codec, compressor);
+        scratch.packed = packed;
+        Ok(Some(chunk))
+    }
+
+    /// Entries of the dictionary in the order of their values; tables get their indices.
+    fn index<W: Word>(&mut self, words: &[&[W]]) -> Option<Vec<W>> {
+        let mut occurring = Vec::new();
+        for (table, words) in self.tables.iter().zip(words) {
+            let used = |code: &usize| table.used[*code] && table.values.is_valid(*code);
+            occurring.extend((0..words.len()).filter(used).map(|code| words[code]));
+        }
+        let found = Dictionary::of(&occurring, usize::MAX, &mut Vec::new())?;
+        let mut sorted: Vec<(u64, u32)> =
+            found.entries.iter().map(|entry| self.order.key(entry.bits())).zip(0_u32..).collect();
+        sorted.sort_unstable();
+        let mut ranks = vec![0; sorted.len()];
+        for ((_, entry), rank) in sorted.iter().zip(0_u32..) {
+            ranks[*entry as usize] = rank;
+        }
+        let mut next = found.indices.iter();
+        for table in &mut self.tables {
+            let (used, values) = (&table.used, table.values);
+            let index = |code: usize| match used[code] && values.is_valid(code) {
+                true => next.next().map_or(NULL, |entry| ranks[*entry as usize]),
+                false => NULL,
+            };
+            table.indices = (0..used.len()).map(index).collect();
+        }
+        Some(sorted.iter().map(|(_, entry)| found.entries[*entry as usize]).collect())
+    }
+
+    fn nulls(&self) -> usize {
+        let of = |segment: &Segment<'_>| {
+            let table = &self.tables[segment.table];
+            let has = table.used.iter().zip(&table.indices).any(|(used, index)| *used && *index == NULL);
+            if has { segment.keys.iter().filter(|key| table.indices[usize::from(**key)] == NULL).count() } else { 0 }
+        };
+        self.segments.iter().map(of).sum()
+    }
+
+    /// Some of the values, evenly spread.
+    fn sample<W: Word>(&self, entries: &[W]) -> Vec<W> {
+        let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
+        let step = (rows / STRETCHES).max(STRETCH);
+        let mut indices = Vec::new();
+        for start in (0..rows).step_by(step) {
+            self.put(start, (rows - start).min(STRETCH), &mut indices);
+        }
+        indices.into_iter().filter_map(|index| entries.get(index as usize)).copied().collect()
+    }
+
+    /// Keys of some rows, block by block, each with the indices that they lead to.
+    fn blocks(&self, mut start: usize, mut rows: usize) -> impl Iterator<Item = (&[u16], &[u32])> {
+        self.segments.iter().flat_map(move |segment| {
+            let from = start.min(segment.keys.len());
+            let to = segment.keys.len().min(from + rows);
+            start -= from;
+            rows -= to - from;
+            let indices = self.tables[segment.table].indices.as_slice();
+            segment.keys[from..to].chunks(BLOCK).map(move |block| (block, indices))
+        })
+    }
+
+    /// Appends the indices of some rows, those of nulls included.
+    fn put(&self, start: usize, rows: usize, out: &mut Vec<u32>) {
+        for (block, indices) in self.blocks(start, rows) {
+            match block.first() {
+                Some(first) if uniform(block) => out.resize(out.len() + block.len(), index_of(indices, *first)),
+                _ => out.extend(block.iter().map(|key| index_of(indices, *key))),
+            }
+        }
+    }
+
+    /// Finds stretches of equal indices in some rows; false if there are more than `most`, or nulls among them.
+    fn runs(&self, start: usize, rows: usize, most: usize, out: &mut Vec<(u32, usize)>) -> bool {
+        out.clear();
+        let push = |index: u32, count: usize, out: &mut Vec<(u32, usize)>| match out.last_mut() {
+            Some((last, length)) if *last == index => *length += count,
+            _ => out.push((index, count)),
+        };
+        for (block, indices) in self.blocks(start, rows) {
+            match block.first() {
+                Some(first) if uniform(block) => push(index_of(indices, *first), block.len(), out),
+                _ => block.iter().for_each(|key| push(index_of(indices, *key), 1, out)),
+            }
+            if out.len() > most {
+                return false;
+            }
+        }
+        out.iter().all(|(index, _)| *index != NULL)
+    }
+
+    fn write<W: Word>(
+        &self,
+        entries: &[W],
+        rows: usize,
+        has_nulls: bool,
+        compressor: Compressor,
+        scratch: &mut Scratch,
+    ) -> Result<Finished> {
+        let packed = std::mem::take(&mut scratch.packed);
+        let mut writer =
+            PageWriter::new(self.descr, compressor, packed, Encoding::RLE_DICTIONARY, self.order, self.options.looks)
+                .storing_noise();
+        let mut body = Vec::new();
+        W::put(entries, &mut body);
+        writer.dictionary(entries.len(), &body)?;
+        let keys: Vec<u64> = entries.iter().map(|entry| self.order.key(entry.bits())).collect();
+        let has_nans = entries.iter().any(|entry| self.order.is_nan(entry.bits()));
+        let (body, indices) = (&mut scratch.body, &mut scratch.indices);
+        let mut runs = Vec::new();
+        for start in (0..rows).step_by(PAGE_ROWS) {
+            let count = PAGE_ROWS.min(rows - start);
+            indices.clear();
+            body.clear();
+            let in_runs = !has_nans && self.runs(start, count, count / RUN, &mut runs);
+            let mut validity = None;
+            if !in_runs {
+                self.put(start, count, indices);
+                validity = if has_nulls { without_nulls(indices) } else { None };
+            }
+            if self.descr.max_def_level() > 0 {
+                put_page_levels(count, validity.as_ref(), indices.is_empty() && !in_runs, body);
+            }
+            if in_runs {
+                put_runs(entries.len(), &runs, body);
+                let facts = PageFacts { rows: count, nulls: 0, bounds: bounds_of_runs(&runs, &keys), text_bytes: None };
+                writer.data(facts, body)?;
+                continue;
+            }
+            put_indices(entries.len(), indices, body);
+            let bounds = if has_nans {
+                let words: Vec<W> = indices.iter().map(|index| entries[*index as usize]).collect();
+                self.order.of_words(&words)
+            } else {
+                bounds(indices, &keys)
+            };
+            let nulls = count - indices.len();
+            writer.data(PageFacts { rows: count, nulls, bounds, text_bytes: None }, body)?;
+            if start == 0 {
+                writer.expect_pages(rows.div_ceil(PAGE_ROWS) - 1);
+            }
+        }
+        writer.finish()
+    }
+}
+
+/// Takes out the nulls, and says where they were, if there were some.
+fn without_nulls(indices: &mut Vec<u32>) -> Option<BooleanBuffer> {
+    let valid = BooleanBuffer::collect_bool(indices.len(), |row| indices[row] != NULL);
+    if valid.count_set_bits() == valid.len() {
+        return None;
+    }
+    indices.retain(|index| *index != NULL);
+    Some(valid)
+}
+
+/// Levels behind their length.
+fn put_page_levels(rows: usize, validity: Option<&BooleanBuffer>, empty: bool, body: &mut Vec<u8>) {
+    body.extend_from_slice(&[0; 4]);
+    match validity {
+        Some(validity) if !empty => put_levels(body, validity),
+        _ => put_same_levels(body, rows, u32::from(!empty)),
+    }
+    let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
+    body[..4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Appends indices that come in runs: those too short to be worth one are packed together.
+fn put_runs(entries: usize, runs: &[(u32, usize)], body: &mut Vec<u8>) {
+    let width = width_of(entries.saturating_sub(1) as u64);
+    body.push(width);
+    let (least, mut packed) = (least_run(width), Vec::new());
+    for &(index, mut count) in runs {
+        // What is packed comes in whole groups.
+        let fill = packed.len().next_multiple_of(GROUP) - packed.len();
+        let fill = fill.min(count);
+        packed.resize(packed.len() + fill, index);
+        count -= fill;
+        if count >= least {
+            put_packed(body, &packed, width);
+            packed.clear();
+            put_run(body, count as u64, index, width);
+        } else {
+            packed.resize(packed.len() + count, index);
+        }
+    }
+    put_packed(body, &packed, width);
+}
+
+/// Bounds of a page by its runs.
+fn bounds_of_runs(runs: &[(u32, usize)], keys: &[u64]) -> Option<Bounds> {
+    let key = |index: u32| keys.get(index as usize).copied();
+    let (least, greatest) = (runs.iter().map(|run| run.0).min()?, runs.iter().map(|run| run.0).max()?);
+    Some(Bounds::Keys { least: key(least)?, greatest: key(greatest)?, nans: 0, only_nans: false })
+}
+
+/// Bounds of a page by its indices.
+fn bounds(indices: &[u32], keys: &[u64]) -> Option<Bounds> {
+    let least = indices.iter().fold(u32::MAX, |least, index| least.min(*index));
+    let greatest = indices.iter().fold(0, |greatest, index| greatest.max(*index));
+    let (least, greatest) = (*keys.get(least as usize)?, *keys.get(greatest as usize)?);
+    Some(Bounds::Keys { least, greatest, nans: 0, only_nans: false })
+}

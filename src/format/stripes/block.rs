@@ -1,0 +1,364 @@
+//! A block: what some chunks hold, with the records in front, on disk or, where it is little, in memory.
+//!
+//! ```text
+//! block   chunks side by side, all of the same records
+//! group   as many chunks as are turned in memory at a time: chunk 0, 1, 2 | 3, 4, 5 | ...
+//! piece   of a group the records that are wanted together:   records 0..8 of chunk 0, 1, 2
+//! blob    a part of a piece that is stored in one place, packed with LZ4 where that makes it smaller
+//! ```
+//!
+//! A group is as large and a piece has as many records as memory has room for, so that a record is gathered from few places
+//! however small the chunks are. All boxes here are turned: their first axis is that of the records.
+
+use std::{ops::Range, sync::Arc};
+
+use rayon::prelude::*;
+
+use super::{Sizes, reordered};
+use crate::{
+    array::{
+        Arrays, Slab, Values,
+        slab::{Place, copy, permute},
+    },
+    error::{Error, Result},
+    storage::Spill,
+};
+
+/// Blobs of a block at most: their places are held in memory.
+const MAX_BLOBS: u64 = 1 << 20;
+
+/// Chunks of a block at most.
+const MAX_CHUNKS: u64 = 1 << 24;
+
+/// Bytes of a decoded chunk at most.
+const MAX_CHUNK: usize = 256 << 20;
+
+/// What to read, and how the array is stored.
+#[derive(Debug)]
+pub(super) struct Origin<'a> {
+    pub(super) source: &'a dyn Arrays,
+    pub(super) variable: usize,
+    pub(super) width: usize,
+    /// Axis `order[i]` of the array is axis `i` of the block.
+    pub(super) order: &'a [usize],
+    /// The other way round.
+    pub(super) back: &'a [usize],
+    /// Shape of a chunk, turned.
+    pub(super) chunk: &'a [u64],
+}
+
+impl Origin<'_> {
+    /// Reads a box, turned.
+    fn read(&self, area: &Slab) -> Result<Vec<u8>> {
+        let slab = Slab { start: reordered(&area.start, self.back), count: reordered(&area.count, self.back) };
+        let Values::Fixed(bytes) = self.source.read(self.variable, &slab)? else {
+            return Err(Error::internal("elements of any length in a chunk of fixed ones"));
+        };
+        if bytes.len() != slab.bytes(self.width)? {
+            return Err(Error::internal(format!("expected the elements at {}, found others", slab.describe())));
+        }
+        let in_place = self.order.iter().copied().eq(0..self.order.len());
+        Ok(if in_place { bytes } else { permute(&bytes, self.width, &slab.count, self.order) })
+    }
+}
+
+/// Records of all chunks of some rows of chunks.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// What it holds of the array.
+    area: Slab,
+    width: usize,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Little(Vec<u8>),
+    Large(Large),
+}
+
+#[derive(Debug)]
+struct Large {
+    spill: Spill,
+    grid: Grid,
+    /// Records of a piece.
+    piece: u64,
+    /// A blob ends where it has so many bytes.
+    blob: usize,
+    groups: Vec<Group>,
+    /// Of all groups, in the order of their pieces, and within these of their chunks. One list, made before there is anything
+    /// large: small things that stay would cut the room that large ones leave.
+    blobs: Vec<Blob>,
+}
+
+#[derive(Debug)]
+struct Group {
+    chunks: Range<u64>,
+    blobs: Range<usize>,
+}
+
+#[derive(Debug)]
+struct Blob {
+    piece: u32,
+    chunks: Range<u32>,
+    stored: Stored,
+}
+
+#[derive(Debug)]
+enum Stored {
+    /// All elements are this one.
+    Uniform(Arc<[u8]>),
+    /// As they are, at this offset.
+    Plain(u64),
+    /// At this offset, packed to so many bytes.
+    Packed(u64, u32),
+}
+
+/// The chunks of a block.
+#[derive(Debug)]
+struct Grid {
+    area: Slab,
+    chunk: Vec<u64>,
+    counts: Vec<u64>,
+}
+
+impl Grid {
+    fn of(area: &Slab, chunk: &[u64]) -> Self {
+        let counts = area.count.iter().zip(chunk).map(|(length, chunk)| length.div_ceil(*chunk)).collect();
+        Self { area: area.clone(), chunk: chunk.to_vec(), counts }
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.counts.iter().try_fold(1_u64, |all, count| all.checked_mul(*count))
+    }
+
+    /// The box of the chunk with this number.
+    fn chunk(&self, number: u64) -> Slab {
+        let mut slab = self.area.clone();
+        let mut rest = number;
+        for axis in (0..self.counts.len()).rev() {
+            let at = rest % self.counts[axis] * self.chunk[axis];
+            rest /= self.counts[axis];
+            slab.start[axis] += at;
+            slab.count[axis] = self.chunk[axis].min(slab.count[axis] - at);
+        }
+        slab
+    }
+}
+
+/// The part of a box with some of the records.
+fn with_records(area: &Slab, records: &Range<u64>) -> Option<Slab> {
+    let (first, end) = (area.start[0].max(records.start), (area.start[0] + area.count[0]).min(records.end));
+    (first < end).then(|| {
+        let mut part = area.clone();
+        (part.start[0], part.count[0]) = (first, end - first);
+        part
+    })
+}
+
+/// A chunk that was read, and the bytes of one of its records.
+struct Turned {
+    area: Slab,
+    bytes: Vec<u8>,
+    record: usize,
+}
+
+impl Turned {
+    fn records(&self, records: &Range<u64>) -> &[u8] {
+        let Some(part) = with_records(&self.area, records) else { return &[] };
+        let at = |records: u64| usize::try_from(records).unwrap_or(0) * self.record;
+        &self.bytes[at(part.start[0] - self.area.start[0])..][..at(part.count[0])]
+    }
+}
+
+impl Block {
+    /// Reads the chunks of an area, each once.
+    ///
+    /// # Errors
+    /// When the source cannot be read, or there is no room on disk.
+    pub(super) fn make(origin: &Origin<'_>, area: Slab, sizes: &Sizes) -> Result<Self> {
+        let width = origin.width;
+        let bytes = area.bytes(width);
+        if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.little) {
+            let content = Content::Little(origin.read(&area)?);
+            return Ok(Self { area, width, content });
+        }
+        let grid = Grid::of(&area, origin.chunk);
+        let Some(total) = grid.total().filter(|total| *total <= MAX_CHUNKS) else {
+            return Err(Error::input(format!(
+                "expected at most {MAX_CHUNKS} chunks that a record lies in, found more"
+            ))
+            .hint(
+                "name a --record-dim along which fewer chunks lie side by side, or leave the variable out with --var",
+            ));
+        };
+        let chunk_bytes = Slab { start: vec![0; origin.chunk.len()], count: origin.chunk.to_vec() }.bytes(width);
+        let Ok(chunk_bytes) = chunk_bytes.and_then(|bytes| match bytes {
+            1..=MAX_CHUNK => Ok(bytes),
+            _ => Err(Error::internal("a chunk is too large")),
+        }) else {
+            return Err(Error::input(format!(
+                "expected chunks of at most {MAX_CHUNK} bytes, found {:?}",
+                origin.chunk
+            )));
+        };
+        // Two at least where they are no larger, for there are several processors.
+        let least = if chunk_bytes as u64 <= sizes.group { 2 } else { 1 };
+        let per_group = (sizes.group / chunk_bytes as u64).clamp(least, u64::from(u32::MAX));
+        let groups = total.div_ceil(per_group);
+        let most_pieces = (MAX_BLOBS / groups).max(1);
+        let wanted = sizes.piece.max(1);
+        let piece = area.count[0].div_ceil(most_pieces).div_ceil(wanted).max(1) * wanted;
+        let pieces = groups.saturating_mul(area.count[0].div_ceil(piece));
+        let blobs = Vec::with_capacity(usize::try_from(pieces).unwrap_or(0));
+        let mut large = Large { spill: Spill::new()?, grid, piece, blob: sizes.blob, groups: Vec::new(), blobs };
+        for number in 0..groups {
+            let chunks = number * per_group..((number + 1) * per_group).min(total);
+            large.add(origin, chunks)?;
+        }
+        Ok(Self { area, width, content: Content::Large(large) })
+    }
+
+    /// Copies what it holds of a box to memory that holds the box `to`.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(super) fn copy_to(&self, wanted: &Slab, to: Place<'_>, out: &mut [u8]) -> Result<()> {
+        let Some(wanted) = wanted.shared(&self.area.start, &self.area.count) else { return Ok(()) };
+        match &self.content {
+            Content::Little(bytes) => {
+                let from = Place { start: &self.area.start, shape: &self.area.count };
+                copy(&wanted, self.width, from, bytes, to, out);
+                Ok(())
+            }
+            Content::Large(large) => large.copy_to(&wanted, self.width, to, out),
+        }
+    }
+}
+
+impl Large {
+    /// Records of the piece with this number.
+    fn records(&self, piece: u64) -> Range<u64> {
+        let first = self.grid.area.start[0] + piece * self.piece;
+        first..first + self.piece
+    }
+
+    /// Reads chunks and puts them on disk.
+    fn add(&mut self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<()> {
+        let turned: Vec<Turned> = chunks
+            .clone()
+            .into_par_iter()
+            .map(|number| {
+                let area = self.grid.chunk(number);
+                let bytes = origin.read(&area)?;
+                let record = bytes.len() / usize::try_from(area.count[0]).unwrap_or(1).max(1);
+                Ok(Turned { area, bytes, record })
+            })
+            .collect::<Result<_>>()?;
+        let pieces = self.grid.area.count[0].div_ceil(self.piece);
+        let pieces = u32::try_from(pieces).map_err(|_| Error::internal("too many pieces of a block"))?;
+        // Few pieces at a time are packed and written, for they are as large as what was read.
+        let at_once = u32::try_from(rayon::current_num_threads() * 2).unwrap_or(u32::MAX).max(1);
+        let first = self.blobs.len();
+        let mut piece = 0;
+        while piece < pieces {
+            let some = piece..pieces.min(piece.saturating_add(at_once));
+            piece = some.end;
+            let packed: Vec<Vec<(Blob, Vec<u8>)>> =
+                some.into_par_iter().map(|piece| self.pack(&turned, piece, origin.width)).collect();
+            for (mut blob, bytes) in packed.into_iter().flatten() {
+                match &mut blob.stored {
+                    Stored::Uniform(element) => {
+                        if let Some(Stored::Uniform(same)) = self.blobs.last().map(|last| &last.stored)
+                            && same == element
+                        {
+                            *element = Arc::clone(same);
+                        }
+                    }
+                    Stored::Plain(at) | Stored::Packed(at, _) => *at = self.spill.append(&bytes)?,
+                }
+                self.blobs.push(blob);
+            }
+        }
+        self.groups.push(Group { chunks, blobs: first..self.blobs.len() });
+        Ok(())
+    }
+
+    /// The blobs of a piece; nothing has a place yet.
+    fn pack(&self, turned: &[Turned], piece: u32, width: usize) -> Vec<(Blob, Vec<u8>)> {
+        let records = self.records(piece.into());
+        let mut blobs = Vec::new();
+        let (mut first, mut bytes) = (0, Vec::new());
+        for (number, chunk) in (0_u32..).zip(turned) {
+            bytes.extend_from_slice(chunk.records(&records));
+            if bytes.len() >= self.blob || number as usize + 1 == turned.len() {
+                let (stored, bytes) = packed(std::mem::take(&mut bytes), width);
+                blobs.push((Blob { piece, chunks: first..number + 1, stored }, bytes));
+                first = number + 1;
+            }
+        }
+        blobs
+    }
+
+    fn copy_to(&self, wanted: &Slab, width: usize, to: Place<'_>, out: &mut [u8]) -> Result<()> {
+        let first = (wanted.start[0] - self.grid.area.start[0]) / self.piece;
+        let end = (wanted.start[0] + wanted.count[0] - self.grid.area.start[0]).div_ceil(self.piece);
+        for group in &self.groups {
+            let blobs = &self.blobs[group.blobs.clone()];
+            let from = blobs.partition_point(|blob| u64::from(blob.piece) < first);
+            for blob in blobs[from..].iter().take_while(|blob| u64::from(blob.piece) < end) {
+                let records = self.records(blob.piece.into());
+                let parts: Vec<Slab> = blob
+                    .chunks
+                    .clone()
+                    .filter_map(|chunk| with_records(&self.grid.chunk(group.chunks.start + u64::from(chunk)), &records))
+                    .collect();
+                if parts.iter().all(|part| wanted.shared(&part.start, &part.count).is_none()) {
+                    continue;
+                }
+                let sizes: Vec<usize> = parts.iter().map(|part| part.bytes(width)).collect::<Result<_>>()?;
+                let bytes = self.unpacked(&blob.stored, sizes.iter().sum())?;
+                let mut at = 0;
+                for (part, size) in parts.iter().zip(sizes) {
+                    if let Some(shared) = wanted.shared(&part.start, &part.count) {
+                        let from = Place { start: &part.start, shape: &part.count };
+                        copy(&shared, width, from, &bytes[at..at + size], to, out);
+                    }
+                    at += size;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unpacked(&self, stored: &Stored, size: usize) -> Result<Vec<u8>> {
+        match stored {
+            Stored::Uniform(element) => Ok(element.repeat(size / element.len().max(1))),
+            Stored::Plain(at) => {
+                let mut bytes = vec![0; size];
+                self.spill.read(*at, &mut bytes)?;
+                Ok(bytes)
+            }
+            Stored::Packed(at, length) => {
+                let mut bytes = vec![0; *length as usize];
+                self.spill.read(*at, &mut bytes)?;
+                lz4_flex::block::decompress(&bytes, size).ok().filter(|bytes| bytes.len() == size).ok_or_else(|| {
+                    Error::storage("chunks that were kept on disk came back changed").hint("check the disk of TMPDIR")
+                })
+            }
+        }
+    }
+}
+
+/// How bytes are stored, and what of them.
+fn packed(bytes: Vec<u8>, width: usize) -> (Stored, Vec<u8>) {
+    let element = bytes.get(..width).unwrap_or_default();
+    if bytes.chunks_exact(width.max(1)).all(|other| other == element) {
+        return (Stored::Uniform(element.into()), Vec::new());
+    }
+    let smaller = lz4_flex::block::compress(&bytes);
+    match u32::try_from(smaller.len()) {
+        Ok(length) if smaller.len() < bytes.len() - bytes.len() / 8 => (Stored::Packed(0, length), smaller),
+        _ => (Stored::Plain(0), bytes),
+    }
+}

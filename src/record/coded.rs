@@ -1,0 +1,108 @@
+//! Coded columns: keys of 16 bits into a few values, beside plain columns of the same type.
+//!
+//! ```text
+//! cells of a grid   lat  -90 -90 -90 ... -89 -89 ...       keys 0 0 0 ... 1 1 ...    values -90 -89 ...
+//!                   t2m  packed 273 271 273 ...            keys 2 0 2 ...            values of 271, 272, 273
+//! ```
+//!
+//! Rows made of arrays are many and their values few. As long as nobody needs the values they travel as keys, and Parquet
+//! makes its dictionary of them without a look at any value. Whatever else reads rows makes them [plain] first.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions},
+    compute::cast,
+    datatypes::{DataType, Field, Fields, Schema, UInt16Type},
+};
+
+use crate::error::Result;
+
+/// Values that keys can tell apart.
+pub const MOST_VALUES: usize = 1 << 16;
+
+/// A coded column; row by row the value that its key stands for.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a key stands for none.
+pub fn coded(keys: Vec<u16>, values: ArrayRef) -> Result<ArrayRef> {
+    let keys = PrimitiveArray::<UInt16Type>::new(keys.into(), None);
+    Ok(Arc::new(DictionaryArray::try_new(keys, values)?))
+}
+
+/// The column with its keys, if it is coded.
+pub fn as_coded(column: &dyn Array) -> Option<&DictionaryArray<UInt16Type>> {
+    column.as_dictionary_opt::<UInt16Type>().filter(|column| column.keys().null_count() == 0)
+}
+
+/// Type of the values, whether coded or not.
+pub fn value_type(of: &DataType) -> &DataType {
+    match of {
+        DataType::Dictionary(key, value) if **key == DataType::UInt16 => value,
+        plain => plain,
+    }
+}
+
+/// The column with a value for each row.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn plain_column(column: &ArrayRef) -> Result<ArrayRef> {
+    match value_type(column.data_type()) {
+        of if of == column.data_type() => Ok(Arc::clone(column)),
+        of => Ok(cast(column, of)?),
+    }
+}
+
+/// The rows with all columns plain.
+///
+/// # Errors
+/// As [`plain_column`].
+pub fn plain(batch: &RecordBatch) -> Result<RecordBatch> {
+    let schema = batch.schema_ref();
+    if schema.fields().iter().all(|field| value_type(field.data_type()) == field.data_type()) {
+        return Ok(batch.clone());
+    }
+    let field = |field: &Arc<Field>| field.as_ref().clone().with_data_type(value_type(field.data_type()).clone());
+    let fields: Fields = schema.fields().iter().map(field).collect();
+    let columns = batch.columns().iter().map(plain_column).collect::<Result<_>>()?;
+    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
+}
+
+/// Columns that may be coded as rows with `fields`, whose types are those of the values.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) when types or lengths differ.
+pub fn batch_of(fields: &Fields, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let field = |(field, column): (&Arc<Field>, &ArrayRef)| match value_type(column.data_type()) {
+        of if of == column.data_type() => Arc::clone(field),
+        _ => Arc::new(field.as_ref().clone().with_data_type(column.data_type().clone())),
+    };
+    let schema = Arc::new(Schema::new(fields.iter().zip(&columns).map(field).collect::<Fields>()));
+    let rows = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::Float32Array;
+
+    use super::*;
+
+    #[test]
+    fn values_come_back() {
+        let values: ArrayRef = Arc::new(Float32Array::from(vec![Some(1.5), None, Some(3.0)]));
+        let column = coded(vec![2, 0, 1, 2], values).unwrap();
+        let fields = Fields::from(vec![Field::new("x", DataType::Float32, true)]);
+        let batch = batch_of(&fields, vec![column], 4).unwrap();
+        assert!(as_coded(batch.column(0)).is_some());
+        let plain = plain(&batch).unwrap();
+        assert_eq!(plain.schema().fields(), &fields);
+        let expected = Float32Array::from(vec![Some(3.0), Some(1.5), None, Some(3.0)]);
+        assert_eq!(plain.column(0).as_ref(), &expected as &dyn Array);
+        assert!(coded(vec![3], Arc::new(Float32Array::from(vec![0.0; 3]))).is_err());
+    }
+}
