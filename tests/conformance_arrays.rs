@@ -233,7 +233,7 @@ proptest! {
                     continue;
                 }
                 let at = |part: f64, length: u64| {
-                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a small number")]
+                    #[expect(clippy::cast_possible_truncation, reason = "a part of a small number")]
                     let at = (part * length as f64) as u64;
                     at.min(length - 1)
                 };
