@@ -201,7 +201,7 @@ fn arrays_of_several_shapes_say_theirs() {
             .collect();
         shapes.sort();
         assert_eq!(shapes, ["(3, 2), }", "(3, 2), }", "(4, 2), }"], "{out}");
-        let last = members.iter().filter(|(name, _)| name.ends_with(".npy")).next_back().unwrap();
+        let last = members.iter().rfind(|(name, _)| name.ends_with(".npy")).unwrap();
         assert_eq!(self::npy(last.1).1[14..], 7_i16.to_le_bytes(), "{out}");
     }
     folder.run("convert in --out f --to tfrecord").ok();

@@ -319,7 +319,7 @@ mod tests {
                 *self.1.lock().unwrap().entry((usize::MAX, vec![])).or_default() +=
                     u32::try_from(slab.elements()).unwrap();
             }
-            let number = |at: u64| u16::try_from(at % 60_000).unwrap() / 700 * 700 + u16::from(at % 5 == 0);
+            let number = |at: u64| u16::try_from(at % 60_000).unwrap() / 700 * 700 + u16::from(at.is_multiple_of(5));
             let all: Vec<u8> = (0..variable.elements()).flat_map(|at| number(at).to_ne_bytes()).collect();
             let mut out = vec![0; slab.bytes(2)?];
             let whole = Slab::all(&variable.shape);
