@@ -9,6 +9,8 @@
 //! | `row` | u64, null | number of the record in its source, from 1; null when the source is a file per record |
 //! | `hash` | u64 | XXH3-64 of the record's bytes in the shard; in Parquet of its bytes in the source |
 
+mod write;
+
 use std::{ops::Range, sync::Arc};
 
 use arrow::{
@@ -27,17 +29,15 @@ use super::{
     frames::{FrameTable, METADATA_KEY},
     ids::{IdColumn, Texts},
     is_shard_name, system_path,
-    table::{self, Group, GroupWriter, column},
+    table::{self, Group, column},
 };
 use crate::{
     error::{Error, Kind, Result},
-    format::{
-        parquet::{GroupPart, Source, splice_table},
-        ranged::RangedInput,
-    },
     record::numbers::Numbers,
-    storage::{Object, Staged, Store},
+    storage::{Object, Store},
 };
+
+pub use write::{SidecarPart, SidecarWriter};
 
 /// Path of the sidecar of a shard. Shards that shardify named lose their ending; those that were adopted may differ in
 /// nothing else, so they keep it.
@@ -82,9 +82,6 @@ impl SidecarRow {
 
 /// Rows that are gathered before they become a row group.
 const GROUP_ROWS: usize = 1 << 16;
-
-/// Rows of sidecars that become a row group together.
-const PARTS_ROWS: u64 = 1 << 17;
 
 /// Most rows of a row group: what a lookup may have to read of each column where it cannot read single pages.
 const MOST_GROUP_ROWS: usize = 1 << 18;
@@ -420,43 +417,6 @@ impl SidecarColumns {
     }
 }
 
-/// A sidecar that is to become a part of another one.
-#[derive(Debug)]
-pub struct SidecarPart {
-    source: Arc<Source>,
-}
-
-impl SidecarPart {
-    /// Opens the sidecar of a shard, and reads all of it unless it is large.
-    ///
-    /// # Errors
-    /// When it is missing or damaged.
-    pub fn open(store: &Arc<dyn Store>, shard: &str) -> Result<Self> {
-        let path = sidecar_path(shard);
-        let place = store.location().join(&path).to_string();
-        let missing = || Error::integrity("expected a sidecar, found none").at(&*place);
-        let facts = store.head(&path)?.ok_or_else(missing)?;
-        let input = if facts.bytes <= WHOLE_BYTES {
-            RangedInput::Bytes(store.get(&path)?.ok_or_else(missing)?)
-        } else {
-            RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes))
-        };
-        let damaged = |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
-        Ok(Self { source: Arc::new(Source::open(input, &place).map_err(damaged)?) })
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> u64 {
-        self.source.rows()
-    }
-}
-
-/// Sidecars up to this size are read at once.
-const WHOLE_BYTES: u64 = 4 << 20;
-
-/// Fewer rows than this of a part make pages so small that they are better made anew.
-const FEW_ROWS: u64 = 1024;
-
 /// Hashes are noise, unless many records share one, as cells of a grid do.
 fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
     let stretches = match hashes {
@@ -473,176 +433,6 @@ fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
         keys.resize(keys.len() + stretch.count, key);
     }
     chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
-}
-
-/// Writes a sidecar as its shard grows.
-pub struct SidecarWriter {
-    writer: GroupWriter,
-    columns: SchemaDescriptor,
-    /// Rows that are too few for a row group.
-    pending: Vec<SidecarColumns>,
-    pending_rows: usize,
-    /// Row groups of other sidecars that are too few for a row group; never together with rows.
-    parts: Vec<GroupPart>,
-    parts_rows: u64,
-}
-
-impl std::fmt::Debug for SidecarWriter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SidecarWriter").field("rows", &self.rows()).finish_non_exhaustive()
-    }
-}
-
-impl SidecarWriter {
-    /// Starts the sidecar of a shard.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
-        let columns = table::describe(&schema())?;
-        let writer = GroupWriter::create(store, &sidecar_path(shard), &columns)?;
-        Ok(Self { writer, columns, pending: Vec::new(), pending_rows: 0, parts: Vec::new(), parts_rows: 0 })
-    }
-
-    /// Adds rows.
-    ///
-    /// # Errors
-    /// When the columns differ in length, or the store fails.
-    pub fn append(&mut self, columns: SidecarColumns) -> Result<()> {
-        columns.check()?;
-        self.flush_parts()?;
-        self.pending_rows += columns.hashes.len();
-        self.pending.push(columns);
-        if self.pending_rows < GROUP_ROWS { Ok(()) } else { self.flush_rows() }
-    }
-
-    /// Adds rows that are encoded already.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn append_groups(&mut self, groups: SidecarGroups) -> Result<()> {
-        self.flush()?;
-        self.write_groups(groups)
-    }
-
-    /// Adds the rows of another sidecar as they are, of a shard whose records have no offsets.
-    ///
-    /// # Errors
-    /// When it is no sidecar or damaged, or the store fails.
-    pub fn append_part(&mut self, part: &SidecarPart) -> Result<()> {
-        let alike = part.source.root_schema().get_fields() == self.columns.root_schema().get_fields();
-        for (group, size) in part.source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
-            let part = GroupPart { source: Arc::clone(&part.source), group };
-            if !alike || size.rows < FEW_ROWS {
-                self.append_decoded(&part)?;
-                continue;
-            }
-            self.flush_rows()?;
-            self.parts_rows += size.rows;
-            self.parts.push(part);
-            if self.parts_rows >= PARTS_ROWS {
-                self.flush_parts()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn append_decoded(&mut self, part: &GroupPart) -> Result<()> {
-        let batches = part.decode()?;
-        check_columns(&batches)?;
-        batches.iter().try_for_each(|batch| self.append_moved(batch, 0))
-    }
-
-    /// Makes a row group of those of other sidecars, without decoding what can be taken over.
-    fn flush_parts(&mut self) -> Result<()> {
-        let parts = std::mem::take(&mut self.parts);
-        let rows = std::mem::take(&mut self.parts_rows);
-        if parts.is_empty() {
-            return Ok(());
-        }
-        match splice_table(self.columns.columns(), &parts)? {
-            Some(chunks) => self.writer.append_spliced(chunks, rows),
-            None => parts.iter().try_for_each(|part| self.append_decoded(part)),
-        }
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.flush_parts()?;
-        self.flush_rows()
-    }
-
-    fn flush_rows(&mut self) -> Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        self.pending_rows = 0;
-        let columns = SidecarColumns::join(std::mem::take(&mut self.pending))?;
-        self.write_groups(SidecarGroups::encode(&columns)?)
-    }
-
-    fn write_groups(&mut self, groups: SidecarGroups) -> Result<()> {
-        groups.0.into_iter().try_for_each(|group| self.writer.append(group))
-    }
-
-    /// Adds rows of another sidecar whose records were moved by `shift` bytes.
-    ///
-    /// # Errors
-    /// When the batch is not one of a sidecar.
-    pub fn append_moved(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
-        self.append_moved_with(batch, shift, &mut |_, _| Ok(()))
-    }
-
-    /// The same, and tells the new offset and the length of each record that has them.
-    ///
-    /// # Errors
-    /// When the batch is not one of a sidecar; whatever `visit` fails with.
-    pub fn append_moved_with(
-        &mut self,
-        batch: &RecordBatch,
-        shift: i128,
-        visit: &mut dyn FnMut(u64, u64) -> Result<()>,
-    ) -> Result<()> {
-        let mut columns = SidecarColumns::of_batch(batch)?;
-        if let Some((offsets, lengths)) = &mut columns.extents {
-            *offsets = offsets
-                .iter()
-                .map(|offset| offset.map(|o| u64::try_from(i128::from(o) + shift)).transpose())
-                .collect::<std::result::Result<_, _>>()
-                .map_err(|_| Error::integrity("an offset in a sidecar is out of range"))?;
-            for (offset, length) in offsets.iter().zip(&*lengths).filter_map(|(offset, length)| offset.zip(length)) {
-                visit(offset, length)?;
-            }
-        }
-        self.append(columns)
-    }
-
-    /// Rows so far.
-    pub fn rows(&self) -> u64 {
-        self.writer.rows() + self.pending_rows as u64 + self.parts_rows
-    }
-
-    /// Says where the units of the shard begin.
-    ///
-    /// # Errors
-    /// When the table cannot be encoded.
-    pub fn set_frames(&mut self, table: &FrameTable) -> Result<()> {
-        self.writer.describe(METADATA_KEY, table.encode()?);
-        Ok(())
-    }
-
-    /// Says that the hashes are those of the rows as they are in the shard, which is Parquet.
-    pub fn set_of_values(&mut self) {
-        self.writer.describe(HASHES_KEY, OF_VALUES.to_owned());
-    }
-
-    /// Ends the sidecar; it has no name yet.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn finish(mut self) -> Result<Staged> {
-        self.flush()?;
-        self.writer.finish()
-    }
 }
 
 /// Where records of a framed shard lie, and the hashes of their bytes, in order.

@@ -32,7 +32,7 @@ use crate::{
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
     record::{Content, Part, Payload, RecordBlock, Reject, Split, spare::Spare},
     scan::{RecordSource, SourceFile, content_hash},
-    storage::Store,
+    storage::{Store, sys::release_freed_memory},
 };
 
 /// What is to be converted.
@@ -291,6 +291,7 @@ fn append(pipeline: &Pipeline<'_>, encoded: impl Iterator<Item = Result<Encoded>
     );
     for unit in encoded {
         appender.append(unit?)?;
+        release_freed_memory(pipeline.memory.bytes / 8 * 7);
     }
     let (shards, records, segments) = appender.finish()?;
     Ok(Converted { shards, records, segments })

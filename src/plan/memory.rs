@@ -23,6 +23,8 @@ const MIN_UNIT: u64 = 64 << 10;
 /// Sizes that keep a run within its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPlan {
+    /// Bytes that were divided.
+    pub bytes: u64,
     /// Bytes of a split.
     pub split_bytes: u64,
     /// Bytes that a record may have.
@@ -39,6 +41,7 @@ impl MemoryPlan {
     /// Divides `memory`.
     pub fn new(memory: Size, jobs: usize, format: OutputFormat, target: Size, row_group: Size) -> Self {
         // The rest is for the id index, sidecars, and what an allocator keeps of buffers that come and go.
+        let bytes = memory.0;
         let memory = Size(memory.0 / 8 * 5);
         let share = |part: u64| (memory.0 / part).max(MIN_UNIT);
         let split_bytes = MAX_SPLIT.min(share(64));
@@ -52,7 +55,7 @@ impl MemoryPlan {
         let parse_window =
             usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, 2 * jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
-        Self { split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
+        Self { bytes, split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
     }
 
     /// Estimate of the most memory that the pipeline holds, in bytes.

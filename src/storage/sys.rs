@@ -18,3 +18,25 @@ pub fn keep_freed_memory() {
         let _ = libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
     }
 }
+
+/// Gives freed memory back to the system where the process holds more than `limit` bytes: what lies free between buffers in
+/// use fits none of the next ones when their sizes differ, and would add up.
+pub fn release_freed_memory(limit: u64) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    if held_bytes().is_some_and(|held| held > limit) {
+        // SAFETY: `malloc_trim` may be called at any time by any thread.
+        unsafe {
+            let _ = libc::malloc_trim(0);
+        }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = limit;
+}
+
+/// Memory of this process.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn held_bytes() -> Option<u64> {
+    let facts = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = facts.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}

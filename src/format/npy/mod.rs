@@ -147,7 +147,7 @@ impl NpySource {
         };
         if let Some(width) = dtype.width() {
             let bytes = npy.shape.iter().try_fold(width as u64, |all, length| all.checked_mul(*length));
-            let found = total - npy.offset as u64;
+            let found = total.saturating_sub(npy.offset as u64);
             if bytes.is_none_or(|bytes| bytes > found) {
                 let message =
                     format!("expected an array of shape {:?}, found {found} bytes of {}", npy.shape, dtype.name());
