@@ -20,7 +20,7 @@ const GAIN: f64 = 0.7;
 
 /// Entries of the dictionary at most, as foreseen, and its bytes as they come out: with few, looking values up costs next to
 /// nothing, and who reads them gains most.
-const FORESEEN: f64 = 2e3;
+const FORESEEN: f64 = 16e3;
 const MOST_BYTES: usize = 1 << 20;
 
 /// Values with a dictionary that they did not have.
@@ -170,7 +170,7 @@ const NONE: Short = (0, u32::MAX);
 const SHORT: usize = size_of::<u128>();
 
 /// How many are kept: a power of two.
-const KEPT: usize = 1 << 12;
+const KEPT: usize = 1 << 14;
 
 /// For each length the bytes that belong to the text.
 const MASKS: [u128; SHORT + 1] = {
