@@ -35,6 +35,8 @@ import tfrecord
 import webdataset
 import zstandard
 
+from hmac_sql import HMAC_SQL
+
 SUBJECTS = 40
 SOURCES = 3
 KEY = hashlib.sha256(b"a key for private ids").digest()
@@ -134,16 +136,6 @@ def exported(args, dataset, version=None):
 
 def token(text):
     return hmac.new(KEY, text.encode(), "sha256").hexdigest()[:32]
-
-
-# As docs/FORMAT.md has it.
-HMAC_SQL = """
-create macro mixed(key, byte) as (
-    select string_agg(printf('%02x', xor(('0x' || substr(rpad(key, 128, '0'), 2 * i + 1, 2))::int, byte)), '' order by i)
-    from range(64) t(i));
-create macro hmac_sha256(key, id) as
-    sha256(unhex(mixed(key, 92)) || unhex(sha256(unhex(mixed(key, 54)) || encode(id))));
-"""
 
 
 def sql_counts(dataset, ids, kind):

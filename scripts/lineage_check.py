@@ -24,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hmac_sql import HMAC_SQL
+
 LEAST_SHARE = 1e-4
 FEW_VALUES = 20
 
@@ -218,16 +220,6 @@ def check_documents(binary, folder):
     source = json.loads(entity.source)["uri"]
     assert json.loads(pathlib.Path(source.removeprefix("file://")).read_text())["version"] == 4
     print("Croissant, PROV and MLflow")
-
-
-# HMAC-SHA-256 by its definition: the key, padded to a block of 64 bytes, is mixed with two constants.
-HMAC_SQL = """
-create macro mixed(key, byte) as (
-    select string_agg(printf('%02x', xor(('0x' || substr(rpad(key, 128, '0'), 2 * i + 1, 2))::int, byte)), '' order by i)
-    from range(64) t(i));
-create macro hmac_sha256(key, id) as
-    sha256(unhex(mixed(key, 92)) || unhex(sha256(unhex(mixed(key, 54)) || encode(id))));
-"""
 
 
 def check_private(binary, folder, to, mode):

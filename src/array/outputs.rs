@@ -24,7 +24,7 @@ use super::npy;
 use crate::{
     error::{Error, Result},
     record::{Part, Sample, json::RowJson},
-    schema::{may_miss_values, tensor_dims, tensor_shape},
+    schema::{may_miss_values, tensor_dims, tensor_item, tensor_shape},
 };
 
 /// Extension of the member with the columns that are no tensors.
@@ -272,14 +272,7 @@ pub fn feature_fields(fields: &Fields) -> Fields {
 }
 
 fn has_mask(field: &Field) -> bool {
-    let item = match field.data_type() {
-        DataType::FixedSizeList(item, _) => item,
-        DataType::Struct(parts) => match parts.first().map(|data| data.data_type()) {
-            Some(DataType::List(item)) => item,
-            _ => return false,
-        },
-        _ => return false,
-    };
+    let Some(item) = tensor_item(field) else { return false };
     let named = matches!(item.data_type(), DataType::Timestamp(..) | DataType::Duration(_));
     may_miss_values(field) && !named && !item.data_type().is_floating()
 }

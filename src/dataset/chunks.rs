@@ -33,7 +33,7 @@ use super::table;
 use crate::{
     error::{Error, Result},
     format::parquet::{
-        put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
+        put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
         put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
     },
     record::numbers::{Numbers, Stretch},
@@ -337,18 +337,14 @@ fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result
         Values::Keyed { valid, .. } => *valid,
     };
     let valid = valid.map(|valid| valid.slice(rows.start, rows.len())).filter(|valid| valid.null_count() > 0);
-    let at = out.len();
-    out.extend_from_slice(&[0; 4]);
-    match valid {
+    let ((), bytes) = put_behind_length(out, |out| match valid {
         Some(valid) if valid.null_count() < rows.len() => put_levels(out, valid.inner()),
         valid => {
             let all = valid.is_none() && !matches!(values, Values::Nulls);
             put_same_levels(out, rows.len(), u32::from(all));
         }
-    }
-    let bytes = size(out.len() - at - 4)?;
-    out[at..at + 4].copy_from_slice(&bytes.to_le_bytes());
-    Ok(())
+    });
+    size(bytes).map(|_| ())
 }
 
 /// Whether neighbours begin alike to a good part.

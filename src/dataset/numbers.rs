@@ -24,7 +24,7 @@ use super::{
     table::{self, Group, GroupWriter, column},
 };
 use crate::{
-    error::{Error, Kind, Result},
+    error::{Error, Result},
     id::Version,
     storage::{Staged, Store},
 };
@@ -231,10 +231,7 @@ pub(super) fn read_rows(
         }
         Ok(rows)
     })
-    .map_err(|e| match e.kind() {
-        Kind::Storage => e,
-        _ => Error::integrity("the record numbers are damaged").at(place()).cause(e),
-    })?;
+    .map_err(|e| table::damaged(e, "the record numbers are damaged", place()))?;
     if rows.len() != ordinals.len() {
         return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
     }

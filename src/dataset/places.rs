@@ -28,7 +28,7 @@ use super::{
     table::{self, Group, GroupWriter, column},
 };
 use crate::{
-    error::{Error, Kind, Result},
+    error::{Error, Result},
     storage::{Staged, Store},
 };
 
@@ -210,10 +210,7 @@ fn lookup(store: &Arc<dyn Store>, table: &PlaceRef, records: &[u64]) -> Result<V
         }
         Ok(found)
     })
-    .map_err(|e| match e.kind() {
-        Kind::Storage => e,
-        _ => Error::integrity("the places of records are damaged").at(place()).cause(e),
-    })
+    .map_err(|e| table::damaged(e, "the places of records are damaged", place()))
 }
 
 /// Bytes of a footer that describe a row group, and those that it has besides; rounded up.

@@ -96,10 +96,8 @@ impl Looked<'_> {
     fn look(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
         let path = sidecar_path(self.shard);
         let parts = Parts::open(self.store, &path, TAIL, None)?;
-        let damaged = |e: Error| match e.kind() {
-            crate::error::Kind::Storage => e,
-            _ => Error::integrity("the sidecar is damaged").at(self.store.location().join(&path).to_string()).cause(e),
-        };
+        let place = || self.store.location().join(&path).to_string();
+        let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place());
         let (mut count, mut rows) = (0, Vec::new());
         table::guarded(|| self.rows(parts, &mut count, &mut rows)).map_err(damaged)?;
         Ok((count, self.records(&rows)?))

@@ -32,7 +32,7 @@ use super::{
     table::{self, Group, column},
 };
 use crate::{
-    error::{Error, Kind, Result},
+    error::{Error, Result},
     record::numbers::Numbers,
     storage::{Object, Store},
 };
@@ -588,10 +588,7 @@ pub(super) fn read_rows_near(
         }
         Ok((rows, frames))
     });
-    let (rows, frames) = read.map_err(|e| match e.kind() {
-        Kind::Storage => e,
-        _ => Error::integrity("the sidecar is damaged").at(place()).cause(e),
-    })?;
+    let (rows, frames) = read.map_err(|e| table::damaged(e, "the sidecar is damaged", place()))?;
     if rows.len() != ordinals.len() {
         return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
     }

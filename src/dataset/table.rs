@@ -26,7 +26,7 @@ use parquet::{
 
 use super::{chunks::Chunk, log::ListRef};
 use crate::{
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     format::parquet::TableChunk,
     storage::{Object, Sink, Staged, Store},
 };
@@ -298,6 +298,11 @@ pub(super) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str)
         .column_by_name(name)
         .and_then(|column| column.as_any().downcast_ref())
         .ok_or_else(|| Error::integrity(format!("expected a column `{name}` of another type")))
+}
+
+/// What a table could not be read for: errors of the store stay what they are, anything else is damage.
+pub(super) fn damaged(error: Error, message: &str, place: String) -> Error {
+    if error.kind() == Kind::Storage { error } else { Error::integrity(message).at(place).cause(error) }
 }
 
 /// Errors of the store keep their kind.

@@ -162,7 +162,7 @@ impl Merger<'_> {
                     Error::integrity(format!("expected {} records, found {rows}", input.records)).at(self.place(input))
                 );
             }
-            self.copy_sidecar(input, &mut out)?;
+            out.append_sidecar_part(&self.sidecar(input)?)?;
             self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
         pending.finish(&mut out)?;
@@ -187,10 +187,11 @@ impl Merger<'_> {
         OpenShard::create(self.store(), encoder, &naming, merge.number)
     }
 
-    fn copy_sidecar(&self, input: &ShardMeta, out: &mut OpenShard<'_>) -> Result<()> {
-        let part = SidecarPart::open(self.dataset.store(), &input.path)?;
+    /// The sidecar of an input, which is to tell of each record.
+    pub(super) fn sidecar(&self, input: &ShardMeta) -> Result<SidecarPart> {
+        let part = SidecarPart::open(self.dataset.store(), &input.path, input.records)?;
         self.check_row_count(input, part.rows())?;
-        out.append_sidecar_part(&part)
+        Ok(part)
     }
 
     /// Refuses a sidecar that does not tell of each record.
@@ -198,7 +199,7 @@ impl Merger<'_> {
         self.check_row_count(input, sidecar.iter().map(|batch| batch.num_rows() as u64).sum())
     }
 
-    pub(super) fn check_row_count(&self, input: &ShardMeta, rows: u64) -> Result<()> {
+    fn check_row_count(&self, input: &ShardMeta, rows: u64) -> Result<()> {
         if rows == input.records {
             return Ok(());
         }

@@ -16,12 +16,13 @@ use super::{
     suppress::without_origins,
 };
 use crate::{
+    codec::base64::base64,
     dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
     format::{Misfit, Parsed, parquet::logical_bytes},
     plan::roll::RowGroupPlanner,
-    record::{Payload, RecordBlock, Reject, json::base64, numbers::Numbers},
+    record::{Payload, RecordBlock, Reject, numbers::Numbers},
     scan::SourceFile,
     storage::Sink,
 };

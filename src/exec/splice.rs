@@ -140,8 +140,7 @@ impl Merger<'_> {
             let message = format!("expected {} records, found {}", input.records, source.rows());
             return Err(Error::integrity(message).at(self.place(input)));
         }
-        let sidecar = SidecarPart::open(self.dataset.store(), &input.path)?;
-        self.check_row_count(input, sidecar.rows())?;
+        let sidecar = self.sidecar(input)?;
         Ok(Loaded { source: Arc::new(source), sidecar })
     }
 }

@@ -18,7 +18,7 @@ use arrow::{
     util::display::{ArrayFormatter, FormatOptions},
 };
 
-pub use crate::codec::base64::{base64, from_base64};
+use crate::codec::base64::base64;
 use crate::schema;
 
 /// Milliseconds of a day, in which `Date64` counts.

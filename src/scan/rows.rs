@@ -18,13 +18,14 @@ use arrow::{
 use bytes::Bytes;
 
 use crate::{
+    codec::base64::from_base64,
     error::{Error, Result},
     format::{
         Parsed, RecordReader, SourceBytes, SplitStream,
         json::{JsonSource, Mode},
         tar::TarReader,
     },
-    record::{Payload, RecordBlock, Reject, Sample, Split, hash::row_hashes, json::from_base64, widen::cast_to},
+    record::{Payload, RecordBlock, Reject, Sample, Split, hash::row_hashes, widen::cast_to},
     schema,
 };
 

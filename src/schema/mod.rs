@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub use plain::{map_of, plain_fields, view_fields};
 pub use tensor::{
     EXTENSION_METADATA, TENSOR_EXTENSION, VARIABLE_TENSOR_EXTENSION, may_miss_values, tensor_dims, tensor_field,
-    tensor_shape, variable_rank,
+    tensor_item, tensor_shape, variable_rank,
 };
 pub use unite::{conflict, print_dims, unite_fields};
 

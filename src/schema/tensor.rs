@@ -134,7 +134,7 @@ fn variable_metadata(field: &Field) -> VariableMetadata {
 }
 
 /// The items of a column of tensors.
-pub(super) fn tensor_item(field: &Field) -> Option<&Field> {
+pub fn tensor_item(field: &Field) -> Option<&Field> {
     match field.data_type() {
         DataType::FixedSizeList(item, _) => Some(item),
         DataType::Struct(parts) => match parts.first()?.data_type() {

@@ -1,5 +1,5 @@
-//! Writes sidecars: rows are gathered until they fill a row group, those of other sidecars of Parquet shards are taken over as they
-//! are stored.
+//! Writes sidecars: rows are gathered until they fill a row group, those of other sidecars of Parquet shards are taken
+//! over as they are stored.
 //!
 //! ```text
 //! rows of new records ----------> row groups
@@ -28,6 +28,12 @@ use crate::{
 /// Rows of sidecars that become a row group together.
 const PARTS_ROWS: u64 = 1 << 17;
 
+/// Sidecars of so many rows are read at once.
+const WHOLE_ROWS: u64 = 1 << 17;
+
+/// Fewer rows than this of a part make pages so small that they are better made anew.
+const FEW_ROWS: u64 = 1024;
+
 /// A sidecar that is to become a part of another one.
 #[derive(Debug)]
 pub struct SidecarPart {
@@ -35,18 +41,18 @@ pub struct SidecarPart {
 }
 
 impl SidecarPart {
-    /// Opens the sidecar of a shard, and reads all of it unless it is large.
+    /// Opens the sidecar of a shard of so many records, and reads all of it at once unless these are many.
     ///
     /// # Errors
     /// When it is missing or damaged.
-    pub fn open(store: &Arc<dyn Store>, shard: &str) -> Result<Self> {
+    pub fn open(store: &Arc<dyn Store>, shard: &str, records: u64) -> Result<Self> {
         let path = sidecar_path(shard);
         let place = store.location().join(&path).to_string();
         let missing = || Error::integrity("expected a sidecar, found none").at(&*place);
-        let facts = store.head(&path)?.ok_or_else(missing)?;
-        let input = if facts.bytes <= WHOLE_BYTES {
+        let input = if records <= WHOLE_ROWS {
             RangedInput::Bytes(store.get(&path)?.ok_or_else(missing)?)
         } else {
+            let facts = store.head(&path)?.ok_or_else(missing)?;
             RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes))
         };
         let damaged = |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
@@ -58,12 +64,6 @@ impl SidecarPart {
         self.source.rows()
     }
 }
-
-/// Sidecars up to this size are read at once.
-const WHOLE_BYTES: u64 = 4 << 20;
-
-/// Fewer rows than this of a part make pages so small that they are better made anew.
-const FEW_ROWS: u64 = 1024;
 
 /// Writes a sidecar as its shard grows.
 pub struct SidecarWriter {

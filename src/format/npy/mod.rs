@@ -1,7 +1,8 @@
 //! NPY and NPZ: arrays as numpy saves them, one to a file or several in a ZIP archive.
 //!
 //! Of a file and of members that are stored, only the bytes of a hyperslab are read. A deflated member has no way in but
-//! from its start, so it is inflated once, into memory where all of them are small, else onto disk. The header is read by [`crate::array::npy`].
+//! from its start, so it is inflated once, into memory where all of them are small, else onto disk. The header is read
+//! by [`crate::array::npy`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 

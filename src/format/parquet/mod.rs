@@ -23,8 +23,8 @@ mod thrift;
 // For tables whose columns are known well enough to be written without looking at them.
 pub use chunk::Repeats;
 pub(crate) use chunk::{
-    put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts, put_texts_after_lengths,
-    put_texts_without_prefixes, shared_prefix, width_of,
+    put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
+    put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
 };
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use input::{ParquetReader, sniff};

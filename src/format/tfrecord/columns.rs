@@ -21,7 +21,7 @@ use super::{
     double::widen,
     time,
 };
-use crate::{record::json::from_base64, schema};
+use crate::{codec::base64::from_base64, schema};
 
 /// The value does not mean one of the column's type; number of the value among those of its column.
 #[derive(Debug, PartialEq, Eq)]

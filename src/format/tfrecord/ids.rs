@@ -9,8 +9,9 @@ use super::{
     double::widen,
 };
 use crate::{
+    codec::base64::base64,
     error::{Error, Result},
-    record::{json::base64, key::escape_key, parts::KEY_COLUMN},
+    record::{key::escape_key, parts::KEY_COLUMN},
 };
 
 /// The features that make ids.

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::codecs::Codecs;
 use crate::{
     array::{Attribute, DType, Variable, dtype::Padding, npy},
+    codec::base64::from_base64,
     error::{Error, Result},
-    record::json::from_base64,
 };
 
 /// An array and how to find its chunks.

@@ -1,7 +1,8 @@
 //! The receipt of an erasure: what was erased, where, when and by what, for whoever has to show that it was done.
 //!
 //! It names nobody: ids are HMAC-SHA-256 under the dataset's salt, which stands beside them, so that whoever knows an id can
-//! find it; of private ids the token is hashed, so that it takes their key, too. It is one JSON object, kept as `_shardify/receipts/<txn>.json` for ever.
+//! find it; of private ids the token is hashed, so that it takes their key, too. It is one JSON object, kept as
+//! `_shardify/receipts/<txn>.json` for ever.
 
 use bytes::Bytes;
 use jiff::Timestamp;

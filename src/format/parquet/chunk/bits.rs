@@ -19,7 +19,7 @@ use arrow::buffer::BooleanBuffer;
 const PACK: usize = 32;
 
 /// Values of a group.
-pub(super) const GROUP: usize = 8;
+pub(in super::super) const GROUP: usize = 8;
 
 /// Bits that equal values of some width would take, packed, where a run is worth it; narrow values are taken for wider ones.
 const RUN_BITS: usize = 128;
@@ -222,6 +222,17 @@ fn unpack_group<const W: usize>(bytes: &[u8], out: &mut [u32; GROUP]) {
         };
         *out = u32::try_from(word >> (bit % 8) & mask).unwrap_or_default();
     }
+}
+
+/// Appends what `put` appends behind its length in four bytes, as levels stand in a page. Tells what `put` gave, and that
+/// length.
+pub(crate) fn put_behind_length<T>(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
+    let at = out.len() + 4;
+    out.extend_from_slice(&[0; 4]);
+    let given = put(out);
+    let length = out.len() - at;
+    out[at - 4..at].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    (given, length)
 }
 
 /// Appends levels of one bit in the hybrid form; a set bit is a value, a cleared one a null.

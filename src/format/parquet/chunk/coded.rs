@@ -20,7 +20,7 @@ use arrow::{
 
 use super::{
     Finished, Options, PAGE_ROWS, STRETCH, STRETCHES,
-    bits::{GROUP, least_run, put_levels, put_packed, put_run, put_same_levels, width_of},
+    bits::{GROUP, least_run, put_behind_length, put_levels, put_packed, put_run, put_same_levels, width_of},
     column::{Values, Word, gather},
     compress::Compressor,
     dictionary::Dictionary,
@@ -332,13 +332,10 @@ fn without_nulls(indices: &mut Vec<u32>) -> Option<BooleanBuffer> {
 
 /// Levels behind their length.
 fn put_page_levels(rows: usize, validity: Option<&BooleanBuffer>, empty: bool, body: &mut Vec<u8>) {
-    body.extend_from_slice(&[0; 4]);
-    match validity {
+    put_behind_length(body, |body| match validity {
         Some(validity) if !empty => put_levels(body, validity),
         _ => put_same_levels(body, rows, u32::from(!empty)),
-    }
-    let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
-    body[..4].copy_from_slice(&length.to_le_bytes());
+    });
 }
 
 /// Appends indices that come in runs: those too short to be worth one are packed together.

@@ -81,8 +81,9 @@ impl Compressor {
     /// As [`Self::compress`].
     pub(super) fn store<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         match (&self.context, u32::try_from(page.len())) {
-            (Context::Zstd(_), Ok(length)) => {
-                zstd_frame(page, length, out);
+            (Context::Zstd(_), Ok(_)) => {
+                out.clear();
+                put_zstd_frame(out, page);
                 Ok(out)
             }
             _ => self.compress(page, out),
@@ -90,22 +91,22 @@ impl Compressor {
     }
 }
 
-/// A frame of Zstandard whose blocks are stored as they are.
+/// Appends a frame of Zstandard whose blocks are stored as they are.
 ///
 /// ```text
 /// magic 28 b5 2f fd   a0: one segment, its length in 4 bytes   length   [ size << 3 | last, 3 bytes   bytes ]*
 /// ```
-fn zstd_frame(page: &[u8], length: u32, out: &mut Vec<u8>) {
+pub(in super::super) fn put_zstd_frame(out: &mut Vec<u8>, bytes: &[u8]) {
+    const HEAD: [u8; 5] = [0x28, 0xb5, 0x2f, 0xfd, 0xa0];
     const BLOCK: usize = 128 << 10;
-    out.clear();
-    out.reserve(page.len() + 16 + page.len() / BLOCK * 3);
-    out.extend_from_slice(&[0x28, 0xb5, 0x2f, 0xfd, 0xa0]);
-    out.extend_from_slice(&length.to_le_bytes());
-    let mut rest = page;
+    out.reserve(bytes.len() + 16 + bytes.len() / BLOCK * 3);
+    out.extend_from_slice(&HEAD);
+    out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    let mut rest = bytes;
     loop {
         let (block, after) = rest.split_at(rest.len().min(BLOCK));
-        let header = u32::try_from(block.len()).unwrap_or_default() << 3 | u32::from(after.is_empty());
-        out.extend_from_slice(&header.to_le_bytes()[..3]);
+        let head = block.len() << 3 | usize::from(after.is_empty());
+        out.extend_from_slice(&head.to_le_bytes()[..3]);
         out.extend_from_slice(block);
         if after.is_empty() {
             return;

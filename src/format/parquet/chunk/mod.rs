@@ -30,13 +30,13 @@ use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
 use arrow::array::Array;
 
 pub(super) use self::{
-    bits::{least_run, put_packed, put_run, put_varint, unpack},
-    compress::{Compressor, name_of},
+    bits::{GROUP, least_run, put_packed, put_run, put_varint, unpack},
+    compress::{Compressor, name_of, put_zstd_frame},
     dictionary::{ends, expected_entries},
     page::Chunk,
 };
 pub(crate) use self::{
-    bits::{put_even, put_hybrid, put_levels, put_same_levels, width_of},
+    bits::{put_behind_length, put_even, put_hybrid, put_levels, put_same_levels, width_of},
     page::put_header,
     values::{put_differences, put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix},
 };
@@ -204,7 +204,8 @@ fn foresee<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
     (entries, index_bytes(entries, total))
 }
 
-fn index_bytes(entries: f64, total: usize) -> f64 {
+/// Bytes of indices into a dictionary of so many entries.
+pub(super) fn index_bytes(entries: f64, total: usize) -> f64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
     let width = width_of(entries as u64);
     total as f64 * f64::from(width) / 8.0
@@ -319,15 +320,12 @@ impl Column<'_> {
         if !nullable {
             return;
         }
-        body.extend_from_slice(&[0; 4]);
-        match &self.validity {
+        put_behind_length(body, |body| match &self.validity {
             Some(validity) if page.values.len() < page.rows.len() && !page.values.is_empty() => {
                 put_levels(body, &validity.slice(page.rows.start, page.rows.len()));
             }
             _ => put_same_levels(body, page.rows.len(), u32::from(!page.values.is_empty())),
-        }
-        let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
-        body[..4].copy_from_slice(&length.to_le_bytes());
+        });
     }
 }
 

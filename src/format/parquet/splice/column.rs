@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        chunk::{Compressor, expected_entries, put_hybrid, put_levels, width_of},
+        chunk::{Compressor, expected_entries, index_bytes, put_behind_length, put_hybrid, put_levels, width_of},
         thrift::PageHeader,
     },
     Tally,
@@ -463,13 +463,11 @@ impl Merging<'_> {
         body.clear();
         let definition = self.target.column.max_def_level();
         if definition > 0 {
-            body.extend_from_slice(&[0; 4]);
-            match level_width(definition) {
+            let ((), length) = put_behind_length(body, |body| match level_width(definition) {
                 1 => put_levels(body, &joined.present.finish()),
                 width => put_hybrid(body, &joined.levels, width),
-            }
-            let length = u32::try_from(body.len() - 4).map_err(|_| Refused::Unknown)?;
-            body[..4].copy_from_slice(&length.to_le_bytes());
+            });
+            u32::try_from(length).map_err(|_| Refused::Unknown)?;
         }
         let width = width_of(joined.indices.iter().max().copied().unwrap_or(0).into());
         body.push(width);
@@ -597,12 +595,11 @@ impl Merging<'_> {
         if of.len() > 1 && pages.definition > 0 {
             let count = |values: u64| usize::try_from(values).unwrap_or(usize::MAX);
             let parts: Vec<_> = counts.into_iter().map(|(at, values)| (&levels[at], count(values))).collect();
-            body.extend_from_slice(&[0; 4]);
-            if !hybrid::joined(&parts, pages.definition, body) {
+            let (whole, length) = put_behind_length(body, |body| hybrid::joined(&parts, pages.definition, body));
+            if !whole {
                 return Err(Refused::from("expected a level for each value").into());
             }
-            let length = u32::try_from(body.len() - 4).map_err(|_| Refused::Unknown)?;
-            body[..4].copy_from_slice(&length.to_le_bytes());
+            u32::try_from(length).map_err(|_| Refused::Unknown)?;
         }
         if !put_before(self.target.name, body, pages.stored(entries), inflated, packed) {
             return Ok(false);
@@ -691,9 +688,8 @@ fn expected(seen: u64, found: usize, total: u64) -> f64 {
 /// Whether a dictionary of so many entries is smaller than the values, which it stands for, given how well entries are
 /// compressed.
 fn worth_uniting(entries: f64, entry_bytes: f64, total: u64, ratio: f64) -> bool {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
-    let width = width_of(entries as u64);
-    let dictionary = entries * entry_bytes * ratio + total as f64 * f64::from(width) / 8.0;
+    let total = usize::try_from(total).unwrap_or(usize::MAX);
+    let dictionary = entries * entry_bytes * ratio + index_bytes(entries, total);
     let plain = total as f64 * entry_bytes * ratio;
     dictionary < DICTIONARY_GAIN * plain && entries * entry_bytes <= DICTIONARY_BYTES
 }

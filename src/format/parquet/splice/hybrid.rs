@@ -7,13 +7,10 @@
 
 use arrow::array::BooleanBufferBuilder;
 
-use super::super::chunk::{least_run, put_packed, put_run, unpack};
+use super::super::chunk::{GROUP, least_run, put_packed, put_run, unpack};
 
 /// Values unpacked at once.
 const BLOCK: usize = 1024;
-
-/// Values of a group, which ends on a whole byte.
-const GROUP: usize = 8;
 
 /// A stretch of values.
 enum Run<'a> {

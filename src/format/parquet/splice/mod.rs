@@ -96,6 +96,17 @@ impl GroupPart {
         self.source.row_groups().get(self.group).map_or(0, |group| group.rows)
     }
 
+    /// The chunk of a column.
+    fn column(&self, leaf: usize) -> Part<'_> {
+        Part {
+            name: &self.source.name,
+            input: &self.source.input,
+            chunk: self.source.metadata.row_group(self.group).column(leaf),
+            indexes: self.source.indexes(self.group, leaf),
+            rows: self.rows(),
+        }
+    }
+
     /// Its rows, decoded.
     ///
     /// # Errors
@@ -214,9 +225,8 @@ impl Field {
     /// Bytes of a column in all parts.
     fn bytes(&self, leaf: usize, parts: &[GroupPart]) -> u64 {
         let leaves = self.leaves.iter().flatten().zip(parts);
-        let chunks =
-            leaves.map(|(leaves, part)| part.source.metadata.row_group(part.group).column(leaves.start + leaf));
-        chunks.map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0)).sum()
+        let chunks = leaves.map(|(leaves, part)| part.column(leaves.start + leaf).chunk.uncompressed_size());
+        chunks.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
     }
 
     /// Splices one column; `None` if that cannot be done.
@@ -229,20 +239,8 @@ impl Field {
         let Some(leaves) = &self.leaves else { return Ok(None) };
         let column: &ColumnDescPtr = &encoder.leaves()[self.number][leaf];
         let target = Target { column, codec: encoder.codec(), name: name_of(encoder.codec())? };
-        let chunks: Vec<Part<'_>> = parts
-            .iter()
-            .zip(leaves)
-            .map(|(part, leaves)| {
-                let number = leaves.start + leaf;
-                Part {
-                    name: &part.source.name,
-                    input: &part.source.input,
-                    chunk: part.source.metadata.row_group(part.group).column(number),
-                    indexes: part.source.indexes(part.group, number),
-                    rows: part.rows(),
-                }
-            })
-            .collect();
+        let chunks: Vec<Part<'_>> =
+            parts.iter().zip(leaves).map(|(part, leaves)| part.column(leaves.start + leaf)).collect();
         let Some((mut chunk, tally)) = merge(&target, &chunks)? else { return Ok(None) };
         chunk.close.bloom_filter = filter_of(column, &chunks)?;
         Ok(Some((chunk, tally)))

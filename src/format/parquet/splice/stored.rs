@@ -9,10 +9,7 @@
 
 use ::parquet::basic::Compression;
 
-use super::super::chunk::put_varint;
-
-/// Bytes of a block of zstd at most.
-const BLOCK: usize = 128 << 10;
+use super::super::chunk::{put_varint, put_zstd_frame};
 
 /// Appends `bytes` as they are, then `packed`, which inflates to `length` bytes; false when the codec cannot do that, or
 /// `packed` is none of it.
@@ -30,7 +27,7 @@ pub(super) fn put_before(codec: Compression, bytes: &[u8], packed: &[u8], length
         }
         Compression::ZSTD(_) => {
             if !bytes.is_empty() {
-                put_frame(out, bytes);
+                put_zstd_frame(out, bytes);
             }
         }
         _ => return false,
@@ -47,7 +44,7 @@ pub(super) fn put_stored(codec: Compression, bytes: &[u8], out: &mut Vec<u8>) ->
             put_varint(out, bytes.len() as u64);
             put_literal(out, bytes);
         }
-        Compression::ZSTD(_) => put_frame(out, bytes),
+        Compression::ZSTD(_) => put_zstd_frame(out, bytes),
         _ => return false,
     }
     true
@@ -77,24 +74,6 @@ fn put_literal(out: &mut Vec<u8>, bytes: &[u8]) {
         out.extend_from_slice(&last.to_le_bytes()[..width as usize]);
     }
     out.extend_from_slice(bytes);
-}
-
-fn put_frame(out: &mut Vec<u8>, bytes: &[u8]) {
-    /// Magic number; a descriptor that says: one segment, and its size in four bytes.
-    const HEAD: [u8; 5] = [0x28, 0xb5, 0x2f, 0xfd, 0xa0];
-    out.extend_from_slice(&HEAD);
-    out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
-    let mut rest = bytes;
-    loop {
-        let (block, after) = rest.split_at(rest.len().min(BLOCK));
-        let head = block.len() << 3 | usize::from(after.is_empty());
-        out.extend_from_slice(&head.to_le_bytes()[..3]);
-        out.extend_from_slice(block);
-        if after.is_empty() {
-            return;
-        }
-        rest = after;
-    }
 }
 
 #[cfg(test)]

@@ -34,16 +34,7 @@ impl TableChunk {
 pub fn splice_table(columns: &[ColumnDescPtr], parts: &[GroupPart]) -> Result<Option<Vec<TableChunk>>> {
     let mut chunks = Vec::with_capacity(columns.len());
     for (number, column) in columns.iter().enumerate() {
-        let theirs: Vec<Part<'_>> = parts
-            .iter()
-            .map(|part| Part {
-                name: &part.source.name,
-                input: &part.source.input,
-                chunk: part.source.metadata.row_group(part.group).column(number),
-                indexes: part.source.indexes(part.group, number),
-                rows: part.rows(),
-            })
-            .collect();
+        let theirs: Vec<Part<'_>> = parts.iter().map(|part| part.column(number)).collect();
         let codec = codec_of(&theirs);
         let Some((chunk, _)) = merge(&Target { column, codec, name: name_of(codec)? }, &theirs)? else {
             return Ok(None);

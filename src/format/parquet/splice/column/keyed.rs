@@ -9,7 +9,7 @@
 
 use arrow::{array::BooleanBufferBuilder, buffer::BooleanBuffer};
 
-use super::{Joined, Loaded, Merging, Step, Stop, expected, hybrid, level_width};
+use super::{Joined, Loaded, Merging, Step, Stop, expected, hybrid, index_bytes, level_width};
 use crate::format::parquet::splice::{
     page::{PLAIN, Page, Pages, Refused, Taken},
     union::{Form, Union},
@@ -95,7 +95,7 @@ impl Merging<'_> {
         let dictionary = entries * union.page().len() as f64 / union.entries() as f64;
         let ratio = stored as f64 / bytes.max(1) as f64;
         let plain = bytes as f64 / seen as f64 * total as f64 * ratio;
-        let indices = total as f64 * entries.max(2.0).log2().ceil() / 8.0;
+        let indices = index_bytes(entries, usize::try_from(total).unwrap_or(usize::MAX));
         Ok(entries <= FORESEEN && dictionary * ratio.min(1.0) + indices < GAIN * plain)
     }
 
