@@ -4,7 +4,7 @@
 mod support;
 
 use insta::assert_snapshot;
-use support::Folder;
+use support::{Folder, testdata_path};
 
 /// An array in NPY whose header has so many bytes, as its header and its elements.
 fn npy(bytes: &[u8]) -> (String, Vec<u8>) {
@@ -155,6 +155,15 @@ fn inspect_shows_variables() {
     next
       shardify convert grid.nc --record-dim time
     ");
+}
+
+#[test]
+fn inspect_says_what_is_wrong_with_a_file_and_why_that_may_be() {
+    let folder = Folder::new();
+    let whole = std::fs::read(testdata_path("arrays/grid.nc")).unwrap();
+    folder.write("cut.nc", &whole[..whole.len() / 2]);
+    let shown = folder.run("inspect cut.nc").ok().stdout;
+    assert!(shown.contains("cut.nc: expected") && shown.contains("cut short"), "{shown}");
 }
 
 #[test]

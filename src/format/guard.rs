@@ -68,11 +68,11 @@ impl From<ArrowError> for DecodeError {
 impl DecodeError {
     /// The error for the user, who expected `what`.
     fn told(self, what: &str) -> Error {
-        let cut_short = matches!(self, Self::Hdf5(hdf5_reader::error::Error::UnexpectedEof { .. }));
         let cause = match self.io() {
             Ok(io) => return Error::from(io),
             Err(cause) => cause,
         };
+        let cut_short = ends_too_early(cause.as_ref());
         let error = Error::input(format!("expected {what}, found one that cannot be decoded")).cause(cause);
         if cut_short { error.hint("the file may have been cut short while it was copied or written") } else { error }
     }
@@ -91,6 +91,16 @@ impl DecodeError {
             Self::Hdf5(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether an error, or what lies beneath it, is that a file has no more bytes.
+fn ends_too_early(error: &(dyn std::error::Error + 'static)) -> bool {
+    use hdf5_reader::error::Error as Hdf5Error;
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        // What lies beneath is boxed.
+        let hdf5 = error.downcast_ref::<Hdf5Error>().or_else(|| error.downcast_ref::<Box<Hdf5Error>>().map(|e| &**e));
+        matches!(hdf5, Some(Hdf5Error::UnexpectedEof { .. }))
+    })
 }
 
 /// The error of a reader or writer that the parquet crate passed through.

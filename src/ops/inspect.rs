@@ -216,7 +216,9 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
             }
             Ok(Input::Files(files)) => report.formats.push(samples(&files)),
             Err(e) => {
-                note = Some(e.message().to_owned());
+                let place = e.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
+                let told = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
+                note = Some(told.collect::<Vec<_>>().join("; "));
                 report.formats.push(format_report("files", &others, None, false));
             }
         }
