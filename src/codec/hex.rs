@@ -23,6 +23,35 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
+/// A hash in JSON, or none.
+pub mod hash_or_none {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    use super::{from_hex, hex};
+
+    /// Writes digits.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    #[expect(clippy::ref_option, reason = "serde asks like this")]
+    pub fn serialize<S: Serializer>(hash: &Option<[u8; 32]>, serializer: S) -> Result<S::Ok, S::Error> {
+        match hash {
+            Some(hash) => serializer.serialize_str(&hex(hash)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads digits.
+    ///
+    /// # Errors
+    /// When they are not those of 32 bytes.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 32]>, D::Error> {
+        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        let hash = from_hex(&text).and_then(|bytes| bytes.try_into().ok());
+        hash.map(Some).ok_or_else(|| D::Error::custom("expected 64 hexadecimal digits"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,11 +4,12 @@
 //! [`stream`] compresses whole shards in parallel units that can later be copied from file to file, [`decompress`] reads
 //! them and inputs, [`encoding`] turns text of any encoding into UTF-8, [`checksum`] holds the sums that formats and the
 //! catalog use, [`sha256`] hashes ids, [`hex`] and [`base64`] write bytes as text, [`merkle`] makes one hash of many,
-//! and [`metered`] reads a stream while hashing each record in it.
+//! [`chunk_tree`] shows that bytes are part of what was hashed, and [`metered`] reads a stream while hashing each record in it.
 
 pub mod base64;
 pub mod blosc;
 pub mod checksum;
+pub mod chunk_tree;
 pub mod decompress;
 pub mod encoding;
 pub mod hex;

@@ -26,10 +26,11 @@ use jiff::{SignedDuration, Timestamp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Dataset, Snapshot,
+    Dataset, Snapshot, erased,
     index::SegmentRef,
     log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
+    root,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
     sources::{self, NewSources, SourceRow},
@@ -37,6 +38,7 @@ use super::{
     table::{self, TableWriter},
 };
 use crate::{
+    codec::merkle,
     error::{Error, Result},
     id::{TransactionId, Version},
     storage::{PutOutcome, Staged, Store},
@@ -176,8 +178,12 @@ pub(super) fn until_created(
     for attempt in 0..ATTEMPTS {
         match make(attempt)? {
             Next::Nothing(newest) => return Ok(*newest),
-            Next::Entry(entry) if create(dataset.store().as_ref(), &entry)? => return dataset.at(entry.version),
-            Next::Entry(_) => {}
+            Next::Entry(mut entry) => {
+                entry.root = root::of_entry(dataset, &entry)?;
+                if create(dataset.store().as_ref(), &entry)? {
+                    return dataset.at(entry.version);
+                }
+            }
         }
     }
     Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
@@ -312,6 +318,7 @@ impl Draft<'_> {
             segments: self.segments(old, shift),
             places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
             erasures: old.and_then(|e| e.erasures.clone()),
+            root: None,
         })
     }
 
@@ -366,7 +373,7 @@ impl Draft<'_> {
         adds: &[ShardMeta],
         removed: &HashSet<&str>,
     ) -> Result<(Vec<ListRef>, Totals)> {
-        let mut lists = ListWriter::new(self, "shards");
+        let mut lists = ListWriter::new(self, SHARDS);
         let mut totals = parent.map_or_else(Totals::default, |p| p.entry().totals);
         for list in parent.map_or(&[][..], |p| &p.entry().shards) {
             if removed.is_empty() {
@@ -443,7 +450,7 @@ impl Draft<'_> {
             lists.keep(list.clone());
         }
         let arrays = self.transaction.sources.have_arrays();
-        lists.write(0, &mut |table| {
+        lists.write(0, &mut |add| {
             let mut fresh = self.transaction.sources.rows().map(|source| SourceRow {
                 first_record: source.first_record + shift,
                 version,
@@ -454,12 +461,18 @@ impl Draft<'_> {
                 if rows.is_empty() {
                     return Ok(());
                 }
-                table.add(&sources::batch(&rows, arrays)?)?;
+                add(&sources::batch(&rows, arrays)?)?;
             }
         })?;
         lists.merged(u64::MAX)
     }
 }
+
+/// The kind of lists of shards, whose rows are hashed.
+const SHARDS: &str = "shards";
+
+/// Takes rows of a list.
+type Add<'a> = dyn FnMut(&RecordBatch) -> Result<()> + 'a;
 
 /// Collects the lists of one kind for the next version, writing those that changed.
 pub(super) struct ListWriter<'a> {
@@ -483,22 +496,29 @@ impl<'a> ListWriter<'a> {
     }
 
     pub(super) fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
-        self.write(level, &mut |table| table.add(rows))
+        self.write(level, &mut |add| add(rows))
     }
 
     /// Writes a list; one without rows is left out.
-    fn write(&mut self, level: u32, fill: &mut dyn FnMut(&mut TableWriter<'_>) -> Result<()>) -> Result<()> {
+    fn write(&mut self, level: u32, fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>) -> Result<()> {
         let name = format!(
             "lists/{}-{}-{}-{}.parquet",
             self.draft.transaction.id, self.draft.attempt, self.kind, self.written
         );
         let path = system_path(&name);
         let mut table = TableWriter::new(self.store().as_ref(), &path);
-        fill(&mut table)?;
+        let mut leaves = Vec::new();
+        fill(&mut |rows| {
+            if self.kind == SHARDS {
+                leaves.extend(root::shard_leaves(rows)?);
+            }
+            table.add(rows)
+        })?;
         if let Some((staged, rows)) = table.finish()? {
             self.draft.staged.borrow_mut().push(staged);
             self.written += 1;
-            self.lists.push(ListRef { path, rows, level });
+            let root = (self.kind == SHARDS).then(|| merkle::root(&leaves));
+            self.lists.push(ListRef { path, rows, level, root });
         }
         Ok(())
     }
@@ -507,7 +527,8 @@ impl<'a> ListWriter<'a> {
     fn schema_of(&self, lists: &[ListRef]) -> Result<Option<SchemaRef>> {
         let (full, optional): (fn(bool) -> Schema, &str) = match self.kind {
             "runs" => (runs::schema, "set"),
-            "shards" => (shards::schema, "order"),
+            SHARDS => (shards::schema, "order"),
+            "replaced" => (erased::replaced_schema, "root"),
             "sources" => (sources::schema, sources::ARRAYS),
             _ => return Ok(None),
         };
@@ -545,10 +566,10 @@ impl<'a> ListWriter<'a> {
         self.draft.publish()?;
         let store = self.store();
         let schema = self.schema_of(lists)?;
-        self.write(level, &mut |table| {
+        self.write(level, &mut |add| {
             let add = &mut |rows: &RecordBatch| match &schema {
-                Some(schema) => table.add(&table::completed(rows, schema)?),
-                None => table.add(rows),
+                Some(schema) => add(&table::completed(rows, schema)?),
+                None => add(rows),
             };
             lists.iter().try_for_each(|list| table::read_batches(store, list, add))
         })
@@ -656,6 +677,7 @@ mod tests {
             pairs: 10,
             buckets: 1,
             bytes: 0,
+            root: None,
         };
         for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
             let mut append = transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
@@ -674,6 +696,56 @@ mod tests {
         // Another run, planned on the same version, comes too late.
         assert_eq!(merge(&["a", "b", "c"], "abc"), [("c".into(), 20), ("ab".into(), 0)]);
         assert_eq!(merge(&["ab", "c"], "all"), [("all".into(), 0)]);
+    }
+
+    #[test]
+    fn each_version_has_the_root_of_what_it_refers_to() {
+        let dataset = dataset();
+        let root = |snapshot: &Snapshot| super::super::VersionTree::new(snapshot, None).unwrap().root();
+        let mut roots = Vec::new();
+        for i in 0..20 {
+            let add = shard(&format!("s{i}"), 0, 1);
+            commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(1)), Version(i)).unwrap();
+            let snapshot = dataset.open().unwrap();
+            root::check_root(&snapshot).unwrap();
+            assert_eq!(snapshot.entry().root, Some(root(&snapshot)), "{i}");
+            roots.extend(snapshot.entry().root);
+        }
+        // An entry that changes nothing but its number has another root; each version keeps its own.
+        let tagged = super::super::tag(&dataset, "gold", Version(5)).unwrap();
+        assert!(tagged.entry().root.is_some_and(|root| !roots.contains(&root)));
+        roots.sort_unstable();
+        roots.dedup();
+        assert_eq!(roots.len(), 20);
+        // Without hashes in the log, as older releases leave it, the root is that of all shards; a commit goes on without.
+        let mut entry = dataset.open().unwrap().entry().clone();
+        entry.version = entry.version.next();
+        entry.root = None;
+        entry.shards.iter_mut().for_each(|list| list.root = None);
+        assert!(create(dataset.store().as_ref(), &entry).unwrap());
+        let all = dataset.open().unwrap();
+        assert_eq!(root::of_entry(&dataset, &entry).unwrap(), None);
+        assert_ne!(root(&all), root(&tagged));
+        let more = transaction(vec![shard("more", 0, 1)], &[], Numbers::Fresh(1));
+        assert_eq!(commit(&dataset, &more, entry.version).unwrap().entry().root, None);
+    }
+
+    #[test]
+    fn a_list_or_an_entry_that_was_changed_is_noticed() {
+        let dataset = dataset();
+        for i in 0..2 {
+            let add = shard(&format!("s{i}"), 0, 1);
+            commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(1)), Version(i)).unwrap();
+        }
+        let entry = dataset.open().unwrap().entry().clone();
+        let mut changed = entry.clone();
+        changed.version = Version(3);
+        assert!(create(dataset.store().as_ref(), &changed).unwrap());
+        let problem = |dataset: &Dataset| root::check_root(&dataset.open().unwrap()).unwrap_err().to_string();
+        assert!(problem(&dataset).contains("does not follow"), "another version has another root");
+        let other = dataset.store().get(&entry.shards[1].path).unwrap().unwrap();
+        dataset.store().put(&entry.shards[0].path, other).unwrap();
+        assert!(problem(&dataset).contains("found another"));
     }
 
     #[test]

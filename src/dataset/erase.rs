@@ -349,6 +349,7 @@ impl Erasure {
             segments: stand_ins.segments(&old.segments),
             places: old.places.iter().chain(&self.places).cloned().collect(),
             erasures: Some(self.erasures(draft, old, version)?),
+            root: None,
             ..old.clone()
         })
     }

@@ -22,7 +22,7 @@ use std::{
 };
 
 use arrow::{
-    array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, UInt64Array},
+    array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, StringArray, UInt64Array},
     datatypes::{DataType, Field, Schema},
 };
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,7 @@ use super::{
     vacuum::{index_stem, stem},
 };
 use crate::{
+    codec::merkle::Hash,
     error::{Error, Result},
     id::Version,
     storage::{ObjectFacts, Store},
@@ -199,17 +200,27 @@ pub(super) struct Replaced {
     pub(super) rows: u64,
     /// Its buckets.
     pub(super) buckets: u64,
+    /// Root of their hashes, where those are known.
+    pub(super) root: Option<Hash>,
 }
 
-pub(super) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
+/// Columns of a list of what was replaced; older releases had no roots.
+pub(super) fn replaced_schema(roots: bool) -> Schema {
     let number = |name: &str| Field::new(name, DataType::UInt64, false);
-    let schema = Schema::new(vec![
+    let mut fields = vec![
         Field::new("was", DataType::Utf8, false),
         number("was_buckets"),
         Field::new("now", DataType::Utf8, true),
         number("rows"),
         number("buckets"),
-    ]);
+    ];
+    if roots {
+        fields.push(Field::new("root", DataType::Binary, true));
+    }
+    Schema::new(fields)
+}
+
+pub(super) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
     let numbers =
         |of: fn(&Replaced) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
     let columns: Vec<ArrayRef> = vec![
@@ -218,8 +229,9 @@ pub(super) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
         Arc::new(rows.iter().map(|row| row.now.as_deref()).collect::<StringArray>()),
         numbers(|row| row.rows),
         numbers(|row| row.buckets),
+        Arc::new(rows.iter().map(|row| row.root).collect::<BinaryArray>()),
     ];
-    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+    Ok(RecordBatch::try_new(Arc::new(replaced_schema(true)), columns)?)
 }
 
 fn read_replaced(store: &dyn Store, path: &str) -> Result<Vec<Replaced>> {
@@ -229,12 +241,15 @@ fn read_replaced(store: &dyn Store, path: &str) -> Result<Vec<Replaced>> {
         let number = |name| column::<UInt64Array>(&batch, name);
         let (was, now) = (text("was")?, text("now")?);
         let (was_buckets, rows, buckets) = (number("was_buckets")?, number("rows")?, number("buckets")?);
+        let roots = batch.column_by_name("root").map(|_| column::<BinaryArray>(&batch, "root")).transpose()?;
+        let root = |row: usize| roots.filter(|roots| roots.is_valid(row))?.value(row).try_into().ok();
         out.extend((0..batch.num_rows()).map(|i| Replaced {
             was: was.value(i).to_owned(),
             was_buckets: was_buckets.value(i),
             now: now.is_valid(i).then(|| now.value(i).to_owned()),
             rows: rows.value(i),
             buckets: buckets.value(i),
+            root: root(i),
         }));
     }
     Ok(out)
@@ -309,6 +324,7 @@ impl StandIns {
                 path: now.now.clone().unwrap_or_default(),
                 pairs: now.rows,
                 buckets: now.buckets,
+                root: now.root,
                 ..segment.clone()
             }),
         };
@@ -320,7 +336,8 @@ impl StandIns {
         let stand_in = |list: &ListRef| match self.other(&list.path) {
             None => Some(list.clone()),
             Some(now) => {
-                now.map(|now| ListRef { path: now.now.clone().unwrap_or_default(), rows: now.rows, level: list.level })
+                let path = |now: &Replaced| now.now.clone().unwrap_or_default();
+                now.map(|now| ListRef { path: path(now), rows: now.rows, level: list.level, root: now.root })
             }
         };
         lists.iter().filter_map(stand_in).collect()
@@ -503,8 +520,12 @@ pub(super) fn view(then: &Snapshot, newest: &Snapshot) -> Result<View> {
         records: shards.iter().map(|shard| shard.records).sum(),
         bytes: shards.iter().map(|shard| shard.bytes).sum(),
     };
+    // What stands for its shards is in no list.
+    let lists = entry.shards.iter().map(|list| ListRef { root: None, ..list.clone() }).collect();
     let entry = Entry {
         totals,
+        shards: lists,
+        root: None,
         segments: stand_ins.segments(&entry.segments),
         sources: stand_ins.lists(&entry.sources),
         runs: newest.runs.clone(),
@@ -528,7 +549,14 @@ mod tests {
     }
 
     fn replaced(was: &str, now: Option<&str>, buckets: u64) -> Replaced {
-        Replaced { was: was.into(), was_buckets: buckets, now: now.map(str::to_owned), rows: 7, buckets }
+        Replaced {
+            was: was.into(),
+            was_buckets: buckets,
+            now: now.map(str::to_owned),
+            rows: 7,
+            buckets,
+            root: Some([7; 32]),
+        }
     }
 
     #[test]
@@ -556,11 +584,12 @@ mod tests {
             pairs: 9,
             buckets: 2,
             bytes: 0,
+            root: None,
         };
         let led = stand_ins.segments(&[segment("s"), segment("other")]);
         assert_eq!((led[0].path.as_str(), led[0].pairs, led[0].record_base), ("u", 7, 5));
         assert_eq!(led[1], segment("other"));
-        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1 };
+        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None };
         assert_eq!(stand_ins.lists(&[list("l"), list("m")]), [list("m")]);
         let (shards, objects) = stand_ins.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
         assert_eq!(shards.iter().collect::<std::collections::BTreeSet<_>>().len(), 2);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
 use crate::{
-    codec::Codec,
+    codec::{Codec, hex::hash_or_none, merkle::Hash},
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
@@ -84,6 +84,10 @@ pub struct Entry {
     /// What was erased; absent when nothing ever was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasures: Option<Erasures>,
+    /// One hash for the version, as [`root`](super::root) makes it; absent where a release that had none wrote some list or
+    /// segment.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub root: Option<Hash>,
 }
 
 impl Entry {
@@ -208,6 +212,9 @@ pub struct ListRef {
     pub rows: u64,
     /// How often it was merged: lists of one level are merged when there are several, so there are always few.
     pub level: u32,
+    /// Root of the hashes of its rows, of lists of shards.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub root: Option<Hash>,
 }
 
 /// Path of a version's entry.

@@ -60,7 +60,10 @@ pub use erased::{Erasures, Tombstone, leftovers, made, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
-pub use index::{MergedSegment, SegmentRef, SegmentWriter, Segments, crowded, each_pair, merge, read_segment};
+pub use index::{
+    BLOCK_PAIRS, Block, MergedSegment, PAIR_BYTES, SegmentRef, SegmentTree, SegmentWriter, Segments, bucket_leaf,
+    bucket_of, crowded, each_pair, merge, read_segment, segment_leaf,
+};
 pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
 pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
@@ -71,7 +74,7 @@ pub use private::{
     Asked, Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, hiding_of, stored_hash, token_of,
 };
 pub use reindex::{Reindexed, reindex, relist};
-pub use root::{BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree};
+pub use root::{VersionTree, check_root};
 pub use runs::{Run, RunTable, Scattered};
 pub use shards::ShardMeta;
 pub use sidecar::{

@@ -5,7 +5,7 @@
 //! records are read; the others are linked, or copied where a store cannot do that.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     io::Write,
     sync::Arc,
 };
@@ -15,7 +15,7 @@ use arrow::array::UInt64Array;
 use super::{
     Dataset,
     erased::Replaced,
-    index::{BucketWriter, SegmentRef},
+    index::{self, BucketWriter, SegmentRef, WrittenBucket},
     log::ListRef,
     sources::{self, SourceRow},
     system_path,
@@ -60,11 +60,11 @@ pub fn reindex(
     let store = dataset.store();
     let folder = system_path(&format!("index/{}/{transaction}-{number}", segment.kind.name()));
     let touched: BTreeSet<u64> = hashes.iter().map(|hash| segment.bucket_of(*hash)).collect();
-    let (mut removed, mut rewritten) = (0, Vec::new());
+    let (mut removed, mut rewritten) = (0, BTreeMap::new());
     for bucket in touched {
-        if let Some((staged, pairs)) = rewrite_bucket(store, segment, bucket, erased, &folder)? {
+        if let Some((written, pairs)) = rewrite_bucket(store, segment, bucket, erased, &folder)? {
             removed += pairs;
-            rewritten.push((bucket, staged));
+            rewritten.insert(bucket, written);
         }
     }
     if rewritten.is_empty() {
@@ -79,18 +79,24 @@ pub fn reindex(
         now: None,
         rows: pairs,
         buckets: segment.buckets,
+        root: None,
     };
     if pairs == 0 {
         return Ok(Some(Reindexed { replaced, staged: Vec::new() }));
     }
-    let untouched: HashSet<u64> = rewritten.iter().map(|(bucket, _)| *bucket).collect();
-    let mut staged: Vec<Staged> = rewritten.into_iter().map(|(_, staged)| staged).collect();
+    let (mut staged, mut facts) = (Vec::new(), Vec::new());
     let made = SegmentRef { path: folder.clone(), ..segment.clone() };
-    for bucket in (0..segment.buckets).filter(|bucket| !untouched.contains(bucket)) {
-        let (from, to) = (segment.bucket_path(bucket), made.bucket_path(bucket));
-        staged.push(copy(store.as_ref(), &from, &to)?);
+    for bucket in 0..segment.buckets {
+        if let Some(written) = rewritten.remove(&bucket) {
+            facts.push((written.pairs, written.hash));
+            staged.push(written.staged);
+        } else {
+            facts.push(index::facts_of(store, segment, bucket)?);
+            staged.push(copy(store.as_ref(), &segment.bucket_path(bucket), &made.bucket_path(bucket))?);
+        }
     }
     replaced.now = Some(folder);
+    replaced.root = Some(index::root_of(facts.into_iter()));
     Ok(Some(Reindexed { replaced, staged }))
 }
 
@@ -101,7 +107,7 @@ fn rewrite_bucket(
     bucket: u64,
     erased: &HashSet<u64>,
     folder: &str,
-) -> Result<Option<(Staged, u64)>> {
+) -> Result<Option<(WrittenBucket, u64)>> {
     let made = SegmentRef { path: folder.to_owned(), ..segment.clone() };
     let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
     let mut removed = 0;
@@ -119,7 +125,7 @@ fn rewrite_bucket(
     if removed == 0 {
         return Ok(None);
     }
-    Ok(Some((written.finish()?.staged, removed)))
+    Ok(Some((written.finish()?, removed)))
 }
 
 fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Staged> {
@@ -170,7 +176,7 @@ pub fn relist(
     if !pending.is_empty() {
         table.add(&sources::batch(&pending, arrays)?)?;
     }
-    let mut replaced = Replaced { was: list.path.clone(), was_buckets: 0, now: None, rows: 0, buckets: 0 };
+    let mut replaced = Replaced { was: list.path.clone(), was_buckets: 0, now: None, rows: 0, buckets: 0, root: None };
     let mut staged = Vec::new();
     if let Some((written, rows)) = table.finish()? {
         (replaced.now, replaced.rows) = (Some(path.clone()), rows);

@@ -2,186 +2,186 @@
 //! without the dataset that an id is in the version, or that it is not.
 //!
 //! ```text
-//! root -- head      "shardify root 1\nversion 5\nshards 2\nsegments 2\ntombstones <SHA-256>\n"
-//!      |- shard     "shard <path> <records> <BLAKE3>\n"                               in record order
-//!      '- segment   "segment <kind> <pairs> <blocks> <root of blocks>\n"              as the log entry lists them
-//!                      '- block    64 pairs: hash u64, record u64, little-endian; sorted by hash
+//! root -- head      "shardify root 2\nversion 5\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
+//!      |- list      "list <shards> <root of shards>\n"                                      as the log entry lists them
+//!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                         in the order of the list
+//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"    as the log entry lists them
 //! ```
 //!
-//! Both levels are Merkle trees as RFC 6962 has them ([`merkle`]). Pairs are sorted, so two neighbouring blocks show that
-//! nothing lies between them. The head says how many segments there are, so that none can be left out. Record numbers
-//! count from the base of the segment, made absolute. The root follows from what the version refers to and nothing else.
+//! All levels are Merkle trees as RFC 6962 has them ([`merkle`]); [`index`](super::index) has the tree of a segment. Hashes of
+//! lists and segments stand in the log entry, so a commit makes its root of what it wrote itself and of what was there. Pairs
+//! are sorted, so two neighbouring blocks show that nothing lies between them. The head says how many segments there are,
+//! so that none can be left out. The root follows from what the version refers to and nothing else.
 
-use std::sync::Arc;
-
+use arrow::array::{BinaryArray, RecordBatch, StringArray, UInt64Array};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Snapshot,
+    Dataset, Snapshot,
     erased::tombstones,
-    find::IdKind,
-    index::{SegmentRef, each_pair},
+    index::{SegmentTree, segment_leaf},
+    log::Entry,
+    shards::{self, ShardMeta},
+    table::column,
 };
 use crate::{
     codec::{
         hex::hex,
         merkle::{self, Hash},
     },
-    error::Result,
+    error::{Error, Result},
     id::IdHash,
-    storage::Store,
 };
 
-/// Pairs of a block.
-pub const BLOCK_PAIRS: usize = 64;
-
-/// Bytes of a pair.
-pub const PAIR_BYTES: usize = 16;
-
-/// A segment as it is in the tree.
-#[derive(Debug)]
-pub struct SegmentTree {
-    /// What it is the index of.
-    pub kind: IdKind,
-    /// Hashes of its blocks.
-    leaves: Vec<Hash>,
-    /// Text of its leaf.
-    pub text: String,
-    /// Blocks that were asked for: number and bytes.
-    kept: Vec<(usize, Vec<u8>)>,
+/// Hash of a shard in a list.
+fn shard_leaf(path: &str, records: u64, checksum: &[u8]) -> Hash {
+    merkle::leaf(format!("shard {path} {records} {}\n", hex(checksum)).as_bytes())
 }
 
-/// A block, and how to climb from it to the root of its segment.
-#[derive(Debug)]
-pub struct Block {
-    /// Its number.
-    pub index: usize,
-    /// Its pairs.
-    pub pairs: Vec<u8>,
-    /// Siblings on the way.
-    pub path: Vec<Hash>,
+/// Hashes of rows of a list of shards.
+pub(super) fn shard_leaves(rows: &RecordBatch) -> Result<Vec<Hash>> {
+    let (paths, checksums): (&StringArray, &BinaryArray) = (column(rows, "path")?, column(rows, "checksum")?);
+    let records: &UInt64Array = column(rows, "records")?;
+    let leaf = |row| shard_leaf(paths.value(row), records.value(row), checksums.value(row));
+    Ok((0..rows.num_rows()).map(leaf).collect())
 }
 
-impl SegmentTree {
-    /// Reads a segment, and keeps the blocks around a hash.
-    fn new(store: &Arc<dyn Store>, segment: &SegmentRef, around: Option<IdHash>) -> Result<Self> {
-        let (mut leaves, mut kept): (Vec<Hash>, Vec<(usize, Vec<u8>)>) = (Vec::new(), Vec::new());
-        let mut block: Vec<u8> = Vec::with_capacity(BLOCK_PAIRS * PAIR_BYTES);
-        // The block before the hash is known to be that only when the next one begins.
-        let mut before: Option<(usize, Vec<u8>)> = None;
-        let mut close = |block: &mut Vec<u8>, kept: &mut Vec<(usize, Vec<u8>)>| {
-            let number = leaves.len();
-            leaves.push(merkle::leaf(block));
-            let bytes = std::mem::take(block);
-            let Some(wanted) = around else { return };
-            let at = |pair: usize| bytes.get(pair * PAIR_BYTES..pair * PAIR_BYTES + 8).and_then(|b| b.first_chunk());
-            let (Some(first), Some(end)) = (at(0), at((bytes.len() / PAIR_BYTES).saturating_sub(1))) else { return };
-            let (first, end) = (u64::from_le_bytes(*first), u64::from_le_bytes(*end));
-            if end < wanted.0 {
-                before = Some((number, bytes));
-            } else if first <= wanted.0 {
-                before = None;
-                kept.push((number, bytes));
-            } else if kept.is_empty() {
-                kept.extend(before.take());
-                kept.push((number, bytes));
-            }
-        };
-        each_pair(store, segment, &mut |hash, record| {
-            block.extend_from_slice(&hash.0.to_le_bytes());
-            block.extend_from_slice(&record.to_le_bytes());
-            if block.len() == BLOCK_PAIRS * PAIR_BYTES {
-                close(&mut block, &mut kept);
-            }
-            Ok(())
-        })?;
-        if !block.is_empty() {
-            close(&mut block, &mut kept);
+/// Root of shards in order.
+pub(super) fn root_of_shards(shards: &[ShardMeta]) -> Hash {
+    let leaves: Vec<Hash> =
+        shards.iter().map(|shard| shard_leaf(&shard.path, shard.records, &shard.checksum)).collect();
+    merkle::root(&leaves)
+}
+
+fn list_leaf(shards: u64, root: &Hash) -> Hash {
+    merkle::leaf(format!("list {shards} {}\n", hex(root)).as_bytes())
+}
+
+/// The root of a version from what its entry knows; `None` when a list or a segment has no hash.
+pub(super) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<Option<Hash>> {
+    let lists: Option<Vec<Hash>> = entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect();
+    let segments: Option<Vec<String>> = entry.segments.iter().map(|s| Some(segment_leaf(s, &s.root?))).collect();
+    let (Some(lists), Some(segments)) = (lists, segments) else { return Ok(None) };
+    Ok(Some(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root()))
+}
+
+/// Makes sure that the lists of shards are those that the log has the hashes of, and that its root follows from them; the
+/// hashes of segments are checked whenever all their pairs are read.
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming what was changed; when something cannot be read.
+pub fn check_root(snapshot: &Snapshot) -> Result<()> {
+    let (dataset, entry) = (snapshot.dataset(), snapshot.entry());
+    let place = |path: &str| dataset.store().location().join(path).to_string();
+    for list in &entry.shards {
+        let Some(known) = list.root else { continue };
+        if root_of_shards(&shards::read(dataset.store().as_ref(), &list.path)?) != known {
+            return Err(Error::integrity("expected the list of shards that the log has the hash of, found another")
+                .at(place(&list.path)));
         }
-        // All blocks are before the hash: the last one shows it.
-        if kept.is_empty() {
-            kept.extend(before);
+    }
+    match entry.root {
+        Some(known) if of_entry(dataset, entry)? != Some(known) => {
+            Err(Error::integrity("the root in the log entry does not follow from what it refers to")
+                .at(place(&entry.path())))
         }
-        let root = hex(&merkle::root(&leaves));
-        let text = format!("segment {} {} {} {root}\n", segment.kind.name(), segment.pairs, leaves.len());
-        Ok(Self { kind: segment.kind, leaves, text, kept })
+        _ => Ok(()),
+    }
+}
+
+/// The leaves of a version.
+#[derive(Debug)]
+struct Leaves {
+    head: String,
+    hashes: Vec<Hash>,
+}
+
+impl Leaves {
+    fn of<'a>(
+        dataset: &Dataset,
+        entry: &Entry,
+        lists: Vec<Hash>,
+        segments: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Result<Self> {
+        let mut stones = Sha256::new();
+        for stone in tombstones(dataset, entry)? {
+            stones.update(format!("{} {} {}\n", stone.first, stone.records, stone.version));
+        }
+        let head = format!(
+            "shardify root 2\nversion {}\nlists {}\nsegments {}\ntombstones {}\n",
+            entry.version.0,
+            lists.len(),
+            segments.len(),
+            hex(&stones.finalize())
+        );
+        let mut hashes = vec![merkle::leaf(head.as_bytes())];
+        hashes.extend(lists);
+        hashes.extend(segments.map(|text| merkle::leaf(text.as_bytes())));
+        Ok(Self { head, hashes })
     }
 
-    /// How many blocks there are.
-    pub fn blocks(&self) -> usize {
-        self.leaves.len()
-    }
-
-    /// The blocks around the hash that was asked for.
-    pub fn around(&self) -> Vec<Block> {
-        let block = |(index, pairs): &(usize, Vec<u8>)| Block {
-            index: *index,
-            pairs: pairs.clone(),
-            path: merkle::path(&self.leaves, *index),
-        };
-        self.kept.iter().map(block).collect()
+    fn root(&self) -> Hash {
+        merkle::root(&self.hashes)
     }
 }
 
 /// The tree of a version.
 #[derive(Debug)]
 pub struct VersionTree {
-    /// Text of its first leaf.
-    pub head: String,
     /// The segments, in the order of their leaves.
     pub segments: Vec<SegmentTree>,
-    leaves: Vec<Hash>,
+    leaves: Leaves,
 }
 
 impl VersionTree {
-    /// Makes the tree of a snapshot, and keeps the blocks of its segments around a hash.
+    /// Makes the tree of a snapshot, with the blocks of its segments around a hash. Where a list of shards has no hash, all
+    /// shards in record order stand for one list.
     ///
     /// # Errors
-    /// When the index or a list cannot be read.
+    /// When the index or a list cannot be read, or is not what the log says.
     pub fn new(snapshot: &Snapshot, around: Option<IdHash>) -> Result<Self> {
-        let store = snapshot.dataset().store();
-        let entry = snapshot.entry();
-        let segments: Vec<SegmentTree> =
-            entry.segments.iter().map(|segment| SegmentTree::new(store, segment, around)).collect::<Result<_>>()?;
-        let shards = snapshot.shards()?;
-        let mut stones = Sha256::new();
-        for stone in tombstones(snapshot.dataset(), entry)? {
-            stones.update(format!("{} {} {}\n", stone.first, stone.records, stone.version));
-        }
-        let head = format!(
-            "shardify root 1\nversion {}\nshards {}\nsegments {}\ntombstones {}\n",
-            snapshot.version().0,
-            shards.len(),
-            segments.len(),
-            hex(&stones.finalize())
-        );
-        let mut leaves = vec![merkle::leaf(head.as_bytes())];
-        for shard in shards {
-            let text = format!("shard {} {} {}\n", shard.path, shard.records, hex(&shard.checksum));
-            leaves.push(merkle::leaf(text.as_bytes()));
-        }
-        leaves.extend(segments.iter().map(|segment| merkle::leaf(segment.text.as_bytes())));
-        Ok(Self { head, segments, leaves })
+        let (dataset, entry) = (snapshot.dataset(), snapshot.entry());
+        let segments: Vec<SegmentTree> = entry
+            .segments
+            .iter()
+            .map(|segment| SegmentTree::new(dataset.store(), segment, around))
+            .collect::<Result<_>>()?;
+        let known: Option<Vec<Hash>> =
+            entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect();
+        let lists = match known {
+            Some(lists) => lists,
+            None => {
+                let shards = snapshot.shards()?;
+                vec![list_leaf(shards.len() as u64, &root_of_shards(shards))]
+            }
+        };
+        let leaves = Leaves::of(dataset, entry, lists, segments.iter().map(|segment| segment.text.as_str()))?;
+        Ok(Self { segments, leaves })
+    }
+
+    /// Text of its first leaf.
+    pub fn head(&self) -> &str {
+        &self.leaves.head
     }
 
     /// The root.
     pub fn root(&self) -> Hash {
-        merkle::root(&self.leaves)
+        self.leaves.root()
     }
 
     /// How many leaves there are.
     pub fn leaves(&self) -> usize {
-        self.leaves.len()
+        self.leaves.hashes.len()
     }
 
     /// Siblings on the way from the head to the root.
     pub fn head_path(&self) -> Vec<Hash> {
-        merkle::path(&self.leaves, 0)
+        merkle::path(&self.leaves.hashes, 0)
     }
 
     /// Number of the leaf of a segment, and siblings on the way.
     pub fn segment_path(&self, segment: usize) -> (usize, Vec<Hash>) {
-        let index = self.leaves.len() - self.segments.len() + segment;
-        (index, merkle::path(&self.leaves, index))
+        let index = self.leaves() - self.segments.len() + segment;
+        (index, merkle::path(&self.leaves.hashes, index))
     }
 }

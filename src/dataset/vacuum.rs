@@ -381,7 +381,7 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
         let path = system_path(&format!("lists/{name}-{kind}-0.parquet"));
         let rows = runs::batch(runs)?;
         table::write(parent.dataset().store().as_ref(), &path, &rows, table::list_properties(&rows.schema()))?;
-        Ok(ListRef { path, rows: runs.len() as u64, level })
+        Ok(ListRef { path, rows: runs.len() as u64, level, root: None })
     };
     // A scattered run says where a record was only together with its places, which go with the shards: there is one for
     // each record, and to keep them for ever would cost as much as the shards' ids.

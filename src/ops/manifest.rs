@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     array::origin::Hyperslab,
+    codec::{hex::hash_or_none, merkle::Hash},
     dataset::{
         Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
         find_vacuumed, tombstones,
@@ -109,6 +110,10 @@ pub struct SummaryReport {
     pub subject: Option<String>,
     /// Versions that have names.
     pub tags: BTreeMap<String, Version>,
+    /// One hash for the version, as its commit has it; absent where an older release wrote something of it, or where
+    /// somebody was erased from it since: `--root` works it out.
+    #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub root: Option<Hash>,
 }
 
 /// Summarises a snapshot.
@@ -131,6 +136,7 @@ pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
         shard_bytes: [pick(0), pick(sizes.len() / 2), pick(sizes.len().saturating_sub(1))],
         subject: entry.settings.subject.clone(),
         tags: snapshot.tags().clone(),
+        root: entry.root,
     })
 }
 

@@ -1,8 +1,13 @@
 //! Proofs that an id is in a version or not, and the check of such a proof, which needs no dataset.
 //!
 //! A proof is a JSON object of a few kilobytes. It holds, for each segment of the id index, the block of pairs where the
-//! hash of the id is or would be, with the hashes that lead from there to the root of the version. It shows the hashes of
-//! some other ids, but no id. It speaks of ids that are stored; a record whose only name is `source#row` has none.
+//! hash of the id is or would be, with the hashes that lead from there to the root of the version:
+//!
+//! ```text
+//! block -> hash of its bucket -> leaf of the bucket -> root of its segment -> leaf of the segment -> root of the version
+//! ```
+//!
+//! Which bucket it is follows from the hash of the id. A proof shows the hashes of some other ids, but no id. It speaks of ids that are stored; a record whose only name is `source#row` has none.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,14 +16,18 @@ use super::{Context, manifest};
 use crate::{
     codec::{
         base64::{base64, from_base64},
+        chunk_tree,
         hex::{from_hex, hex},
         merkle::{self, Hash},
     },
-    dataset::{Asked, Block, PAIR_BYTES, VersionTree, has_origin, hiding_of},
+    dataset::{Asked, BLOCK_PAIRS, Block, PAIR_BYTES, VersionTree, bucket_of, has_origin, hiding_of},
     error::{Error, Result},
     id::{IdHash, Version},
     storage::{self, Location},
 };
+
+/// Version of the form of proofs.
+const SCHEMA: u32 = 2;
 
 /// What a proof proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,10 +63,18 @@ struct SegmentProof {
     leaf: u64,
     text: String,
     path: Vec<String>,
+    bucket: BucketProof,
+}
+
+/// The bucket of a segment that has the hash of the id, or would have it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct BucketProof {
+    text: String,
+    path: Vec<String>,
     blocks: Vec<BlockProof>,
 }
 
-/// Pairs of a segment.
+/// Pairs of a bucket.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct BlockProof {
     index: u64,
@@ -119,26 +136,29 @@ pub fn prove(
     let tree = VersionTree::new(&snapshot, Some(asked.hash))?;
     let segments = tree.segments.iter().enumerate().map(|(number, segment)| {
         let (leaf, path) = tree.segment_path(number);
-        let block = |block: Block| BlockProof {
-            index: block.index as u64,
-            pairs: base64(&block.pairs),
-            path: texts(&block.path),
+        let shown = segment.bucket.as_ref().ok_or_else(|| Error::internal("a segment shows no bucket"))?;
+        let block =
+            |block: &Block| BlockProof { index: block.index, pairs: base64(&block.pairs), path: texts(&block.path) };
+        let bucket = BucketProof {
+            text: shown.text.clone(),
+            path: texts(&shown.path),
+            blocks: shown.blocks.iter().map(block).collect(),
         };
-        let blocks = segment.around().into_iter().map(block).collect();
-        SegmentProof { leaf: leaf as u64, text: segment.text.clone(), path: texts(&path), blocks }
+        Ok(SegmentProof { leaf: leaf as u64, text: segment.text.clone(), path: texts(&path), bucket })
     });
+    let segments = segments.collect::<Result<_>>()?;
     let mut proof = Proof {
         r#type: "proof".to_owned(),
-        schema: 1,
+        schema: SCHEMA,
         claim: Claim::Absent,
         id: asked.text().to_owned(),
         private: hiding.is_some(),
         version: snapshot.version(),
         root: hex(&tree.root()),
         leaves: tree.leaves() as u64,
-        head: tree.head.clone(),
+        head: tree.head().to_owned(),
         head_path: texts(&tree.head_path()),
-        segments: segments.collect(),
+        segments,
     };
     let records = records(&proof).map_err(|problem| Error::internal(format!("a proof does not hold: {problem}")))?;
     proof.claim = if records.is_empty() { Claim::Absent } else { Claim::Present };
@@ -164,8 +184,10 @@ pub fn verify(context: &Context<'_>, file: &Location, root: Option<&str>) -> Res
     let bad =
         |e: serde_json::Error| Error::input("expected a proof, found something else").at(file.to_string()).cause(e);
     let value: Value = serde_json::from_slice(&bytes).map_err(bad)?;
-    if value["type"] != "proof" || value["schema"] != 1 {
-        return Err(Error::input("expected a proof of schema 1, found something else").at(file.to_string()));
+    if value["type"] != "proof" || value["schema"] != SCHEMA {
+        return Err(Error::input(format!("expected a proof of schema {SCHEMA}, found something else"))
+            .at(file.to_string())
+            .hint("`shardify manifest --prove` writes one"));
     }
     Ok(check(&serde_json::from_value(value).map_err(bad)?, root))
 }
@@ -193,8 +215,8 @@ fn records(proof: &Proof) -> Result<Vec<u64>, String> {
     if merkle::climb(merkle::leaf(proof.head.as_bytes()), 0, proof.leaves, &head_path) != Some(root) {
         return Err("the head does not lead to the root".to_owned());
     }
-    let (shards, segments) = counts(proof)?;
-    if shards.checked_add(segments).and_then(|n| n.checked_add(1)) != Some(proof.leaves)
+    let (lists, segments) = counts(proof)?;
+    if lists.checked_add(segments).and_then(|n| n.checked_add(1)) != Some(proof.leaves)
         || proof.segments.len() as u64 != segments
     {
         return Err("it leaves out a segment of the id index".to_owned());
@@ -205,7 +227,7 @@ fn records(proof: &Proof) -> Result<Vec<u64>, String> {
         false => IdHash::of(&proof.id),
     };
     let mut records = Vec::new();
-    for (segment, leaf) in proof.segments.iter().zip(shards + 1..) {
+    for (segment, leaf) in proof.segments.iter().zip(lists + 1..) {
         if segment.leaf != leaf
             || merkle::climb(merkle::leaf(segment.text.as_bytes()), leaf, proof.leaves, &unhex_all(&segment.path)?)
                 != Some(root)
@@ -219,7 +241,7 @@ fn records(proof: &Proof) -> Result<Vec<u64>, String> {
     Ok(records)
 }
 
-/// How many shards and segments the head tells of; it has to be about the version that the proof is about.
+/// How many lists of shards and segments the head tells of; it has to be about the version that the proof is about.
 fn counts(proof: &Proof) -> Result<(u64, u64), String> {
     let wrong = || "the head is not that of the version".to_owned();
     let lines: Vec<&str> = proof.head.lines().collect();
@@ -227,37 +249,41 @@ fn counts(proof: &Proof) -> Result<(u64, u64), String> {
         let text = lines.get(line).and_then(|line| line.strip_prefix(name)?.strip_prefix(' ')).ok_or_else(wrong)?;
         text.parse().map_err(|_| wrong())
     };
-    if lines.first() != Some(&"shardify root 1") || number(1, "version")? != proof.version.0 {
+    if lines.first() != Some(&"shardify root 2") || number(1, "version")? != proof.version.0 {
         return Err(wrong());
     }
-    Ok((number(2, "shards")?, number(3, "segments")?))
+    Ok((number(2, "lists")?, number(3, "segments")?))
 }
 
 /// Numbers of the records that a segment has under a hash.
 fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String> {
     let wrong = || "a segment is not what it should be".to_owned();
+    let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
     let words: Vec<&str> = segment.text.trim_end().split(' ').collect();
-    let [_, _, _, blocks, root] = words.as_slice() else { return Err(wrong()) };
-    let (blocks, root): (u64, Hash) = (blocks.parse().map_err(|_| wrong())?, unhex(root)?);
-    if blocks == 0 {
+    let ["segment", _, base, _, buckets, root] = words.as_slice() else { return Err(wrong()) };
+    let (base, buckets, root) = (number(base)?, number(buckets)?, unhex(root)?);
+    // Only this bucket can have the hash.
+    let own = if buckets.is_power_of_two() { bucket_of(wanted, buckets) } else { return Err(wrong()) };
+    let BucketProof { text, path, blocks: shown } = &segment.bucket;
+    if merkle::climb(merkle::leaf(text.as_bytes()), own, buckets, &unhex_all(path)?) != Some(root) {
+        return Err("a bucket does not lead to its segment".to_owned());
+    }
+    let words: Vec<&str> = text.trim_end().split(' ').collect();
+    let ["bucket", bucket, pairs, hash] = words.as_slice() else { return Err(wrong()) };
+    let (bucket, pairs, hash) = (number(bucket)?, number(pairs)?, unhex(hash)?);
+    let length = pairs.checked_mul(PAIR_BYTES as u64).ok_or_else(wrong)?;
+    if bucket != own {
+        return Err("it is about another bucket".to_owned());
+    }
+    if pairs == 0 {
         return Ok(Vec::new());
     }
-    let mut shown: Vec<(u64, Vec<(u64, u64)>)> = Vec::new();
-    for block in &segment.blocks {
-        let bytes = from_base64(&block.pairs).ok_or_else(wrong)?;
-        if merkle::climb(merkle::leaf(&bytes), block.index, blocks, &unhex_all(&block.path)?) != Some(root) {
-            return Err("a block does not lead to its segment".to_owned());
-        }
-        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let pairs: Vec<(u64, u64)> =
-            bytes.chunks_exact(PAIR_BYTES).map(|pair| (number(pair), number(&pair[8..]))).collect();
-        if pairs.is_empty() || bytes.len() % PAIR_BYTES != 0 || !pairs.is_sorted_by_key(|pair| pair.0) {
-            return Err(wrong());
-        }
-        shown.push((block.index, pairs));
-    }
-    let found: Vec<u64> =
-        shown.iter().flat_map(|(_, pairs)| pairs).filter(|(hash, _)| *hash == wanted.0).map(|pair| pair.1).collect();
+    let blocks = pairs.div_ceil(BLOCK_PAIRS as u64);
+    let shown: Vec<(u64, Vec<(u64, u64)>)> =
+        shown.iter().map(|block| Ok((block.index, pairs_of(block, length, hash)?))).collect::<Result<_, String>>()?;
+    let own = shown.iter().flat_map(|(_, pairs)| pairs).filter(|(hash, _)| *hash == wanted.0);
+    let found: Option<Vec<u64>> = own.map(|(_, record)| base.checked_add(*record)).collect();
+    let found = found.ok_or_else(wrong)?;
     if !found.is_empty() {
         return Ok(found);
     }
@@ -268,11 +294,27 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
     let right = shown.iter().filter(|block| last(block) > wanted.0).map(|block| block.0).min();
     let closed = match (left, right) {
         (Some(left), Some(right)) => right == left || left.checked_add(1) == Some(right),
-        (Some(left), None) => left + 1 == blocks,
+        (Some(left), None) => left.checked_add(1) == Some(blocks),
         (None, Some(right)) => right == 0,
         (None, None) => false,
     };
     if closed { Ok(found) } else { Err("it leaves out the pairs where the id would be".to_owned()) }
+}
+
+/// Pairs of a block, which has to be a part of what has this length and hash.
+fn pairs_of(block: &BlockProof, length: u64, hash: Hash) -> Result<Vec<(u64, u64)>, String> {
+    let wrong = || "a block of pairs is not what it should be".to_owned();
+    let bytes = from_base64(&block.pairs).ok_or_else(wrong)?;
+    if chunk_tree::climb(&bytes, block.index, length, &unhex_all(&block.path)?) != Some(hash) {
+        return Err("a block does not lead to its bucket".to_owned());
+    }
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let pairs: Vec<(u64, u64)> =
+        bytes.chunks_exact(PAIR_BYTES).map(|pair| (number(pair), number(&pair[8..]))).collect();
+    if pairs.is_empty() || bytes.len() % PAIR_BYTES != 0 || !pairs.is_sorted_by_key(|pair| pair.0) {
+        return Err(wrong());
+    }
+    Ok(pairs)
 }
 
 fn unhex(text: &str) -> Result<Hash, String> {
@@ -287,7 +329,7 @@ fn unhex_all(texts: &[String]) -> Result<Vec<Hash>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::BLOCK_PAIRS;
+    use crate::dataset::{IdKind, SegmentRef, bucket_leaf, segment_leaf};
 
     /// A proof about a segment of these pairs, with the blocks of these numbers.
     fn proof(pairs: &[(u64, u64)], shown: &[usize], claim: Claim, id: &str) -> Proof {
@@ -295,18 +337,41 @@ mod tests {
             pairs.iter().flat_map(|(hash, record)| [hash.to_le_bytes(), record.to_le_bytes()].concat()).collect()
         };
         let blocks: Vec<Vec<u8>> = pairs.chunks(BLOCK_PAIRS).map(bytes).collect();
-        let leaves: Vec<Hash> = blocks.iter().map(|block| merkle::leaf(block)).collect();
-        let text = format!("segment record {} {} {}\n", pairs.len(), leaves.len(), hex(&merkle::root(&leaves)));
-        let head = "shardify root 1\nversion 3\nshards 1\nsegments 1\ntombstones 00\n".to_owned();
-        let top = [merkle::leaf(head.as_bytes()), merkle::leaf(b"shard a 1 00\n"), merkle::leaf(text.as_bytes())];
+        let chunks: Vec<Hash> = (0..).zip(&blocks).map(|(index, block)| chunk_tree::chunk(block, index)).collect();
+        // Two buckets, of which the other one is empty.
+        let nothing = blake3::hash(b"");
+        let facts = [(pairs.len() as u64, blake3::hash(&bytes(pairs))), (0, nothing)];
+        let own = usize::try_from(bucket_of(IdHash::of(id), 2)).unwrap_or(0);
+        let texts_of = [0, 1].map(|bucket| {
+            let (pairs, hash) = facts[usize::from(bucket != own)];
+            bucket_leaf(bucket as u64, pairs, hash.as_bytes())
+        });
+        let leaves = texts_of.each_ref().map(|text| merkle::leaf(text.as_bytes()));
+        let segment = SegmentRef {
+            kind: IdKind::Record,
+            path: String::new(),
+            record_base: 0,
+            pairs: pairs.len() as u64,
+            buckets: 2,
+            bytes: 0,
+            root: None,
+        };
+        let text = segment_leaf(&segment, &merkle::root(&leaves));
+        let head = "shardify root 2\nversion 3\nlists 1\nsegments 1\ntombstones 00\n".to_owned();
+        let top = [merkle::leaf(head.as_bytes()), merkle::leaf(b"list 1 00\n"), merkle::leaf(text.as_bytes())];
         let block = |index: &usize| BlockProof {
             index: *index as u64,
             pairs: base64(&blocks[*index]),
-            path: texts(&merkle::path(&leaves, *index)),
+            path: texts(&chunk_tree::way(&chunks, *index)),
+        };
+        let bucket = BucketProof {
+            text: texts_of[own].clone(),
+            path: texts(&merkle::path(&leaves, own)),
+            blocks: shown.iter().map(block).collect(),
         };
         Proof {
             r#type: "proof".into(),
-            schema: 1,
+            schema: SCHEMA,
             claim,
             id: id.into(),
             private: false,
@@ -315,12 +380,7 @@ mod tests {
             leaves: 3,
             head,
             head_path: texts(&merkle::path(&top, 0)),
-            segments: vec![SegmentProof {
-                leaf: 2,
-                text,
-                path: texts(&merkle::path(&top, 2)),
-                blocks: shown.iter().map(block).collect(),
-            }],
+            segments: vec![SegmentProof { leaf: 2, text, path: texts(&merkle::path(&top, 2)), bucket }],
         }
     }
 
@@ -365,15 +425,18 @@ mod tests {
             check(&changed, Some(&good.root)).problem
         };
         assert_eq!(problem(&|_| ()), None);
-        let changes: [&dyn Fn(&mut Proof); 9] = [
+        let changes: [&dyn Fn(&mut Proof); 12] = [
             &|p| p.id = "PAT-2".into(),
             &|p| p.version = Version(4),
             &|p| p.root = "00".repeat(32),
             &|p| p.head = p.head.replace("segments 1", "segments 0"),
             &|p| p.segments.clear(),
             &|p| p.segments[0].text = p.segments[0].text.replace("299", "298"),
-            &|p| p.segments[0].blocks[0].index = 2,
-            &|p| p.segments[0].blocks[0].pairs = base64(&[0; 16]),
+            &|p| p.segments[0].text = p.segments[0].text.replace(" 2 ", " 1 "),
+            &|p| p.segments[0].bucket.text = p.segments[0].bucket.text.replace("299", "298"),
+            &|p| p.segments[0].bucket.text = "bucket 0 0 00\n".into(),
+            &|p| p.segments[0].bucket.blocks[0].index = 2,
+            &|p| p.segments[0].bucket.blocks[0].pairs = base64(&[0; 16]),
             &|p| p.leaves = 4,
         ];
         for (number, change) in changes.iter().enumerate() {

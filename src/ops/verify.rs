@@ -1,7 +1,8 @@
 //! `verify`: whether a dataset is what its log says.
 //!
 //! Without reading data: every live shard is there in its size, sidecars have a row for each record, runs number each
-//! record exactly once, the id index is sorted and holds every id of every sidecar. With `--read-data` every byte of
+//! record exactly once, the id index is sorted and holds every id of every sidecar, lists of shards and the index have the
+//! hashes that the log knows. With `--read-data` every byte of
 //! every shard is read: checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
 
 mod ids;
@@ -21,8 +22,8 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, hiding_of, is_shard_name, leftovers,
-        numbered, read_places, read_sidecar, says_values,
+        Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root, hiding_of, is_shard_name,
+        leftovers, numbered, read_places, read_sidecar, says_values,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -165,6 +166,9 @@ impl Verification<'_> {
         };
         if let Err(e) = self.snapshot.runs() {
             return damage(e, &mut report.problems);
+        }
+        if let Err(e) = check_root(self.snapshot) {
+            damage(e, &mut report.problems)?;
         }
         report.shards = shards.len() as u64;
         report.records = shards.iter().map(|s| s.records).sum();

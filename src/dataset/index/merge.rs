@@ -17,9 +17,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{
-    super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, first_hash, read::PairStream,
-};
+use super::{super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, read::PairStream, sum};
 use crate::{
     error::{Error, Result},
     events::Cancel,
@@ -94,6 +92,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
         pairs,
         buckets: pairs.div_ceil(BUCKET_PAIRS).next_power_of_two(),
         bytes: 0,
+        root: None,
     };
     let at_once = usize::try_from(memory / (INPUT_BYTES * inputs.len() as u64)).unwrap_or(usize::MAX).max(1);
     let buckets: Vec<u64> = (0..output.buckets).collect();
@@ -108,6 +107,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
             .at(store.location().to_string()));
     }
     output.bytes = written.iter().map(|bucket| bucket.bytes).sum();
+    output.root = Some(sum::root_of(written.iter().map(|bucket| (bucket.pairs, bucket.hash))));
     Ok(MergedSegment { inputs, output, staged: written.into_iter().map(|bucket| bucket.staged).collect() })
 }
 
@@ -147,10 +147,9 @@ fn merge_bucket(
     bucket: u64,
     cancel: &Cancel,
 ) -> Result<WrittenBucket> {
-    let first = first_hash(bucket, output.buckets);
-    let last = if bucket + 1 < output.buckets { first_hash(bucket + 1, output.buckets) - 1 } else { u64::MAX };
+    let hashes = sum::hashes_of(bucket, output.buckets);
     let open = |segment: &SegmentRef| Input {
-        stream: PairStream::new(store, segment, first..=last),
+        stream: PairStream::new(store, segment, hashes.clone()),
         pairs: Vec::new(),
         at: 0,
     };
@@ -188,7 +187,7 @@ mod tests {
     use crate::{id::IdHash, storage::RemoteStore};
 
     fn segment(pairs: u64, name: &str) -> SegmentRef {
-        SegmentRef { kind: IdKind::Record, path: name.into(), record_base: 0, pairs, buckets: 1, bytes: 0 }
+        SegmentRef { kind: IdKind::Record, path: name.into(), record_base: 0, pairs, buckets: 1, bytes: 0, root: None }
     }
 
     fn sizes(segments: &[u64]) -> Option<Vec<u64>> {

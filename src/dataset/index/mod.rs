@@ -10,12 +10,16 @@
 //!                                 b=0001.parquet                              ...
 //! ```
 //!
+//! The footer of a bucket has a hash of its pairs, and the log a root of these ([`sum`]), so that what somebody changed is
+//! noticed, and a few pairs can be shown to be all that a version has about an id.
+//!
 //! Record numbers are relative to the segment's `record_base`, which the log entry holds: a commit that has to give
 //! way to another gets a new base without rewriting the segment. Commits add segments ([`write`]); when there are
 //! several of one size, `compact` makes one of them ([`merge`]), so that there are always few to look into ([`read`]).
 
 mod merge;
 mod read;
+mod sum;
 mod write;
 
 use arrow::{
@@ -25,12 +29,17 @@ use arrow::{
 use parquet::schema::types::SchemaDescriptor;
 use serde::{Deserialize, Serialize};
 
+use self::sum::BucketSum;
 use super::{
     chunks::{self, Values},
     find::IdKind,
     table::{self, Group, GroupWriter},
 };
 use crate::{
+    codec::{
+        hex::{hash_or_none, hex},
+        merkle::Hash,
+    },
     error::Result,
     id::IdHash,
     storage::{Staged, Store},
@@ -39,6 +48,8 @@ use crate::{
 pub use merge::{MergedSegment, crowded, merge};
 pub use read::{each_pair, read_segment};
 pub(super) use read::{lookup, lookup_one};
+pub use sum::{BLOCK_PAIRS, Block, PAIR_BYTES, SegmentTree, bucket_leaf, segment_leaf};
+pub(super) use sum::{facts_of, root_of};
 pub use write::{SegmentWriter, Segments};
 
 /// Pairs of a bucket, about: a segment has the fewest buckets, a power of two, that hold no more on average.
@@ -64,6 +75,9 @@ pub struct SegmentRef {
     /// it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
+    /// Root of the hashes of its buckets; releases that had none wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub root: Option<Hash>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
@@ -81,8 +95,9 @@ impl SegmentRef {
         format!("{folder}/b={bucket:04x}.parquet")
     }
 
-    pub(super) fn bucket_of(&self, hash: IdHash) -> u64 {
-        bucket_of(hash.0, self.buckets)
+    /// The bucket that has the pairs of a hash.
+    pub fn bucket_of(&self, hash: IdHash) -> u64 {
+        bucket_of(hash, self.buckets)
     }
 
     /// Paths of all its buckets.
@@ -91,10 +106,11 @@ impl SegmentRef {
     }
 }
 
-fn bucket_of(hash: u64, buckets: u64) -> u64 {
+/// The bucket of so many, a power of two, that has the pairs of a hash.
+pub fn bucket_of(hash: IdHash, buckets: u64) -> u64 {
     match buckets.trailing_zeros() {
         0 => 0,
-        bits => hash >> (64 - bits),
+        bits => hash.0.unbounded_shr(64 - bits.min(64)),
     }
 }
 
@@ -114,6 +130,7 @@ fn schema() -> Schema {
 pub(super) struct BucketWriter {
     table: GroupWriter,
     columns: SchemaDescriptor,
+    sum: BucketSum,
     hashes: Vec<u64>,
     records: Vec<u64>,
     /// The last hash, and pairs that have the hash of the one before.
@@ -126,7 +143,15 @@ impl BucketWriter {
         let columns = table::describe(&schema())?;
         let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
         let column = || Vec::with_capacity(ROW_GROUP_ROWS);
-        Ok(Self { table, columns, hashes: column(), records: column(), last: None, repeated: 0 })
+        Ok(Self {
+            table,
+            columns,
+            sum: BucketSum::default(),
+            hashes: column(),
+            records: column(),
+            last: None,
+            repeated: 0,
+        })
     }
 
     pub(super) fn push(&mut self, hash: u64, record: u64) -> Result<()> {
@@ -138,6 +163,7 @@ impl BucketWriter {
 
     fn flush(&mut self) -> Result<()> {
         let rows = self.hashes.len();
+        self.sum.add(self.hashes.iter().copied().zip(self.records.iter().copied()));
         let columns = &self.columns;
         let chunk = |column, values: &mut Vec<u64>| {
             let array = UInt64Array::from(std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS)));
@@ -155,15 +181,19 @@ impl BucketWriter {
     pub(super) fn finish(mut self) -> Result<WrittenBucket> {
         self.flush()?;
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
-        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, repeated: self.repeated })
+        let hash = self.sum.hash();
+        self.table.describe(sum::KEY, hex(&hash));
+        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash, repeated: self.repeated })
     }
 }
 
 /// A bucket without a name.
 pub(super) struct WrittenBucket {
     pub(super) staged: Staged,
-    pairs: u64,
+    pub(super) pairs: u64,
     bytes: u64,
+    /// Hash of its pairs.
+    pub(super) hash: Hash,
     repeated: u64,
 }
 
@@ -244,9 +274,9 @@ mod tests {
 
     #[test]
     fn buckets_are_the_first_bits() {
-        assert_eq!(bucket_of(u64::MAX, 1), 0);
-        assert_eq!(bucket_of(u64::MAX, 4), 3);
-        assert_eq!(bucket_of(1 << 62, 4), 1);
+        assert_eq!(bucket_of(IdHash(u64::MAX), 1), 0);
+        assert_eq!(bucket_of(IdHash(u64::MAX), 4), 3);
+        assert_eq!(bucket_of(IdHash(1 << 62), 4), 1);
     }
 
     #[test]
@@ -259,6 +289,7 @@ mod tests {
             pairs: 1,
             buckets: 1,
             bytes: 0,
+            root: None,
         };
         assert!(lookup_one(&store, &segment, IdHash::of("a")).is_err());
     }

@@ -18,6 +18,7 @@ use super::{
         table::{self, column},
     },
     ROW_GROUP_ROWS, SegmentRef, bucket_of,
+    sum::{SegmentSum, changed},
 };
 use crate::{
     error::{Error, Result},
@@ -199,7 +200,7 @@ pub(super) struct PairStream {
 
 impl PairStream {
     pub(super) fn new(store: &Arc<dyn Store>, segment: &SegmentRef, hashes: RangeInclusive<u64>) -> Self {
-        let bucket = |hash: &u64| bucket_of(*hash, segment.buckets);
+        let bucket = |hash: &u64| bucket_of(IdHash(*hash), segment.buckets);
         Self {
             store: Arc::clone(store),
             segment: segment.clone(),
@@ -232,7 +233,7 @@ impl PairStream {
             out.clear();
             out.extend(hashes.values().iter().zip(records.values()).map(|(hash, record)| (*hash, base + record)));
             let (first, last) = (out.first().copied().unwrap_or(self.last), out.last().copied().unwrap_or(self.last));
-            let own = |hash: u64| bucket_of(hash, self.segment.buckets) == *bucket;
+            let own = |hash: u64| bucket_of(IdHash(hash), self.segment.buckets) == *bucket;
             if first < self.last || !out.is_sorted() || !own(first.0) || !own(last.0) {
                 return Err(Error::integrity("the id index is not sorted").at(place()));
             }
@@ -270,7 +271,7 @@ impl PairStream {
 /// Shows all pairs of a segment to `visit`, in order, record numbers made absolute, holding few of them at a time.
 ///
 /// # Errors
-/// When a bucket is missing, damaged or not sorted, there are more pairs or fewer than the log says, or `visit` fails.
+/// When a bucket is missing, damaged or not sorted, its pairs are not those that the log has the hash of, or `visit` fails.
 pub fn each_pair(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
@@ -278,15 +279,17 @@ pub fn each_pair(
 ) -> Result<()> {
     let mut stream = PairStream::new(store, segment, 0..=u64::MAX);
     let (mut batch, mut count) = (Vec::new(), 0);
+    let mut sum = SegmentSum::new(segment);
     while stream.next_batch(&mut batch)? {
         count += batch.len() as u64;
+        sum.add(&batch);
         batch.iter().try_for_each(|(hash, record)| visit(IdHash(*hash), *record))?;
     }
-    if count == segment.pairs {
-        return Ok(());
+    if count != segment.pairs {
+        return Err(Error::integrity(format!("expected {} pairs, found {count}", segment.pairs))
+            .at(store.location().join(&segment.path).to_string()));
     }
-    Err(Error::integrity(format!("expected {} pairs, found {count}", segment.pairs))
-        .at(store.location().join(&segment.path).to_string()))
+    if segment.root.is_some_and(|root| root != sum.root()) { Err(changed(store, segment)) } else { Ok(()) }
 }
 
 /// All pairs of a segment, as [`each_pair`] shows them.

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{
     super::{ids::IdHashes, system_path},
-    BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket,
+    BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, sum,
 };
 use crate::{
     error::{Error, Result},
@@ -130,6 +130,7 @@ impl SegmentWriter {
             pairs: pairs.len as u64,
             buckets: (pairs.len as u64).div_ceil(BUCKET_PAIRS).next_power_of_two().min(PARTS as u64),
             bytes: 0,
+            root: None,
         };
         self.started += 1;
         let store = Arc::clone(&self.store);
@@ -139,6 +140,7 @@ impl SegmentWriter {
                 .map(|bucket| write_bucket(store.as_ref(), &segment, bucket, &pairs))
                 .collect::<Result<_>>()?;
             segment.bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
+            segment.root = Some(sum::root_of(buckets.iter().map(|bucket| (bucket.pairs, bucket.hash))));
             let repeated = buckets.iter().map(|bucket| bucket.repeated).sum();
             Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect(), repeated))
         };

@@ -669,7 +669,8 @@ impl<'a> Run<'a> {
         if report.records_erased == 0 && deleted.is_empty() && report.rejects_erased == 0 {
             return Ok(());
         }
-        let receipt = Receipt::new(&self.asked(), &self.salt, report, deleted, self.newest.version(), self.options);
+        let entries = (self.newest.entry(), snapshot.entry());
+        let receipt = Receipt::new(&self.asked(), &self.salt, report, deleted, entries, self.options);
         report.receipt = Some(receipt.write(store.as_ref(), &self.transaction)?);
         match &self.options.receipt {
             Some(location) => receipt.write_to(location, &self.context.settings),

@@ -10,8 +10,11 @@ use serde::Serialize;
 
 use super::{EraseOptions, EraseReport};
 use crate::{
-    codec::hex::hex,
-    dataset::{Asked, Rewrite, Salt},
+    codec::{
+        hex::{hash_or_none, hex},
+        merkle::Hash,
+    },
+    dataset::{Asked, Entry, Rewrite, Salt},
     error::{Error, Result},
     exec::erase::Victim,
     id::{TransactionId, Version},
@@ -92,6 +95,11 @@ pub(super) struct Receipt {
     all_versions: bool,
     version_before: Version,
     version_after: Version,
+    /// What `manifest --root` prints of these versions; absent where an older release wrote something of them.
+    #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    root_before: Option<Hash>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    root_after: Option<Hash>,
     /// Versions that still have the records, until they are vacuumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_in: Option<(Version, Version)>,
@@ -114,7 +122,7 @@ impl Receipt {
         salt: &Salt,
         report: &EraseReport,
         deleted: Vec<String>,
-        before: Version,
+        (before, after): (&Entry, &Entry),
         options: &EraseOptions,
     ) -> Self {
         let id = |(asked, report): (&Asked<'_>, &super::IdReport)| IdReceipt {
@@ -130,8 +138,10 @@ impl Receipt {
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")),
             reason: options.reason.clone(),
             all_versions: options.all_versions,
-            version_before: before,
-            version_after: report.version,
+            version_before: before.version,
+            version_after: after.version,
+            root_before: before.root,
+            root_after: after.root,
             kept_in: report.kept_in,
             salt: salt.encode(),
             ids: ids.iter().zip(&report.ids).filter(|(_, report)| !report.is_missing()).map(id).collect(),

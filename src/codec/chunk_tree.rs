@@ -1,0 +1,122 @@
+//! The tree inside a BLAKE3 hash: a kilobyte of a long input, with the hashes beside its way up, shows that it is a part.
+//!
+//! BLAKE3 hashes chunks of 1,024 bytes and joins them two by two, the left part having the largest power of two of chunks
+//! that leaves some over. So the hash of the whole, which anybody can compute, is the root of a Merkle tree.
+//!
+//! ```text
+//!        hash                      way of chunk 1: chunk 0, then the join of 2 and 3, then 4
+//!       /    \
+//!      .      4
+//!    /   \
+//!   .     .
+//!  0 1   2 3
+//! ```
+
+use blake3::{
+    CHUNK_LEN, Hasher,
+    hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root},
+};
+
+use super::merkle::Hash;
+
+/// Bytes of a chunk; the last one may have fewer.
+pub const CHUNK: usize = CHUNK_LEN;
+
+/// What a chunk, which has some bytes, is in the tree, given its number.
+pub fn chunk(bytes: &[u8], index: u64) -> ChainingValue {
+    Hasher::new().set_input_offset(index * CHUNK as u64).update(bytes).finalize_non_root()
+}
+
+/// Chunks in the left part of a tree of more than one.
+fn split(chunks: u64) -> u64 {
+    chunks.next_power_of_two() / 2
+}
+
+/// The join of several chunks.
+fn joined(chunks: &[ChainingValue]) -> ChainingValue {
+    match chunks {
+        [] => [0; 32],
+        [one] => *one,
+        chunks => {
+            let (left, right) = chunks.split_at(chunks.len().next_power_of_two() / 2);
+            merge_subtrees_non_root(&joined(left), &joined(right), Mode::Hash)
+        }
+    }
+}
+
+/// What stands beside the way from a chunk to the hash, nearest first; empty when there is no such chunk.
+pub fn way(chunks: &[ChainingValue], index: usize) -> Vec<Hash> {
+    if chunks.len() < 2 || index >= chunks.len() {
+        return Vec::new();
+    }
+    let (left, right) = chunks.split_at(chunks.len().next_power_of_two() / 2);
+    let (mut way, beside) = match index.checked_sub(left.len()) {
+        None => (way(left, index), joined(right)),
+        Some(index) => (way(right, index), joined(left)),
+    };
+    way.push(beside);
+    way
+}
+
+/// The hash that an input of `length` bytes has whose chunk `index` is `bytes`, with this beside its way; `None` when there
+/// is no such input. The length has to be known: inputs of other lengths can have a chunk with the same way.
+pub fn climb(bytes: &[u8], index: u64, length: u64, way: &[Hash]) -> Option<Hash> {
+    let chunks = length.div_ceil(CHUNK as u64).max(1);
+    if index >= chunks || bytes.len() as u64 != (length - index * CHUNK as u64).min(CHUNK as u64) {
+        return None;
+    }
+    if chunks == 1 {
+        return way.is_empty().then(|| *blake3::hash(bytes).as_bytes());
+    }
+    // On which side of each join the chunk is, the topmost first.
+    let (mut at, mut left_over, mut is_right) = (index, chunks, Vec::new());
+    while left_over > 1 {
+        let left = split(left_over);
+        is_right.push(at >= left);
+        (at, left_over) = if at >= left { (at - left, left_over - left) } else { (at, left) };
+    }
+    let (top, below) = way.split_last()?;
+    if way.len() != is_right.len() {
+        return None;
+    }
+    let pair = |own: Hash, beside: &Hash, right: bool| if right { (*beside, own) } else { (own, *beside) };
+    let mut hash = chunk(bytes, index);
+    for (beside, right) in below.iter().zip(is_right[1..].iter().rev()) {
+        let (left, right) = pair(hash, beside, *right);
+        hash = merge_subtrees_non_root(&left, &right, Mode::Hash);
+    }
+    let (left, right) = pair(hash, top, is_right[0]);
+    Some(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chunk_climbs_to_the_hash_of_the_whole_and_no_other_does() {
+        assert_eq!(climb(b"", 0, 0, &[]), Some(*blake3::hash(b"").as_bytes()));
+        for length in [1, 16, 1_023, 1_024, 1_025, 2_048, 2_049, 3_072, 5_000, 8_192, 17_000, 33_000_u64] {
+            let bytes: Vec<u8> = (0..length).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
+            let whole = *blake3::hash(&bytes).as_bytes();
+            let parts: Vec<&[u8]> = bytes.chunks(CHUNK).collect();
+            let chunks: Vec<ChainingValue> = parts.iter().enumerate().map(|(i, part)| chunk(part, i as u64)).collect();
+            for (index, part) in parts.iter().enumerate() {
+                let (beside, number) = (way(&chunks, index), index as u64);
+                assert_eq!(climb(part, number, length, &beside), Some(whole), "{index} of {length}");
+                let mut other = part.to_vec();
+                other.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+                assert_ne!(climb(&other, number, length, &beside), Some(whole));
+                for wrong in (0..chunks.len() as u64 + 2).filter(|wrong| *wrong != number) {
+                    assert_ne!(climb(part, wrong, length, &beside), Some(whole), "{index} as {wrong} of {length}");
+                }
+                if let Some((_, shorter)) = beside.split_last() {
+                    assert_eq!(climb(part, number, length, shorter), None);
+                }
+                let longer = [&beside[..], &[whole]].concat();
+                assert_eq!(climb(part, number, length, &longer), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Hashes of segments, by which a change is noticed and a few pairs are shown to be all that there are under a hash.
+//!
+//! ```text
+//! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"
+//! '- bucket  "bucket <number> <pairs> <BLAKE3 of its pairs>\n"      a leaf of a tree as RFC 6962 has them
+//!    '- pair  hash u64, record number u64, little-endian            64 are a chunk of BLAKE3, of whose tree ways are taken
+//! ```
+//!
+//! Record numbers are those that the bucket has, relative to the segment's base. A bucket's hash stands in its footer, so a
+//! proof reads one bucket and of the others the footers. What was written before there were hashes is summed up by reading.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use super::{
+    super::{fetch, table},
+    SegmentRef, first_hash,
+    read::PairStream,
+};
+use crate::{
+    codec::{
+        chunk_tree,
+        hex::{from_hex, hex},
+        merkle::{self, Hash},
+    },
+    error::{Error, Result},
+    id::IdHash,
+    storage::Store,
+};
+
+/// Bytes of a pair.
+pub const PAIR_BYTES: usize = 16;
+
+/// Pairs of a block, which a proof shows whole.
+pub const BLOCK_PAIRS: usize = chunk_tree::CHUNK / PAIR_BYTES;
+
+/// What the hash of a bucket is called in its footer.
+pub(super) const KEY: &str = "shardify.blake3";
+
+/// Text of a bucket's leaf.
+pub fn bucket_leaf(bucket: u64, pairs: u64, hash: &Hash) -> String {
+    format!("bucket {bucket} {pairs} {}\n", hex(hash))
+}
+
+/// Text of a segment's leaf.
+pub fn segment_leaf(segment: &SegmentRef, root: &Hash) -> String {
+    let SegmentRef { kind, record_base, pairs, buckets, .. } = segment;
+    format!("segment {} {record_base} {pairs} {buckets} {}\n", kind.name(), hex(root))
+}
+
+/// Root of all buckets of a segment, in order.
+pub(in super::super) fn root_of(buckets: impl Iterator<Item = (u64, Hash)>) -> Hash {
+    merkle::root(&leaves(buckets))
+}
+
+fn leaves(buckets: impl Iterator<Item = (u64, Hash)>) -> Vec<Hash> {
+    (0..)
+        .zip(buckets)
+        .map(|(bucket, (pairs, hash))| merkle::leaf(bucket_leaf(bucket, pairs, &hash).as_bytes()))
+        .collect()
+}
+
+/// The hash of a bucket whose pairs come in order.
+#[derive(Debug, Default)]
+pub(super) struct BucketSum {
+    hasher: blake3::Hasher,
+    bytes: Vec<u8>,
+}
+
+impl BucketSum {
+    /// Adds pairs.
+    pub(super) fn add(&mut self, pairs: impl Iterator<Item = (u64, u64)>) {
+        self.bytes.clear();
+        pairs.for_each(|(hash, record)| {
+            let mut pair = [0; PAIR_BYTES];
+            pair[..8].copy_from_slice(&hash.to_le_bytes());
+            pair[8..].copy_from_slice(&record.to_le_bytes());
+            self.bytes.extend_from_slice(&pair);
+        });
+        self.hasher.update(&self.bytes);
+    }
+
+    /// The hash of what came so far.
+    pub(super) fn hash(&self) -> Hash {
+        *self.hasher.finalize().as_bytes()
+    }
+}
+
+/// Sums up all pairs of a segment as they come.
+pub(super) struct SegmentSum<'a> {
+    segment: &'a SegmentRef,
+    buckets: Vec<(u64, Hash)>,
+    open: BucketSum,
+    pairs: u64,
+}
+
+impl<'a> SegmentSum<'a> {
+    pub(super) fn new(segment: &'a SegmentRef) -> Self {
+        Self { segment, buckets: Vec::new(), open: BucketSum::default(), pairs: 0 }
+    }
+
+    /// Adds pairs of one bucket; their record numbers are absolute.
+    pub(super) fn add(&mut self, pairs: &[(u64, u64)]) {
+        let Some((first, _)) = pairs.first() else { return };
+        self.close_before(self.segment.bucket_of(IdHash(*first)));
+        self.pairs += pairs.len() as u64;
+        self.open.add(pairs.iter().map(|(hash, record)| (*hash, record.wrapping_sub(self.segment.record_base))));
+    }
+
+    fn close_before(&mut self, bucket: u64) {
+        while (self.buckets.len() as u64) < bucket {
+            let closed = std::mem::take(&mut self.open);
+            self.buckets.push((std::mem::take(&mut self.pairs), closed.hash()));
+        }
+    }
+
+    /// The root, once all pairs are in.
+    pub(super) fn root(mut self) -> Hash {
+        self.close_before(self.segment.buckets);
+        root_of(self.buckets.into_iter())
+    }
+}
+
+/// Hashes that a bucket may have.
+pub(super) fn hashes_of(bucket: u64, buckets: u64) -> RangeInclusive<u64> {
+    let end = if bucket + 1 < buckets { first_hash(bucket + 1, buckets) - 1 } else { u64::MAX };
+    first_hash(bucket, buckets)..=end
+}
+
+/// A segment in the tree of a version.
+#[derive(Debug)]
+pub struct SegmentTree {
+    /// Text of its leaf.
+    pub text: String,
+    /// The bucket that was asked for.
+    pub bucket: Option<BucketTree>,
+}
+
+/// A bucket in the tree of its segment.
+#[derive(Debug)]
+pub struct BucketTree {
+    /// Text of its leaf.
+    pub text: String,
+    /// Siblings on the way to the root of the segment.
+    pub path: Vec<Hash>,
+    /// The blocks around the hash that was asked for.
+    pub blocks: Vec<Block>,
+}
+
+/// Pairs, and what stands beside their way to the hash of their bucket.
+#[derive(Debug)]
+pub struct Block {
+    /// Its number.
+    pub index: u64,
+    /// Its pairs, with record numbers relative to the segment's base.
+    pub pairs: Vec<u8>,
+    /// What stands beside the way.
+    pub path: Vec<Hash>,
+}
+
+impl SegmentTree {
+    /// A segment with the blocks around a hash, if one is asked for.
+    ///
+    /// # Errors
+    /// When a bucket is missing or damaged, or the segment is not what the log says.
+    pub fn new(store: &Arc<dyn Store>, segment: &SegmentRef, around: Option<IdHash>) -> Result<Self> {
+        if let (Some(root), None) = (&segment.root, around) {
+            return Ok(Self { text: segment_leaf(segment, root), bucket: None });
+        }
+        let numbers: Vec<u64> = (0..segment.buckets).collect();
+        let asked = around.map(|hash| (segment.bucket_of(hash), hash));
+        let other = |number: &u64| match asked {
+            Some((bucket, _)) if bucket == *number => Ok((0, [0; 32])),
+            _ => facts_of(store, segment, *number),
+        };
+        let facts = fetch::at_once(&numbers, &other);
+        let mut facts: Vec<(u64, Hash)> = facts.into_iter().collect::<Result<_>>()?;
+        let mut shown = None;
+        if let Some((bucket, hash)) = asked {
+            let (pairs, own, blocks) = around_in(store, segment, bucket, hash)?;
+            shown = Some((bucket, bucket_leaf(bucket, pairs, &own), blocks));
+            facts[usize::try_from(bucket).unwrap_or(usize::MAX)] = (pairs, own);
+        }
+        let leaves = leaves(facts.into_iter());
+        let root = merkle::root(&leaves);
+        if segment.root.is_some_and(|known| known != root) {
+            return Err(changed(store, segment));
+        }
+        let bucket = shown.map(|(bucket, text, blocks)| BucketTree {
+            text,
+            path: merkle::path(&leaves, usize::try_from(bucket).unwrap_or(usize::MAX)),
+            blocks,
+        });
+        Ok(Self { text: segment_leaf(segment, &root), bucket })
+    }
+}
+
+/// The error about a segment that is not the one that the log knows.
+pub(super) fn changed(store: &Arc<dyn Store>, segment: &SegmentRef) -> Error {
+    Error::integrity("expected the pairs of the id index that the log has the hash of, found others")
+        .at(store.location().join(&segment.path).to_string())
+}
+
+/// Pairs of a bucket, and their hash, as its footer says.
+pub(in super::super) fn facts_of(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {
+    let footer = table::open(store, &segment.bucket_path(bucket))?;
+    let about = footer.metadata().file_metadata();
+    let value = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == KEY);
+    let hash = value.and_then(|pair| from_hex(pair.value.as_deref()?)?.try_into().ok());
+    if let (Some(hash), Ok(pairs)) = (hash, u64::try_from(about.num_rows())) {
+        return Ok((pairs, hash));
+    }
+    let (mut sum, mut pairs, mut batch) = (BucketSum::default(), 0, Vec::new());
+    let mut stream = PairStream::new(store, segment, hashes_of(bucket, segment.buckets));
+    while stream.next_batch(&mut batch)? {
+        pairs += batch.len() as u64;
+        sum.add(batch.iter().map(|(hash, record)| (*hash, record - segment.record_base)));
+    }
+    Ok((pairs, sum.hash()))
+}
+
+/// Pairs of a bucket, their hash, and the blocks around one of its hashes.
+fn around_in(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    bucket: u64,
+    wanted: IdHash,
+) -> Result<(u64, Hash, Vec<Block>)> {
+    let mut around = Around { wanted, chunks: Vec::new(), kept: Vec::new(), before: None };
+    let (mut sum, mut pairs, mut batch) = (BucketSum::default(), 0, Vec::new());
+    let mut stream = PairStream::new(store, segment, hashes_of(bucket, segment.buckets));
+    let mut rest: Vec<u8> = Vec::new();
+    while stream.next_batch(&mut batch)? {
+        pairs += batch.len() as u64;
+        sum.add(batch.iter().map(|(hash, record)| (*hash, record - segment.record_base)));
+        rest.extend_from_slice(&sum.bytes);
+        let whole = rest.len() / chunk_tree::CHUNK * chunk_tree::CHUNK;
+        rest[..whole].chunks(chunk_tree::CHUNK).for_each(|block| around.block(block));
+        rest.drain(..whole);
+    }
+    if !rest.is_empty() {
+        around.block(&rest);
+    }
+    Ok((pairs, sum.hash(), around.blocks()))
+}
+
+/// The blocks around a hash, of all blocks of a bucket as they come.
+struct Around {
+    wanted: IdHash,
+    /// All blocks in the tree of the bucket's hash.
+    chunks: Vec<Hash>,
+    kept: Vec<(u64, Vec<u8>)>,
+    /// The block before the hash: that it is the last such one is known when the next one begins.
+    before: Option<(u64, Vec<u8>)>,
+}
+
+impl Around {
+    fn block(&mut self, bytes: &[u8]) {
+        let number = self.chunks.len() as u64;
+        self.chunks.push(chunk_tree::chunk(bytes, number));
+        let hash = |pair: Option<&[u8]>| pair.and_then(|pair| pair.first_chunk()).map(|hash| u64::from_le_bytes(*hash));
+        let mut pairs = bytes.chunks_exact(PAIR_BYTES);
+        let first = hash(pairs.next());
+        let (Some(first), Some(last)) = (first, hash(pairs.last()).or(first)) else { return };
+        if last < self.wanted.0 {
+            self.before = Some((number, bytes.to_vec()));
+        } else if first <= self.wanted.0 {
+            self.before = None;
+            self.kept.push((number, bytes.to_vec()));
+        } else if self.kept.is_empty() {
+            self.kept.extend(self.before.take());
+            self.kept.push((number, bytes.to_vec()));
+        }
+    }
+
+    fn blocks(mut self) -> Vec<Block> {
+        // All blocks are before the hash: the last one shows it.
+        if self.kept.is_empty() {
+            self.kept.extend(self.before.take());
+        }
+        let block = |(index, pairs): (u64, Vec<u8>)| {
+            let path = chunk_tree::way(&self.chunks, usize::try_from(index).unwrap_or(usize::MAX));
+            Block { index, pairs, path }
+        };
+        self.kept.into_iter().map(block).collect()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::{
+        super::{IdKind, SegmentWriter, Segments, each_pair},
+        *,
+    };
+    use crate::{id::TransactionId, storage::RemoteStore};
+
+    /// A segment of so many pairs, at some base.
+    fn written(pairs: u64) -> (Arc<dyn Store>, SegmentRef) {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+        (0..pairs).for_each(|record| writer.push(IdHash::of(&format!("R{record}")), record).unwrap());
+        let Segments { mut refs, staged, .. } = Segments::finish([writer]).unwrap();
+        store.publish(staged).unwrap();
+        (store, SegmentRef { record_base: 70, ..refs.remove(0) })
+    }
+
+    #[test]
+    fn a_segment_has_one_root_however_it_is_summed_up() {
+        for count in [1, 64, 65, 10_000, 1_500_000] {
+            let (store, segment) = written(count);
+            let unknown = SegmentRef { root: None, ..segment.clone() };
+            let mut sum = SegmentSum::new(&segment);
+            let mut bytes = vec![Vec::new(); usize::try_from(segment.buckets).unwrap()];
+            each_pair(&store, &segment, &mut |hash, record| {
+                sum.add(&[(hash.0, record)]);
+                let bucket = usize::try_from(segment.bucket_of(hash)).unwrap();
+                bytes[bucket].extend([hash.0.to_le_bytes(), (record - 70).to_le_bytes()].concat());
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(Some(sum.root()), segment.root);
+            let plain = bytes.iter().map(|pairs| (pairs.len() as u64 / 16, *blake3::hash(pairs).as_bytes()));
+            assert_eq!(Some(root_of(plain)), segment.root);
+            let text = SegmentTree::new(&store, &segment, None).unwrap().text;
+            assert_eq!(SegmentTree::new(&store, &unknown, None).unwrap().text, text);
+            for hash in [IdHash::of("R0"), IdHash::of("nobody"), IdHash(0), IdHash(u64::MAX)] {
+                let tree = SegmentTree::new(&store, &segment, Some(hash)).unwrap();
+                assert_eq!(tree.text, text);
+                let bucket = tree.bucket.unwrap();
+                let words: Vec<&str> = bucket.text.split_whitespace().collect();
+                let (number, pairs): (u64, u64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+                assert_eq!(number, segment.bucket_of(hash));
+                let leaf = merkle::leaf(bucket.text.as_bytes());
+                assert_eq!(merkle::climb(leaf, number, segment.buckets, &bucket.path), segment.root);
+                assert!(!bucket.blocks.is_empty() && bucket.blocks.len() <= 2);
+                for block in bucket.blocks {
+                    let top = chunk_tree::climb(&block.pairs, block.index, pairs * 16, &block.path).unwrap();
+                    assert_eq!(hex(&top), words[3]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_that_were_changed_are_noticed() {
+        let (store, segment) = written(1_000);
+        let (_, other) = written(1_001);
+        let wrong = SegmentRef { root: other.root, ..segment.clone() };
+        assert!(each_pair(&store, &segment, &mut |_, _| Ok(())).is_ok());
+        assert!(each_pair(&store, &wrong, &mut |_, _| Ok(())).is_err());
+        assert!(SegmentTree::new(&store, &wrong, Some(IdHash(5))).is_err());
+    }
+}
