@@ -5,6 +5,7 @@ drift: the population stability index of each column against numpy, of versions 
 events: OpenLineage's own Python classes take every event and facet; with --openlineage-spec, the published JSON schemas do as well
 (a folder with OpenLineage.json and facets/*.json, as in the folder spec/ of its repository).
 documents: mlcroissant reads the records that the Croissant file describes, prov reads PROV-JSON, mlflow's entity takes the dataset.
+roots: of each version, made from its log entry and tables by Python's hashlib and blake3 as docs/FORMAT.md has it.
 private ids: HMAC-SHA-256 is computed in SQL by DuckDB, which finds the records that shardify finds, and sees no id in any table.
 """
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 
+import blake3
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -257,6 +259,79 @@ def check_private(binary, folder, to, mode):
     print(f"private ids of {to}, {mode}: DuckDB finds what shardify finds")
 
 
+def merkle(leaves):
+    """RFC 6962, 2.1."""
+    if len(leaves) < 2:
+        return leaves[0] if leaves else hashlib.sha256(b"").digest()
+    split = 1 << (len(leaves) - 1).bit_length() - 1
+    return hashlib.sha256(b"\1" + merkle(leaves[:split]) + merkle(leaves[split:])).digest()
+
+
+def leaf(text):
+    return hashlib.sha256(b"\0" + text.encode()).digest()
+
+
+def segment_leaf(dataset, segment):
+    buckets = []
+    for number in range(segment["buckets"]):
+        file = pq.ParquetFile(f"{dataset}/{segment['path']}/b={number:04x}.parquet")
+        table = file.read()
+        pairs = np.empty((len(table), 2), "<u8")
+        pairs[:, 0], pairs[:, 1] = table["hash"].to_numpy(), table["record"].to_numpy()
+        checksum = blake3.blake3(pairs.tobytes()).hexdigest()
+        assert file.metadata.metadata[b"shardify.blake3"].decode() == checksum, number
+        buckets.append(leaf(f"bucket {number} {len(table)} {checksum}\n"))
+    root = merkle(buckets).hex()
+    assert root == segment["root"], segment
+    return leaf(f"segment {segment['kind']} {segment['record_base']} {segment['pairs']} {segment['buckets']} {root}\n")
+
+
+def root_of(dataset, entry):
+    """The root of a version that was not read through an erasure, from docs/FORMAT.md."""
+    lists = []
+    for one in entry["shards"]:
+        rows = pq.read_table(f"{dataset}/{one['path']}").to_pylist()
+        root = merkle([leaf(f"shard {r['path']} {r['records']} {r['checksum'].hex()}\n") for r in rows]).hex()
+        assert root == one["root"], one
+        lists.append(leaf(f"list {len(rows)} {root}\n"))
+    stones = hashlib.sha256()
+    for one in entry.get("erasures", {}).get("tombstones", []):
+        for r in pq.read_table(f"{dataset}/{one['path']}").to_pylist():
+            stones.update(f"{r['first']} {r['records']} v{r['version']}\n".encode())
+    segments = [segment_leaf(dataset, segment) for segment in entry["segments"]]
+    head = (f"shardify root 2\nversion {entry['version']}\nlists {len(lists)}\nsegments {len(segments)}\n"
+            f"tombstones {stones.hexdigest()}\n")
+    return merkle([leaf(head), *lists, *segments]).hex()
+
+
+def check_roots(binary, folder):
+    run, rows, roots = Shardify(binary, folder), 1_300_000, []
+    (folder / "in").mkdir()
+    ids = [f"VISIT-{i},PATIENT-{i % 40_000}" for i in range(rows)]
+
+    def step(*arguments):
+        run(*arguments)
+        entry = json.loads(pathlib.Path(min(glob.glob(f"{folder}/d/_shardify/log/*.json"))).read_text())
+        shown = run.objects("manifest", "d", "--root")[-1]["root"]
+        assert root_of(folder / "d", entry) == entry["root"] == shown, arguments
+        assert shown not in roots
+        roots.append(shown)
+
+    for number, first in enumerate([0, *range(rows - 900, rows, 100)]):
+        end = rows - 900 if first == 0 else first + 100
+        (folder / f"in/{number}.csv").write_text("visit,patient\n" + "\n".join(ids[first:end]) + "\n")
+        step("convert", "in", "--out", "d", "--id", "visit", "--subject", "patient")
+    step("compact", "d", "--min-inputs", "2")
+    step("manifest", "d", "--tag", "gold")
+    step("erase", "d", "VISIT-77", "PATIENT-5")
+    step("erase", "d", "VISIT-123", "--all-versions")
+    run("verify", "d")
+    for version, then in enumerate(roots[:-1], 1):
+        # The erased record was in each of them.
+        assert run.objects("manifest", "d", "--root", "--at", f"v{version}")[-1]["root"] != then
+    print(f"roots of {len(roots)} versions: what Python makes of the log and its tables")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shardify", required=True)
@@ -270,6 +345,8 @@ def main():
         check_events(arguments.shardify, pathlib.Path(folder), arguments.openlineage_spec)
     with tempfile.TemporaryDirectory() as folder:
         check_documents(arguments.shardify, pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        check_roots(arguments.shardify, pathlib.Path(folder))
     for to in ("parquet", "tar", "tfrecord"):
         for mode in ("hmac", "sealed"):
             with tempfile.TemporaryDirectory() as folder:
