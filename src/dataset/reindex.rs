@@ -114,13 +114,11 @@ fn rewrite_bucket(
     for batch in table::read(store.as_ref(), &segment.bucket_path(bucket))? {
         let (all_hashes, all_records) =
             (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
-        for (hash, record) in all_hashes.values().iter().zip(all_records.values()) {
-            if erased.contains(&(segment.record_base + record)) {
-                removed += 1;
-            } else {
-                written.push(*hash, *record)?;
-            }
-        }
+        let pairs = all_hashes.values().iter().copied().zip(all_records.values().iter().copied());
+        let kept: Vec<(u64, u64)> =
+            pairs.filter(|(_, record)| !erased.contains(&(segment.record_base + record))).collect();
+        removed += (batch.num_rows() - kept.len()) as u64;
+        written.push_all(&kept)?;
     }
     if removed == 0 {
         return Ok(None);

@@ -173,7 +173,7 @@ fn merge_bucket(
         inputs.iter_mut().for_each(|input| input.take(limit, &mut complete));
         // They are runs in order, which this sort takes as they are.
         complete.sort();
-        complete.iter().try_for_each(|(hash, record)| writer.push(*hash, *record))?;
+        writer.push_all(&complete)?;
     }
 }
 

@@ -154,16 +154,26 @@ impl BucketWriter {
         })
     }
 
-    pub(super) fn push(&mut self, hash: u64, record: u64) -> Result<()> {
-        self.repeated += u64::from(self.last.replace(hash) == Some(hash));
-        self.hashes.push(hash);
-        self.records.push(record);
-        if self.hashes.len() == ROW_GROUP_ROWS { self.flush() } else { Ok(()) }
+    /// Adds the next pairs.
+    pub(super) fn push_all(&mut self, mut pairs: &[(u64, u64)]) -> Result<()> {
+        let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else { return Ok(()) };
+        let again = pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
+        self.repeated += again + u64::from(self.last.replace(*last) == Some(*first));
+        while !pairs.is_empty() {
+            let (taken, rest) = pairs.split_at(pairs.len().min(ROW_GROUP_ROWS - self.hashes.len()));
+            self.hashes.extend(taken.iter().map(|pair| pair.0));
+            self.records.extend(taken.iter().map(|pair| pair.1));
+            if self.hashes.len() == ROW_GROUP_ROWS {
+                self.flush()?;
+            }
+            pairs = rest;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
         let rows = self.hashes.len();
-        self.sum.add(self.hashes.iter().copied().zip(self.records.iter().copied()));
+        self.sum.add(rows, self.hashes.iter().copied().zip(self.records.iter().copied()));
         let columns = &self.columns;
         let chunk = |column, values: &mut Vec<u64>| {
             let array = UInt64Array::from(std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS)));

@@ -67,16 +67,19 @@ pub(super) struct BucketSum {
 }
 
 impl BucketSum {
-    /// Adds pairs.
-    pub(super) fn add(&mut self, pairs: impl Iterator<Item = (u64, u64)>) {
-        self.bytes.clear();
-        pairs.for_each(|(hash, record)| {
-            let mut pair = [0; PAIR_BYTES];
-            pair[..8].copy_from_slice(&hash.to_le_bytes());
-            pair[8..].copy_from_slice(&record.to_le_bytes());
-            self.bytes.extend_from_slice(&pair);
-        });
+    /// Adds so many pairs.
+    pub(super) fn add(&mut self, count: usize, pairs: impl Iterator<Item = (u64, u64)>) {
+        self.bytes.resize(count * PAIR_BYTES, 0);
+        for (bytes, (hash, record)) in self.bytes.as_chunks_mut::<PAIR_BYTES>().0.iter_mut().zip(pairs) {
+            bytes[..8].copy_from_slice(&hash.to_le_bytes());
+            bytes[8..].copy_from_slice(&record.to_le_bytes());
+        }
         self.hasher.update(&self.bytes);
+    }
+
+    /// Adds pairs whose record numbers are relative to `base` once that is taken off.
+    fn add_absolute(&mut self, pairs: &[(u64, u64)], base: u64) {
+        self.add(pairs.len(), pairs.iter().map(|(hash, record)| (*hash, record.wrapping_sub(base))));
     }
 
     /// The hash of what came so far.
@@ -103,7 +106,7 @@ impl<'a> SegmentSum<'a> {
         let Some((first, _)) = pairs.first() else { return };
         self.close_before(self.segment.bucket_of(IdHash(*first)));
         self.pairs += pairs.len() as u64;
-        self.open.add(pairs.iter().map(|(hash, record)| (*hash, record.wrapping_sub(self.segment.record_base))));
+        self.open.add_absolute(pairs, self.segment.record_base);
     }
 
     fn close_before(&mut self, bucket: u64) {
@@ -213,7 +216,7 @@ pub(in super::super) fn facts_of(store: &Arc<dyn Store>, segment: &SegmentRef, b
     let mut stream = PairStream::new(store, segment, hashes_of(bucket, segment.buckets));
     while stream.next_batch(&mut batch)? {
         pairs += batch.len() as u64;
-        sum.add(batch.iter().map(|(hash, record)| (*hash, record - segment.record_base)));
+        sum.add_absolute(&batch, segment.record_base);
     }
     Ok((pairs, sum.hash()))
 }
@@ -231,7 +234,7 @@ fn around_in(
     let mut rest: Vec<u8> = Vec::new();
     while stream.next_batch(&mut batch)? {
         pairs += batch.len() as u64;
-        sum.add(batch.iter().map(|(hash, record)| (*hash, record - segment.record_base)));
+        sum.add_absolute(&batch, segment.record_base);
         rest.extend_from_slice(&sum.bytes);
         let whole = rest.len() / chunk_tree::CHUNK * chunk_tree::CHUNK;
         rest[..whole].chunks(chunk_tree::CHUNK).for_each(|block| around.block(block));

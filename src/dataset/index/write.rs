@@ -287,9 +287,7 @@ fn write_bucket(store: &dyn Store, segment: &SegmentRef, bucket: u64, pairs: &Pa
     let mut writer = BucketWriter::create(store, segment, bucket)?;
     let parts = PARTS as u64 / segment.buckets;
     for part in bucket * parts..(bucket + 1) * parts {
-        for (hash, record) in pairs.part(usize::try_from(part).unwrap_or(0)) {
-            writer.push(hash, record)?;
-        }
+        writer.push_all(&pairs.part(usize::try_from(part).unwrap_or(0)))?;
     }
     writer.finish()
 }
