@@ -175,6 +175,25 @@ pub fn layers(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
     layer
 }
 
+/// Numbers of the chunks that a slab of at least one element touches, one after the other.
+pub fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
+    let ends = slab.start.iter().zip(&slab.count).zip(chunks);
+    let bounds: Vec<(u64, u64)> =
+        ends.map(|((start, count), chunk)| (start / chunk, (start + count.max(&1) - 1) / chunk)).collect();
+    let first: Vec<u64> = bounds.iter().map(|(first, _)| *first).collect();
+    std::iter::successors(Some(first), move |at| {
+        let mut next = at.clone();
+        for (number, (first, last)) in next.iter_mut().zip(&bounds).rev() {
+            if *number < *last {
+                *number += 1;
+                return Some(next);
+            }
+            *number = *first;
+        }
+        None
+    })
+}
+
 /// Reads a box of an array that lies in one piece, in C order. `read` gives so many bytes at an offset; what lies between
 /// those that are wanted is read with them where it is little.
 ///

@@ -24,7 +24,7 @@ use self::{
 use crate::{
     array::{
         Arrays, DType, Header, Slab, Values, name_dims,
-        slab::{Place, copy},
+        slab::{Place, copy, touched},
     },
     error::{Error, Result},
     storage::Folder,
@@ -138,25 +138,6 @@ impl ZarrSource {
 
 fn named(error: Error, path: &str) -> Error {
     error.column(if path.is_empty() { "array".to_owned() } else { path.replace('/', ".") })
-}
-
-/// Numbers of the chunks that a slab of at least one element touches, one after the other.
-fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> {
-    let ends = slab.start.iter().zip(&slab.count).zip(chunks);
-    let bounds: Vec<(u64, u64)> =
-        ends.map(|((start, count), chunk)| (start / chunk, (start + count.max(&1) - 1) / chunk)).collect();
-    let first: Vec<u64> = bounds.iter().map(|(first, _)| *first).collect();
-    std::iter::successors(Some(first), move |at| {
-        let mut next = at.clone();
-        for (number, (first, last)) in next.iter_mut().zip(&bounds).rev() {
-            if *number < *last {
-                *number += 1;
-                return Some(next);
-            }
-            *number = *first;
-        }
-        None
-    })
 }
 
 /// A path out of a file leads nowhere but down.
