@@ -81,19 +81,19 @@ pub(super) struct Chunked {
 #[derive(Debug, Default)]
 struct Index {
     numbers: Vec<u64>,
-    places: Vec<Place32>,
+    places: Vec<Stored>,
 }
 
 /// Where a chunk lies in the file, how many bytes it takes, and which filters were left out.
 #[derive(Debug, Clone, Copy)]
-struct Place32 {
+struct Stored {
     address: u64,
     bytes: u32,
     mask: u32,
 }
 
 impl Index {
-    fn get(&self, number: u64) -> Option<Place32> {
+    fn get(&self, number: u64) -> Option<Stored> {
         // Mostly all chunks are there.
         let at = usize::try_from(number).ok().filter(|at| self.numbers.get(*at) == Some(&number));
         let at = at.or_else(|| self.numbers.binary_search(&number).ok())?;
@@ -164,7 +164,7 @@ impl Chunked {
     }
 
     /// Chunks of a slab that are stored: where each begins, and where it lies.
-    fn places(&self, index: &Index, slab: &Slab) -> Vec<(Vec<u64>, Place32)> {
+    fn places(&self, index: &Index, slab: &Slab) -> Vec<(Vec<u64>, Stored)> {
         let within = |at: &Vec<u64>| at.iter().zip(&self.grid).all(|(at, length)| at < length);
         let number =
             |at: &[u64]| at.iter().zip(&self.grid).fold(0_u64, |all, (at, length)| all.wrapping_mul(*length) + at);
@@ -180,7 +180,7 @@ impl Chunked {
         let index = self.index(source)?;
         let base = source.file.superblock().base_address;
         let whole = self.chunk_bytes()? as u64;
-        let range = |(_, place): (Vec<u64>, Place32)| {
+        let range = |(_, place): (Vec<u64>, Stored)| {
             let start = base.checked_add(place.address)?;
             let bytes = if place.bytes == 0 { whole } else { place.bytes.into() };
             Some(start..start.checked_add(bytes)?)
@@ -196,11 +196,18 @@ impl Chunked {
             total.ok_or_else(|| Hdf5Error::ResourceLimit(format!("{} takes too much memory", slab.describe())))?;
         let index = self.index(source)?;
         let places = self.places(&index, slab);
-        if let [(start, place)] = places.as_slice()
-            && *start == slab.start
-            && self.chunk == slab.count
-        {
-            return self.chunk(source, start, *place, chunk_bytes);
+        if self.side_by_side(&places, slab) {
+            // Chunk by chunk, and there is nothing else.
+            let mut out = Vec::new();
+            for (start, place) in places {
+                let bytes = self.chunk(source, &start, place, chunk_bytes)?;
+                if bytes.len() == total {
+                    return Ok(bytes);
+                }
+                out.reserve_exact(total - out.len());
+                out.extend_from_slice(&bytes);
+            }
+            return Ok(out);
         }
         let elements = total / self.width;
         let mut out = if self.fill.iter().all(|byte| *byte == 0) { vec![0; total] } else { self.fill.repeat(elements) };
@@ -214,8 +221,17 @@ impl Chunked {
         Ok(out)
     }
 
+    /// Whether these chunks, one after the other, are all that a slab holds.
+    fn side_by_side(&self, places: &[(Vec<u64>, Stored)], slab: &Slab) -> bool {
+        let Some((first, _)) = places.first() else { return false };
+        *first == slab.start
+            && slab.count[1..] == self.chunk[1..]
+            && slab.count[0].is_multiple_of(self.chunk[0])
+            && places.len() as u64 == slab.count[0] / self.chunk[0]
+    }
+
     /// A chunk, decoded.
-    fn chunk(&self, source: &Source<'_>, start: &[u64], place: Place32, expected: usize) -> Result<Vec<u8>> {
+    fn chunk(&self, source: &Source<'_>, start: &[u64], place: Stored, expected: usize) -> Result<Vec<u8>> {
         let length = if place.bytes == 0 { expected } else { place.bytes as usize };
         let base = source.file.superblock().base_address;
         let at = base.checked_add(place.address).ok_or(Hdf5Error::OffsetOutOfBounds(place.address))?;
@@ -314,10 +330,8 @@ impl Chunked {
                     let BTreeV1Key::RawData { chunk_size, filter_mask, offsets } = key else {
                         return Err(invalid("expected keys of chunks in a tree of chunks".to_owned()));
                     };
-                    found.push(
-                        &offsets[..self.chunk.len()],
-                        Place32 { address, bytes: chunk_size, mask: filter_mask },
-                    )?;
+                    found
+                        .push(&offsets[..self.chunk.len()], Stored { address, bytes: chunk_size, mask: filter_mask })?;
                 }
             }
             if next.is_empty() {
@@ -376,7 +390,7 @@ impl Chunked {
             for entry in entries {
                 let bytes = u32::try_from(entry.size)
                     .map_err(|_| Hdf5Error::ResourceLimit(format!("a chunk of {} bytes is too large", entry.size)))?;
-                found.push(&entry.offsets, Place32 { address: entry.address, bytes, mask: entry.filter_mask })?;
+                found.push(&entry.offsets, Stored { address: entry.address, bytes, mask: entry.filter_mask })?;
             }
             first = end;
         }
@@ -408,11 +422,11 @@ impl Chunked {
 /// Chunks on their way into an index.
 struct Collected<'a> {
     chunked: &'a Chunked,
-    entries: Vec<(u64, Place32)>,
+    entries: Vec<(u64, Stored)>,
 }
 
 impl Collected<'_> {
-    fn push(&mut self, offsets: &[u64], place: Place32) -> Result<()> {
+    fn push(&mut self, offsets: &[u64], place: Stored) -> Result<()> {
         let chunked = self.chunked;
         let aligned = offsets.iter().zip(&chunked.chunk).all(|(at, chunk)| at.is_multiple_of(*chunk));
         if offsets.len() != chunked.chunk.len() || !aligned {
