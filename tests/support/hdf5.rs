@@ -51,7 +51,7 @@ fn node(level: u8, first: u64, step: u64, chunk: u32, children: &[u64]) -> Vec<u
 }
 
 /// A file with `variables` named `v0`, `v1` ..., each of `records` chunks of `chunk` bytes: `v(record, chunk)`.
-pub fn interleaved(variables: u64, records: u64, chunk: u32) -> Vec<u8> {
+pub(crate) fn interleaved(variables: u64, records: u64, chunk: u32) -> Vec<u8> {
     let header_at = |number: u64| 1024 + number * 256;
     let mut out = vec![0; usize::try_from(header_at(variables)).unwrap()];
     let mut leaves: Vec<Vec<u64>> = vec![Vec::new(); usize::try_from(variables).unwrap()];
