@@ -51,6 +51,24 @@ const MAX_LEVELS: usize = 64;
 const NODE_HEAD: usize = 24;
 const CHILDREN: u64 = 64;
 
+/// Where a dataset begins that lies in one piece; `None` where it is stored otherwise.
+pub(super) fn begins(file: &Hdf5File, dataset: &Dataset) -> Result<Option<u64>> {
+    let header = file.get_or_parse_header(dataset.address())?;
+    let is_elsewhere = header.messages.iter().any(|message| matches!(message, HdfMessage::ExternalFiles(_)));
+    let offset_size = file.superblock().offset_size;
+    Ok(header.messages.iter().rev().find_map(|message| match message {
+        HdfMessage::DataLayout(message) => match message.layout {
+            DataLayout::Contiguous { address, .. }
+                if !is_elsewhere && !Cursor::is_undefined_offset(address, offset_size) =>
+            {
+                file.superblock().base_address.checked_add(address)
+            }
+            _ => None,
+        },
+        _ => None,
+    }))
+}
+
 /// What chunks are read with.
 pub(super) struct Source<'a> {
     pub(super) file: &'a Hdf5File,

@@ -24,7 +24,7 @@ use hdf5_reader::{
 };
 
 use self::{
-    chunks::{Chunked, Source},
+    chunks::{Chunked, Source, begins},
     filters::{MAX_CHUNK, registry},
     headers::Headers,
     storage::Blocks,
@@ -32,7 +32,7 @@ use self::{
 };
 use super::{guard::guard, ranged::RangedInput};
 use crate::{
-    array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, name_dims},
+    array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, name_dims, slab::box_ranges},
     error::{Error, Result},
 };
 
@@ -72,6 +72,8 @@ pub struct Hdf5Source {
     datasets: Vec<Dataset>,
     /// Of each dataset its chunks, if it has some.
     chunked: Vec<Option<Chunked>>,
+    /// Of each dataset where it begins in the input, if it lies in one piece.
+    begins: Vec<Option<u64>>,
     file: Hdf5File,
     blocks: Arc<Blocks>,
     registry: FilterRegistry,
@@ -220,10 +222,15 @@ impl Contents {
         header.unlimited = lengths.keys().cloned().collect();
         header.unlimited.sort();
         let mut datasets = Vec::with_capacity(all.len());
-        let mut chunked = Vec::with_capacity(all.len());
+        let (mut chunked, mut pieces) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         for (found, dims) in all {
-            let chunks = guard(HDF5, name, || Chunked::of(&file, &found.dataset, found.dataset.shape()));
-            chunked.push(chunks.map_err(|e| e.column(found.path.as_str()))?);
+            let stored = guard(HDF5, name, || {
+                let chunked = Chunked::of(&file, &found.dataset, found.dataset.shape())?;
+                Ok::<_, Hdf5Error>((chunked, begins(&file, &found.dataset)?))
+            });
+            let (in_chunks, at) = stored.map_err(|e| e.column(found.path.as_str()))?;
+            chunked.push(in_chunks);
+            pieces.push(at);
             let (variable, dataset) = variable(found, dims, &lengths, self.is_netcdf, name)?;
             header.variables.push(variable);
             datasets.push(dataset);
@@ -236,7 +243,17 @@ impl Contents {
         let unnamed: Vec<String> = unnamed.filter(|dim| !header.unlimited.contains(dim)).collect();
         header.unlimited.extend(unnamed);
         let (name, is_netcdf) = (name.to_owned(), self.is_netcdf);
-        Ok(Hdf5Source { name, header, datasets, chunked, file, blocks, registry: registry(), is_netcdf })
+        Ok(Hdf5Source {
+            name,
+            header,
+            datasets,
+            chunked,
+            begins: pieces,
+            file,
+            blocks,
+            registry: registry(),
+            is_netcdf,
+        })
     }
 }
 
@@ -504,6 +521,11 @@ impl Arrays for Hdf5Source {
             for (number, slab) in wanted.iter().filter(|(_, slab)| slab.elements() > 0) {
                 if let Some(Some(chunked)) = self.chunked.get(*number) {
                     ranges.extend(chunked.ranges(&self.source(), slab)?);
+                }
+                if let (Some(Some(begin)), Some(dataset)) = (self.begins.get(*number), self.datasets.get(*number)) {
+                    let found = box_ranges(dataset.shape(), slab, dataset.raw_element_size()?);
+                    let at = |offset: u64| begin.saturating_add(offset);
+                    ranges.extend(found.into_iter().map(|range| at(range.start)..at(range.end)));
                 }
             }
             self.blocks.ahead(ranges)

@@ -78,9 +78,10 @@ impl Blocks {
             return Ok(block.clone());
         }
         let range = number * BLOCK..((number + 1) * BLOCK).min(self.input.bytes());
-        // Most bookkeeping lies at the begin, the rest of it alone among chunks.
+        // Most bookkeeping lies at the begin or side by side, the rest of it alone among chunks.
+        let goes_on = number == 0 || kept().contains_key(&(number - 1));
         let block =
-            if number == 0 { self.input.range(range).map_err(failed)? } else { self.piece(range.start, range.end)? };
+            if goes_on { self.input.range(range).map_err(failed)? } else { self.piece(range.start, range.end)? };
         let mut kept = kept();
         if kept.len() >= if self.input.is_remote() { REMOTE_BLOCKS } else { BLOCKS } {
             kept.clear();
