@@ -18,7 +18,6 @@ pub mod npy;
 pub mod parquet;
 pub mod ranged;
 mod rows;
-mod stripes;
 pub mod tar;
 pub mod tfrecord;
 pub mod zarr;

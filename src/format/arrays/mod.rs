@@ -6,6 +6,7 @@
 //! (`open.rs`).
 
 mod open;
+mod stripes;
 
 use std::{
     ops::Range,
@@ -20,13 +21,12 @@ use arrow::{
     datatypes::{Fields, SchemaRef},
 };
 
-use self::open::{Ahead, Kept, Outline};
 pub use self::open::{OpenSources, Opened, Reopen};
-use super::{
-    Parsed, RecordReader, SourceBytes, SplitStream,
-    rows::parsed_with,
+use self::{
+    open::{Ahead, Kept, Outline},
     stripes::{Across, Sizes, Striped},
 };
+use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with};
 use crate::{
     array::{
         Arrays,

@@ -11,14 +11,12 @@ use std::{
 
 use arrow::{array::RecordBatch, datatypes::Fields};
 
-use crate::{
-    array::{
-        Arrays, Header,
-        origin::Layout,
-        records::{ArrayOptions, Plan},
-        rows::fields,
-    },
-    format::stripes::Striped,
+use super::stripes::Striped;
+use crate::array::{
+    Arrays, Header,
+    origin::Layout,
+    records::{ArrayOptions, Plan},
+    rows::fields,
 };
 
 /// Opens a source anew.

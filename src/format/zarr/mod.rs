@@ -73,8 +73,9 @@ impl ZarrSource {
         } else if let Some(Value::Object(known)) = root.get("consolidated_metadata").and_then(|c| c.get("metadata")) {
             nodes.extend(known.iter().map(|(path, node)| (path.clone(), node.clone())));
         } else {
-            for path in self.listed("zarr.json")? {
-                nodes.insert(path.clone(), self.json_at(&path, "zarr.json")?);
+            for (path, name) in self.listed(&["zarr.json"])? {
+                let node = self.json_at(&path, name)?;
+                nodes.insert(path, node);
             }
         }
         for (path, node) in nodes {
@@ -95,11 +96,9 @@ impl ZarrSource {
                 all.extend(known);
             }
             None => {
-                for name in [".zarray", ".zattrs"] {
-                    for path in self.listed(name)? {
-                        let key = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                        all.insert(key, self.json_at(&path, name)?);
-                    }
+                for (path, name) in self.listed(&[".zarray", ".zattrs"])? {
+                    let key = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+                    all.insert(key, self.json_at(&path, name)?);
                 }
             }
         }
@@ -117,12 +116,13 @@ impl ZarrSource {
         Ok(())
     }
 
-    /// Folders below with a file of this name.
-    fn listed(&self, name: &str) -> Result<Vec<String>> {
+    /// Folders below with files of these names, in order.
+    fn listed<'n>(&self, names: &[&'n str]) -> Result<Vec<(String, &'n str)>> {
         let mut found = Vec::new();
         self.folder.walk(&mut |path| {
-            if let Some(folder) = path.strip_suffix(name).filter(|f| f.is_empty() || f.ends_with('/')) {
-                found.push(folder.trim_end_matches('/').to_owned());
+            let (folder, last) = path.rsplit_once('/').unwrap_or(("", path));
+            if let Some(name) = names.iter().find(|name| **name == last) {
+                found.push((folder.to_owned(), *name));
             }
         })?;
         found.sort();
