@@ -711,6 +711,15 @@ def check_across(shardify, scratch):
     print(f"chunks across the records: at most {peak >> 20} MiB" + ("" if traced else ", reads not counted: no strace"))
 
 
+# What this process has in memory counts for its children, so a small one tells of its own child.
+LAUNCHER = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
 def check_many(shardify, scratch):
     """Thousands of small files of each format: within the memory of the run, and none of them left open."""
     import netCDF4
@@ -741,7 +750,9 @@ def check_many(shardify, scratch):
         out = scratch / f"many-out{suffix}"
         command = [shardify, "convert", str(folder), "--out", str(out), "--memory", f"{memory}MiB", "--progress", "never"]
         # Fewer files than there are may be open at a time.
-        code, said, peak = measured(["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *command])
+        code, said, _ = measured(["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", sys.executable, "-c", LAUNCHER, *command])
+        said, _, peak = said.rpartition("peak ")
+        peak = int(peak) << 10
         if code or peak > memory << 20:
             fail(f"{different * copies} files {suffix}: exit {code}, {peak >> 20} MiB for {memory} MiB: {said}")
         rows = sum(pq.ParquetFile(shard).metadata.num_rows for shard in out.glob("*/*.parquet"))
