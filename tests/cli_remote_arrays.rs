@@ -233,7 +233,8 @@ fn chunks_between_others_are_fetched_without_them() {
                     .ok()
                     .summary()
             };
-            (server.given(), server.asked());
+            server.given();
+            server.asked();
             let summary = run(&server.url, &format!("{at}.remote"));
             let (given, asked) = (server.given(), server.asked());
             let spare = if wanted < 48 * MIB { wanted } else { 0 };

@@ -42,6 +42,14 @@ pub struct Header {
     pub unlimited: Vec<String>,
 }
 
+impl Header {
+    /// Bytes of memory that it takes, and what is decided of it; roughly.
+    pub fn held(&self) -> u64 {
+        let attributes: usize = self.variables.iter().map(|variable| variable.attributes.len()).sum();
+        (8 << 10) + (1 << 10) * self.variables.len() as u64 + 256 * (attributes + self.attributes.len()) as u64
+    }
+}
+
 /// An array of a source.
 #[derive(Debug, Clone)]
 pub struct Variable {
@@ -194,8 +202,6 @@ pub trait Arrays: Send + Sync + std::fmt::Debug {
 
     /// Bytes of memory that it takes while nothing is read; roughly.
     fn held(&self) -> u64 {
-        let header = self.header();
-        let attributes: usize = header.variables.iter().map(|variable| variable.attributes.len()).sum();
-        (8 << 10) + (1 << 10) * header.variables.len() as u64 + 256 * (attributes + header.attributes.len()) as u64
+        self.header().held()
     }
 }

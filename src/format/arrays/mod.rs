@@ -491,7 +491,7 @@ mod tests {
         let source = move || Counting(header.clone(), Arc::clone(&opens));
         // Some are closed after they were looked at.
         let open = Arc::new(OpenSources::within(0));
-        let _other = (split_bytes % 2 == 0).then(|| open.keep(1));
+        let _other = split_bytes.is_multiple_of(2).then(|| open.keep(1));
         let first = Box::new(source());
         let reader = ArrayReader::new(first, Box::new(move || Ok(Box::new(source()))), options, "made", 1000, &open);
         let reader = reader.unwrap();

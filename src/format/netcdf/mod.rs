@@ -314,6 +314,10 @@ impl Arrays for NetCdfSource {
         let ranges = wanted.iter().flat_map(|(number, slab)| self.ranges(*number, slab)).collect();
         Ok(self.input.ahead(ranges)?.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
     }
+
+    fn held(&self) -> u64 {
+        self.input.held() + self.header.held()
+    }
 }
 
 impl NetCdfSource {
