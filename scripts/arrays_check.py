@@ -711,6 +711,58 @@ def check_across(shardify, scratch):
     print(f"chunks across the records: at most {peak >> 20} MiB" + ("" if traced else ", reads not counted: no strace"))
 
 
+# What this process has in memory counts for its children, so a small one tells of its own child.
+LAUNCHER = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def check_many(shardify, scratch):
+    """Thousands of small files of each format: within the memory of the run, and none of them left open."""
+    import netCDF4
+
+    memory, different, copies = 128, 40, 50
+    made = scratch / "many-made"
+    made.mkdir()
+    grid = np.arange(8 * 8, dtype="f4").reshape(8, 8)
+    for number in range(different):
+        for suffix, kind in ((".nc4", "NETCDF4"), (".nc", "NETCDF3_CLASSIC")):
+            with netCDF4.Dataset(made / f"{number:02}{suffix}", "w", format=kind) as file:
+                file.history = f"made as number {number}"
+                for name, length in (("t", None), ("y", 8), ("x", 8)):
+                    file.createDimension(name, length)
+                file.createVariable("y", "f4", ("y",))[:] = np.arange(8)
+                for name in ("t", "a", "b", "c"):
+                    dims = ("t",) if name == "t" else ("t", "y", "x")
+                    variable = file.createVariable(name, "f4", dims, zlib=kind == "NETCDF4" and name != "t")
+                    variable.long_name = f"variable {name}"
+                    variable[:] = np.arange(number, number + 3) if name == "t" else np.stack([grid + number] * 3)
+        np.savez_compressed(made / f"{number:02}.npz", a=np.stack([grid + number] * 3), b=np.arange(3))
+    for suffix in (".nc4", ".nc", ".npz"):
+        folder = scratch / f"many{suffix}"
+        for copy in range(copies):
+            (folder / f"{copy:02}").mkdir(parents=True)
+            for path in made.glob(f"*{suffix}"):
+                os.link(path, folder / f"{copy:02}" / path.name)
+        out = scratch / f"many-out{suffix}"
+        command = [shardify, "convert", str(folder), "--out", str(out), "--memory", f"{memory}MiB", "--progress", "never"]
+        # Fewer files than there are may be open at a time.
+        code, said, _ = measured(["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", sys.executable, "-c", LAUNCHER, *command])
+        said, _, peak = said.rpartition("peak ")
+        peak = int(peak) << 10
+        if code or peak > memory << 20:
+            fail(f"{different * copies} files {suffix}: exit {code}, {peak >> 20} MiB for {memory} MiB: {said}")
+        rows = sum(pq.ParquetFile(shard).metadata.num_rows for shard in out.glob("*/*.parquet"))
+        if rows != different * copies * 3:
+            fail(f"{different * copies} files {suffix}: {rows} records")
+        print(f"{different * copies} files {suffix}: at most {peak >> 20} MiB")
+        shutil.rmtree(folder)
+        shutil.rmtree(out)
+
+
 class RangeServer(http.server.BaseHTTPRequestHandler):
     """Files of a folder, in ranges; counts the bytes that it gives."""
 
@@ -769,7 +821,7 @@ def check_remote(shardify, scratch):
     for name in ("two.h5", "two.npz", "one.npy"):
         RangeServer.given = 0
         code, said, _ = measured([shardify, "inspect", f"{url}/{name}"])
-        if code or RangeServer.given > 12 << 20:
+        if code or RangeServer.given > 6 << 20:
             fail(f"inspect of a remote {name}: exit {code}, {RangeServer.given} bytes: {said}")
         RangeServer.given = 0
         out = scratch / f"remote-{name}"
@@ -926,6 +978,7 @@ def main():
         check_patches(shardify, scratch)
         check_shapes(shardify, scratch)
         check_across(shardify, scratch)
+        check_many(shardify, scratch)
         check_remote(shardify, scratch)
     for path in sorted(hostile.iterdir()):
         if options.only in str(path):

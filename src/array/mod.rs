@@ -23,6 +23,8 @@ pub mod slab;
 pub use dtype::DType;
 pub use slab::Slab;
 
+use std::any::Any;
+
 use crate::error::Result;
 
 /// Name of the file beside shards with what is the same for all their records. It begins with `_`, so that readers of a
@@ -38,6 +40,14 @@ pub struct Header {
     pub attributes: Vec<(String, Attribute)>,
     /// Names of dimensions that can grow.
     pub unlimited: Vec<String>,
+}
+
+impl Header {
+    /// Bytes of memory that it takes, and what is decided of it; roughly.
+    pub fn held(&self) -> u64 {
+        let attributes: usize = self.variables.iter().map(|variable| variable.attributes.len()).sum();
+        (8 << 10) + (1 << 10) * self.variables.len() as u64 + 256 * (attributes + self.attributes.len()) as u64
+    }
 }
 
 /// An array of a source.
@@ -179,4 +189,19 @@ pub trait Arrays: Send + Sync + std::fmt::Debug {
     /// [`Kind::Input`](crate::error::Kind::Input) naming the variable and the place, when the source is damaged or uses
     /// what is not supported.
     fn read(&self, variable: usize, slab: &Slab) -> Result<Values>;
+
+    /// Asks for all that these hyperslabs need before they are read, where it comes over a network; it is held in memory for as
+    /// long as what is returned lives.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+        let _ = wanted;
+        Ok(None)
+    }
+
+    /// Bytes of memory that it takes while nothing is read; roughly.
+    fn held(&self) -> u64 {
+        self.header().held()
+    }
 }

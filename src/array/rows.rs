@@ -59,6 +59,24 @@ pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<
     Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
+/// The hyperslabs that rows are made of, `count` from `first` on.
+pub fn wanted(plan: &Plan, first: u64, count: u64) -> Vec<(usize, Slab)> {
+    let per_record = if plan.cells.is_some() { plan.rows_per_record() } else { plan.patches_per_record() }.max(1);
+    let records = first / per_record..(first + count).div_ceil(per_record);
+    let rows = if plan.patches.is_empty() { Vec::new() } else { patch_starts(plan, first, count) };
+    let slab = |column: &Column| (column.variable, with_characters(column, around(plan, column, &records, &rows)));
+    plan.columns.iter().map(slab).collect()
+}
+
+/// The slab of a column with all characters of its texts.
+fn with_characters(column: &Column, mut slab: Slab) -> Slab {
+    if let Some(length) = column.characters {
+        slab.start.push(0);
+        slab.count.push(length);
+    }
+    slab
+}
+
 /// Elements of one kind of bytes: those of any length are numbers of entries in a list.
 pub(super) struct Elements {
     pub(super) bytes: Vec<u8>,
@@ -68,11 +86,8 @@ pub(super) struct Elements {
 
 impl Elements {
     /// Reads a slab; `shape` gives the stored shape of the variable.
-    pub(super) fn read(source: &dyn Arrays, column: &Column, mut slab: Slab) -> Result<Self> {
-        if let Some(length) = column.characters {
-            slab.start.push(0);
-            slab.count.push(length);
-        }
+    pub(super) fn read(source: &dyn Arrays, column: &Column, slab: Slab) -> Result<Self> {
+        let slab = with_characters(column, slab);
         let elements = slab.elements() / column.characters.unwrap_or(1).max(1);
         Ok(match source.read(column.variable, &slab)? {
             Values::Fixed(bytes) => {

@@ -1,5 +1,7 @@
 //! Hyperslabs: boxes of an array, and copying between boxes in C order.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
@@ -175,6 +177,77 @@ pub fn layers(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
     layer
 }
 
+/// Numbers of the chunks that a slab of at least one element touches, one after the other.
+pub fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
+    let ends = slab.start.iter().zip(&slab.count).zip(chunks);
+    let bounds: Vec<(u64, u64)> =
+        ends.map(|((start, count), chunk)| (start / chunk, (start + count.max(&1) - 1) / chunk)).collect();
+    let first: Vec<u64> = bounds.iter().map(|(first, _)| *first).collect();
+    std::iter::successors(Some(first), move |at| {
+        let mut next = at.clone();
+        for (number, (first, last)) in next.iter_mut().zip(&bounds).rev() {
+            if *number < *last {
+                *number += 1;
+                return Some(next);
+            }
+            *number = *first;
+        }
+        None
+    })
+}
+
+/// How a box is read of an array that lies in one piece, in C order.
+struct Runs {
+    /// Bytes from one index of each axis to the next.
+    strides: Vec<u64>,
+    /// Axes before this one are gone through; of each index of them one run of bytes is read.
+    outer: usize,
+    /// Bytes of a run, and of what is wanted of it.
+    span: u64,
+    wanted: u64,
+}
+
+impl Runs {
+    /// What lies between wanted elements is read with them where it is little. The box is not empty.
+    fn of(shape: &[u64], slab: &Slab, width: usize) -> Self {
+        let axes = shape.len();
+        let mut strides = vec![width as u64; axes];
+        for axis in (0..axes.saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1].saturating_mul(shape[axis + 1]);
+        }
+        // From the first wanted byte to the last, of one index of the axes before.
+        let span = |from: usize| {
+            (from..axes)
+                .map(|axis| (slab.count[axis] - 1).saturating_mul(strides[axis]))
+                .fold(width as u64, u64::saturating_add)
+        };
+        let wanted =
+            |from: usize| slab.count[from..].iter().fold(width as u64, |all, count| all.saturating_mul(*count));
+        let fits = |from: &usize| span(*from) <= TOGETHER.max(wanted(*from).saturating_mul(2));
+        let outer = (0..axes).find(fits).unwrap_or(axes);
+        Self { outer, span: span(outer), wanted: wanted(outer), strides }
+    }
+
+    /// Where runs begin, in the order of what is wanted of them.
+    fn starts(&self, slab: &Slab) -> impl Iterator<Item = u64> {
+        let outer = Slab { start: slab.start[..self.outer].to_vec(), count: slab.count[..self.outer].to_vec() };
+        let (ones, inner) = (vec![1; self.outer], slab.start[self.outer..].to_vec());
+        touched(&outer, &ones).map(move |at| {
+            let place = at.iter().chain(&inner).zip(&self.strides);
+            place.fold(0_u64, |all, (index, stride)| all.saturating_add(index.saturating_mul(*stride)))
+        })
+    }
+}
+
+/// The ranges of bytes that [`read_box`] asks for.
+pub fn box_ranges(shape: &[u64], slab: &Slab, width: usize) -> Vec<Range<u64>> {
+    if slab.elements() == 0 || width == 0 {
+        return Vec::new();
+    }
+    let runs = Runs::of(shape, slab, width);
+    runs.starts(slab).map(|start| start..start.saturating_add(runs.span)).collect()
+}
+
 /// Reads a box of an array that lies in one piece, in C order. `read` gives so many bytes at an offset; what lies between
 /// those that are wanted is read with them where it is little.
 ///
@@ -185,38 +258,18 @@ pub fn read_box(shape: &[u64], slab: &Slab, width: usize, read: impl Fn(u64, u64
     if total == 0 {
         return Ok(Vec::new());
     }
-    let axes = shape.len();
-    let mut strides = vec![width as u64; axes];
-    for axis in (0..axes.saturating_sub(1)).rev() {
-        strides[axis] = strides[axis + 1].saturating_mul(shape[axis + 1]);
-    }
-    // From the first wanted byte to the last, of one index of the axes before.
-    let span = |from: usize| {
-        (from..axes)
-            .map(|axis| (slab.count[axis] - 1).saturating_mul(strides[axis]))
-            .fold(width as u64, u64::saturating_add)
-    };
-    let wanted = |from: usize| slab.count[from..].iter().fold(width as u64, |all, count| all.saturating_mul(*count));
-    let outer = (0..axes).find(|from| span(*from) <= TOGETHER.max(wanted(*from).saturating_mul(2))).unwrap_or(axes);
-    if outer == 0 && span(0) == wanted(0) {
-        let first = slab.start.iter().zip(&strides).map(|(index, stride)| index.saturating_mul(*stride));
-        return Ok(read(first.fold(0, u64::saturating_add), span(0))?.to_vec());
+    let runs = Runs::of(shape, slab, width);
+    let outer = runs.outer;
+    if outer == 0 && runs.span == runs.wanted {
+        let first = runs.starts(slab).next().unwrap_or(0);
+        return Ok(read(first, runs.span)?.to_vec());
     }
     let mut out = vec![0; total];
     let inner = Slab { start: slab.start[outer..].to_vec(), count: slab.count[outer..].to_vec() };
     let (from, to) =
         (Place { start: &inner.start, shape: &shape[outer..] }, Place { start: &inner.start, shape: &inner.count });
-    let mut at = slab.start[..outer].to_vec();
-    for target in out.chunks_exact_mut(inner.bytes(width)?) {
-        let place = at.iter().chain(&inner.start).zip(&strides).map(|(index, stride)| index.saturating_mul(*stride));
-        copy(&inner, width, from, &read(place.fold(0, u64::saturating_add), span(outer))?, to, target);
-        for axis in (0..outer).rev() {
-            at[axis] += 1;
-            if at[axis] < slab.start[axis] + slab.count[axis] {
-                break;
-            }
-            at[axis] = slab.start[axis];
-        }
+    for (target, start) in out.chunks_exact_mut(inner.bytes(width)?).zip(runs.starts(slab)) {
+        copy(&inner, width, from, &read(start, runs.span)?, to, target);
     }
     Ok(out)
 }

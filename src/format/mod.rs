@@ -18,20 +18,20 @@ pub mod npy;
 pub mod parquet;
 pub mod ranged;
 mod rows;
-mod stripes;
 pub mod tar;
 pub mod tfrecord;
 pub mod zarr;
 
-use std::io::Read;
+use std::{io::Read, sync::Arc};
 
 use arrow::{
     array::RecordBatch,
     datatypes::{Fields, SchemaRef},
 };
 
+use self::arrays::Opened;
 use crate::{
-    array::{Arrays, records::Plan},
+    array::origin::Layout,
     codec::Codec,
     error::{Error, Result},
     record::{Payload, RecordBlock, Split},
@@ -66,8 +66,21 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// The arrays that records are slices of, and what was decided about them.
-    fn arrays(&self) -> Option<(&dyn Arrays, &Plan)> {
+    /// The arrays that records are slices of, and what was decided about them; opened again if need be.
+    ///
+    /// # Errors
+    /// When they cannot be.
+    fn arrays(&self) -> Result<Option<Arc<Opened>>> {
+        Ok(None)
+    }
+
+    /// How many rows there are, where that is known without reading them.
+    fn rows(&self) -> Option<u64> {
+        None
+    }
+
+    /// Where records lie in the arrays that they are slices of.
+    fn layout(&self) -> Option<&Layout> {
         None
     }
 

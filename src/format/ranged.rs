@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     error::{Error, Result},
-    storage::Object,
+    storage::{Ahead, Object},
 };
 
 /// Where a file is read from.
@@ -31,15 +31,59 @@ impl RangedInput {
         }
     }
 
+    /// Whether reading it takes requests over a network.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Object(object) if object.is_remote())
+    }
+
+    /// Bytes of it that are in memory for as long as it is open.
+    pub fn held(&self) -> u64 {
+        match self {
+            Self::Object(_) => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
     /// Reads a range.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) when there are no such bytes, for then something in the file points
     /// beyond its end.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
+        self.read(range, Object::range)
+    }
+
+    /// Reads a range that lies alone, as [`Object::piece`] does.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+        self.read(range, Object::piece)
+    }
+
+    /// A range that was asked for ahead, or came with another, and so is in memory; of local files none is.
+    pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
+        match self {
+            Self::Object(object) => object.known(range),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    /// Asks for ranges before they are read, as [`Object::ahead`] does.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn ahead(&self, wanted: Vec<Range<u64>>) -> Result<Option<Ahead>> {
+        match self {
+            Self::Object(object) => object.ahead(wanted),
+            Self::Bytes(_) => Ok(None),
+        }
+    }
+
+    fn read(&self, range: Range<u64>, from: impl Fn(&Object, Range<u64>) -> Result<Bytes>) -> Result<Bytes> {
         let within = range.start <= range.end && range.end <= self.bytes();
         match (self, usize::try_from(range.start), usize::try_from(range.end)) {
-            (Self::Object(object), ..) if within => object.range(range),
+            (Self::Object(object), ..) if within => from(object, range),
             (Self::Bytes(bytes), Ok(start), Ok(end)) if within => Ok(bytes.slice(start..end)),
             _ => {
                 let message = format!("expected bytes {} to {}, found the end of the file", range.start, range.end);

@@ -208,9 +208,11 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     if !others.is_empty() {
         match classify(others.clone(), &SniffOptions::default()) {
             Ok(Input::Records(sources)) => {
-                if let Some((arrays, plan)) = sources.iter().find_map(|source| source.reader.arrays()) {
-                    report.record_dim.clone_from(&plan.dim);
-                    report.variables = variables(arrays.header(), plan);
+                if let Some(source) = sources.iter().find(|source| source.reader.layout().is_some())
+                    && let Some(opened) = source.reader.arrays()?
+                {
+                    report.record_dim.clone_from(&opened.plan().dim);
+                    report.variables = variables(opened.header(), opened.plan());
                 }
                 tables(&sources, &mut report.formats, &mut sample)?;
             }
@@ -379,8 +381,8 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
     for (i, source) in sources.iter().enumerate() {
         let entry = by_format.entry(source.format.name()).or_insert_with(|| (Vec::new(), 0, true));
         let bytes = source.file.bytes();
-        if let Some((_, plan)) = source.reader.arrays() {
-            entry.1 += plan.rows();
+        if let Some(rows) = source.reader.rows() {
+            entry.1 += rows;
         } else if let Some(split) = &source.sample {
             let fields = schema_of(&source.fields);
             if let Parsed::Block(block) = source.reader.parse(split, &fields)? {

@@ -161,12 +161,11 @@ impl SourceFile {
     /// # Errors
     /// When it cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
-        Ok(self.unpacked(tap)?.0)
+        Ok(self.unpacked(Box::new(Tap { inner: self.object().read()?, tap }))?.0)
     }
 
-    /// The same, and whether it is compressed as a whole.
-    fn unpacked(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<(Box<dyn Read + Send>, bool)> {
-        let mut raw: Box<dyn Read + Send> = Box::new(Tap { inner: self.object().read()?, tap });
+    /// What was opened, decompressed, and whether it is compressed as a whole.
+    fn unpacked(&self, mut raw: Box<dyn Read + Send>) -> Result<(Box<dyn Read + Send>, bool)> {
         let mut head = Vec::new();
         raw.by_ref().take(16).read_to_end(&mut head)?;
         let compression = decompress::sniff(&head);
@@ -185,7 +184,7 @@ impl SourceFile {
     /// # Errors
     /// When it cannot be read.
     pub fn head(&self, limit: usize) -> Result<Head> {
-        let (input, packed) = self.unpacked(|_| {})?;
+        let (input, packed) = self.unpacked(self.object().begin()?)?;
         let mut bytes = Vec::new();
         match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
             Ok(_) => {}

@@ -1,6 +1,9 @@
 //! What one file is, told by its content: compression first, then formats with a signature, then text.
 
-use std::io::{Cursor, Read};
+use std::{
+    io::{Cursor, Read},
+    sync::Arc,
+};
 
 use arrow::datatypes::Fields;
 
@@ -11,7 +14,7 @@ use crate::{
     error::{Error, Kind, Place, Result},
     format::{
         Parsed, RecordReader, SourceBytes, SplitStream,
-        arrays::ArrayReader,
+        arrays::{ArrayReader, OpenSources},
         csv,
         hdf5::{self, Hdf5Source},
         ipc::{self, IpcForm, IpcReader},
@@ -90,6 +93,8 @@ pub struct SniffOptions {
     pub csv: csv::CsvOptions,
     /// What records of arrays are.
     pub arrays: ArrayOptions,
+    /// Sources of arrays that are open.
+    pub open: Arc<OpenSources>,
     /// Settings of JSON.
     pub json: json::JsonOptions,
     /// Whether a source that cannot be read is a matter for the conversion.
@@ -140,12 +145,13 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         let open = |input| Ok((InputFormat::NetCdf, Box::new(NetCdfSource::open(input)?) as Box<dyn Arrays>));
         return array_source(file, options, packed, open);
     } else if (wanted(InputFormat::NetCdf) || wanted(InputFormat::Hdf5)) && hdf5::sniff(&head) {
-        return array_source(file, options, packed, |input| {
-            let source = Hdf5Source::open(input, &file.uri())?;
+        let uri = file.uri();
+        return array_source(file, options, packed, move |input| {
+            let source = Hdf5Source::open(input, &uri)?;
             Ok((if source.is_netcdf() { InputFormat::NetCdf } else { InputFormat::Hdf5 }, Box::new(source)))
         });
     } else if let Some(form) = npy::sniff(&head).filter(|_| wanted(InputFormat::Npy)) {
-        let open = |input| Ok((InputFormat::Npy, Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>));
+        let open = move |input| Ok((InputFormat::Npy, Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>));
         return array_source(file, options, packed, open);
     } else {
         None
@@ -169,15 +175,16 @@ fn array_source(
     file: &SourceFile,
     options: &SniffOptions,
     packed: bool,
-    open: impl FnOnce(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)>,
+    open: impl Fn(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)> + Send + Sync + 'static,
 ) -> Result<Option<RecordSource>> {
-    let uri = file.uri();
-    let (format, arrays) =
-        open(ranged(file, packed)?).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
-    let reader = ArrayReader::new(arrays, &options.arrays, &uri, file.bytes())?;
-    let sample = Some(reader.first_split());
-    let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
-    Ok(Some(RecordSource { file, format, packed, encoding: None, reader, sample, fields }))
+    let again = {
+        let file = file.clone();
+        move || placed(open(ranged(&file, packed)?), &file)
+    };
+    let (format, arrays) = again()?;
+    let again = Box::new(move || Ok(again()?.1));
+    let reader = ArrayReader::new(arrays, again, &options.arrays, &file.uri(), file.bytes(), &options.open)?;
+    Ok(Some(of_arrays(file, format, packed, reader)))
 }
 
 /// A folder that is one source; `None` when the user named another format.
@@ -185,13 +192,24 @@ fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<Recor
     if options.from.is_some_and(|from| from != InputFormat::Zarr) {
         return Ok(None);
     }
-    let uri = file.uri();
-    let arrays =
-        ZarrSource::open(file.folder()).map_err(|e| if e.place().source.is_some() { e } else { e.at(&*uri) })?;
-    let reader = ArrayReader::new(Box::new(arrays), &options.arrays, &uri, file.bytes())?;
-    let (format, sample) = (InputFormat::Zarr, Some(reader.first_split()));
+    let again = {
+        let file = file.clone();
+        move || Ok(Box::new(placed(ZarrSource::open(file.folder()), &file)?) as Box<dyn Arrays>)
+    };
+    let arrays = again()?;
+    let reader = ArrayReader::new(arrays, Box::new(again), &options.arrays, &file.uri(), file.bytes(), &options.open)?;
+    Ok(Some(of_arrays(file, InputFormat::Zarr, false, reader)))
+}
+
+/// Names the source in an error that does not.
+fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
+    result.map_err(|e| if e.place().source.is_some() { e } else { e.at(file.uri()) })
+}
+
+fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
+    let sample = Some(reader.first_split());
     let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
-    Ok(Some(RecordSource { file, format, packed: false, encoding: None, reader, sample, fields }))
+    RecordSource { file, format, packed, encoding: None, reader, sample, fields }
 }
 
 /// A source that fails with `error` when it is converted.

@@ -18,6 +18,7 @@ mod durable;
 mod local;
 mod location;
 mod object;
+mod ranges;
 mod secrets;
 mod sink;
 mod spill;
@@ -38,10 +39,12 @@ pub use deliver::{append_line, post_json};
 pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
+pub use ranges::Ahead;
 pub use secrets::plain_urls;
 pub use spill::Spill;
 pub use spool::Spool;
 
+use self::ranges::{Fetched, part};
 use crate::error::{Error, Result};
 
 /// Folder of a dataset, relative to its root, that holds everything but the shards.
@@ -108,6 +111,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the object is missing, shorter than the range, or the store fails.
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
 
+    /// Reads several ranges of an object, several at a time where each is a request.
+    ///
+    /// # Errors
+    /// As [`Self::get_range`].
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        ranges.iter().map(|range| self.get_range(path, range.clone())).collect()
+    }
+
     /// The last bytes of an object, as many as there are up to `bytes`, and its size; `None` when there is none.
     ///
     /// # Errors
@@ -130,6 +141,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
+
+    /// As [`Self::read`], for who looks only at how an object begins.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.read(path)
+    }
 
     /// As [`Self::read`], for an object that was just written and is read once: from where it is kept, if there is a way.
     ///
@@ -311,34 +330,27 @@ pub struct Object {
     store: Arc<dyn Store>,
     path: String,
     bytes: u64,
-    /// What was fetched last, of a remote object: small ranges lie side by side, and each would be a request.
-    window: Option<Arc<Mutex<Window>>>,
+    /// What was fetched of a remote object.
+    remote: Option<Arc<Remote>>,
 }
 
-/// Bytes that a request to a remote store asks for at least.
+/// Bytes that a request to a remote store asks for at least, unless just these are wanted.
 const WINDOW: u64 = 1 << 20;
 
-/// A range of an object.
+/// What is held of a remote object.
 #[derive(Debug, Default)]
-struct Window {
-    start: u64,
-    bytes: Bytes,
-}
-
-impl Window {
-    /// The part of it that is asked for, if it has all of that.
-    fn get(&self, range: &Range<u64>) -> Option<Bytes> {
-        let at = |offset: u64| usize::try_from(offset.checked_sub(self.start)?).ok();
-        let (start, end) = (at(range.start)?, at(range.end)?);
-        (start <= end && end <= self.bytes.len()).then(|| self.bytes.slice(start..end))
-    }
+struct Remote {
+    /// What was fetched last: small ranges lie side by side, and each would be a request.
+    window: Mutex<(u64, Bytes)>,
+    /// What was asked for ahead.
+    fetched: Arc<Fetched>,
 }
 
 impl Object {
     /// Names an object of a store; `bytes` is its size.
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
-        let window = store.location().local_path().is_none().then(Arc::default);
-        Self { store, path: path.into(), bytes, window }
+        let remote = store.location().local_path().is_none().then(Arc::default);
+        Self { store, path: path.into(), bytes, remote }
     }
 
     /// Size in bytes.
@@ -351,6 +363,11 @@ impl Object {
         &self.path
     }
 
+    /// Whether reading it takes requests over a network.
+    pub fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
     /// Reads another object of the same folder whole; `None` when there is none.
     ///
     /// # Errors
@@ -360,17 +377,23 @@ impl Object {
         self.store.get(&format!("{folder}{name}"))
     }
 
-    /// Reads a range.
+    /// Reads a range; of a remote object, what follows a small one too.
     ///
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
         let length = range.end.saturating_sub(range.start);
-        let Some(window) = self.window.as_ref().filter(|_| length < WINDOW && range.end <= self.bytes) else {
+        let Some(remote) = self.remote.as_ref().filter(|_| range.end <= self.bytes) else {
             return self.store.get_range(&self.path, range);
         };
-        let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = window.get(&range) {
+        if let Some(found) = remote.fetched.get(&range) {
+            return Ok(found);
+        }
+        if length >= WINDOW {
+            return self.store.get_range(&self.path, range);
+        }
+        let mut window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = part(window.0, &window.1, &range) {
             return Ok(found);
         }
         // Readers of Parquet begin at the end and go backwards from there.
@@ -378,8 +401,48 @@ impl Object {
             if range.end == self.bytes { range.start.min(self.bytes.saturating_sub(WINDOW)) } else { range.start };
         let end = (start + WINDOW).clamp(range.end, self.bytes.max(range.end));
         let bytes = self.store.get_range(&self.path, start..end)?;
-        *window = Window { start, bytes };
-        window.get(&range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
+        *window = (start, bytes);
+        part(window.0, &window.1, &range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
+    }
+
+    /// A range of a remote object that is in memory already.
+    pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
+        let remote = self.remote.as_ref()?;
+        remote.fetched.get(range).or_else(|| {
+            let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
+            part(window.0, &window.1, range)
+        })
+    }
+
+    /// Reads a range and nothing else, for who knows that it lies alone.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+        if let Some(found) = self.known(&range) {
+            return Ok(found);
+        }
+        self.store.get_range(&self.path, range)
+    }
+
+    /// Asks for ranges before they are read, several at a time, neighbours together; as long as what is returned lives they
+    /// are in memory. `None` where nothing would be gained. Ranges beyond the end are left to who reads them.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn ahead(&self, mut wanted: Vec<Range<u64>>) -> Result<Option<Ahead>> {
+        let Some(remote) = &self.remote else { return Ok(None) };
+        let window = {
+            let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
+            window.0..window.0 + window.1.len() as u64
+        };
+        wanted.retain(|range| range.end <= self.bytes && !(window.start <= range.start && range.end <= window.end));
+        let requests = ranges::requests(wanted);
+        if requests.is_empty() {
+            return Ok(None);
+        }
+        let found = self.store.get_ranges(&self.path, &requests)?;
+        Ok(Some(remote.fetched.hold(requests.iter().map(|range| range.start).zip(found))))
     }
 
     /// Opens it from its first byte.
@@ -388,6 +451,14 @@ impl Object {
     /// When the object is missing.
     pub fn read(&self) -> Result<Box<dyn Read + Send>> {
         self.store.read(&self.path)
+    }
+
+    /// Opens it for who looks only at how it begins.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn begin(&self) -> Result<Box<dyn Read + Send>> {
+        self.store.begin(&self.path)
     }
 
     /// Opens it from its first byte, as [`Store::read_back`] does.

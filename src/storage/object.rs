@@ -40,6 +40,9 @@ const PARTS_IN_FLIGHT: usize = 2;
 /// Uploads that are completed at a time.
 const COMPLETIONS: usize = 16;
 
+/// Ranges that are asked for at a time.
+const RANGES_IN_FLIGHT: usize = 16;
+
 /// Time that a request may take, in which a part must get through a slow line.
 const TIMEOUT: &str = "120 seconds";
 
@@ -129,6 +132,37 @@ impl RemoteStore {
         }
     }
 
+    /// Reads an object range by range.
+    fn read_ranges(&self, path: &str, at: ObjectPath) -> Result<Box<dyn Read + Send>> {
+        let options = GetOptions { range: Some(GetRange::Bounded(0..FIRST_BYTES)), ..GetOptions::default() };
+        let first = async {
+            match self.inner.get_opts(&at, options).await {
+                Ok(result) => Ok((result.meta.size, result.bytes().await?)),
+                Err(e @ StoreError::NotFound { .. }) => Err(e),
+                // An object without a byte has no range.
+                Err(e) => match self.inner.head(&at).await {
+                    Ok(meta) if meta.size == 0 => Ok((0, Bytes::new())),
+                    _ => Err(e),
+                },
+            }
+        };
+        let (end, ahead) = match runtime()?.block_on(first) {
+            Ok(first) => first,
+            Err(StoreError::NotFound { .. }) => return Err(missing(&self.location, path)),
+            Err(e) => return Err(self.failed(path, "reading", &e)),
+        };
+        Ok(Box::new(RemoteReader {
+            inner: Arc::clone(&self.inner),
+            path: at,
+            name: self.location.join(path).to_string(),
+            secrets: self.secrets.clone(),
+            at: ahead.len() as u64,
+            end,
+            ahead,
+            next: None,
+        }))
+    }
+
     /// Plain web servers have no listings.
     fn check_lists(&self, folder: &str) -> Result<()> {
         if !is_web(&self.location) {
@@ -183,6 +217,32 @@ impl Store for RemoteStore {
         }
     }
 
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        if let [one] = ranges {
+            return Ok(vec![self.get_range(path, one.clone())?]);
+        }
+        let at = self.at(path)?;
+        let fetch = |range: Range<u64>| {
+            let at = &at;
+            async move {
+                let start = range.start;
+                let bytes = self.inner.get_range(at, range.clone()).await.map_err(|e| match e {
+                    StoreError::NotFound { .. } => missing(&self.location, path),
+                    e => self.failed(path, "reading", &e).byte(start),
+                })?;
+                let expected = range.end - range.start;
+                if bytes.len() as u64 == expected {
+                    return Ok(bytes);
+                }
+                Err(Error::storage(format!("expected {expected} bytes, found {}", bytes.len()))
+                    .at(self.location.join(path).to_string())
+                    .byte(start))
+            }
+        };
+        let fetched: Vec<_> = ranges.iter().cloned().map(fetch).collect();
+        runtime()?.block_on(stream::iter(fetched).buffered(RANGES_IN_FLIGHT).try_collect())
+    }
+
     fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
         let at = self.at(path)?;
         let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
@@ -214,36 +274,16 @@ impl Store for RemoteStore {
 
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
-        if is_web(&self.location) {
-            return self.read_web(path, &at);
+        if is_web(&self.location) { self.read_web(path, &at) } else { self.read_ranges(path, at) }
+    }
+
+    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        let at = self.at(path)?;
+        match self.read_ranges(path, at.clone()) {
+            // A plain web server need not know ranges.
+            Err(_) if is_web(&self.location) => self.read_web(path, &at),
+            begun => begun,
         }
-        let options = GetOptions { range: Some(GetRange::Bounded(0..FIRST_BYTES)), ..GetOptions::default() };
-        let first = async {
-            match self.inner.get_opts(&at, options).await {
-                Ok(result) => Ok((result.meta.size, result.bytes().await?)),
-                Err(e @ StoreError::NotFound { .. }) => Err(e),
-                // An object without a byte has no range.
-                Err(e) => match self.inner.head(&at).await {
-                    Ok(meta) if meta.size == 0 => Ok((0, Bytes::new())),
-                    _ => Err(e),
-                },
-            }
-        };
-        let (end, ahead) = match runtime()?.block_on(first) {
-            Ok(first) => first,
-            Err(StoreError::NotFound { .. }) => return Err(missing(&self.location, path)),
-            Err(e) => return Err(self.failed(path, "reading", &e)),
-        };
-        Ok(Box::new(RemoteReader {
-            inner: Arc::clone(&self.inner),
-            path: at,
-            name: self.location.join(path).to_string(),
-            secrets: self.secrets.clone(),
-            at: ahead.len() as u64,
-            end,
-            ahead,
-            next: None,
-        }))
     }
 
     fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {

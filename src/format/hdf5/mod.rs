@@ -3,24 +3,28 @@
 //! Groups are walked once, each object counts once, and datasets get dotted names. Dimensions have the names of the scales
 //! that are attached to them; where there are none, they are named by axis and length. Of netCDF-4 what only stands for a
 //! dimension is no variable, and a variable that has not grown as far as its dimension is filled up.
-//! What the reader does not know of object headers is put right on its way to it (`headers.rs`).
+//! What the reader does not know of object headers is put right on its way to it (`headers.rs`). Chunks are found and read by
+//! ourselves (`chunks.rs`).
 
+mod chunks;
 mod filters;
 mod headers;
 mod storage;
 mod types;
 
 use std::{
+    any::Any,
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
 use hdf5_reader::{
-    Attribute as Hdf5Attribute, Dataset, Datatype, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem, VarLenKind,
-    error::Error as Hdf5Error,
+    Attribute as Hdf5Attribute, Dataset, Datatype, FilterRegistry, H5Type, Hdf5File, OpenOptions, SliceInfo,
+    SliceInfoElem, VarLenKind, error::Error as Hdf5Error,
 };
 
 use self::{
+    chunks::{Chunked, Source, begins},
     filters::{MAX_CHUNK, registry},
     headers::Headers,
     storage::Blocks,
@@ -28,7 +32,7 @@ use self::{
 };
 use super::{guard::guard, ranged::RangedInput};
 use crate::{
-    array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, name_dims},
+    array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, name_dims, slab::box_ranges},
     error::{Error, Result},
 };
 
@@ -43,6 +47,9 @@ const MAX_READ: usize = 1 << 30;
 /// Bytes of decoded chunks that are kept: none, for splits hold whole chunks or read by way of the disk, and of thousands of
 /// files each would keep some until the end of the run.
 const CHUNK_CACHE: usize = 0;
+
+/// Bytes that what is known of a dataset takes, with its attributes; roughly.
+const OBJECT: u64 = 12 << 10;
 
 /// Datasets of a file, and levels of groups.
 const MAX_DATASETS: usize = 100_000;
@@ -63,6 +70,13 @@ pub struct Hdf5Source {
     name: String,
     header: Header,
     datasets: Vec<Dataset>,
+    /// Of each dataset its chunks, if it has some.
+    chunked: Vec<Option<Chunked>>,
+    /// Of each dataset where it begins in the input, if it lies in one piece.
+    begins: Vec<Option<u64>>,
+    file: Hdf5File,
+    blocks: Arc<Blocks>,
+    registry: FilterRegistry,
     is_netcdf: bool,
 }
 
@@ -78,7 +92,7 @@ impl Hdf5Source {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) when it is damaged.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
-        let found = guard(HDF5, name, || {
+        let (contents, file, blocks) = guard(HDF5, name, || {
             let options = OpenOptions::default()
                 .with_chunk_cache_bytes(CHUNK_CACHE)
                 .with_filter_registry(registry())
@@ -87,9 +101,9 @@ impl Hdf5Source {
                 .with_max_object_header_bytes(16 << 20);
             let storage = Arc::new(Blocks::new(input)?);
             let file = Hdf5File::from_storage_with_options(Arc::clone(&storage) as _, options)?;
-            Contents::of(&file, storage.headers())
+            Ok::<_, Hdf5Error>((Contents::of(&file, storage.headers())?, file, storage))
         })?;
-        found.source(name)
+        contents.source(name, file, blocks)
     }
 
     /// Whether it is netCDF-4.
@@ -176,7 +190,7 @@ impl Contents {
         Ok(())
     }
 
-    fn source(self, name: &str) -> Result<Hdf5Source> {
+    fn source(self, name: &str, file: Hdf5File, blocks: Arc<Blocks>) -> Result<Hdf5Source> {
         let text = |found: &Found, wanted: &str| {
             let attribute = found.attributes.iter().find(|attribute| attribute.name == wanted)?;
             value_of(attribute)?.text().map(str::to_owned)
@@ -208,7 +222,15 @@ impl Contents {
         header.unlimited = lengths.keys().cloned().collect();
         header.unlimited.sort();
         let mut datasets = Vec::with_capacity(all.len());
+        let (mut chunked, mut pieces) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         for (found, dims) in all {
+            let stored = guard(HDF5, name, || {
+                let chunked = Chunked::of(&file, &found.dataset, found.dataset.shape())?;
+                Ok::<_, Hdf5Error>((chunked, begins(&file, &found.dataset)?))
+            });
+            let (in_chunks, at) = stored.map_err(|e| e.column(found.path.as_str()))?;
+            chunked.push(in_chunks);
+            pieces.push(at);
             let (variable, dataset) = variable(found, dims, &lengths, self.is_netcdf, name)?;
             header.variables.push(variable);
             datasets.push(dataset);
@@ -220,7 +242,18 @@ impl Contents {
         });
         let unnamed: Vec<String> = unnamed.filter(|dim| !header.unlimited.contains(dim)).collect();
         header.unlimited.extend(unnamed);
-        Ok(Hdf5Source { name: name.to_owned(), header, datasets, is_netcdf: self.is_netcdf })
+        let (name, is_netcdf) = (name.to_owned(), self.is_netcdf);
+        Ok(Hdf5Source {
+            name,
+            header,
+            datasets,
+            chunked,
+            begins: pieces,
+            file,
+            blocks,
+            registry: registry(),
+            is_netcdf,
+        })
     }
 }
 
@@ -439,8 +472,8 @@ impl Arrays for Hdf5Source {
         &self.header
     }
 
-    fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
-        let found = self.datasets.get(variable).zip(self.header.variables.get(variable));
+    fn read(&self, number: usize, slab: &Slab) -> Result<Values> {
+        let found = self.datasets.get(number).zip(self.header.variables.get(number));
         let (dataset, variable) = found.ok_or_else(|| Error::internal("no such dataset"))?;
         if slab.elements() == 0 {
             let fixed = variable.dtype.width().is_some();
@@ -448,12 +481,12 @@ impl Arrays for Hdf5Source {
         }
         let values = guard(HDF5, &self.name, || {
             if let Some(width) = variable.dtype.width() {
-                let mut bytes = read_bytes(dataset, slab, width)?;
+                let mut bytes = self.stored(number, slab, width)?;
                 to_native(dataset.dtype(), &mut bytes);
                 return Ok::<_, Hdf5Error>(Values::Fixed(bytes));
             }
             let width = dataset.vlen_reference_size();
-            let references = read_bytes(dataset, slab, width)?;
+            let references = self.stored(number, slab, width)?;
             let (item, item_width) = match dataset.dtype() {
                 Datatype::VarLen { base, kind, .. } if *kind != VarLenKind::String => {
                     (Some(base.as_ref()), dtype_of(base).width().unwrap_or(1))
@@ -477,5 +510,46 @@ impl Arrays for Hdf5Source {
             Ok(Values::Varied(values.collect::<std::result::Result<_, Hdf5Error>>()?))
         });
         values.map_err(|e| e.column(variable.name.as_str()))
+    }
+
+    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+        if !self.blocks.is_remote() {
+            return Ok(None);
+        }
+        let ahead = guard(HDF5, &self.name, || {
+            let mut ranges = Vec::new();
+            for (number, slab) in wanted.iter().filter(|(_, slab)| slab.elements() > 0) {
+                if let Some(Some(chunked)) = self.chunked.get(*number) {
+                    ranges.extend(chunked.ranges(&self.source(), slab)?);
+                }
+                if let (Some(Some(begin)), Some(dataset)) = (self.begins.get(*number), self.datasets.get(*number)) {
+                    let found = box_ranges(dataset.shape(), slab, dataset.raw_element_size()?);
+                    let at = |offset: u64| begin.saturating_add(offset);
+                    ranges.extend(found.into_iter().map(|range| at(range.start)..at(range.end)));
+                }
+            }
+            self.blocks.ahead(ranges)
+        })?;
+        Ok(ahead.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
+    }
+
+    fn held(&self) -> u64 {
+        let indexes: u64 = self.chunked.iter().flatten().map(Chunked::held).sum();
+        self.blocks.held() + indexes + OBJECT * (1 + self.datasets.len() as u64)
+    }
+}
+
+impl Hdf5Source {
+    fn source(&self) -> Source<'_> {
+        Source { file: &self.file, blocks: &self.blocks, registry: &self.registry }
+    }
+
+    /// Elements as they are stored, each of `width` bytes.
+    fn stored(&self, number: usize, slab: &Slab, width: usize) -> std::result::Result<Vec<u8>, Hdf5Error> {
+        match (self.chunked.get(number), self.datasets.get(number)) {
+            (Some(Some(chunked)), _) if chunked.width() == width => chunked.read(&self.source(), slab),
+            (_, Some(dataset)) => read_bytes(dataset, slab, width),
+            _ => Err(Hdf5Error::InvalidData("no such dataset".to_owned())),
+        }
     }
 }

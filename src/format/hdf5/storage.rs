@@ -1,8 +1,9 @@
 //! Bytes of an HDF5 file as its reader asks for them. Small pieces, which are its bookkeeping, come out of blocks that are
-//! kept; large ones, which are chunks, are read alone and not kept.
+//! kept; large ones, which are chunks, are read alone and not kept. What is asked for ahead of a remote file comes from there.
 
 use std::{
     collections::HashMap,
+    ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -10,11 +11,12 @@ use bytes::Bytes;
 use hdf5_reader::{Storage, StorageBuffer, error::Error as Hdf5Error};
 
 use super::{SIGNATURE, headers::Headers, starts};
-use crate::format::ranged::RangedInput;
+use crate::{error::Error, format::ranged::RangedInput, storage::Ahead};
 
-/// Size of a block, and how many are kept.
+/// Size of a block, and how many are kept: more of them where each is a request.
 const BLOCK: u64 = 64 << 10;
-const BLOCKS: usize = 128;
+const BLOCKS: usize = 32;
+const REMOTE_BLOCKS: usize = 128;
 
 /// Reads an input in blocks.
 #[derive(Debug)]
@@ -38,8 +40,36 @@ impl Blocks {
         &self.headers
     }
 
-    fn range(&self, start: u64, end: u64) -> Result<Bytes, Hdf5Error> {
-        self.input.range(start..end).map_err(|error| Hdf5Error::Io(std::io::Error::from(error)))
+    pub(super) fn is_remote(&self) -> bool {
+        self.input.is_remote()
+    }
+
+    /// Bytes that are in memory because of it.
+    pub(super) fn held(&self) -> u64 {
+        let blocks = self.kept.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        self.input.held() + (blocks * BLOCK).min(self.input.bytes())
+    }
+
+    /// Asks for ranges of the input before they are read.
+    pub(super) fn ahead(&self, ranges: Vec<Range<u64>>) -> Result<Option<Ahead>, Hdf5Error> {
+        self.input.ahead(ranges).map_err(failed)
+    }
+
+    /// A chunk of so many bytes, wherever it lies in the input.
+    pub(super) fn chunk(&self, at: u64, bytes: usize) -> Result<StorageBuffer, Hdf5Error> {
+        let end = self.end(at, bytes)?;
+        if bytes > 0 && self.input.is_remote() { whole(self.piece(at, end)?) } else { self.read(at, end, bytes) }
+    }
+
+    /// Where a piece ends, if that is not beyond the end.
+    fn end(&self, offset: u64, len: usize) -> Result<u64, Hdf5Error> {
+        let total = self.input.bytes();
+        let end = offset.checked_add(len as u64).filter(|end| *end <= total);
+        end.ok_or(Hdf5Error::UnexpectedEof { offset, needed: len as u64, available: total.saturating_sub(offset) })
+    }
+
+    fn piece(&self, start: u64, end: u64) -> Result<Bytes, Hdf5Error> {
+        self.input.piece(start..end).map_err(failed)
     }
 
     fn block(&self, number: u64) -> Result<Bytes, Hdf5Error> {
@@ -47,9 +77,13 @@ impl Blocks {
         if let Some(block) = kept().get(&number) {
             return Ok(block.clone());
         }
-        let block = self.range(number * BLOCK, ((number + 1) * BLOCK).min(self.input.bytes()))?;
+        let range = number * BLOCK..((number + 1) * BLOCK).min(self.input.bytes());
+        // Most bookkeeping lies at the begin or side by side, the rest of it alone among chunks.
+        let goes_on = number == 0 || kept().contains_key(&(number - 1));
+        let block =
+            if goes_on { self.input.range(range).map_err(failed)? } else { self.piece(range.start, range.end)? };
         let mut kept = kept();
-        if kept.len() >= BLOCKS {
+        if kept.len() >= if self.input.is_remote() { REMOTE_BLOCKS } else { BLOCKS } {
             kept.clear();
         }
         kept.insert(number, block.clone());
@@ -63,16 +97,7 @@ impl Storage for Blocks {
     }
 
     fn read_range(&self, offset: u64, len: usize) -> Result<StorageBuffer, Hdf5Error> {
-        let total = self.input.bytes();
-        let end = offset.checked_add(len as u64).filter(|end| *end <= total);
-        let end = end.ok_or(Hdf5Error::UnexpectedEof {
-            offset,
-            needed: len as u64,
-            available: total.saturating_sub(offset),
-        })?;
-        if len == 0 {
-            return Ok(StorageBuffer::from_vec(Vec::new()));
-        }
+        let end = self.end(offset, len)?;
         let read = self.read(offset, end, len)?;
         match self.headers.corrected(offset, read.as_ref()) {
             Some(corrected) => Ok(StorageBuffer::from_vec(corrected)),
@@ -83,9 +108,15 @@ impl Storage for Blocks {
 
 impl Blocks {
     fn read(&self, offset: u64, end: u64, len: usize) -> Result<StorageBuffer, Hdf5Error> {
+        if len == 0 {
+            return Ok(StorageBuffer::from_vec(Vec::new()));
+        }
+        if let Some(known) = self.input.known(&(offset..end)) {
+            return whole(known);
+        }
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         if last - first > 1 {
-            return whole(self.range(offset, end)?);
+            return whole(self.piece(offset, end)?);
         }
         let start = usize::try_from(offset - first * BLOCK).unwrap_or(usize::MAX);
         if first == last {
@@ -97,6 +128,10 @@ impl Blocks {
         out.extend_from_slice(self.block(last)?.get(..rest).unwrap_or_default());
         Ok(StorageBuffer::from_vec(out))
     }
+}
+
+fn failed(error: Error) -> Hdf5Error {
+    Hdf5Error::Io(std::io::Error::from(error))
 }
 
 fn whole(bytes: Bytes) -> Result<StorageBuffer, Hdf5Error> {

@@ -139,6 +139,9 @@ pub(super) fn walk<'r>(
     }
 }
 
+/// How the reason begins of a record that ends too early.
+pub(super) const BREAKS_OFF: &str = "expected JSON, found a fault: EOF";
+
 /// What `serde_json` says, without its line and column.
 pub(super) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();

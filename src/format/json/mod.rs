@@ -51,6 +51,9 @@ use crate::{
 /// Bytes of a split from which it is told how many values the rest holds.
 const TELLING: usize = 64 << 10;
 
+/// Said of a last line that breaks off.
+const CUT: &str = "the file may have been cut short while it was copied or written";
+
 /// How records lie in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -124,7 +127,10 @@ impl JsonSource {
             What::Broken { .. } => fault,
         };
         match fault.what {
-            What::Broken { reason, at } => ControlFlow::Continue(reject(split, place, at, fault.column, reason)),
+            What::Broken { reason, at } => {
+                let reason = if self.may_be_cut(split, place, &reason) { format!("{reason}; {CUT}") } else { reason };
+                ControlFlow::Continue(reject(split, place, at, fault.column, reason))
+            }
             What::Misfit { value, expected } => {
                 let column = fault.column.unwrap_or_default();
                 if self.is_pinned(&column) {
@@ -135,6 +141,15 @@ impl JsonSource {
                 ControlFlow::Break(Misfit { column, line: place.line, byte, value, expected })
             }
         }
+    }
+
+    /// Whether a record breaks off where its source ends, amid a line: splits end with a line unless the source does not.
+    fn may_be_cut(&self, split: &Split, place: Place<'_>, reason: &str) -> bool {
+        let bytes = split.bytes();
+        self.mode == Mode::Lines
+            && bytes.last().is_some_and(|last| *last != b'\n')
+            && bytes[place.start + place.bytes.len()..].trim_ascii().is_empty()
+            && reason.starts_with(fault::BREAKS_OFF)
     }
 
     fn is_pinned(&self, column: &str) -> bool {
@@ -354,6 +369,21 @@ mod tests {
             ]
         );
         assert_eq!(&block.rejects[1].raw[..], b"{\"a\":1,\"a\":2}");
+    }
+
+    #[test]
+    fn a_last_line_that_breaks_off_may_be_of_a_file_that_was_cut() {
+        let reasons = |bytes: &[u8]| -> Vec<bool> {
+            read(&lines(), bytes).rejects.iter().map(|reject| reject.reason.ends_with(CUT)).collect()
+        };
+        for cut in [&b"{\"a\":1}\n{\"a\":"[..], b"{\"a\":1}\n{\"a\":\"te", b"{\"a\":1}\n{", b"{\"a\":1}\n{\"a\":1,\"b"]
+        {
+            assert_eq!(reasons(cut), [true], "{}", String::from_utf8_lossy(cut));
+        }
+        // The line goes on after the fault, or has its end.
+        for other in [&b"{\"a\":1}\n{\"a\" 3}"[..], b"{\"a\":1}\n{\"a\":\n", b"{\"a\":\n{\"a\":1}", b"{\"a\":1}\n[1]"] {
+            assert_eq!(reasons(other), [false], "{}", String::from_utf8_lossy(other));
+        }
     }
 
     #[test]

@@ -9,11 +9,17 @@
 //! Numbers are 4 bytes, in CDF-5 8; where variables begin, 8 bytes from CDF-2 on. Sizes in the file are not used, for they
 //! follow from types and dimensions. A slice of a record is padded to 4 bytes, unless it is all there is to a record.
 
+use std::{any::Any, ops::Range};
+
 use bytes::Bytes;
 
 use super::ranged::RangedInput;
 use crate::{
-    array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, dtype::Padding, slab::read_box},
+    array::{
+        Arrays, Attribute, DType, Header, Slab, Values, Variable,
+        dtype::Padding,
+        slab::{box_ranges, read_box},
+    },
     error::{Error, Result},
 };
 
@@ -300,9 +306,38 @@ impl Arrays for NetCdfSource {
         }
         Ok(Values::Fixed(bytes))
     }
+
+    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+        if !self.input.is_remote() {
+            return Ok(None);
+        }
+        let ranges = wanted.iter().flat_map(|(number, slab)| self.ranges(*number, slab)).collect();
+        Ok(self.input.ahead(ranges)?.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
+    }
+
+    fn held(&self) -> u64 {
+        self.input.held() + self.header.held()
+    }
 }
 
 impl NetCdfSource {
+    /// The ranges that a hyperslab of a remote file needs.
+    fn ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
+        let Some((variable, place)) = self.header.variables.get(number).zip(self.stored.get(number)) else {
+            return Vec::new();
+        };
+        let from =
+            |begin: u64| move |range: Range<u64>| begin.saturating_add(range.start)..begin.saturating_add(range.end);
+        if !place.has_records {
+            return box_ranges(&variable.shape, slab, place.width).into_iter().map(from(place.begin)).collect();
+        }
+        let inner = Slab { start: slab.start[1..].to_vec(), count: slab.count[1..].to_vec() };
+        let within = box_ranges(&variable.shape[1..], &inner, place.width);
+        let records = slab.start[0]..slab.start[0] + slab.count[0];
+        let begin = |record: u64| place.begin.saturating_add(record.saturating_mul(self.record_bytes));
+        records.flat_map(|record| within.iter().cloned().map(from(begin(record)))).collect()
+    }
+
     fn read_records(&self, variable: &Variable, place: &Stored, slab: &Slab) -> Result<Vec<u8>> {
         let inner = Slab { start: slab.start[1..].to_vec(), count: slab.count[1..].to_vec() };
         let mut out = Vec::new();
@@ -313,7 +348,8 @@ impl NetCdfSource {
         }
         // Small slices are read with what lies between them: one read instead of many.
         let per_read = (TOGETHER / self.record_bytes.max(1)).clamp(1, count);
-        if slice > TOGETHER {
+        // What was asked for ahead is there in pieces.
+        if slice > TOGETHER || self.input.is_remote() {
             for record in first..first + count {
                 let read = |at, bytes| self.range(place.begin + record * self.record_bytes + at, bytes);
                 out.extend_from_slice(&read_box(&variable.shape[1..], &inner, place.width, read)?);

@@ -4,7 +4,11 @@
 //! from its start, so it is inflated once, into memory where all of them are small, else onto disk. The header is read
 //! by [`crate::array::npy`].
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    any::Any,
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 
@@ -13,7 +17,7 @@ use crate::{
     array::{
         Arrays, DType, Header, Slab, Values, Variable, name_dims,
         npy::{HEAD, MAGIC, NpyHeader, data_offset, parse},
-        slab::{layers, permute, read_box},
+        slab::{box_ranges, layers, permute, read_box},
     },
     codec::zip::{self, Ranges},
     error::{Error, Result},
@@ -25,6 +29,13 @@ const IN_MEMORY: u64 = 64 << 20;
 
 /// Bytes of an array in Fortran order that are read together.
 const LAYER: u64 = 4 << 20;
+
+/// Deflated bytes that are read for a header, first and then at most.
+const SHORT_HEAD: u64 = 16 << 10;
+const LONG_HEAD: u64 = 2 << 20;
+
+/// Bytes that what is known of an array takes, roughly.
+const ARRAY_BYTES: u64 = 2 << 10;
 
 /// Name of the array of an NPY file, which has none of its own.
 const ARRAY: &str = "array";
@@ -201,6 +212,21 @@ impl NpySource {
         }
     }
 
+    /// The ranges that a hyperslab needs; of a deflated array none, for it is read from its start.
+    fn ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
+        let stored = self.stored.get(number).filter(|stored| stored.packed.is_none());
+        let Some((stored, width)) = stored.and_then(|stored| Some((stored, stored.npy.dtype.width()?))) else {
+            return Vec::new();
+        };
+        let begin = stored.offset.saturating_add(stored.npy.offset as u64);
+        let ranges = if stored.npy.fortran {
+            box_ranges(&turned(&stored.npy.shape), &turned_slab(slab), width)
+        } else {
+            box_ranges(&stored.npy.shape, slab, width)
+        };
+        ranges.into_iter().map(|range| begin.saturating_add(range.start)..begin.saturating_add(range.end)).collect()
+    }
+
     /// All of a member, inflated by whoever needs it first.
     fn inflated(&self, packed: &Packed) -> Result<Arc<Inflated>> {
         let mut inflated = packed.inflated.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,11 +251,19 @@ impl NpySource {
     }
 }
 
-/// The NPY header of a deflated member.
+/// The NPY header of a deflated member, which is mostly short.
 fn head_of(input: &RangedInput, member: &zip::Member) -> Result<Vec<u8>> {
+    match head_within(input, member, SHORT_HEAD) {
+        Ok(head) if head.len() as u64 >= data_offset(&head).map_or(u64::MAX, |length| length as u64) => Ok(head),
+        _ => head_within(input, member, LONG_HEAD),
+    }
+}
+
+/// The same, as far as it lies in so many deflated bytes.
+fn head_within(input: &RangedInput, member: &zip::Member, packed: u64) -> Result<Vec<u8>> {
     use std::io::Read;
     let offset = member.offset(input)?;
-    let packed = input.range(offset..offset + member.packed.min(2 << 20))?;
+    let packed = input.range(offset..offset + member.packed.min(packed))?;
     let mut inflated = flate2::bufread::DeflateDecoder::new(&packed[..]);
     let mut head = Vec::new();
     let damaged = |e: std::io::Error| Error::input(format!("expected deflated bytes in `{}`", member.name)).cause(e);
@@ -237,6 +271,14 @@ fn head_of(input: &RangedInput, member: &zip::Member) -> Result<Vec<u8>> {
     let length = data_offset(&head)?;
     inflated.take(length.saturating_sub(head.len()) as u64).read_to_end(&mut head).map_err(damaged)?;
     Ok(head)
+}
+
+fn turned(axes: &[u64]) -> Vec<u64> {
+    axes.iter().rev().copied().collect()
+}
+
+fn turned_slab(slab: &Slab) -> Slab {
+    Slab { start: turned(&slab.start), count: turned(&slab.count) }
 }
 
 impl Arrays for NpySource {
@@ -251,8 +293,7 @@ impl Arrays for NpySource {
         let read = |start, bytes| self.range(stored, start, bytes);
         let mut bytes = if stored.npy.fortran {
             // In Fortran order an array is its own transpose in C order.
-            let turned = |axes: &[u64]| axes.iter().rev().copied().collect::<Vec<u64>>();
-            let from = Slab { start: turned(&slab.start), count: turned(&slab.count) };
+            let from = turned_slab(slab);
             let bytes = read_box(&turned(&stored.npy.shape), &from, width, read)?;
             let order: Vec<usize> = (0..from.count.len()).rev().collect();
             permute(&bytes, width, &from.count, &order)
@@ -263,5 +304,23 @@ impl Arrays for NpySource {
             dtype.swap(&mut bytes);
         }
         Ok(Values::Fixed(bytes))
+    }
+
+    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+        if !self.input.is_remote() {
+            return Ok(None);
+        }
+        let ranges = wanted.iter().flat_map(|(number, slab)| self.ranges(*number, slab)).collect();
+        Ok(self.input.ahead(ranges)?.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
+    }
+
+    fn held(&self) -> u64 {
+        let inflated = |packed: &Packed| match packed.inflated.lock().unwrap_or_else(PoisonError::into_inner).as_deref()
+        {
+            Some(Inflated::Memory(bytes)) => bytes.len() as u64,
+            Some(Inflated::Disk(_)) | None => 0,
+        };
+        let members = self.stored.iter().filter_map(|stored| stored.packed.as_ref());
+        self.input.held() + members.map(inflated).sum::<u64>() + ARRAY_BYTES * (1 + self.stored.len() as u64)
     }
 }

@@ -24,7 +24,7 @@ use self::{
 use crate::{
     array::{
         Arrays, DType, Header, Slab, Values, name_dims,
-        slab::{Place, copy},
+        slab::{Place, copy, touched},
     },
     error::{Error, Result},
     storage::Folder,
@@ -73,8 +73,9 @@ impl ZarrSource {
         } else if let Some(Value::Object(known)) = root.get("consolidated_metadata").and_then(|c| c.get("metadata")) {
             nodes.extend(known.iter().map(|(path, node)| (path.clone(), node.clone())));
         } else {
-            for path in self.listed("zarr.json")? {
-                nodes.insert(path.clone(), self.json_at(&path, "zarr.json")?);
+            for (path, name) in self.listed(&["zarr.json"])? {
+                let node = self.json_at(&path, name)?;
+                nodes.insert(path, node);
             }
         }
         for (path, node) in nodes {
@@ -95,11 +96,9 @@ impl ZarrSource {
                 all.extend(known);
             }
             None => {
-                for name in [".zarray", ".zattrs"] {
-                    for path in self.listed(name)? {
-                        let key = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                        all.insert(key, self.json_at(&path, name)?);
-                    }
+                for (path, name) in self.listed(&[".zarray", ".zattrs"])? {
+                    let key = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+                    all.insert(key, self.json_at(&path, name)?);
                 }
             }
         }
@@ -117,12 +116,13 @@ impl ZarrSource {
         Ok(())
     }
 
-    /// Folders below with a file of this name.
-    fn listed(&self, name: &str) -> Result<Vec<String>> {
+    /// Folders below with files of these names, in order.
+    fn listed<'n>(&self, names: &[&'n str]) -> Result<Vec<(String, &'n str)>> {
         let mut found = Vec::new();
         self.folder.walk(&mut |path| {
-            if let Some(folder) = path.strip_suffix(name).filter(|f| f.is_empty() || f.ends_with('/')) {
-                found.push(folder.trim_end_matches('/').to_owned());
+            let (folder, last) = path.rsplit_once('/').unwrap_or(("", path));
+            if let Some(name) = names.iter().find(|name| **name == last) {
+                found.push((folder.to_owned(), *name));
             }
         })?;
         found.sort();
@@ -138,25 +138,6 @@ impl ZarrSource {
 
 fn named(error: Error, path: &str) -> Error {
     error.column(if path.is_empty() { "array".to_owned() } else { path.replace('/', ".") })
-}
-
-/// Numbers of the chunks that a slab of at least one element touches, one after the other.
-fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> {
-    let ends = slab.start.iter().zip(&slab.count).zip(chunks);
-    let bounds: Vec<(u64, u64)> =
-        ends.map(|((start, count), chunk)| (start / chunk, (start + count.max(&1) - 1) / chunk)).collect();
-    let first: Vec<u64> = bounds.iter().map(|(first, _)| *first).collect();
-    std::iter::successors(Some(first), move |at| {
-        let mut next = at.clone();
-        for (number, (first, last)) in next.iter_mut().zip(&bounds).rev() {
-            if *number < *last {
-                *number += 1;
-                return Some(next);
-            }
-            *number = *first;
-        }
-        None
-    })
 }
 
 /// A path out of a file leads nowhere but down.

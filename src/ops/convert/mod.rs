@@ -26,7 +26,7 @@ use super::{
     revision,
 };
 use crate::{
-    array::{origin::Layout, outputs, records::ArrayOptions},
+    array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
     dataset::{
         Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow,
@@ -734,7 +734,7 @@ struct Fresh<'a> {
 impl NewSources for Fresh<'_> {
     fn have_arrays(&self) -> bool {
         let Prepared::Records { sources, .. } = self.prepared else { return false };
-        sources.iter().any(|source| source.reader.arrays().is_some())
+        sources.iter().any(|source| source.reader.layout().is_some())
     }
 
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
@@ -754,8 +754,7 @@ impl NewSources for Fresh<'_> {
         match self.prepared {
             Prepared::Records { sources, .. } => {
                 Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| {
-                    let layout = source.reader.arrays().map(|(arrays, plan)| Layout::of(arrays.header(), plan));
-                    let arrays = layout.and_then(|layout| serde_json::to_string(&layout).ok());
+                    let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
                     SourceRow { arrays, ..row(&source.file, tally) }
                 }))
             }

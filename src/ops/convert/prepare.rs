@@ -18,6 +18,7 @@ use crate::{
     },
     format::{
         OutputFormat,
+        arrays::OpenSources,
         csv::CsvOptions,
         files::{self, Samples},
         json::JsonOptions,
@@ -119,6 +120,7 @@ impl Conversion<'_> {
             },
             json: JsonOptions { pinned, ..JsonOptions::default() },
             arrays: self.options.arrays.clone(),
+            open: Arc::new(OpenSources::within(self.context.memory.0)),
             keep_going: self.options.on_error != OnError::Fail,
             sources: fresh.len(),
             samples: Some(SAMPLES_KEPT),

@@ -2,26 +2,38 @@
 //!
 //! Splits are cut so that each holds whole chunks along the records wherever memory has room for that; chunks that more
 //! splits need go by way of the disk (`stripes.rs`). A stored chunk is read and decoded once, or twice where it lies across
-//! the border of two splits. Only texts of any length are read again for each split.
+//! the border of two splits. Only texts of any length are read again for each split. Sources are open while it is their turn
+//! (`open.rs`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod open;
+mod stripes;
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use arrow::{
     array::RecordBatch,
     datatypes::{Fields, SchemaRef},
 };
 
-use super::{
-    Parsed, RecordReader, SourceBytes, SplitStream,
-    rows::parsed_with,
+pub use self::open::{OpenSources, Opened, Reopen};
+use self::{
+    open::{Ahead, Kept, Outline},
     stripes::{Across, Sizes, Striped},
 };
+use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with};
 use crate::{
     array::{
         Arrays,
         cells::cells,
+        origin::Layout,
         records::{ArrayOptions, Axis, Column, Plan},
-        rows::{fields, hashes, rows},
+        rows::{hashes, rows, wanted},
         slab::layers,
     },
     error::{Error, Result},
@@ -62,52 +74,132 @@ const MAX_BLOB: u64 = 256 << 10;
 const MAX_CONSTANTS: u64 = 64 << 20;
 
 /// Reads the records of one array source.
-#[derive(Debug)]
 pub struct ArrayReader {
     name: String,
-    source: Striped,
-    plan: Plan,
-    fields: Fields,
-    columns: Vec<String>,
+    outline: Arc<Outline>,
+    options: Arc<ArrayOptions>,
+    open: Arc<OpenSources>,
+    again: Reopen,
     /// Bytes of the source as stored.
     bytes: u64,
     limit: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// The source, while it is open.
+#[derive(Debug, Default)]
+struct State {
+    opened: Option<Arc<Opened>>,
+    /// That it may stay open although nothing is read.
+    kept: Option<Kept>,
+    /// How it was cut into splits, and how many of them nobody has read yet.
+    cut: Option<Sizes>,
+    waiting: u64,
+    /// What is the same for all records, where other sources have it too.
+    constants: Option<Arc<RecordBatch>>,
+}
+
+impl std::fmt::Debug for ArrayReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArrayReader").field("name", &self.name).field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 impl ArrayReader {
-    /// Decides what the records of a source are. `name` stands in errors; `bytes` is the size of the source.
+    /// Decides what the records of a source are. It stays open if there is room for it among the `open` ones, and is else opened
+    /// `again` when it is read. `name` stands in errors; `bytes` is the size of the source.
     ///
     /// # Errors
     /// As [`Plan::new`].
-    pub fn new(source: Box<dyn Arrays>, options: &ArrayOptions, name: &str, bytes: u64) -> Result<Self> {
+    pub fn new(
+        source: Box<dyn Arrays>,
+        again: Reopen,
+        options: &ArrayOptions,
+        name: &str,
+        bytes: u64,
+        open: &Arc<OpenSources>,
+    ) -> Result<Self> {
         let plan = Plan::new(source.header(), options).map_err(|e| e.at(name))?;
-        let fields = fields(&plan);
-        let columns = fields.iter().map(|field| field.name().clone()).collect();
-        let limit = AtomicU64::new(DEFAULT_LIMIT);
-        let source = Striped::new(source);
-        Ok(Self { name: name.to_owned(), source, plan, fields, columns, bytes, limit })
+        let opened = Opened { source: Striped::new(source), plan };
+        let outline = open.outline(Outline::of(opened.header(), &opened.plan));
+        let mut state = State { kept: open.keep(opened.source.held()), ..State::default() };
+        if state.kept.is_some() {
+            state.opened = Some(Arc::new(opened));
+        } else if outline.constants {
+            // What cannot be read is told when it is asked for.
+            state.constants = constants_of(&opened, name).ok().map(|found| open.constants(found));
+        }
+        let (name, limit) = (name.to_owned(), AtomicU64::new(DEFAULT_LIMIT));
+        let (options, open, state) = (open.options(options), Arc::clone(open), Mutex::new(state));
+        Ok(Self { name, outline, options, open, again, bytes, limit, state })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The source, opened if it is not; it stays so while splits wait for it.
+    fn opened(&self) -> Result<Arc<Opened>> {
+        let mut state = self.state();
+        if let Some(opened) = &state.opened {
+            return Ok(Arc::clone(opened));
+        }
+        let source = (self.again)().map_err(|e| self.placed(e))?;
+        let plan = Plan::new(source.header(), &self.options).map_err(|e| self.placed(e))?;
+        let opened = Arc::new(Opened { source: Striped::new(source), plan });
+        if self.open.outline(Outline::of(opened.header(), &opened.plan)) != self.outline {
+            return Err(Error::input("expected the arrays that were there at first, found others")
+                .at(self.name.as_str())
+                .hint("somebody changed it while it was read: run again when nobody does"));
+        }
+        if let Some(sizes) = &state.cut {
+            self.stripe(&opened, *sizes);
+        }
+        if state.waiting > 0 {
+            state.opened = Some(Arc::clone(&opened));
+        }
+        Ok(opened)
+    }
+
+    /// Closes the source when nobody waits for it any more.
+    fn done(&self) {
+        let mut state = self.state();
+        state.waiting = state.waiting.saturating_sub(1);
+        if state.waiting == 0 && state.cut.is_some() {
+            (state.opened, state.kept) = (None, None);
+        }
+    }
+
+    /// Says which variables go by way of the disk.
+    fn stripe(&self, opened: &Opened, sizes: Sizes) {
+        if sizes.step < self.outline.rows {
+            let across = opened.plan.columns.iter().filter_map(|column| across(opened, column, &sizes));
+            opened.source.stripe(across, sizes);
+        }
     }
 
     /// The first split for a look at types, whatever its size.
     pub fn first_split(&self) -> Split {
-        let rows = self.plan.rows().min(self.plan.cells.as_ref().map_or(1, |_| self.plan.rows_per_record()));
+        let outline = &self.outline;
+        let rows = outline.rows.min(if outline.cells { outline.rows_per_record } else { 1 });
         // Large records are not read for an estimate.
-        let rows = if rows.saturating_mul(self.plan.row_bytes()) > DEFAULT_LIMIT { 0 } else { rows };
+        let rows = if rows.saturating_mul(outline.row_bytes) > DEFAULT_LIMIT { 0 } else { rows };
         Split { offset: 0, content: Content::Rows { rows, bytes: self.share(0, rows) } }
     }
 
     /// Bytes of the source that rows stand for, so that all of them together are the source.
     fn share(&self, first: u64, count: u64) -> u64 {
-        let rows = u128::from(self.plan.rows().max(1));
+        let rows = u128::from(self.outline.rows.max(1));
         let until = |row: u64| u64::try_from(u128::from(self.bytes) * u128::from(row) / rows).unwrap_or(u64::MAX);
         until(first + count) - until(first)
     }
 
     /// Rows of a split: whole chunks of records if they fit.
     fn rows_per_split(&self, split_bytes: u64, limit: u64) -> Result<u64> {
-        let per_record = self.plan.rows_per_record().max(1);
-        let record_bytes = self.plan.row_bytes().saturating_mul(per_record);
-        let atom = if self.plan.cells.is_some() { record_bytes } else { self.plan.row_bytes() };
+        let outline = &self.outline;
+        let per_record = outline.rows_per_record.max(1);
+        let record_bytes = outline.row_bytes.saturating_mul(per_record);
+        let atom = if outline.cells { record_bytes } else { outline.row_bytes };
         if atom > limit {
             return Err(Error::input(format!(
                 "expected records of at most {}, found some of {}",
@@ -122,9 +214,9 @@ impl ArrayReader {
         if record_bytes > limit {
             return Ok((split_bytes / atom).max(1));
         }
-        let room = if self.plan.cells.is_some() { split_bytes.saturating_mul(CELLS) } else { split_bytes };
+        let room = if outline.cells { split_bytes.saturating_mul(CELLS) } else { split_bytes };
         let fitting = (room / record_bytes).max(1);
-        let chunk = self.plan.chunk();
+        let chunk = outline.chunk;
         let records = if chunk <= fitting {
             fitting / chunk * chunk
         } else if record_bytes.saturating_mul(chunk) <= limit / ALIGNED {
@@ -140,9 +232,9 @@ impl ArrayReader {
 impl ArrayReader {
     /// How chunks that several splits need are held, for splits of `step` rows.
     fn sizes(&self, step: u64, limit: u64) -> Sizes {
-        let rows_per_record = self.plan.rows_per_record().max(1);
+        let rows_per_record = self.outline.rows_per_record.max(1);
         let records = step / rows_per_record;
-        let record_bytes = self.plan.row_bytes().saturating_mul(rows_per_record);
+        let record_bytes = self.outline.row_bytes.saturating_mul(rows_per_record);
         let fetched = (limit / FETCHED / record_bytes).checked_div(records).unwrap_or(0) * records;
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         Sizes {
@@ -153,26 +245,54 @@ impl ArrayReader {
             windows: records > 0 && fetched >= 2 * records,
             step,
             rows_per_record,
-            rows: self.plan.rows(),
+            rows: self.outline.rows,
         }
     }
+}
 
-    /// The variable of a column, if its chunks are needed by more than two splits. What lies in one piece has chunks of a size
-    /// that is read well.
-    fn across(&self, column: &Column, sizes: &Sizes) -> Option<Across> {
-        let axis = column.axes.iter().position(|axis| *axis == Axis::Record);
-        let records = sizes.step / sizes.rows_per_record;
-        let variable = &self.source.header().variables[column.variable];
-        let (chunk, striped) = match &variable.chunks {
-            Some(chunk) => (chunk.clone(), axis.is_none() || records == 0 || column.chunk > records),
-            None => {
-                let width = variable.dtype.width()? as u64;
-                let chunk = layers(&variable.shape, width, sizes.group / LAYERS);
-                let striped = axis.is_some_and(|axis| axis > 0 && chunk[axis] > records.max(1));
-                (chunk, striped)
-            }
-        };
-        striped.then_some(Across { variable: column.variable, axis, chunk })
+/// The variable of a column, if its chunks are needed by more than two splits. What lies in one piece has chunks of a size
+/// that is read well.
+fn across(opened: &Opened, column: &Column, sizes: &Sizes) -> Option<Across> {
+    let axis = column.axes.iter().position(|axis| *axis == Axis::Record);
+    let records = sizes.step / sizes.rows_per_record;
+    let variable = &opened.header().variables[column.variable];
+    let (chunk, striped) = match &variable.chunks {
+        Some(chunk) => (chunk.clone(), axis.is_none() || records == 0 || column.chunk > records),
+        None => {
+            let width = variable.dtype.width()? as u64;
+            let chunk = layers(&variable.shape, width, sizes.group / LAYERS);
+            let striped = axis.is_some_and(|axis| axis > 0 && chunk[axis] > records.max(1));
+            (chunk, striped)
+        }
+    };
+    striped.then_some(Across { variable: column.variable, axis, chunk })
+}
+
+/// What is the same for all records of a source: one row.
+fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
+    let plan = opened.plan.of_constants(opened.header()).map_err(|e| e.at(name))?;
+    if plan.row_bytes() > MAX_CONSTANTS {
+        let names: Vec<&str> = plan.columns.iter().map(|column| column.field.name().as_str()).collect();
+        return Err(Error::input(format!(
+            "expected at most {} of values without the dimension `{}` of the records, found {} ({})",
+            Size(MAX_CONSTANTS),
+            opened.plan.dim.as_deref().unwrap_or_default(),
+            Size(plan.row_bytes()),
+            names.join(", ")
+        ))
+        .at(name)
+        .hint("choose variables with --var, or name another --record-dim"));
+    }
+    let _ahead = opened.source.ahead(&wanted(&plan, 0, 1))?;
+    rows(&opened.source, &plan, 0, 1)
+}
+
+/// A split that is read; the source is closed after the last one.
+struct Reading<'a>(&'a ArrayReader);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.done();
     }
 }
 
@@ -183,11 +303,14 @@ impl RecordReader for ArrayReader {
             Ok(step) => step,
             Err(error) => return Box::new(std::iter::once(Err(error.at(self.name.as_str())))),
         };
-        let total = self.plan.rows();
+        let total = self.outline.rows;
         let sizes = self.sizes(step, max_record_bytes as u64);
-        if step < total {
-            self.source.stripe(self.plan.columns.iter().filter_map(|column| self.across(column, &sizes)), sizes);
+        let mut state = self.state();
+        (state.cut, state.waiting) = (Some(sizes), total.div_ceil(step));
+        if let Some(opened) = &state.opened {
+            self.stripe(opened, sizes);
         }
+        drop(state);
         Box::new((0..total.div_ceil(step)).map(move |number| {
             let first = number * step;
             let count = step.min(total - first);
@@ -200,59 +323,68 @@ impl RecordReader for ArrayReader {
     }
 
     fn columns(&self) -> Option<&[String]> {
-        Some(&self.columns)
+        Some(&self.outline.columns)
     }
 
     fn infer(&self, _: &Split) -> Fields {
-        self.fields.clone()
+        self.outline.fields.clone()
     }
 
-    fn arrays(&self) -> Option<(&dyn Arrays, &Plan)> {
-        Some((&self.source, &self.plan))
+    fn arrays(&self) -> Result<Option<Arc<Opened>>> {
+        self.opened().map(Some)
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.outline.rows)
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        Some(&self.outline.layout)
     }
 
     fn constants(&self) -> Result<Option<RecordBatch>> {
-        if self.plan.constants.is_empty() {
+        if !self.outline.constants {
             return Ok(None);
         }
-        let plan = self.plan.of_constants(self.source.header()).map_err(|e| e.at(self.name.as_str()))?;
-        if plan.row_bytes() > MAX_CONSTANTS {
-            let names: Vec<&str> = plan.columns.iter().map(|column| column.field.name().as_str()).collect();
-            return Err(Error::input(format!(
-                "expected at most {} of values without the dimension `{}` of the records, found {} ({})",
-                Size(MAX_CONSTANTS),
-                self.plan.dim.as_deref().unwrap_or_default(),
-                Size(plan.row_bytes()),
-                names.join(", ")
-            ))
-            .at(self.name.as_str())
-            .hint("choose variables with --var, or name another --record-dim"));
+        if let Some(known) = &self.state().constants {
+            return Ok(Some(known.as_ref().clone()));
         }
-        rows(&self.source, &plan, 0, 1).map(Some).map_err(|e| self.placed(e))
+        let opened = self.opened()?;
+        constants_of(&opened, &self.name).map(Some).map_err(|e| self.placed(e))
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let Content::Rows { rows: count, bytes } = split.content else {
             return Err(Error::internal("expected records of arrays, found bytes").at(self.name.as_str()));
         };
-        let _done = self.source.reading(split.offset..split.offset + count);
-        if self.plan.cells.is_some() {
-            return self.parse_cells(split.offset, count, schema, bytes).map_err(|e| self.placed(e));
+        let _closing = Reading(self);
+        let opened = self.opened()?;
+        let read = split.offset..split.offset + count;
+        let _done = opened.source.reading(read.clone());
+        let _ahead = self.ahead(&opened, &read).map_err(|e| self.placed(e))?;
+        if self.outline.cells {
+            return self.parse_cells(&opened, read, schema, bytes).map_err(|e| self.placed(e));
         }
-        let batch = rows(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
+        let batch = rows(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.placed(e))?;
         parsed_with(hashes(&batch)?, &batch, schema, bytes).map_err(|e| self.placed(e))
     }
 }
 
 impl ArrayReader {
-    fn parse_cells(&self, first: u64, count: u64, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
-        let cells = cells(&self.source, &self.plan, first, count)?;
-        let sharing = usize::try_from(self.plan.rows_per_record()).unwrap_or(0);
-        let same = schema.fields().len() == self.fields.len()
+    /// Asks for all that some rows need.
+    fn ahead(&self, opened: &Opened, read: &Range<u64>) -> Result<Ahead> {
+        opened.source.ahead(&wanted(&opened.plan, read.start, read.end - read.start))
+    }
+
+    fn parse_cells(&self, opened: &Opened, read: Range<u64>, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
+        let cells = cells(&opened.source, &opened.plan, read.start, read.end - read.start)?;
+        let sharing = usize::try_from(self.outline.rows_per_record).unwrap_or(0);
+        let fields = &self.outline.fields;
+        let same = schema.fields().len() == fields.len()
             && schema
                 .fields()
                 .iter()
-                .zip(&self.fields)
+                .zip(fields)
                 .all(|(to, own)| to.name() == own.name() && to.data_type() == own.data_type());
         if !same {
             let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();
@@ -272,10 +404,7 @@ impl ArrayReader {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use std::{
-        collections::BTreeMap,
-        sync::{Arc, Mutex},
-    };
+    use std::collections::BTreeMap;
 
     use arrow::{compute::concat_batches, datatypes::Schema};
     use rayon::prelude::*;
@@ -358,11 +487,17 @@ mod tests {
         limit: usize,
     ) -> (RecordBatch, Reads, usize) {
         let reads = Reads::default();
-        let source = Counting(header, Arc::clone(&reads));
-        let reader = ArrayReader::new(Box::new(source), options, "made", 1000).unwrap();
+        let opens = Arc::clone(&reads);
+        let source = move || Counting(header.clone(), Arc::clone(&opens));
+        // Some are closed after they were looked at.
+        let open = Arc::new(OpenSources::within(0));
+        let _other = split_bytes.is_multiple_of(2).then(|| open.keep(1));
+        let first = Box::new(source());
+        let reader = ArrayReader::new(first, Box::new(move || Ok(Box::new(source()))), options, "made", 1000, &open);
+        let reader = reader.unwrap();
         let splits: Vec<Split> =
             reader.splits(Box::new(std::io::empty()), split_bytes, limit).collect::<Result<_>>().unwrap();
-        let schema: SchemaRef = Arc::new(Schema::new(reader.fields.clone()));
+        let schema: SchemaRef = Arc::new(Schema::new(reader.outline.fields.clone()));
         let parse = |split: &Split| match reader.parse(split, &schema).unwrap() {
             Parsed::Block(block) => match block.payload {
                 Payload::Rows(rows) => plain(&rows).unwrap(),
@@ -371,6 +506,7 @@ mod tests {
             Parsed::Misfit(_) => unreachable!(),
         };
         let batches: Vec<RecordBatch> = splits.par_iter().map(parse).collect();
+        assert!(reader.state().opened.is_none(), "it is open although nobody will read it");
         (concat_batches(&schema, &batches).unwrap(), reads, splits.len())
     }
 

@@ -12,6 +12,7 @@
 mod block;
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     ops::Range,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -187,6 +188,18 @@ impl Arrays for Striped {
             Some(stripe) => stripe.read(self, variable, slab).map(Values::Fixed),
             None => self.inner.read(variable, slab),
         }
+    }
+
+    /// What comes from the disk is asked for when it is put there.
+    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+        let stripes = self.stripes.get().filter(|stripes| !stripes.is_empty());
+        let Some(stripes) = stripes else { return self.inner.ahead(wanted) };
+        let rest: Vec<_> = wanted.iter().filter(|(variable, _)| !stripes.contains_key(variable)).cloned().collect();
+        self.inner.ahead(&rest)
+    }
+
+    fn held(&self) -> u64 {
+        self.inner.held()
     }
 }
 

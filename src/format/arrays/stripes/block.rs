@@ -48,9 +48,14 @@ pub(super) struct Origin<'a> {
 }
 
 impl Origin<'_> {
+    /// A box as it lies in the array.
+    fn slab(&self, area: &Slab) -> Slab {
+        Slab { start: reordered(&area.start, self.back), count: reordered(&area.count, self.back) }
+    }
+
     /// Reads a box, turned.
     fn read(&self, area: &Slab) -> Result<Vec<u8>> {
-        let slab = Slab { start: reordered(&area.start, self.back), count: reordered(&area.count, self.back) };
+        let slab = self.slab(area);
         let Values::Fixed(bytes) = self.source.read(self.variable, &slab)? else {
             return Err(Error::internal("elements of any length in a chunk of fixed ones"));
         };
@@ -180,6 +185,7 @@ impl Block {
         let width = origin.width;
         let bytes = area.bytes(width);
         if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.little) {
+            let _ahead = origin.source.ahead(&[(origin.variable, origin.slab(&area))])?;
             let content = Content::Little(origin.read(&area)?);
             return Ok(Self { area, width, content });
         }
@@ -245,6 +251,8 @@ impl Large {
 
     /// Reads chunks and puts them on disk.
     fn add(&mut self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<()> {
+        let wanted = chunks.clone().map(|number| (origin.variable, origin.slab(&self.grid.chunk(number))));
+        let _ahead = origin.source.ahead(&wanted.collect::<Vec<_>>())?;
         let turned: Vec<Turned> = chunks
             .clone()
             .into_par_iter()

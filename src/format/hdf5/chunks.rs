@@ -1,0 +1,476 @@
+//! Datasets in chunks: where each chunk lies is read once, then chunks are fetched, decoded and copied one by one.
+//!
+//! ```text
+//! index    tree of nodes, or an array, in the file  -->  number in the grid -> address, bytes, filters left out
+//! slab     chunks that it touches --> their ranges (asked for together where that is a request) --> decoded --> copied
+//! ```
+//!
+//! The reader walks the whole tree for every box that is asked of it, which takes as long as the square of the number of chunks.
+//! Nodes of the tree are read level by level, since each level says where the next one is.
+
+use std::{
+    collections::HashSet,
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use hdf5_reader::{
+    Dataset, FilterRegistry, Hdf5File,
+    btree_v1::{BTreeV1Key, BTreeV1Node},
+    chunk_index::{ChunkEntry, collect_v2_chunk_entries_storage, single_chunk_entry},
+    error::Error as Hdf5Error,
+    extensible_array::collect_extensible_array_chunk_entries_storage,
+    filters::apply_pipeline_with_limit,
+    fixed_array::collect_fixed_array_chunk_entries_storage,
+    io::Cursor,
+    messages::{
+        HdfMessage,
+        filter_pipeline::FilterPipelineMessage,
+        layout::{ChunkIndexing, DataLayout},
+    },
+};
+
+use super::{MAX_READ, filters::MAX_CHUNK, storage::Blocks};
+use crate::array::{
+    Slab,
+    slab::{Place, copy, touched},
+};
+
+type Result<T> = std::result::Result<T, Hdf5Error>;
+
+/// Entries of an index that are collected at a time, for they take several times as much as what is kept of them.
+const BAND: u64 = 1 << 16;
+
+/// In a grid of more chunks most are not there, and looking for each takes longer than taking all that are.
+const MOST_SOUGHT: u64 = 1 << 24;
+
+/// Levels of a tree.
+const MAX_LEVELS: usize = 64;
+
+/// Bytes before the keys of a node, where offsets take 8 bytes, and children of a node, unless the file says otherwise.
+const NODE_HEAD: usize = 24;
+const CHILDREN: u64 = 64;
+
+/// Where a dataset begins that lies in one piece; `None` where it is stored otherwise.
+pub(super) fn begins(file: &Hdf5File, dataset: &Dataset) -> Result<Option<u64>> {
+    let header = file.get_or_parse_header(dataset.address())?;
+    let is_elsewhere = header.messages.iter().any(|message| matches!(message, HdfMessage::ExternalFiles(_)));
+    let offset_size = file.superblock().offset_size;
+    Ok(header.messages.iter().rev().find_map(|message| match message {
+        HdfMessage::DataLayout(message) => match message.layout {
+            DataLayout::Contiguous { address, .. }
+                if !is_elsewhere && !Cursor::is_undefined_offset(address, offset_size) =>
+            {
+                file.superblock().base_address.checked_add(address)
+            }
+            _ => None,
+        },
+        _ => None,
+    }))
+}
+
+/// What chunks are read with.
+pub(super) struct Source<'a> {
+    pub(super) file: &'a Hdf5File,
+    pub(super) blocks: &'a Blocks,
+    pub(super) registry: &'a FilterRegistry,
+}
+
+/// A dataset in chunks.
+pub(super) struct Chunked {
+    address: u64,
+    indexing: Option<ChunkIndexing>,
+    /// Lengths of a chunk.
+    chunk: Vec<u64>,
+    chunk_dims: Vec<u32>,
+    /// Lengths of what is stored, which may be shorter than what the dataset shows.
+    stored: Vec<u64>,
+    max_dims: Option<Vec<u64>>,
+    /// Chunks along each axis.
+    grid: Vec<u64>,
+    filters: FilterPipelineMessage,
+    /// Bytes of an element, and the element that nobody wrote.
+    width: usize,
+    fill: Vec<u8>,
+    index: Mutex<Option<Arc<Index>>>,
+}
+
+/// Where chunks lie, by their number in the grid.
+#[derive(Debug, Default)]
+struct Index {
+    numbers: Vec<u64>,
+    places: Vec<Stored>,
+}
+
+/// Where a chunk lies in the file, how many bytes it takes, and which filters were left out.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    address: u64,
+    bytes: u32,
+    mask: u32,
+}
+
+impl Index {
+    fn get(&self, number: u64) -> Option<Stored> {
+        // Mostly all chunks are there.
+        let at = usize::try_from(number).ok().filter(|at| self.numbers.get(*at) == Some(&number));
+        let at = at.or_else(|| self.numbers.binary_search(&number).ok())?;
+        self.places.get(at).copied()
+    }
+}
+
+fn invalid(message: String) -> Hdf5Error {
+    Hdf5Error::InvalidData(message)
+}
+
+impl Chunked {
+    /// The chunks of a dataset whose file says that it has some; `None` where it is stored otherwise. `stored` is its shape in the file.
+    pub(super) fn of(file: &Hdf5File, dataset: &Dataset, stored: &[u64]) -> Result<Option<Self>> {
+        let header = file.get_or_parse_header(dataset.address())?;
+        let layout = header.messages.iter().rev().find_map(|message| match message {
+            HdfMessage::DataLayout(message) => Some(&message.layout),
+            _ => None,
+        });
+        let filters = header.messages.iter().rev().find_map(|message| match message {
+            HdfMessage::FilterPipeline(message) => Some(message.clone()),
+            _ => None,
+        });
+        let (Some(DataLayout::Chunked { address, chunk_indexing, .. }), Some(dims)) = (layout, dataset.chunks()) else {
+            return Ok(None);
+        };
+        let width = dataset.raw_element_size()?;
+        let fill = dataset.fill_value().and_then(|fill| fill.value.clone()).unwrap_or_default();
+        let fill = if fill.is_empty() { vec![0; width] } else { fill };
+        // Whatever is odd is left to the reader, and so is saying what is wrong with it.
+        if dims.is_empty() || dims.len() != stored.len() || dims.contains(&0) || width == 0 || fill.len() != width {
+            return Ok(None);
+        }
+        let chunk: Vec<u64> = dims.iter().copied().map(u64::from).collect();
+        let grid: Vec<u64> = stored.iter().zip(&chunk).map(|(length, chunk)| length.div_ceil(*chunk)).collect();
+        Ok(Some(Self {
+            address: *address,
+            indexing: chunk_indexing.clone(),
+            chunk,
+            chunk_dims: dims,
+            stored: stored.to_vec(),
+            max_dims: dataset.max_dims().map(<[u64]>::to_vec),
+            grid,
+            filters: filters.unwrap_or(FilterPipelineMessage { filters: Vec::new() }),
+            width,
+            fill,
+            index: Mutex::default(),
+        }))
+    }
+
+    /// Bytes of an element.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Bytes that its index takes.
+    pub(super) fn held(&self) -> u64 {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        index.as_ref().map_or(0, |index| index.numbers.len() as u64 * 24)
+    }
+
+    /// Bytes of a decoded chunk.
+    fn chunk_bytes(&self) -> Result<usize> {
+        let bytes = self.chunk.iter().try_fold(self.width as u64, |all, length| all.checked_mul(*length));
+        bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes <= MAX_CHUNK).ok_or_else(|| {
+            Hdf5Error::ResourceLimit(format!("a chunk of shape {:?} takes more than {MAX_CHUNK} bytes", self.chunk))
+        })
+    }
+
+    /// Chunks of a slab that are stored: where each begins, and where it lies.
+    fn places(&self, index: &Index, slab: &Slab) -> Vec<(Vec<u64>, Stored)> {
+        let within = |at: &Vec<u64>| at.iter().zip(&self.grid).all(|(at, length)| at < length);
+        let number =
+            |at: &[u64]| at.iter().zip(&self.grid).fold(0_u64, |all, (at, length)| all.wrapping_mul(*length) + at);
+        let place = |at: Vec<u64>| {
+            let place = index.get(number(&at))?;
+            Some((at.iter().zip(&self.chunk).map(|(at, chunk)| at * chunk).collect(), place))
+        };
+        touched(slab, &self.chunk).filter(within).filter_map(place).collect()
+    }
+
+    /// Ranges of the input that a slab needs.
+    pub(super) fn ranges(&self, source: &Source<'_>, slab: &Slab) -> Result<Vec<Range<u64>>> {
+        let index = self.index(source)?;
+        let base = source.file.superblock().base_address;
+        let whole = self.chunk_bytes()? as u64;
+        let range = |(_, place): (Vec<u64>, Stored)| {
+            let start = base.checked_add(place.address)?;
+            let bytes = if place.bytes == 0 { whole } else { place.bytes.into() };
+            Some(start..start.checked_add(bytes)?)
+        };
+        Ok(self.places(&index, slab).into_iter().filter_map(range).collect())
+    }
+
+    /// Elements of a slab of at least one, as they are stored.
+    pub(super) fn read(&self, source: &Source<'_>, slab: &Slab) -> Result<Vec<u8>> {
+        let chunk_bytes = self.chunk_bytes()?;
+        let total = slab.bytes(self.width).ok().filter(|bytes| *bytes <= MAX_READ);
+        let total =
+            total.ok_or_else(|| Hdf5Error::ResourceLimit(format!("{} takes too much memory", slab.describe())))?;
+        let index = self.index(source)?;
+        let places = self.places(&index, slab);
+        if self.side_by_side(&places, slab) {
+            // Chunk by chunk, and there is nothing else.
+            let mut out = Vec::new();
+            for (start, place) in places {
+                let bytes = self.chunk(source, &start, place, chunk_bytes)?;
+                if bytes.len() == total {
+                    return Ok(bytes);
+                }
+                out.reserve_exact(total - out.len());
+                out.extend_from_slice(&bytes);
+            }
+            return Ok(out);
+        }
+        let elements = total / self.width;
+        let mut out = if self.fill.iter().all(|byte| *byte == 0) { vec![0; total] } else { self.fill.repeat(elements) };
+        let to = Place { start: &slab.start, shape: &slab.count };
+        for (start, place) in places {
+            let bytes = self.chunk(source, &start, place, chunk_bytes)?;
+            if let Some(shared) = slab.shared(&start, &self.chunk) {
+                copy(&shared, self.width, Place { start: &start, shape: &self.chunk }, &bytes, to, &mut out);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Whether these chunks, one after the other, are all that a slab holds.
+    fn side_by_side(&self, places: &[(Vec<u64>, Stored)], slab: &Slab) -> bool {
+        let Some((first, _)) = places.first() else { return false };
+        *first == slab.start
+            && slab.count[1..] == self.chunk[1..]
+            && slab.count[0].is_multiple_of(self.chunk[0])
+            && places.len() as u64 == slab.count[0] / self.chunk[0]
+    }
+
+    /// A chunk, decoded.
+    fn chunk(&self, source: &Source<'_>, start: &[u64], place: Stored, expected: usize) -> Result<Vec<u8>> {
+        let length = if place.bytes == 0 { expected } else { place.bytes as usize };
+        let base = source.file.superblock().base_address;
+        let at = base.checked_add(place.address).ok_or(Hdf5Error::OffsetOutOfBounds(place.address))?;
+        let stored = source.blocks.chunk(at, length)?;
+        let filters = &self.filters.filters;
+        let mut bytes = if filters.is_empty() {
+            stored.as_ref().to_vec()
+        } else {
+            let limit = Some(expected + 1);
+            apply_pipeline_with_limit(stored.as_ref(), filters, place.mask, self.width, Some(source.registry), limit)?
+        };
+        if bytes.len() != expected {
+            let found = bytes.len();
+            return Err(invalid(format!(
+                "chunk at offsets {start:?} decoded to {found} bytes, expected {expected} bytes"
+            )));
+        }
+        self.clear(start, &mut bytes);
+        Ok(bytes)
+    }
+
+    /// Fills up what a chunk has beyond the shape in the file: it may be of a time when there was more.
+    fn clear(&self, start: &[u64], bytes: &mut [u8]) {
+        let kept = |axis: usize| self.stored[axis].saturating_sub(start[axis]).min(self.chunk[axis]);
+        if (0..start.len()).all(|axis| kept(axis) == self.chunk[axis]) {
+            return;
+        }
+        let inside = Slab { start: vec![0; start.len()], count: (0..start.len()).map(kept).collect() };
+        let whole = Place { start: &inside.start, shape: &self.chunk };
+        let mut cleared = self.fill.repeat(bytes.len() / self.width);
+        copy(&inside, self.width, whole, bytes, whole, &mut cleared);
+        bytes.copy_from_slice(&cleared);
+    }
+
+    /// Where the chunks are; read by whoever needs it first.
+    fn index(&self, source: &Source<'_>) -> Result<Arc<Index>> {
+        let mut known = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = &*known {
+            return Ok(Arc::clone(index));
+        }
+        let mut found = Collected { chunked: self, entries: Vec::new() };
+        let offset_size = source.file.superblock().offset_size;
+        if !Cursor::is_undefined_offset(self.address, offset_size) && !self.stored.contains(&0) {
+            match &self.indexing {
+                None => self.tree(source, &mut found)?,
+                Some(other) => self.other(source, other, &mut found)?,
+            }
+        }
+        let index = Arc::new(found.index()?);
+        *known = Some(Arc::clone(&index));
+        Ok(index)
+    }
+
+    /// Reads the tree of old files, level by level.
+    fn tree(&self, source: &Source<'_>, found: &mut Collected<'_>) -> Result<()> {
+        let superblock = source.file.superblock();
+        let storage = source.file.storage();
+        let (offset_size, length_size) = (superblock.offset_size, superblock.length_size);
+        let rank = self.chunk.len();
+        let (key, head) = (8 + (rank + 1) * 8, NODE_HEAD - 16 + 2 * usize::from(offset_size));
+        let node_bytes = |children: usize| head + (children + 1) * key + children * usize::from(offset_size);
+        let most = match superblock.indexed_storage_k {
+            0 => CHILDREN,
+            half => 2 * u64::from(half),
+        };
+        let expected = node_bytes(usize::try_from(most).unwrap_or(0)) as u64;
+        let (mut level, mut seen) = (vec![self.address], HashSet::new());
+        for _ in 0..MAX_LEVELS {
+            let end = storage.len();
+            let range = |at: &u64| {
+                let start = superblock.base_address.saturating_add(*at);
+                start..start.saturating_add(expected).min(end.saturating_add(superblock.base_address))
+            };
+            let _ahead = source.blocks.ahead(level.iter().map(range).collect())?;
+            let mut next = Vec::new();
+            for address in level {
+                if Cursor::is_undefined_offset(address, offset_size) {
+                    continue;
+                }
+                if !seen.insert(address) {
+                    return Err(invalid(format!("a node of a tree of chunks is met twice, at {address:#x}")));
+                }
+                let begin = storage.read_range(address, head)?;
+                let children = begin.as_ref().get(6..8).map_or(0, |n| usize::from(u16::from_le_bytes([n[0], n[1]])));
+                if begin.as_ref().get(4) != Some(&1) {
+                    return Err(invalid(format!("expected a node of a tree of chunks at {address:#x}")));
+                }
+                let bytes = storage.read_range(address, node_bytes(children))?;
+                let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+                let node = BTreeV1Node::parse(&mut Cursor::new(bytes.as_ref()), offset_size, length_size, Some(rank))?;
+                if node.level > 0 {
+                    next.extend(node.children);
+                    continue;
+                }
+                for (key, address) in node.keys.into_iter().zip(node.children) {
+                    let BTreeV1Key::RawData { chunk_size, filter_mask, offsets } = key else {
+                        return Err(invalid("expected keys of chunks in a tree of chunks".to_owned()));
+                    };
+                    found
+                        .push(&offsets[..self.chunk.len()], Stored { address, bytes: chunk_size, mask: filter_mask })?;
+                }
+            }
+            if next.is_empty() {
+                return Ok(());
+            }
+            level = next;
+        }
+        Err(invalid("a tree of chunks has more levels than can be".to_owned()))
+    }
+
+    /// Reads an index of another kind, a band of the first axis at a time.
+    fn other(&self, source: &Source<'_>, indexing: &ChunkIndexing, found: &mut Collected<'_>) -> Result<()> {
+        let superblock = source.file.superblock();
+        let storage = source.file.storage();
+        let (offset_size, length_size) = (superblock.offset_size, superblock.length_size);
+        let rank = self.chunk.len();
+        let total = self.grid.iter().fold(1_u64, |all, length| all.saturating_mul(*length));
+        let band = if total > MOST_SOUGHT { self.grid[0] } else { (BAND * self.grid[0] / total).max(1) };
+        let mut first = 0;
+        while first < self.grid[0] {
+            let end = first.saturating_add(band).min(self.grid[0]);
+            let mut low = vec![0; rank];
+            let mut high: Vec<u64> = self.grid.iter().map(|length| length - 1).collect();
+            (low[0], high[0]) = (first, end - 1);
+            let bounds = (band < self.grid[0]).then_some((low.as_slice(), high.as_slice()));
+            let (at, dims) = (self.address, self.chunk_dims.as_slice());
+            let entries = match indexing {
+                ChunkIndexing::SingleChunk { filtered_size, filters } => {
+                    vec![single_chunk_entry(at, *filtered_size, *filters, rank)]
+                }
+                ChunkIndexing::Implicit => self.implicit(first, end, storage.len())?,
+                ChunkIndexing::BTreeV2 => {
+                    let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+                    collect_v2_chunk_entries_storage(storage, at, offset_size, length_size, rank, dims, bounds)?
+                }
+                ChunkIndexing::FixedArray { .. } => collect_fixed_array_chunk_entries_storage(
+                    storage,
+                    at,
+                    offset_size,
+                    length_size,
+                    &self.stored,
+                    dims,
+                    bounds,
+                )?,
+                ChunkIndexing::ExtensibleArray { .. } => collect_extensible_array_chunk_entries_storage(
+                    storage,
+                    at,
+                    offset_size,
+                    length_size,
+                    &self.stored,
+                    self.max_dims.as_deref(),
+                    dims,
+                    bounds,
+                )?,
+            };
+            for entry in entries {
+                let bytes = u32::try_from(entry.size)
+                    .map_err(|_| Hdf5Error::ResourceLimit(format!("a chunk of {} bytes is too large", entry.size)))?;
+                found.push(&entry.offsets, Stored { address: entry.address, bytes, mask: entry.filter_mask })?;
+            }
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// Chunks that lie one after the other, from some on along the first axis.
+    fn implicit(&self, first: u64, end: u64, length: u64) -> Result<Vec<ChunkEntry>> {
+        let size = self.chunk_bytes()? as u64;
+        let inner = self.grid[1..].iter().fold(1_u64, |all, length| all.saturating_mul(*length));
+        let mut entries = Vec::new();
+        for number in first.saturating_mul(inner)..end.saturating_mul(inner) {
+            let address = number.checked_mul(size).and_then(|at| at.checked_add(self.address));
+            let Some(address) = address.filter(|at| at.checked_add(size).is_some_and(|end| end <= length)) else {
+                return Err(invalid("chunks reach beyond the end of the file".to_owned()));
+            };
+            let mut rest = number;
+            let mut offsets = vec![0; self.grid.len()];
+            for axis in (0..self.grid.len()).rev() {
+                offsets[axis] = rest % self.grid[axis] * self.chunk[axis];
+                rest /= self.grid[axis];
+            }
+            entries.push(ChunkEntry { address, size, filter_mask: 0, offsets });
+        }
+        Ok(entries)
+    }
+}
+
+/// Chunks on their way into an index.
+struct Collected<'a> {
+    chunked: &'a Chunked,
+    entries: Vec<(u64, Stored)>,
+}
+
+impl Collected<'_> {
+    fn push(&mut self, offsets: &[u64], place: Stored) -> Result<()> {
+        let chunked = self.chunked;
+        let aligned = offsets.iter().zip(&chunked.chunk).all(|(at, chunk)| at.is_multiple_of(*chunk));
+        if offsets.len() != chunked.chunk.len() || !aligned {
+            return Err(invalid(format!("chunk at address {:#x} has non-grid offsets {offsets:?}", place.address)));
+        }
+        // A dataset that became smaller may have kept its chunks.
+        if offsets.iter().zip(&chunked.stored).any(|(at, length)| at >= length) {
+            return Ok(());
+        }
+        let at = offsets.iter().zip(&chunked.chunk).map(|(at, chunk)| at / chunk);
+        let number =
+            at.zip(&chunked.grid).try_fold(0_u64, |all, (at, length)| all.checked_mul(*length)?.checked_add(at));
+        let number = number.ok_or_else(|| invalid("more chunks than can be counted".to_owned()))?;
+        self.entries.push((number, place));
+        Ok(())
+    }
+
+    fn index(mut self) -> Result<Index> {
+        if !self.entries.is_sorted_by_key(|(number, _)| *number) {
+            self.entries.sort_by_key(|(number, _)| *number);
+        }
+        if let Some(pair) = self.entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let [one, other] = [pair[0].1.address, pair[1].1.address];
+            return Err(invalid(format!("a chunk is there twice, at addresses {one:#x} and {other:#x}")));
+        }
+        let (numbers, places) = self.entries.into_iter().unzip();
+        Ok(Index { numbers, places })
+    }
+}
