@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::{
     array::RecordBatch,
-    datatypes::{Fields, SchemaRef},
+    datatypes::{FieldRef, Fields, SchemaRef},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use crate::{
         Arrays,
         cells::cells,
         records::{ArrayOptions, Axis, Column, Plan},
-        rows::{fields, hashes, rows},
+        rows::{coded_rows, fields, hashes, rows},
         slab::layers,
     },
     error::{Error, Result},
@@ -239,22 +239,29 @@ impl RecordReader for ArrayReader {
         if self.plan.cells.is_some() {
             return self.parse_cells(split.offset, count, schema, bytes).map_err(|e| self.placed(e));
         }
-        let batch = rows(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
-        parsed_with(hashes(&batch)?, &batch, schema, bytes).map_err(|e| self.placed(e))
+        let read = if self.gives(schema) { coded_rows } else { rows };
+        let batch = read(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
+        let hashes = hashes(&batch)?;
+        if !self.gives(schema) {
+            return parsed_with(hashes, &batch, schema, bytes).map_err(|e| self.placed(e));
+        }
+        let rows = (0..).take(batch.num_rows()).collect();
+        let payload = Payload::Rows(batch_of(schema.fields(), batch.columns().to_vec(), batch.num_rows())?);
+        Ok(Parsed::Block(RecordBlock { rows, payload, hashes, bytes_in: bytes, ..RecordBlock::empty() }))
     }
 }
 
 impl ArrayReader {
+    /// Whether its own columns are those of the schema, so that values may be coded.
+    fn gives(&self, schema: &SchemaRef) -> bool {
+        let same = |(to, own): (&FieldRef, &FieldRef)| to.name() == own.name() && to.data_type() == own.data_type();
+        schema.fields().len() == self.fields.len() && schema.fields().iter().zip(&self.fields).all(same)
+    }
+
     fn parse_cells(&self, first: u64, count: u64, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
         let cells = cells(&self.source, &self.plan, first, count)?;
         let sharing = usize::try_from(self.plan.rows_per_record()).unwrap_or(0);
-        let same = schema.fields().len() == self.fields.len()
-            && schema
-                .fields()
-                .iter()
-                .zip(&self.fields)
-                .all(|(to, own)| to.name() == own.name() && to.data_type() == own.data_type());
-        if !same {
+        if !self.gives(schema) {
             let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();
             return parsed_with(hashes, &plain(&cells.batch)?, schema, bytes);
         }

@@ -13,7 +13,8 @@ use arrow::{
     },
 };
 
-use super::{scratch::Scratch, stats::Order};
+use super::{levels::Layout, scratch::Scratch, stats::Order};
+use crate::record::coded::value_type;
 
 /// A value of fixed width.
 pub(crate) trait Word: Copy + Eq {
@@ -74,25 +75,25 @@ pub(super) enum Values<'a> {
 
 /// A column of one or more arrays.
 pub(super) struct Column<'a> {
-    /// Rows, nulls included.
-    pub(super) rows: usize,
-    /// Which rows have a value; `None` if all have.
+    /// Its rows, and their slots.
+    pub(super) layout: &'a Layout,
+    /// Which slots have a value; `None` if all have.
     pub(super) validity: Option<BooleanBuffer>,
-    /// Values of those rows.
+    /// Values of those slots.
     pub(super) values: Values<'a>,
     /// How they are compared.
     pub(super) order: Order,
 }
 
 impl<'a> Column<'a> {
-    /// The column made of all arrays, which have one type; `None` if it has parts, or a type that is stored otherwise
-    /// than value by value.
-    pub(super) fn of(descr: &ColumnDescriptor, arrays: &'a [&'a dyn Array], scratch: &mut Scratch) -> Option<Self> {
-        let first = arrays.first()?;
-        if descr.max_rep_level() > 0 || descr.max_def_level() > 1 {
-            return None;
-        }
-        let (values, order) = gather(first.data_type(), arrays, descr, scratch)?;
+    /// The column made of all arrays, which have one type; `None` if that is stored otherwise than value by value.
+    pub(super) fn of(
+        descr: &ColumnDescriptor,
+        layout: &'a Layout,
+        arrays: &'a [&'a dyn Array],
+        scratch: &mut Scratch,
+    ) -> Option<Self> {
+        let (values, order) = gather(arrays.first()?.data_type(), arrays, descr, scratch)?;
         let fits = matches!(
             (&values, descr.physical_type()),
             (Values::Narrow(_), Physical::INT32 | Physical::FLOAT)
@@ -100,10 +101,11 @@ impl<'a> Column<'a> {
                 | (Values::Bits(_), Physical::BOOLEAN)
                 | (Values::Bytes(_), Physical::BYTE_ARRAY)
         );
-        let validity = validity(arrays);
         // A null where the schema allows none is for the general writer to refuse.
-        let allowed = validity.is_none() || descr.max_def_level() == 1;
-        (fits && allowed).then(|| Self { rows: arrays.iter().map(|a| a.len()).sum(), validity, values, order })
+        let nulls = validity(arrays);
+        let allowed = nulls.is_none() || layout.nullable || layout.levels.is_some();
+        let validity = layout.validity().or(nulls);
+        (fits && allowed).then_some(Self { layout, validity, values, order })
     }
 }
 
@@ -171,6 +173,20 @@ pub(super) fn gather<'a>(
             Some((Values::Bytes(slices(scratch.texts(), arrays)), Order::Bytes { utf8: false }))
         }
         _ => None,
+    }
+}
+
+/// Whether values of this type are stored value by value, or as keys of such values.
+pub(super) fn takes(of: &DataType) -> bool {
+    use DataType::{
+        Binary, Boolean, Date32, Float32, Float64, Int8, Int16, Int32, Int64, Timestamp, UInt8, UInt16, UInt32, UInt64,
+        Utf8,
+    };
+    match &*value_type(of) {
+        Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Date32 | Float32 | Float64 => true,
+        Timestamp(unit, _) => *unit != TimeUnit::Second,
+        Boolean | Utf8 | Binary => true,
+        _ => false,
     }
 }
 
