@@ -318,7 +318,10 @@ mod tests {
     use arrow::array::UInt8Array;
 
     use super::*;
-    use crate::array::{DType, Header, Variable, records::ArrayOptions};
+    use crate::{
+        array::{Attribute, DType, Header, Variable, records::ArrayOptions},
+        record::size::logical_bytes,
+    };
 
     /// Arrays whose elements are their own numbers.
     #[derive(Debug)]
@@ -417,5 +420,62 @@ mod tests {
         assert_eq!(column("a"), [4, 5, 6, 7]);
         assert_eq!((column("t"), column("y"), column("x")), (vec![1; 4], vec![0, 0, 1, 1], vec![0, 1, 0, 1]));
         assert_eq!(column("one"), [0; 4]);
+    }
+
+    /// Arrays of packed numbers, few of them different, of which some mean nothing.
+    #[derive(Debug)]
+    struct Packed(Header);
+
+    impl Arrays for Packed {
+        fn header(&self) -> &Header {
+            &self.0
+        }
+
+        fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
+            let variable = &self.0.variables[variable];
+            let number = |at: u64| i16::try_from(at * at % 23).unwrap() - 9;
+            let all: Vec<u8> = (0..variable.elements()).flat_map(|at| number(at).to_ne_bytes()).collect();
+            let mut out = vec![0; slab.bytes(2)?];
+            let whole = Slab::all(&variable.shape);
+            let from = Place { start: &whole.start, shape: &variable.shape };
+            copy(slab, 2, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut out);
+            Ok(Values::Fixed(out))
+        }
+    }
+
+    #[test]
+    fn coded_tensors_have_the_values_and_hashes_of_others() {
+        let numbers = |dtype, bytes: &[u8]| Attribute::Numbers(dtype, bytes.to_vec());
+        let dims: [(&str, u64); 3] = [("t", 6), ("y", 40), ("x", 30)];
+        let fill = numbers(DType::Int(2), &(-3_i16).to_ne_bytes());
+        let double = numbers(DType::Float(8), &0.3_f64.to_ne_bytes());
+        let single = numbers(DType::Float(4), &0.25_f32.to_ne_bytes());
+        let with = |name: &str, dims: &[(&str, u64)], scale: Option<&Attribute>| {
+            let scale = scale.map(|scale| ("scale_factor".to_owned(), scale.clone()));
+            let attributes = scale.into_iter().chain([("_FillValue".to_owned(), fill.clone())]).collect();
+            Variable { attributes, ..Variable::plain(name, DType::Int(2), dims) }
+        };
+        let variables = vec![
+            with("double", &dims, Some(&double)),
+            with("single", &[dims[1], dims[0], dims[2]], Some(&single)),
+            with("stored", &dims, None),
+            with("t", &dims[..1], None),
+        ];
+        let source = Packed(Header { variables, ..Header::default() });
+        let record_dim = Some("t".to_owned());
+        for patch in [vec![], vec![("y".to_owned(), 16), ("x".to_owned(), 30)]] {
+            let options = ArrayOptions { record_dim: record_dim.clone(), patch, ..ArrayOptions::default() };
+            let plan = Plan::new(source.header(), &options).unwrap();
+            let (expected, found) = (rows(&source, &plan, 1, 4).unwrap(), coded_rows(&source, &plan, 1, 4).unwrap());
+            let of: Vec<bool> = found.columns().iter().map(|column| is_coded(column.data_type())).collect();
+            assert_eq!(of, [true, true, true, false]);
+            assert!(expected.column(0).as_fixed_size_list().values().null_count() > 0);
+            assert_eq!(plain(&found).unwrap(), expected);
+            assert_eq!(hashes(&found).unwrap(), hashes(&expected).unwrap());
+            let (found, expected) = (found.slice(1, 2), expected.slice(1, 2));
+            assert_eq!(plain(&found).unwrap(), expected);
+            assert_eq!(hashes(&found).unwrap(), hashes(&expected).unwrap());
+            assert_eq!(logical_bytes(&found), logical_bytes(&expected));
+        }
     }
 }

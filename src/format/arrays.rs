@@ -239,7 +239,7 @@ impl RecordReader for ArrayReader {
         if self.plan.cells.is_some() {
             return self.parse_cells(split.offset, count, schema, bytes).map_err(|e| self.placed(e));
         }
-        let read = if self.gives(schema) { coded_rows } else { rows };
+        let read = if self.plan.coded && self.gives(schema) { coded_rows } else { rows };
         let batch = read(&self.source, &self.plan, split.offset, count).map_err(|e| self.placed(e))?;
         let hashes = hashes(&batch)?;
         if !self.gives(schema) {

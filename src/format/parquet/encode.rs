@@ -40,7 +40,7 @@ use crate::{
     codec::Codec,
     error::{Error, Result},
     record::{
-        coded::{is_coded, plain_column, value_type},
+        coded::{plain_column, value_type},
         size::logical_bytes,
     },
 };
@@ -167,7 +167,7 @@ impl ParquetEncoder {
 
     /// Encodes one field by itself; `None` if its columns are other ones than Arrow would make.
     pub(super) fn encode_field(&self, field: usize, arrays: &[ArrayRef]) -> Result<Option<Vec<Encoded>>> {
-        if let Some(chunks) = self.encode_own(field, arrays, false)? {
+        if let Ok(chunks) = self.encode_own(field, arrays.to_vec(), false)? {
             return Ok(Some(chunks.into_iter().map(Encoded::Own).collect()));
         }
         if self.keeps {
@@ -251,8 +251,8 @@ impl ParquetEncoder {
             .into_iter()
             .par_bridge()
             .map(|(field, arrays)| {
-                let own = self.encode_own(field, &arrays, noted.contains(&field)).map_err(named(field))?;
-                Ok((field, own.map_or(Attempt::General(arrays), Attempt::Own)))
+                let own = self.encode_own(field, arrays, noted.contains(&field)).map_err(named(field))?;
+                Ok((field, own.map_or_else(Attempt::General, Attempt::Own)))
             })
             .collect::<Result<Vec<_>>>()?;
         first.sort_unstable_by_key(|(field, _)| *field);
@@ -288,18 +288,16 @@ impl ParquetEncoder {
         Ok((RowGroup { rows, encoded_bytes, raw_bytes, columns }, repeats))
     }
 
-    /// Encodes the columns of a field; `None` if that is left to the parquet crate.
-    fn encode_own(&self, field: usize, arrays: &[ArrayRef], tells_repeats: bool) -> Result<Option<Vec<Chunk>>> {
+    /// Encodes the columns of a field, or gives back the arrays if that is left to the parquet crate.
+    fn encode_own(
+        &self,
+        field: usize,
+        arrays: Vec<ArrayRef>,
+        tells_repeats: bool,
+    ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
         // Lists in the schemas of others are made in more ways than one.
         let options = chunk::Options { codec: self.codec, looks: true, parts: !self.keeps, tells_repeats };
-        let encode = |arrays: Vec<ArrayRef>| {
-            chunk::encode(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
-        };
-        let chunks = encode(arrays.to_vec())?;
-        if chunks.is_some() || arrays.iter().all(|array| !is_coded(array.data_type())) {
-            return Ok(chunks);
-        }
-        encode(arrays.iter().map(plain_column).collect::<Result<_>>()?)
+        chunk::encode(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
     }
 
     /// Begins a shard. Bytes reach `sink` in pieces; it needs no buffer of its own.

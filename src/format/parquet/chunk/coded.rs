@@ -21,14 +21,16 @@ use arrow::{
 use super::{
     Finished, Options, STRETCH, STRETCHES,
     bits::{GROUP, least_run, put_packed, put_run, width_of},
-    column::{Values, Word, gather},
+    column::{Values, Word, words},
     compress::Compressor,
     dictionary::Dictionary,
     levels::{Layout, Page},
+    nested::Leaf,
     page::{Chunk, PageFacts, PageWriter},
     plan_sample, put_indices,
     scratch::Scratch,
     stats::{Bounds, Order},
+    stretches,
 };
 use crate::{error::Result, record::coded::as_coded};
 
@@ -68,15 +70,14 @@ struct Segment<'a> {
 pub(super) fn encode(
     scratch: &mut Scratch,
     descr: &ColumnDescPtr,
-    layout: &Layout,
-    arrays: &[&dyn Array],
+    leaf: &Leaf,
     options: Options,
 ) -> Result<Option<Chunk>> {
     // Levels are made of keys here.
-    if layout.levels.is_some() {
+    if leaf.layout.levels.is_some() {
         return Ok(None);
     }
-    let Some((tables, segments)) = tables_of(arrays) else { return Ok(None) };
+    let Some((tables, segments)) = tables_of(&leaf.arrays) else { return Ok(None) };
     let mut words = Vec::with_capacity(tables.len());
     let mut order = None;
     for table in &tables {
@@ -85,7 +86,7 @@ pub(super) fn encode(
         order = Some(of);
     }
     let Some(order) = order else { return Ok(None) };
-    let column = Coded { descr, layout, tables, segments, order, options };
+    let column = Coded { descr, layout: &leaf.layout, tables, segments, order, options };
     let narrow: Option<Vec<&[u32]>> =
         words.iter().map(|words| if let Values::Narrow(words) = words { Some(&words[..]) } else { None }).collect();
     let wide: Option<Vec<&[u64]>> =
@@ -98,11 +99,11 @@ pub(super) fn encode(
 }
 
 /// Marks the values that occur.
-fn tables_of<'a>(arrays: &[&'a dyn Array]) -> Option<(Vec<Table<'a>>, Vec<Segment<'a>>)> {
+fn tables_of(arrays: &[ArrayRef]) -> Option<(Vec<Table<'_>>, Vec<Segment<'_>>)> {
     let mut tables: Vec<Table<'_>> = Vec::new();
     let mut segments = Vec::with_capacity(arrays.len());
     for array in arrays {
-        let array = as_coded(*array)?;
+        let array = as_coded(array)?;
         let same = |table: &Table<'_>| std::sync::Arc::ptr_eq(table.values, array.values());
         if !tables.last().is_some_and(same) {
             let values = array.values();
@@ -134,12 +135,11 @@ fn mark(keys: &[u16], used: &mut [bool]) {
 }
 
 /// Words of a table, those of nulls included.
-fn values_of<'a>(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) -> Option<(Values<'a>, Order)> {
+fn values_of(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) -> Option<(Values<'static>, Order)> {
     let filled = make_array(values.to_data().into_builder().nulls(None).build().ok()?);
     // Texts would have to outlive the table.
     filled.data_type().primitive_width()?;
-    let arrays = [filled.as_ref()];
-    let (words, order) = gather(filled.data_type(), &arrays, descr, scratch)?;
+    let (words, order) = words(&[filled], descr, scratch)?;
     match (words, descr.physical_type()) {
         (Values::Narrow(words), Type::INT32 | Type::FLOAT) => Some((Values::Narrow(words), order)),
         (Values::Wide(words), Type::INT64 | Type::DOUBLE) => Some((Values::Wide(words), order)),
@@ -223,10 +223,11 @@ impl Coded<'_> {
     /// Some of the values, evenly spread.
     fn sample<W: Word>(&self, entries: &[W]) -> Vec<W> {
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
-        let step = (rows / STRETCHES).max(STRETCH);
         let mut indices = Vec::new();
-        for start in (0..rows).step_by(step) {
-            self.put(start, (rows - start).min(STRETCH), &mut indices);
+        if rows <= STRETCHES * STRETCH {
+            self.put(0, rows, &mut indices);
+        } else {
+            stretches(rows, STRETCH).for_each(|start| self.put(start, STRETCH, &mut indices));
         }
         indices.into_iter().filter_map(|index| entries.get(index as usize)).copied().collect()
     }

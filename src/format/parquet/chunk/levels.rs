@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use arrow::buffer::{BooleanBuffer, MutableBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer};
 
 use super::{
     PAGE_BYTES, PAGE_ROWS,
@@ -138,11 +138,12 @@ impl Layout {
             }),
             _ if slots.len() == rows.len() => put_run(body, slots.len() as u64, 0, 1),
             _ => {
-                let mut bits = MutableBuffer::new(0).with_bitset(slots.len().div_ceil(8), true);
+                let mut bits = vec![u8::MAX; slots.len().div_ceil(8)];
                 for row in rows.clone() {
-                    arrow::util::bit_util::unset_bit(&mut bits, self.slots_of(row..row + 1).start - slots.start);
+                    let first = self.slots_of(row..row + 1).start - slots.start;
+                    bits[first / 8] &= !(1 << (first % 8));
                 }
-                put_levels(body, &BooleanBuffer::new(bits.into(), 0, slots.len()));
+                put_levels(body, &BooleanBuffer::new(Buffer::from_vec(bits), 0, slots.len()));
             }
         }
     }

@@ -56,7 +56,11 @@ use self::{
     stats::{Bounds, Order},
     values::{put_bits, put_split},
 };
-use crate::{codec::Codec, error::Result};
+use crate::{
+    codec::Codec,
+    error::{Error, Result},
+    record::coded::{is_coded, plain_column},
+};
 
 /// Bytes after which a data page is closed.
 pub(super) const PAGE_BYTES: usize = 1 << 20;
@@ -129,72 +133,84 @@ impl Repeats {
     }
 }
 
-/// Encodes the arrays, one behind the other, to a chunk for each of the columns that they are; `None` for types that are
-/// none of this module's. `looks` says of a column whether its values are looked at.
+/// Encodes the arrays, one behind the other, to a chunk for each of the columns that they are; gives back arrays of types
+/// that are none of this module's. `looks` says of a column whether its values are looked at.
 ///
 /// # Errors
 /// When the level of the codec is out of range, or a value or row is too large for a page.
 pub(super) fn encode(
     field: &Field,
     columns: &[ColumnDescPtr],
-    arrays: Vec<ArrayRef>,
+    mut arrays: Vec<ArrayRef>,
     options: Options,
     looks: impl Fn(&ColumnDescPtr) -> bool,
-) -> Result<Option<Vec<Chunk>>> {
-    if columns.is_empty() || arrays.is_empty() || !(options.parts || columns.len() == 1) {
-        return Ok(None);
+) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
+    let plain = |arrays: Vec<ArrayRef>| arrays.iter().map(plain_column).collect::<Result<Vec<_>>>();
+    let coded = arrays.iter().filter(|array| is_coded(array.data_type())).count();
+    if coded > 0 && coded < arrays.len() {
+        arrays = plain(arrays)?;
+    }
+    let mut leaves = leaves_of(field, columns, &arrays, options);
+    if leaves.is_none() && coded > 0 {
+        arrays = plain(arrays)?;
+        leaves = leaves_of(field, columns, &arrays, options);
+    }
+    let Some(leaves) = leaves else { return Ok(Err(arrays)) };
+    // Each array is dropped as soon as it is done with.
+    drop(arrays);
+    let mut scratch = Scratch::take();
+    let encode = |(leaf, column): (Leaf, &ColumnDescPtr)| {
+        encode_leaf(&mut scratch, column, leaf, Options { looks: options.looks && looks(column), ..options })
+    };
+    let chunks = leaves.into_iter().zip(columns).map(encode).collect::<Result<Vec<_>>>();
+    scratch.keep();
+    chunks.map(Ok)
+}
+
+/// The columns of a field, if they are such as are encoded here.
+fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], options: Options) -> Option<Vec<Leaf>> {
+    if arrays.is_empty() || columns.is_empty() {
+        return None;
     }
     let leaves = match columns {
         [column] if !field.data_type().is_nested() && column.max_rep_level() == 0 && column.max_def_level() <= 1 => {
             let rows = arrays.iter().map(|array| array.len()).sum();
-            vec![Leaf { layout: Layout::flat(rows, column.max_def_level() == 1), arrays }]
+            vec![Leaf { layout: Layout::flat(rows, column.max_def_level() == 1), arrays: arrays.to_vec() }]
         }
-        _ if options.parts => match nested::leaves(field, arrays) {
-            Some(leaves) => leaves,
-            None => return Ok(None),
-        },
-        _ => return Ok(None),
+        _ if options.parts => nested::leaves(field, arrays)?,
+        _ => return None,
     };
-    let same = |(leaf, column): (&Leaf, &ColumnDescPtr)| {
+    let fits = |(leaf, column): (&Leaf, &ColumnDescPtr)| {
         let (definition, repetition) = (i16::from(leaf.layout.most), i16::from(leaf.layout.repeats));
+        // A null where the schema allows none is for the general writer to refuse.
+        let allowed =
+            |array: &ArrayRef| leaf.layout.nullable || leaf.layout.levels.is_some() || array.logical_null_count() == 0;
         (column.max_def_level(), column.max_rep_level()) == (definition, repetition)
-            && leaf.arrays.iter().all(|array| column::takes(array.data_type()))
+            && leaf.arrays.iter().all(|array| column::takes(array.data_type(), column) && allowed(array))
     };
-    if leaves.len() != columns.len() || !leaves.iter().zip(columns).all(same) {
-        return Ok(None);
-    }
-    let mut scratch = Scratch::take();
-    let mut chunks = Vec::with_capacity(columns.len());
-    for (leaf, column) in leaves.into_iter().zip(columns) {
-        let options = Options { looks: options.looks && looks(column), ..options };
-        match encode_leaf(&mut scratch, column, &leaf, options) {
-            Ok(Some(chunk)) => chunks.push(chunk),
-            other => {
-                scratch.keep();
-                return other.map(|_| None);
-            }
+    (leaves.len() == columns.len() && leaves.iter().zip(columns).all(fits)).then_some(leaves)
+}
+
+fn encode_leaf(scratch: &mut Scratch, descr: &ColumnDescPtr, mut leaf: Leaf, options: Options) -> Result<Chunk> {
+    if leaf.arrays.iter().any(|array| is_coded(array.data_type())) {
+        if let Some(chunk) = coded::encode(scratch, descr, &leaf, options)? {
+            return Ok(chunk);
         }
+        leaf.arrays = leaf.arrays.iter().map(plain_column).collect::<Result<_>>()?;
     }
-    scratch.keep();
-    Ok(Some(chunks))
+    let Leaf { layout, arrays } = leaf;
+    let validity = layout.validity().or_else(|| column::validity(&arrays));
+    if let Some((values, order)) = column::words(&arrays, descr, scratch) {
+        drop(arrays);
+        return encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options);
+    }
+    let Some((values, order)) = column::texts(&arrays, scratch) else {
+        return Err(Error::internal(format!("expected values to encode, found other ones in {}", descr.path())));
+    };
+    encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options)
 }
 
-fn encode_leaf(scratch: &mut Scratch, descr: &ColumnDescPtr, leaf: &Leaf, options: Options) -> Result<Option<Chunk>> {
-    let arrays: Vec<&dyn Array> = leaf.arrays.iter().map(|array| &**array).collect();
-    match coded::encode(scratch, descr, &leaf.layout, &arrays, options) {
-        Ok(None) => encode_values(scratch, descr, &leaf.layout, &arrays, options),
-        done => done,
-    }
-}
-
-fn encode_values(
-    scratch: &mut Scratch,
-    descr: &ColumnDescPtr,
-    layout: &Layout,
-    arrays: &[&dyn Array],
-    options: Options,
-) -> Result<Option<Chunk>> {
-    let Some(column) = Column::of(descr, layout, arrays, scratch) else { return Ok(None) };
+fn encode_values(scratch: &mut Scratch, descr: &ColumnDescPtr, column: Column<'_>, options: Options) -> Result<Chunk> {
     let mut compressor = scratch.compressor(options.codec)?;
     let plan = match &column.values {
         Values::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
@@ -212,7 +228,7 @@ fn encode_values(
     scratch.keep_compressor(options.codec, compressor);
     scratch.packed = packed;
     scratch.take_back(column.values);
-    Ok(Some(chunk))
+    Ok(chunk)
 }
 
 /// How values are to be encoded.
@@ -242,13 +258,24 @@ impl Plan {
     }
 }
 
-/// Stretches of neighbours, evenly spread.
+/// Stretches of neighbours, spread over all values.
 fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
     if values.len() <= STRETCHES * stretch {
         return values.to_vec();
     }
-    let step = values.len() / STRETCHES;
-    (0..STRETCHES).flat_map(|i| &values[i * step..i * step + stretch]).copied().collect()
+    stretches(values.len(), stretch).flat_map(|start| &values[start..start + stretch]).copied().collect()
+}
+
+/// Where stretches of so many neighbours begin: one in each part of the values, but each at another place in it, for maps
+/// that lie one behind the other would show the same latitudes again and again.
+fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = usize> {
+    const GOLDEN: u64 = 0x9e37_79b9;
+    let step = values / STRETCHES;
+    let room = step.saturating_sub(stretch) as u64;
+    (0..STRETCHES).map(move |i| {
+        let share = u128::from((i as u64 * GOLDEN) & 0xffff_ffff) * u128::from(room) >> 32;
+        i * step + usize::try_from(share).unwrap_or_default()
+    })
 }
 
 /// Entries of a dictionary of all values, by those of the sample; and bytes of the indices.

@@ -49,9 +49,9 @@ impl Around {
 
 /// The leaves of a field whose arrays have its type, but for [coded](crate::record::coded) values; `None` if it is made in a
 /// way that is none of this module's, or has nulls where there may be none.
-pub(super) fn leaves(field: &Field, arrays: Vec<ArrayRef>) -> Option<Vec<Leaf>> {
+pub(super) fn leaves(field: &Field, arrays: &[ArrayRef]) -> Option<Vec<Leaf>> {
     let mut leaves = Vec::new();
-    walk(field, arrays, &Around::default(), &mut leaves)?;
+    walk(field, arrays.to_vec(), &Around::default(), &mut leaves)?;
     Some(leaves)
 }
 

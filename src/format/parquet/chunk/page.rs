@@ -138,6 +138,11 @@ impl PageWriter {
     }
 
     fn page(&mut self, kind: PageType, values: usize, body: &[u8]) -> Result<()> {
+        // A row is never divided between pages.
+        if i32::try_from(body.len()).is_err() {
+            return Err(Error::input(format!("expected rows of less than 2 GiB a column, found {} bytes", body.len()))
+                .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
+        }
         let packed = if kind == PageType::DATA_PAGE && self.noise > 0 {
             self.noise -= 1;
             self.compressor.store(body, &mut self.packed)?
