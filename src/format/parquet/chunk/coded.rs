@@ -19,7 +19,7 @@ use arrow::{
 };
 
 use super::{
-    Finished, Options, STRETCH, STRETCHES,
+    Entries, Finished, Options, STRETCH, STRETCHES,
     bits::{GROUP, least_run, put_packed, put_run, width_of},
     column::{Values, Word, words},
     compress::Compressor,
@@ -172,7 +172,12 @@ impl Coded<'_> {
         let mut compressor = scratch.compressor(self.options.codec)?;
         if entries.len() > FEW.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
             let sample = self.sample(&entries);
-            let plan = plan_sample(&sample, rows - nulls, entries.len() as f64, self.order, &mut compressor)?;
+            // Entries in their order take much less than others: packed numbers are equally far apart.
+            scratch.body.clear();
+            W::put(&entries, &mut scratch.body);
+            let bytes = compressor.compress(&scratch.body, &mut scratch.packed)?.len() as f64;
+            let all = Entries { count: entries.len() as f64, bytes };
+            let plan = plan_sample(&sample, rows - nulls, all, self.order, &mut compressor)?;
             if plan.entries < entries.len() || entries.is_empty() {
                 scratch.keep_compressor(self.options.codec, compressor);
                 return Ok(None);

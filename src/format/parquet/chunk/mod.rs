@@ -296,14 +296,21 @@ pub(super) fn index_bytes(entries: f64, total: usize) -> f64 {
 fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
     let sample = sample(values, STRETCH);
     let (entries, _) = foresee(&sample, values.len());
-    plan_sample(&sample, values.len(), entries, order, compressor)
+    plan_sample(&sample, values.len(), Entries { count: entries, bytes: entries * W::WIDTH as f64 }, order, compressor)
 }
 
-/// Plans for `total` words like those of the sample, of which so many are different.
+/// Entries of a dictionary, and the bytes that they take in it.
+#[derive(Debug, Clone, Copy)]
+struct Entries {
+    count: f64,
+    bytes: f64,
+}
+
+/// Plans for `total` words like those of the sample, with so many different ones.
 fn plan_sample<W: Word>(
     sample: &[W],
     total: usize,
-    entries: f64,
+    entries: Entries,
     order: Order,
     compressor: &mut Compressor,
 ) -> Result<Plan> {
@@ -311,12 +318,11 @@ fn plan_sample<W: Word>(
         return Ok(Plan::plain());
     }
     let scale = total as f64 / sample.len() as f64;
-    let indices = index_bytes(entries, total);
     let entry_bytes = W::WIDTH as f64;
-    let dictionary = entries * entry_bytes + indices;
+    let dictionary = entries.bytes + index_bytes(entries.count, total);
     let plain = total as f64 * entry_bytes;
     if dictionary < CLEAR_GAIN * plain {
-        return Ok(Plan::plain().with_dictionary(entries, entry_bytes, dictionary, plain));
+        return Ok(Plan::plain().with_dictionary(entries.count, entry_bytes, dictionary, plain));
     }
     let (mut page, mut packed) = (Vec::new(), Vec::new());
     let mut size = |put: &dyn Fn(&[W], &mut Vec<u8>)| -> Result<f64> {
@@ -331,7 +337,7 @@ fn plan_sample<W: Word>(
         (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?, FASTER_GAIN)
     };
     let (encoding, best) = if other < gain * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
-    Ok(Plan { encoding, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best))
+    Ok(Plan { encoding, entries: 0 }.with_dictionary(entries.count, entry_bytes, dictionary, best))
 }
 
 fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
