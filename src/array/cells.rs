@@ -209,7 +209,7 @@ fn chain(read: &Elements, column: &Column, slab: &Slab, hashes: &mut [u64]) {
 }
 
 /// Packed numbers as keys to what they mean; `None` where that would not be less.
-fn packed_column(plan: &Plan, column: &Column, bytes: &[u8]) -> Result<Option<ArrayRef>> {
+pub(super) fn packed_column(plan: &Plan, column: &Column, bytes: &[u8]) -> Result<Option<ArrayRef>> {
     macro_rules! of {
         ($type:ty) => {
             keyed(

@@ -38,6 +38,8 @@ pub struct ArrayOptions {
     pub stride: Vec<(String, u64)>,
     /// Whether each cell becomes a row.
     pub flatten: bool,
+    /// Whether tensors may be [coded](crate::record::coded), for whoever gets the records takes keys.
+    pub coded: bool,
 }
 
 /// A dimension that is cut into patches.
@@ -114,6 +116,8 @@ pub struct Plan {
     pub constants: Vec<usize>,
     /// Whether values stay as they are stored.
     pub raw: bool,
+    /// Whether tensors may be [coded](crate::record::coded).
+    pub coded: bool,
 }
 
 /// What makes up this part of a record is much of it.
@@ -135,7 +139,8 @@ impl Plan {
         let dim = record_dim(header, &views, options)?;
         let length = dim.as_ref().map_or(1, |dim| length_of(&views, dim).unwrap_or(0));
         let patches = patches(&views, dim.as_deref(), options)?;
-        let mut plan = Self { dim, length, patches, cells: None, columns: vec![], constants: vec![], raw: options.raw };
+        let ArrayOptions { raw, coded, .. } = *options;
+        let mut plan = Self { dim, length, patches, cells: None, columns: vec![], constants: vec![], raw, coded };
         if options.flatten {
             plan.cells = Some(cells(&views, plan.dim.as_deref(), options)?);
         }

@@ -485,6 +485,7 @@ impl ConvertArgs {
                 patch: self.patch.clone(),
                 stride: self.stride.clone(),
                 flatten: self.flatten,
+                ..ArrayOptions::default()
             },
             tensor_lists: self.tensors == TensorChoice::Lists,
             rows: self.rows.map(|rows| match rows {

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Rows made of arrays are many and their values few. As long as nobody needs the values they travel as keys, and Parquet
-//! makes its dictionary of them without a look at any value. Whatever else reads rows makes them [plain] first.
+//! makes its dictionary of them without a look at any value. Whatever else reads rows makes them [plain] first. So it is with
+//! tensors of packed numbers, whose lists have coded items.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions},
@@ -35,11 +36,27 @@ pub fn as_coded(column: &dyn Array) -> Option<&DictionaryArray<UInt16Type>> {
     column.as_dictionary_opt::<UInt16Type>().filter(|column| column.keys().null_count() == 0)
 }
 
-/// Type of the values, whether coded or not.
-pub fn value_type(of: &DataType) -> &DataType {
+/// Type of the values, whether coded or not; of lists of fixed size that of their items.
+pub fn value_type(of: &DataType) -> Cow<'_, DataType> {
     match of {
-        DataType::Dictionary(key, value) if **key == DataType::UInt16 => value,
-        plain => plain,
+        DataType::Dictionary(key, value) if **key == DataType::UInt16 => Cow::Borrowed(value),
+        DataType::FixedSizeList(item, length) => match value_type(item.data_type()) {
+            Cow::Borrowed(same) if same == item.data_type() => Cow::Borrowed(of),
+            plain => {
+                let item = item.as_ref().clone().with_data_type(plain.into_owned());
+                Cow::Owned(DataType::FixedSizeList(Arc::new(item), *length))
+            }
+        },
+        plain => Cow::Borrowed(plain),
+    }
+}
+
+/// Whether there are keys instead of values.
+pub fn is_coded(of: &DataType) -> bool {
+    match of {
+        DataType::Dictionary(key, _) => **key == DataType::UInt16,
+        DataType::FixedSizeList(item, _) => is_coded(item.data_type()),
+        _ => false,
     }
 }
 
@@ -48,9 +65,9 @@ pub fn value_type(of: &DataType) -> &DataType {
 /// # Errors
 /// When there is no memory for it.
 pub fn plain_column(column: &ArrayRef) -> Result<ArrayRef> {
-    match value_type(column.data_type()) {
-        of if of == column.data_type() => Ok(Arc::clone(column)),
-        of => Ok(cast(column, of)?),
+    match column.data_type() {
+        of if !is_coded(of) => Ok(Arc::clone(column)),
+        of => Ok(cast(column, &value_type(of))?),
     }
 }
 
@@ -60,10 +77,10 @@ pub fn plain_column(column: &ArrayRef) -> Result<ArrayRef> {
 /// As [`plain_column`].
 pub fn plain(batch: &RecordBatch) -> Result<RecordBatch> {
     let schema = batch.schema_ref();
-    if schema.fields().iter().all(|field| value_type(field.data_type()) == field.data_type()) {
+    if !schema.fields().iter().any(|field| is_coded(field.data_type())) {
         return Ok(batch.clone());
     }
-    let field = |field: &Arc<Field>| field.as_ref().clone().with_data_type(value_type(field.data_type()).clone());
+    let field = |field: &Arc<Field>| field.as_ref().clone().with_data_type(value_type(field.data_type()).into_owned());
     let fields: Fields = schema.fields().iter().map(field).collect();
     let columns = batch.columns().iter().map(plain_column).collect::<Result<_>>()?;
     let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -76,9 +93,9 @@ pub fn plain(batch: &RecordBatch) -> Result<RecordBatch> {
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when types or lengths differ.
 pub fn batch_of(fields: &Fields, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
-    let field = |(field, column): (&Arc<Field>, &ArrayRef)| match value_type(column.data_type()) {
-        of if of == column.data_type() => Arc::clone(field),
-        _ => Arc::new(field.as_ref().clone().with_data_type(column.data_type().clone())),
+    let field = |(field, column): (&Arc<Field>, &ArrayRef)| match is_coded(column.data_type()) {
+        false => Arc::clone(field),
+        true => Arc::new(field.as_ref().clone().with_data_type(column.data_type().clone())),
     };
     let schema = Arc::new(Schema::new(fields.iter().zip(&columns).map(field).collect::<Fields>()));
     let rows = RecordBatchOptions::new().with_row_count(Some(rows));

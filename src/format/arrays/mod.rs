@@ -18,7 +18,7 @@ use std::{
 
 use arrow::{
     array::RecordBatch,
-    datatypes::{Fields, SchemaRef},
+    datatypes::{FieldRef, Fields, SchemaRef},
 };
 
 pub use self::open::{OpenSources, Opened, Reopen};
@@ -33,7 +33,7 @@ use crate::{
         cells::cells,
         origin::Layout,
         records::{ArrayOptions, Axis, Column, Plan},
-        rows::{hashes, rows, wanted},
+        rows::{coded_rows, hashes, rows, wanted},
         slab::layers,
     },
     error::{Error, Result},
@@ -365,12 +365,26 @@ impl RecordReader for ArrayReader {
         if self.outline.cells {
             return self.parse_cells(&opened, read, schema, bytes).map_err(|e| self.placed(e));
         }
-        let batch = rows(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.placed(e))?;
-        parsed_with(hashes(&batch)?, &batch, schema, bytes).map_err(|e| self.placed(e))
+        let values = if opened.plan.coded && self.gives(schema) { coded_rows } else { rows };
+        let batch = values(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.placed(e))?;
+        let hashes = hashes(&batch)?;
+        if !self.gives(schema) {
+            return parsed_with(hashes, &batch, schema, bytes).map_err(|e| self.placed(e));
+        }
+        let rows = (0..).take(batch.num_rows()).collect();
+        let payload = Payload::Rows(batch_of(schema.fields(), batch.columns().to_vec(), batch.num_rows())?);
+        Ok(Parsed::Block(RecordBlock { rows, payload, hashes, bytes_in: bytes, ..RecordBlock::empty() }))
     }
 }
 
 impl ArrayReader {
+    /// Whether its own columns are those of the schema, so that values may be coded.
+    fn gives(&self, schema: &SchemaRef) -> bool {
+        let same = |(to, own): (&FieldRef, &FieldRef)| to.name() == own.name() && to.data_type() == own.data_type();
+        let fields = &self.outline.fields;
+        schema.fields().len() == fields.len() && schema.fields().iter().zip(fields).all(same)
+    }
+
     /// Asks for all that some rows need.
     fn ahead(&self, opened: &Opened, read: &Range<u64>) -> Result<Ahead> {
         opened.source.ahead(&wanted(&opened.plan, read.start, read.end - read.start))
@@ -379,14 +393,7 @@ impl ArrayReader {
     fn parse_cells(&self, opened: &Opened, read: Range<u64>, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
         let cells = cells(&opened.source, &opened.plan, read.start, read.end - read.start)?;
         let sharing = usize::try_from(self.outline.rows_per_record).unwrap_or(0);
-        let fields = &self.outline.fields;
-        let same = schema.fields().len() == fields.len()
-            && schema
-                .fields()
-                .iter()
-                .zip(fields)
-                .all(|(to, own)| to.name() == own.name() && to.data_type() == own.data_type());
-        if !same {
+        if !self.gives(schema) {
             let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();
             return parsed_with(hashes, &plain(&cells.batch)?, schema, bytes);
         }

@@ -2,8 +2,8 @@
 //!
 //! Encoding and compression happen in [`ParquetEncoder::encode`], which needs nothing of the shard that the row group
 //! will stand in; appending only copies pages and adjusts their offsets. Column chunks are encoded side by side, each
-//! by one thread from start to end, so that the bytes cannot depend on how many threads there are. Plain columns are
-//! encoded by [`chunk`], columns with parts and unusual types by the parquet crate.
+//! by one thread from start to end, so that the bytes cannot depend on how many threads there are. Nearly all columns are
+//! encoded by [`chunk`], lists within lists and unusual types by the parquet crate.
 
 use std::{
     cmp::Reverse,
@@ -40,7 +40,7 @@ use crate::{
     codec::Codec,
     error::{Error, Result},
     record::{
-        coded::{as_coded, plain_column, value_type},
+        coded::{plain_column, value_type},
         size::logical_bytes,
     },
 };
@@ -167,8 +167,8 @@ impl ParquetEncoder {
 
     /// Encodes one field by itself; `None` if its columns are other ones than Arrow would make.
     pub(super) fn encode_field(&self, field: usize, arrays: &[ArrayRef]) -> Result<Option<Vec<Encoded>>> {
-        if let Some(chunk) = self.encode_plain(field, arrays.iter(), false)? {
-            return Ok(Some(vec![Encoded::Own(chunk)]));
+        if let Ok(chunks) = self.encode_own(field, arrays.to_vec(), false)? {
+            return Ok(Some(chunks.into_iter().map(Encoded::Own).collect()));
         }
         if self.keeps {
             return Ok(None);
@@ -251,8 +251,8 @@ impl ParquetEncoder {
             .into_iter()
             .par_bridge()
             .map(|(field, arrays)| {
-                let own = self.encode_plain(field, arrays.iter(), noted.contains(&field)).map_err(named(field))?;
-                Ok((field, own.map_or(Attempt::General(arrays), |chunk| Attempt::Own(Box::new(chunk)))))
+                let own = self.encode_own(field, arrays, noted.contains(&field)).map_err(named(field))?;
+                Ok((field, own.map_or_else(Attempt::General, Attempt::Own)))
             })
             .collect::<Result<Vec<_>>>()?;
         first.sort_unstable_by_key(|(field, _)| *field);
@@ -264,7 +264,9 @@ impl ParquetEncoder {
         .into_iter();
         let mut fields = Vec::new();
         for (field, mut attempt) in first {
-            if let (Attempt::Own(chunk), Some(place)) = (&mut attempt, noted.iter().position(|noted| *noted == field)) {
+            if let (Attempt::Own(chunks), Some(place)) = (&mut attempt, noted.iter().position(|noted| *noted == field))
+                && let [chunk] = chunks.as_mut_slice()
+            {
                 repeats[place] = chunk.repeats.take();
             }
             fields.push((field, attempt, writers.by_ref().take(self.leaves[field].len()).collect::<Vec<_>>()));
@@ -272,7 +274,7 @@ impl ParquetEncoder {
         let encoded: Vec<Result<Vec<Encoded>>> = fields
             .into_par_iter()
             .map(|(field, attempt, writers)| match attempt {
-                Attempt::Own(chunk) => Ok(vec![Encoded::Own(*chunk)]),
+                Attempt::Own(chunks) => Ok(chunks.into_iter().map(Encoded::Own).collect()),
                 Attempt::General(arrays) => {
                     encode_parts(self.schema.field(field), arrays.iter(), writers).map_err(named(field))
                 }
@@ -286,23 +288,16 @@ impl ParquetEncoder {
         Ok((RowGroup { rows, encoded_bytes, raw_bytes, columns }, repeats))
     }
 
-    /// Encodes a column without parts; `None` if that is left to the parquet crate.
-    fn encode_plain<'a>(
+    /// Encodes the columns of a field, or gives back the arrays if that is left to the parquet crate.
+    fn encode_own(
         &self,
         field: usize,
-        arrays: impl Iterator<Item = &'a ArrayRef>,
+        arrays: Vec<ArrayRef>,
         tells_repeats: bool,
-    ) -> Result<Option<Chunk>> {
-        let [leaf] = self.leaves[field].as_slice() else { return Ok(None) };
-        let options = chunk::Options { codec: self.codec, looks: !is_binary(leaf), tells_repeats };
-        let arrays: Vec<&ArrayRef> = arrays.collect();
-        let encode = |arrays: Vec<&dyn Array>| chunk::encode(leaf, &arrays, options);
-        let chunk = encode(arrays.iter().map(|array| &***array).collect())?;
-        if chunk.is_some() || arrays.iter().all(|array| as_coded(array).is_none()) {
-            return Ok(chunk);
-        }
-        let plain: Vec<ArrayRef> = arrays.into_iter().map(plain_column).collect::<Result<_>>()?;
-        encode(plain.iter().map(|array| &**array).collect())
+    ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
+        // Lists in the schemas of others are made in more ways than one.
+        let options = chunk::Options { codec: self.codec, looks: true, parts: !self.keeps, tells_repeats };
+        chunk::encode(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
     }
 
     /// Begins a shard. Bytes reach `sink` in pieces; it needs no buffer of its own.
@@ -325,7 +320,7 @@ impl ParquetEncoder {
             return Err(Error::internal(format!("expected {} columns, found {}", expected.len(), found.len())));
         }
         for (e, f) in expected.iter().zip(found) {
-            if e.name() != f.name() || !e.data_type().equals_datatype(value_type(f.data_type())) {
+            if e.name() != f.name() || !e.data_type().equals_datatype(&value_type(f.data_type())) {
                 let message = format!(
                     "expected `{}` of type {}, found `{}` of {}",
                     e.name(),
@@ -342,7 +337,7 @@ impl ParquetEncoder {
 
 /// What our own encoder made of a column, or the column if that is none of its own.
 enum Attempt {
-    Own(Box<Chunk>),
+    Own(Vec<Chunk>),
     General(Vec<ArrayRef>),
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Conversion, OnSchema};
 use crate::{
-    array::outputs,
+    array::{outputs, records::ArrayOptions},
     codec::Codec,
     error::{Error, Result},
     exec::{
@@ -119,7 +119,10 @@ impl Conversion<'_> {
                 ..CsvOptions::default()
             },
             json: JsonOptions { pinned, ..JsonOptions::default() },
-            arrays: self.options.arrays.clone(),
+            arrays: ArrayOptions {
+                coded: self.settings.shard_format == OutputFormat::Parquet,
+                ..self.options.arrays.clone()
+            },
             open: Arc::new(OpenSources::within(self.context.memory.0)),
             keep_going: self.options.on_error != OnError::Fail,
             sources: fresh.len(),

@@ -19,15 +19,18 @@ use arrow::{
 };
 
 use super::{
-    Finished, Options, PAGE_ROWS, STRETCH, STRETCHES,
-    bits::{GROUP, least_run, put_behind_length, put_levels, put_packed, put_run, put_same_levels, width_of},
-    column::{Values, Word, gather},
+    Entries, Finished, Options, STRETCH, STRETCHES,
+    bits::{GROUP, least_run, put_packed, put_run, width_of},
+    column::{Values, Word, words},
     compress::Compressor,
     dictionary::Dictionary,
+    levels::{Layout, Page},
+    nested::Leaf,
     page::{Chunk, PageFacts, PageWriter},
     plan_sample, put_indices,
     scratch::Scratch,
     stats::{Bounds, Order},
+    stretches,
 };
 use crate::{error::Result, record::coded::as_coded};
 
@@ -67,10 +70,14 @@ struct Segment<'a> {
 pub(super) fn encode(
     scratch: &mut Scratch,
     descr: &ColumnDescPtr,
-    arrays: &[&dyn Array],
+    leaf: &Leaf,
     options: Options,
 ) -> Result<Option<Chunk>> {
-    let Some((tables, segments)) = tables_of(arrays) else { return Ok(None) };
+    // Levels are made of keys here.
+    if leaf.layout.levels.is_some() {
+        return Ok(None);
+    }
+    let Some((tables, segments)) = tables_of(&leaf.arrays) else { return Ok(None) };
     let mut words = Vec::with_capacity(tables.len());
     let mut order = None;
     for table in &tables {
@@ -79,7 +86,7 @@ pub(super) fn encode(
         order = Some(of);
     }
     let Some(order) = order else { return Ok(None) };
-    let column = Coded { descr, tables, segments, order, options };
+    let column = Coded { descr, layout: &leaf.layout, tables, segments, order, options };
     let narrow: Option<Vec<&[u32]>> =
         words.iter().map(|words| if let Values::Narrow(words) = words { Some(&words[..]) } else { None }).collect();
     let wide: Option<Vec<&[u64]>> =
@@ -92,11 +99,11 @@ pub(super) fn encode(
 }
 
 /// Marks the values that occur.
-fn tables_of<'a>(arrays: &[&'a dyn Array]) -> Option<(Vec<Table<'a>>, Vec<Segment<'a>>)> {
+fn tables_of(arrays: &[ArrayRef]) -> Option<(Vec<Table<'_>>, Vec<Segment<'_>>)> {
     let mut tables: Vec<Table<'_>> = Vec::new();
     let mut segments = Vec::with_capacity(arrays.len());
     for array in arrays {
-        let array = as_coded(*array)?;
+        let array = as_coded(array)?;
         let same = |table: &Table<'_>| std::sync::Arc::ptr_eq(table.values, array.values());
         if !tables.last().is_some_and(same) {
             let values = array.values();
@@ -128,12 +135,11 @@ fn mark(keys: &[u16], used: &mut [bool]) {
 }
 
 /// Words of a table, those of nulls included.
-fn values_of<'a>(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) -> Option<(Values<'a>, Order)> {
+fn values_of(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) -> Option<(Values<'static>, Order)> {
     let filled = make_array(values.to_data().into_builder().nulls(None).build().ok()?);
     // Texts would have to outlive the table.
     filled.data_type().primitive_width()?;
-    let arrays = [filled.as_ref()];
-    let (words, order) = gather(filled.data_type(), &arrays, descr, scratch)?;
+    let (words, order) = words(&[filled], descr, scratch)?;
     match (words, descr.physical_type()) {
         (Values::Narrow(words), Type::INT32 | Type::FLOAT) => Some((Values::Narrow(words), order)),
         (Values::Wide(words), Type::INT64 | Type::DOUBLE) => Some((Values::Wide(words), order)),
@@ -148,6 +154,7 @@ fn index_of(indices: &[u32], key: u16) -> u32 {
 
 struct Coded<'a> {
     descr: &'a ColumnDescPtr,
+    layout: &'a Layout,
     tables: Vec<Table<'a>>,
     segments: Vec<Segment<'a>>,
     order: Order,
@@ -158,20 +165,25 @@ impl Coded<'_> {
     fn encode<W: Word>(mut self, words: &[&[W]], scratch: &mut Scratch) -> Result<Option<Chunk>> {
         let Some(entries) = self.index(words) else { return Ok(None) };
         let nulls = self.nulls();
-        if nulls > 0 && self.descr.max_def_level() == 0 {
+        if nulls > 0 && !self.layout.nullable {
             return Ok(None);
         }
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
         let mut compressor = scratch.compressor(self.options.codec)?;
         if entries.len() > FEW.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
             let sample = self.sample(&entries);
-            let plan = plan_sample(&sample, rows - nulls, entries.len() as f64, self.order, &mut compressor)?;
+            // Entries in their order take much less than others: packed numbers are equally far apart.
+            scratch.body.clear();
+            W::put(&entries, &mut scratch.body);
+            let bytes = compressor.compress(&scratch.body, &mut scratch.packed)?.len() as f64;
+            let all = Entries { count: entries.len() as f64, bytes };
+            let plan = plan_sample(&sample, rows - nulls, all, self.order, &mut compressor)?;
             if plan.entries < entries.len() || entries.is_empty() {
                 scratch.keep_compressor(self.options.codec, compressor);
                 return Ok(None);
             }
         }
-        let (chunk, compressor, packed) = self.write(&entries, rows, nulls > 0, compressor, scratch)?;
+        let (chunk, compressor, packed) = self.write(&entries, nulls > 0, compressor, scratch)?;
         scratch.keep_compressor(self.options.codec, compressor);
         scratch.packed = packed;
         Ok(Some(chunk))
@@ -216,10 +228,11 @@ impl Coded<'_> {
     /// Some of the values, evenly spread.
     fn sample<W: Word>(&self, entries: &[W]) -> Vec<W> {
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
-        let step = (rows / STRETCHES).max(STRETCH);
         let mut indices = Vec::new();
-        for start in (0..rows).step_by(step) {
-            self.put(start, (rows - start).min(STRETCH), &mut indices);
+        if rows <= STRETCHES * STRETCH {
+            self.put(0, rows, &mut indices);
+        } else {
+            stretches(rows, STRETCH).for_each(|start| self.put(start, STRETCH, &mut indices));
         }
         indices.into_iter().filter_map(|index| entries.get(index as usize)).copied().collect()
     }
@@ -268,7 +281,6 @@ impl Coded<'_> {
     fn write<W: Word>(
         &self,
         entries: &[W],
-        rows: usize,
         has_nulls: bool,
         compressor: Compressor,
         scratch: &mut Scratch,
@@ -284,39 +296,42 @@ impl Coded<'_> {
         let has_nans = entries.iter().any(|entry| self.order.is_nan(entry.bits()));
         let (body, indices) = (&mut scratch.body, &mut scratch.indices);
         let mut runs = Vec::new();
-        for start in (0..rows).step_by(PAGE_ROWS) {
-            let count = PAGE_ROWS.min(rows - start);
+        let pages = self.layout.cut_words(W::WIDTH);
+        let (count, mut done) = (pages.len(), 0);
+        for (number, rows) in pages.into_iter().enumerate() {
+            let slots = self.layout.slots_of(rows.clone());
             indices.clear();
-            body.clear();
-            let in_runs = !has_nans && self.runs(start, count, count / RUN, &mut runs);
+            let in_runs = !has_nans && self.runs(slots.start, slots.len(), slots.len() / RUN, &mut runs);
             let mut validity = None;
             if !in_runs {
-                self.put(start, count, indices);
+                self.put(slots.start, slots.len(), indices);
                 validity = if has_nulls { without_nulls(indices) } else { None };
             }
-            if self.descr.max_def_level() > 0 {
-                put_page_levels(count, validity.as_ref(), indices.is_empty() && !in_runs, body);
-            }
-            if in_runs {
+            let values = done..done + if in_runs { slots.len() } else { indices.len() };
+            done = values.end;
+            self.layout.put(&rows, validity.as_ref(), values.len(), body);
+            let bounds = if in_runs {
                 put_runs(entries.len(), &runs, body);
-                let facts = PageFacts { rows: count, nulls: 0, bounds: bounds_of_runs(&runs, &keys), text_bytes: None };
-                writer.data(facts, body)?;
-                continue;
-            }
-            put_indices(entries.len(), indices, body);
-            let bounds = if has_nans {
-                let words: Vec<W> = indices.iter().map(|index| entries[*index as usize]).collect();
-                self.order.of_words(&words)
+                bounds_of_runs(&runs, &keys)
             } else {
-                bounds(indices, &keys)
+                put_indices(entries.len(), indices, body);
+                self.bounds(indices, entries, &keys, has_nans)
             };
-            let nulls = count - indices.len();
-            writer.data(PageFacts { rows: count, nulls, bounds, text_bytes: None }, body)?;
-            if start == 0 {
-                writer.expect_pages(rows.div_ceil(PAGE_ROWS) - 1);
+            writer.data(PageFacts::of(self.layout, &Page { rows, slots, values }, bounds, None), body)?;
+            if number == 0 {
+                writer.expect_pages(count - 1);
             }
         }
         writer.finish()
+    }
+
+    /// Bounds of a page by its indices, or by its values where some of them are in no order.
+    fn bounds<W: Word>(&self, indices: &[u32], entries: &[W], keys: &[u64], has_nans: bool) -> Option<Bounds> {
+        if !has_nans {
+            return bounds(indices, keys);
+        }
+        let words: Vec<W> = indices.iter().map(|index| entries[*index as usize]).collect();
+        self.order.of_words(&words)
     }
 }
 
@@ -328,14 +343,6 @@ fn without_nulls(indices: &mut Vec<u32>) -> Option<BooleanBuffer> {
     }
     indices.retain(|index| *index != NULL);
     Some(valid)
-}
-
-/// Levels behind their length.
-fn put_page_levels(rows: usize, validity: Option<&BooleanBuffer>, empty: bool, body: &mut Vec<u8>) {
-    put_behind_length(body, |body| match validity {
-        Some(validity) if !empty => put_levels(body, validity),
-        _ => put_same_levels(body, rows, u32::from(!empty)),
-    });
 }
 
 /// Appends indices that come in runs: those too short to be worth one are packed together.

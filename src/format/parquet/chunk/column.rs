@@ -4,7 +4,9 @@
 
 use ::parquet::{basic::SortOrder, basic::Type as Physical, schema::types::ColumnDescriptor};
 use arrow::{
-    array::{Array, ArrowPrimitiveType, AsArray, BooleanBufferBuilder, GenericByteArray, types::ByteArrayType},
+    array::{
+        Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanBufferBuilder, GenericByteArray, types::ByteArrayType,
+    },
     buffer::BooleanBuffer,
     datatypes::{
         DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
@@ -13,7 +15,8 @@ use arrow::{
     },
 };
 
-use super::{scratch::Scratch, stats::Order};
+use super::{levels::Layout, scratch::Scratch, stats::Order};
+use crate::record::coded::value_type;
 
 /// A value of fixed width.
 pub(crate) trait Word: Copy + Eq {
@@ -74,40 +77,18 @@ pub(super) enum Values<'a> {
 
 /// A column of one or more arrays.
 pub(super) struct Column<'a> {
-    /// Rows, nulls included.
-    pub(super) rows: usize,
-    /// Which rows have a value; `None` if all have.
+    /// Its rows, and their slots.
+    pub(super) layout: &'a Layout,
+    /// Which slots have a value; `None` if all have.
     pub(super) validity: Option<BooleanBuffer>,
-    /// Values of those rows.
+    /// Values of those slots.
     pub(super) values: Values<'a>,
     /// How they are compared.
     pub(super) order: Order,
 }
 
-impl<'a> Column<'a> {
-    /// The column made of all arrays, which have one type; `None` if it has parts, or a type that is stored otherwise
-    /// than value by value.
-    pub(super) fn of(descr: &ColumnDescriptor, arrays: &'a [&'a dyn Array], scratch: &mut Scratch) -> Option<Self> {
-        let first = arrays.first()?;
-        if descr.max_rep_level() > 0 || descr.max_def_level() > 1 {
-            return None;
-        }
-        let (values, order) = gather(first.data_type(), arrays, descr, scratch)?;
-        let fits = matches!(
-            (&values, descr.physical_type()),
-            (Values::Narrow(_), Physical::INT32 | Physical::FLOAT)
-                | (Values::Wide(_), Physical::INT64 | Physical::DOUBLE)
-                | (Values::Bits(_), Physical::BOOLEAN)
-                | (Values::Bytes(_), Physical::BYTE_ARRAY)
-        );
-        let validity = validity(arrays);
-        // A null where the schema allows none is for the general writer to refuse.
-        let allowed = validity.is_none() || descr.max_def_level() == 1;
-        (fits && allowed).then(|| Self { rows: arrays.iter().map(|a| a.len()).sum(), validity, values, order })
-    }
-}
-
-fn validity(arrays: &[&dyn Array]) -> Option<BooleanBuffer> {
+/// Which slots have a value, by the nulls of the arrays; `None` if all have.
+pub(super) fn validity(arrays: &[ArrayRef]) -> Option<BooleanBuffer> {
     if arrays.iter().all(|array| array.null_count() == 0) {
         return None;
     }
@@ -121,47 +102,75 @@ fn validity(arrays: &[&dyn Array]) -> Option<BooleanBuffer> {
     Some(all.finish())
 }
 
-/// The values of arrays of this type, and their order.
-pub(super) fn gather<'a>(
-    of: &DataType,
-    arrays: &'a [&'a dyn Array],
+/// Whether values of this type, or keys of such values, are stored value by value in a column like this.
+pub(super) fn takes(of: &DataType, column: &ColumnDescriptor) -> bool {
+    use DataType::{
+        Binary, Boolean, Date32, Float32, Float64, Int8, Int16, Int32, Int64, Timestamp, UInt8, UInt16, UInt32, UInt64,
+        Utf8,
+    };
+    let stored = match &*value_type(of) {
+        Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32 | Date32 => Physical::INT32,
+        Int64 | UInt64 | Timestamp(TimeUnit::Millisecond | TimeUnit::Microsecond | TimeUnit::Nanosecond, _) => {
+            Physical::INT64
+        }
+        Float32 => Physical::FLOAT,
+        Float64 => Physical::DOUBLE,
+        Boolean => Physical::BOOLEAN,
+        Utf8 | Binary => Physical::BYTE_ARRAY,
+        _ => return false,
+    };
+    stored == column.physical_type()
+}
+
+/// The values of arrays of numbers or bits, which have one type, and their order.
+pub(super) fn words(
+    arrays: &[ArrayRef],
     descr: &ColumnDescriptor,
     scratch: &mut Scratch,
-) -> Option<(Values<'a>, Order)> {
+) -> Option<(Values<'static>, Order)> {
     let whole = |wide| match descr.sort_order() {
         SortOrder::UNSIGNED => Order::Unsigned { wide },
         _ => Order::Signed { wide },
     };
     let narrow = |values| Some((Values::Narrow(values), whole(false)));
     let wide = |values| Some((Values::Wide(values), whole(true)));
-    match of {
-        DataType::Int8 => narrow(words::<Int8Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned())),
-        DataType::Int16 => narrow(words::<Int16Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned())),
-        DataType::Int32 => narrow(words::<Int32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
-        DataType::UInt8 => narrow(words::<UInt8Type, _>(&mut scratch.narrow, arrays, u32::from)),
-        DataType::UInt16 => narrow(words::<UInt16Type, _>(&mut scratch.narrow, arrays, u32::from)),
-        DataType::UInt32 => narrow(words::<UInt32Type, _>(&mut scratch.narrow, arrays, |v| v)),
-        DataType::Date32 => narrow(words::<Date32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
-        DataType::Int64 => wide(words::<Int64Type, _>(&mut scratch.wide, arrays, i64::cast_unsigned)),
-        DataType::UInt64 => wide(words::<UInt64Type, _>(&mut scratch.wide, arrays, |v| v)),
+    match arrays.first()?.data_type() {
+        DataType::Int8 => narrow(native::<Int8Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned())),
+        DataType::Int16 => {
+            narrow(native::<Int16Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned()))
+        }
+        DataType::Int32 => narrow(native::<Int32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
+        DataType::UInt8 => narrow(native::<UInt8Type, _>(&mut scratch.narrow, arrays, u32::from)),
+        DataType::UInt16 => narrow(native::<UInt16Type, _>(&mut scratch.narrow, arrays, u32::from)),
+        DataType::UInt32 => narrow(native::<UInt32Type, _>(&mut scratch.narrow, arrays, |v| v)),
+        DataType::Date32 => narrow(native::<Date32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
+        DataType::Int64 => wide(native::<Int64Type, _>(&mut scratch.wide, arrays, i64::cast_unsigned)),
+        DataType::UInt64 => wide(native::<UInt64Type, _>(&mut scratch.wide, arrays, |v| v)),
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            wide(words::<TimestampMillisecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
+            wide(native::<TimestampMillisecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            wide(words::<TimestampMicrosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
+            wide(native::<TimestampMicrosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            wide(words::<TimestampNanosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
+            wide(native::<TimestampNanosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Float32 => Some((
-            Values::Narrow(words::<Float32Type, _>(&mut scratch.narrow, arrays, f32::to_bits)),
+            Values::Narrow(native::<Float32Type, _>(&mut scratch.narrow, arrays, f32::to_bits)),
             Order::Float { wide: false },
         )),
         DataType::Float64 => Some((
-            Values::Wide(words::<Float64Type, _>(&mut scratch.wide, arrays, f64::to_bits)),
+            Values::Wide(native::<Float64Type, _>(&mut scratch.wide, arrays, f64::to_bits)),
             Order::Float { wide: true },
         )),
         DataType::Boolean => Some((Values::Bits(bits(arrays)), Order::Boolean)),
+        _ => None,
+    }
+}
+
+/// The same of texts and bytes.
+pub(super) fn texts<'a>(arrays: &'a [ArrayRef], scratch: &mut Scratch) -> Option<(Values<'a>, Order)> {
+    match arrays.first()?.data_type() {
         DataType::Utf8 => {
             let arrays = arrays.iter().map(|array| array.as_string::<i32>());
             Some((Values::Bytes(slices(scratch.texts(), arrays)), Order::Bytes { utf8: true }))
@@ -174,12 +183,12 @@ pub(super) fn gather<'a>(
     }
 }
 
-fn values_in(arrays: &[&dyn Array]) -> usize {
+fn values_in(arrays: &[ArrayRef]) -> usize {
     arrays.iter().map(|array| array.len() - array.null_count()).sum()
 }
 
 /// Values in memory that was used before.
-fn words<T: ArrowPrimitiveType, W>(room: &mut Vec<W>, arrays: &[&dyn Array], word: impl Fn(T::Native) -> W) -> Vec<W> {
+fn native<T: ArrowPrimitiveType, W>(room: &mut Vec<W>, arrays: &[ArrayRef], word: impl Fn(T::Native) -> W) -> Vec<W> {
     let mut out = std::mem::take(room);
     out.clear();
     out.reserve(values_in(arrays));
@@ -198,7 +207,7 @@ fn words<T: ArrowPrimitiveType, W>(room: &mut Vec<W>, arrays: &[&dyn Array], wor
     out
 }
 
-fn bits(arrays: &[&dyn Array]) -> BooleanBuffer {
+fn bits(arrays: &[ArrayRef]) -> BooleanBuffer {
     let mut out = BooleanBufferBuilder::new(values_in(arrays));
     for array in arrays {
         let array = array.as_boolean();

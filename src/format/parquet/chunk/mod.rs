@@ -1,6 +1,7 @@
 //! Encodes a column chunk, in the way that suits its values.
 //!
 //! ```text
+//! lists --- nested ----> arrays without parts, and where their values stand in the rows (levels)
 //! arrays --- column ---> values without nulls, and where the nulls are
 //! sample of them ------> Plan: which encoding makes the fewest bytes, after compression
 //! pages  --- bits / values / dictionary ---> compress ---> page
@@ -11,14 +12,16 @@
 //! encodings are tried on the sample: compressed packed differences, byte streams, texts without their prefixes. Only
 //! encodings that pyarrow, DuckDB, Polars and Spark read are among them.
 //!
-//! One chunk has one encoding, all decisions are made from the values alone, and columns that have parts or unusual types
-//! are left to the writer of the parquet crate.
+//! One chunk has one encoding, all decisions are made from the values alone, and lists within lists and unusual types are
+//! left to the writer of the parquet crate.
 
 mod bits;
 mod coded;
 mod column;
 mod compress;
 mod dictionary;
+mod levels;
+mod nested;
 mod page;
 mod scratch;
 mod stats;
@@ -27,7 +30,10 @@ mod values;
 use std::ops::Range;
 
 use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
-use arrow::array::Array;
+use arrow::{
+    array::{Array, ArrayRef},
+    datatypes::Field,
+};
 
 pub(super) use self::{
     bits::{GROUP, least_run, put_packed, put_run, put_varint, unpack},
@@ -43,12 +49,18 @@ pub(crate) use self::{
 use self::{
     column::{Column, Values, Word},
     dictionary::{Dictionary, Entry},
+    levels::{Layout, Page, Slots},
+    nested::Leaf,
     page::{PageFacts, PageWriter},
     scratch::Scratch,
     stats::{Bounds, Order},
     values::{put_bits, put_split},
 };
-use crate::{codec::Codec, error::Result};
+use crate::{
+    codec::Codec,
+    error::{Error, Result},
+    record::coded::{is_coded, plain_column},
+};
 
 /// Bytes after which a data page is closed.
 pub(super) const PAGE_BYTES: usize = 1 << 20;
@@ -85,6 +97,8 @@ pub(super) struct Options {
     pub(super) codec: Codec,
     /// Whether values are looked at: for dictionaries, bounds and better encodings. Contents of files are not.
     pub(super) looks: bool,
+    /// Whether lists and structs are taken.
+    pub(super) parts: bool,
     /// Whether it is told which texts are the same.
     pub(super) tells_repeats: bool,
 }
@@ -104,7 +118,7 @@ impl Repeats {
         let keys = match &column.validity {
             None => indices.to_vec(),
             Some(validity) => {
-                let mut keys = vec![u32::MAX; column.rows];
+                let mut keys = vec![u32::MAX; column.layout.all()];
                 validity.set_indices().zip(indices).for_each(|(row, index)| keys[row] = *index);
                 keys
             }
@@ -119,27 +133,84 @@ impl Repeats {
     }
 }
 
-/// Encodes the arrays, one behind the other; `None` for types that are none of this module's.
+/// Encodes the arrays, one behind the other, to a chunk for each of the columns that they are; gives back arrays of types
+/// that are none of this module's. `looks` says of a column whether its values are looked at.
 ///
 /// # Errors
-/// When the level of the codec is out of range, or a value is too large for a page.
-pub(super) fn encode(descr: &ColumnDescPtr, arrays: &[&dyn Array], options: Options) -> Result<Option<Chunk>> {
+/// When the level of the codec is out of range, or a value or row is too large for a page.
+pub(super) fn encode(
+    field: &Field,
+    columns: &[ColumnDescPtr],
+    mut arrays: Vec<ArrayRef>,
+    options: Options,
+    looks: impl Fn(&ColumnDescPtr) -> bool,
+) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
+    let plain = |arrays: Vec<ArrayRef>| arrays.iter().map(plain_column).collect::<Result<Vec<_>>>();
+    let coded = arrays.iter().filter(|array| is_coded(array.data_type())).count();
+    if coded > 0 && coded < arrays.len() {
+        arrays = plain(arrays)?;
+    }
+    let mut leaves = leaves_of(field, columns, &arrays, options);
+    if leaves.is_none() && coded > 0 {
+        arrays = plain(arrays)?;
+        leaves = leaves_of(field, columns, &arrays, options);
+    }
+    let Some(leaves) = leaves else { return Ok(Err(arrays)) };
+    // Each array is dropped as soon as it is done with.
+    drop(arrays);
     let mut scratch = Scratch::take();
-    let chunk = match coded::encode(&mut scratch, descr, arrays, options) {
-        Ok(None) => encode_with(&mut scratch, descr, arrays, options),
-        done => done,
+    let encode = |(leaf, column): (Leaf, &ColumnDescPtr)| {
+        encode_leaf(&mut scratch, column, leaf, Options { looks: options.looks && looks(column), ..options })
     };
+    let chunks = leaves.into_iter().zip(columns).map(encode).collect::<Result<Vec<_>>>();
     scratch.keep();
-    chunk
+    chunks.map(Ok)
 }
 
-fn encode_with(
-    scratch: &mut Scratch,
-    descr: &ColumnDescPtr,
-    arrays: &[&dyn Array],
-    options: Options,
-) -> Result<Option<Chunk>> {
-    let Some(column) = Column::of(descr, arrays, scratch) else { return Ok(None) };
+/// The columns of a field, if they are such as are encoded here.
+fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], options: Options) -> Option<Vec<Leaf>> {
+    if arrays.is_empty() || columns.is_empty() {
+        return None;
+    }
+    let leaves = match columns {
+        [column] if !field.data_type().is_nested() && column.max_rep_level() == 0 && column.max_def_level() <= 1 => {
+            let rows = arrays.iter().map(|array| array.len()).sum();
+            vec![Leaf { layout: Layout::flat(rows, column.max_def_level() == 1), arrays: arrays.to_vec() }]
+        }
+        _ if options.parts => nested::leaves(field, arrays)?,
+        _ => return None,
+    };
+    let fits = |(leaf, column): (&Leaf, &ColumnDescPtr)| {
+        let (definition, repetition) = (i16::from(leaf.layout.most), i16::from(leaf.layout.repeats));
+        // A null where the schema allows none is for the general writer to refuse.
+        let allowed =
+            |array: &ArrayRef| leaf.layout.nullable || leaf.layout.levels.is_some() || array.logical_null_count() == 0;
+        (column.max_def_level(), column.max_rep_level()) == (definition, repetition)
+            && leaf.arrays.iter().all(|array| column::takes(array.data_type(), column) && allowed(array))
+    };
+    (leaves.len() == columns.len() && leaves.iter().zip(columns).all(fits)).then_some(leaves)
+}
+
+fn encode_leaf(scratch: &mut Scratch, descr: &ColumnDescPtr, mut leaf: Leaf, options: Options) -> Result<Chunk> {
+    if leaf.arrays.iter().any(|array| is_coded(array.data_type())) {
+        if let Some(chunk) = coded::encode(scratch, descr, &leaf, options)? {
+            return Ok(chunk);
+        }
+        leaf.arrays = leaf.arrays.iter().map(plain_column).collect::<Result<_>>()?;
+    }
+    let Leaf { layout, arrays } = leaf;
+    let validity = layout.validity().or_else(|| column::validity(&arrays));
+    if let Some((values, order)) = column::words(&arrays, descr, scratch) {
+        drop(arrays);
+        return encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options);
+    }
+    let Some((values, order)) = column::texts(&arrays, scratch) else {
+        return Err(Error::internal(format!("expected values to encode, found other ones in {}", descr.path())));
+    };
+    encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options)
+}
+
+fn encode_values(scratch: &mut Scratch, descr: &ColumnDescPtr, column: Column<'_>, options: Options) -> Result<Chunk> {
     let mut compressor = scratch.compressor(options.codec)?;
     let plan = match &column.values {
         Values::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
@@ -157,7 +228,7 @@ fn encode_with(
     scratch.keep_compressor(options.codec, compressor);
     scratch.packed = packed;
     scratch.take_back(column.values);
-    Ok(Some(chunk))
+    Ok(chunk)
 }
 
 /// How values are to be encoded.
@@ -187,13 +258,24 @@ impl Plan {
     }
 }
 
-/// Stretches of neighbours, evenly spread.
+/// Stretches of neighbours, spread over all values.
 fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
     if values.len() <= STRETCHES * stretch {
         return values.to_vec();
     }
-    let step = values.len() / STRETCHES;
-    (0..STRETCHES).flat_map(|i| &values[i * step..i * step + stretch]).copied().collect()
+    stretches(values.len(), stretch).flat_map(|start| &values[start..start + stretch]).copied().collect()
+}
+
+/// Where stretches of so many neighbours begin: one in each part of the values, but each at another place in it, for maps
+/// that lie one behind the other would show the same latitudes again and again.
+fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = usize> {
+    const GOLDEN: u64 = 0x9e37_79b9;
+    let step = values / STRETCHES;
+    let room = step.saturating_sub(stretch) as u64;
+    (0..STRETCHES).map(move |i| {
+        let share = u128::from((i as u64 * GOLDEN) & 0xffff_ffff) * u128::from(room) >> 32;
+        i * step + usize::try_from(share).unwrap_or_default()
+    })
 }
 
 /// Entries of a dictionary of all values, by those of the sample; and bytes of the indices.
@@ -214,14 +296,21 @@ pub(super) fn index_bytes(entries: f64, total: usize) -> f64 {
 fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
     let sample = sample(values, STRETCH);
     let (entries, _) = foresee(&sample, values.len());
-    plan_sample(&sample, values.len(), entries, order, compressor)
+    plan_sample(&sample, values.len(), Entries { count: entries, bytes: entries * W::WIDTH as f64 }, order, compressor)
 }
 
-/// Plans for `total` words like those of the sample, of which so many are different.
+/// Entries of a dictionary, and the bytes that they take in it.
+#[derive(Debug, Clone, Copy)]
+struct Entries {
+    count: f64,
+    bytes: f64,
+}
+
+/// Plans for `total` words like those of the sample, with so many different ones.
 fn plan_sample<W: Word>(
     sample: &[W],
     total: usize,
-    entries: f64,
+    entries: Entries,
     order: Order,
     compressor: &mut Compressor,
 ) -> Result<Plan> {
@@ -229,12 +318,11 @@ fn plan_sample<W: Word>(
         return Ok(Plan::plain());
     }
     let scale = total as f64 / sample.len() as f64;
-    let indices = index_bytes(entries, total);
     let entry_bytes = W::WIDTH as f64;
-    let dictionary = entries * entry_bytes + indices;
+    let dictionary = entries.bytes + index_bytes(entries.count, total);
     let plain = total as f64 * entry_bytes;
     if dictionary < CLEAR_GAIN * plain {
-        return Ok(Plan::plain().with_dictionary(entries, entry_bytes, dictionary, plain));
+        return Ok(Plan::plain().with_dictionary(entries.count, entry_bytes, dictionary, plain));
     }
     let (mut page, mut packed) = (Vec::new(), Vec::new());
     let mut size = |put: &dyn Fn(&[W], &mut Vec<u8>)| -> Result<f64> {
@@ -249,7 +337,7 @@ fn plan_sample<W: Word>(
         (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?, FASTER_GAIN)
     };
     let (encoding, best) = if other < gain * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
-    Ok(Plan { encoding, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best))
+    Ok(Plan { encoding, entries: 0 }.with_dictionary(entries.count, entry_bytes, dictionary, best))
 }
 
 fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
@@ -287,45 +375,45 @@ fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
     Ok(Plan { encoding: best.0, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best.1))
 }
 
-/// Rows of a page and the values among them.
-struct Page {
-    rows: Range<usize>,
-    values: Range<usize>,
-}
-
 impl Column<'_> {
-    /// Pages of as many rows as fit.
-    fn pages(&self) -> Vec<Page> {
-        self.pages_of(|_| PAGE_ROWS)
+    /// Pages of some rows each.
+    fn pages(&self, rows: impl IntoIterator<Item = Range<usize>>) -> Vec<Page> {
+        let mut value = 0;
+        let page = |rows: Range<usize>| {
+            let slots = self.layout.slots_of(rows.clone());
+            let first = value;
+            value += self.values_in(&slots);
+            Page { rows, slots, values: first..value }
+        };
+        rows.into_iter().map(page).collect()
     }
 
-    /// Pages of as many rows as `most` says, given where the values of the page begin.
-    fn pages_of(&self, most: impl Fn(usize) -> usize) -> Vec<Page> {
-        let (mut pages, mut row, mut value) = (Vec::new(), 0, 0);
-        while row < self.rows {
-            let end = (row + most(value).max(1)).min(self.rows);
-            let count = match &self.validity {
-                Some(validity) => validity.slice(row, end - row).count_set_bits(),
-                None => end - row,
-            };
-            pages.push(Page { rows: row..end, values: value..value + count });
-            (row, value) = (end, value + count);
+    /// How many slots have a value.
+    fn values_in(&self, slots: &Range<usize>) -> usize {
+        match &self.validity {
+            Some(validity) if slots.len() == 1 => usize::from(validity.value(slots.start)),
+            Some(validity) => validity.slice(slots.start, slots.len()).count_set_bits(),
+            None => slots.len(),
         }
-        pages
+    }
+
+    /// Rows of the pages of texts. Of those that are no lists rows are counted where there is a dictionary.
+    fn cut_texts(&self, values: &[&[u8]], dictionary: bool) -> Vec<Range<usize>> {
+        if dictionary && !self.layout.repeats {
+            return self.layout.cut_words(0);
+        }
+        let mut rest = values;
+        self.layout.cut(|slots| {
+            let (row, after) = rest.split_at(self.values_in(&slots).min(rest.len()));
+            rest = after;
+            row.iter().map(|value| value.len() + 4).sum()
+        })
     }
 
     /// Begins the body of a page with its levels.
-    fn put_levels(&self, page: &Page, nullable: bool, body: &mut Vec<u8>) {
-        body.clear();
-        if !nullable {
-            return;
-        }
-        put_behind_length(body, |body| match &self.validity {
-            Some(validity) if page.values.len() < page.rows.len() && !page.values.is_empty() => {
-                put_levels(body, &validity.slice(page.rows.start, page.rows.len()));
-            }
-            _ => put_same_levels(body, page.rows.len(), u32::from(!page.values.is_empty())),
-        });
+    fn put_levels(&self, page: &Page, body: &mut Vec<u8>) {
+        let validity = self.validity.as_ref().map(|validity| validity.slice(page.slots.start, page.slots.len()));
+        self.layout.put(&page.rows, validity.as_ref(), page.values.len(), body);
     }
 }
 
@@ -363,13 +451,12 @@ impl Job<'_> {
         mut facts: impl FnMut(Range<usize>) -> (Option<Bounds>, Option<u64>),
         mut put: impl FnMut(Range<usize>, &mut Vec<u8>),
     ) -> Result<Finished> {
-        let (nullable, count) = (self.descr.max_def_level() > 0, pages.len());
+        let count = pages.len();
         for (number, page) in pages.into_iter().enumerate() {
-            self.column.put_levels(&page, nullable, &mut scratch.body);
+            self.column.put_levels(&page, &mut scratch.body);
             put(page.values.clone(), &mut scratch.body);
-            let (rows, nulls) = (page.rows.len(), page.rows.len() - page.values.len());
-            let (bounds, text_bytes) = facts(page.values);
-            writer.data(PageFacts { rows, nulls, bounds, text_bytes }, &scratch.body)?;
+            let (bounds, text_bytes) = facts(page.values.clone());
+            writer.data(PageFacts::of(self.column.layout, &page, bounds, text_bytes), &scratch.body)?;
             if number == 0 {
                 writer.expect_pages(count - 1);
             }
@@ -395,7 +482,8 @@ impl Job<'_> {
             (None, _) => W::put(&values[range], body),
         };
         let facts = |range: Range<usize>| (self.column.order.of_words(&values[range]), None);
-        let finished = self.write(self.column.pages(), writer, scratch, facts, put);
+        let pages = self.column.pages(self.column.layout.cut_words(W::WIDTH));
+        let finished = self.write(pages, writer, scratch, facts, put);
         scratch.indices = dictionary.map_or_else(Vec::new, |dictionary| dictionary.indices);
         finished
     }
@@ -414,7 +502,8 @@ impl Job<'_> {
             ((!range.is_empty()).then_some(Bounds::Keys { least, greatest, nans: 0, only_nans: false }), None)
         };
         let put = |range: Range<usize>, body: &mut Vec<u8>| put_bits(&slice(range), body);
-        self.write(self.column.pages(), writer, scratch, facts, put)
+        let pages = self.column.pages(self.column.layout.cut_words(1));
+        self.write(pages, writer, scratch, facts, put)
     }
 
     fn write_texts(&self, values: &[&[u8]], compressor: Compressor, scratch: &mut Scratch) -> Result<Finished> {
@@ -434,10 +523,7 @@ impl Job<'_> {
             (None, Encoding::DELTA_BYTE_ARRAY) => put_texts_without_prefixes(&values[range], body),
             (None, _) => put_texts(&values[range], body),
         };
-        let pages = match &dictionary {
-            Some(_) => self.column.pages(),
-            None => self.column.pages_of(|first| rows_that_fit(&values[first..])),
-        };
+        let pages = self.column.pages(self.column.cut_texts(values, dictionary.is_some()));
         let mut seen = vec![false; dictionary.as_ref().map_or(0, |dictionary| dictionary.entries.len())];
         let facts = |range: Range<usize>| {
             let bytes = values[range.clone()].iter().map(|value| value.len() as u64).sum();
@@ -453,24 +539,13 @@ impl Job<'_> {
         let mut finished = self.write(pages, writer, scratch, facts, put)?;
         if let Some(dictionary) = &dictionary
             && self.options.tells_repeats
+            && matches!(self.column.layout, Layout { slots: Slots::One(_), levels: None, .. })
         {
             finished.0.repeats = Some(Repeats::new(&dictionary.indices, dictionary.entries.len(), self.column));
         }
         scratch.indices = dictionary.map_or_else(Vec::new, |dictionary| dictionary.indices);
         Ok(finished)
     }
-}
-
-/// Values, and so rows, that fill a page.
-fn rows_that_fit(values: &[&[u8]]) -> usize {
-    let mut bytes = 0;
-    let fits = |value: &&&[u8]| {
-        bytes += value.len() + 4;
-        bytes <= PAGE_BYTES
-    };
-    let fitting = values.iter().take(PAGE_ROWS).take_while(fits).count();
-    // Behind the last value there may be nulls.
-    if fitting == values.len() { PAGE_ROWS } else { fitting }
 }
 
 #[cfg(test)]

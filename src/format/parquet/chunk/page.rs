@@ -21,6 +21,7 @@ use ::parquet::{
 use super::{
     bits::put_zigzag,
     compress::Compressor,
+    levels::{Layout, Page},
     stats::{Bounds, Order},
 };
 use crate::error::{Error, Result};
@@ -42,14 +43,26 @@ pub(in super::super) struct Chunk {
 /// What is said of a data page.
 #[derive(Debug)]
 pub(super) struct PageFacts {
-    /// Rows, nulls included.
+    /// Rows.
     pub(super) rows: usize,
-    /// Nulls among them.
+    /// Slots of these rows: values, and whatever stands where there is none.
+    pub(super) slots: usize,
+    /// Slots without a value.
     pub(super) nulls: usize,
+    /// Slots of each definition level; none if all have the same.
+    pub(super) levels: Vec<usize>,
     /// Least and greatest value, unless all are null or nobody wants to know.
     pub(super) bounds: Option<Bounds>,
     /// Bytes of values of variable length, their lengths not included.
     pub(super) text_bytes: Option<u64>,
+}
+
+impl PageFacts {
+    /// What is said of a page of a column with this layout.
+    pub(super) fn of(layout: &Layout, page: &Page, bounds: Option<Bounds>, text_bytes: Option<u64>) -> Self {
+        let (rows, slots, values) = (page.rows.len(), page.slots.len(), page.values.len());
+        Self { rows, slots, nulls: slots - values, levels: layout.counts(&page.rows, values), bounds, text_bytes }
+    }
 }
 
 /// Puts pages one behind the other.
@@ -116,7 +129,7 @@ impl PageWriter {
     /// Writes a data page: `body` holds levels and values.
     pub(super) fn data(&mut self, facts: PageFacts, body: &[u8]) -> Result<()> {
         let start = self.bytes.len();
-        self.page(PageType::DATA_PAGE, facts.rows, body)?;
+        self.page(PageType::DATA_PAGE, facts.slots, body)?;
         self.offsets.append_offset_and_size(signed(start)?, small(self.bytes.len() - start)?);
         self.offsets.append_row_count(signed(facts.rows)?);
         self.offsets.append_unencoded_byte_array_data_bytes(facts.text_bytes.map(u64::cast_signed));
@@ -125,6 +138,11 @@ impl PageWriter {
     }
 
     fn page(&mut self, kind: PageType, values: usize, body: &[u8]) -> Result<()> {
+        // A row is never divided between pages.
+        if i32::try_from(body.len()).is_err() {
+            return Err(Error::input(format!("expected rows of less than 2 GiB a column, found {} bytes", body.len()))
+                .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
+        }
         let packed = if kind == PageType::DATA_PAGE && self.noise > 0 {
             self.noise -= 1;
             self.compressor.store(body, &mut self.packed)?
@@ -158,6 +176,7 @@ impl PageWriter {
     /// Ends the chunk, and gives back what was lent.
     pub(super) fn finish(mut self) -> Result<(Chunk, Compressor, Vec<u8>)> {
         let rows: usize = self.pages.iter().map(|page| page.rows).sum();
+        let slots: usize = self.pages.iter().map(|page| page.slots).sum();
         let nulls: usize = self.pages.iter().map(|page| page.nulls).sum();
         let stats_of = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
         let mut encodings = vec![self.encoding, Encoding::RLE];
@@ -172,7 +191,7 @@ impl PageWriter {
             .set_page_encoding_stats(kinds)
             .set_total_compressed_size(signed(self.bytes.len())?)
             .set_total_uncompressed_size(self.uncompressed.cast_signed())
-            .set_num_values(signed(rows)?)
+            .set_num_values(signed(slots)?)
             .set_data_page_offset(signed(self.after_dictionary.unwrap_or_default())?)
             .set_dictionary_page_offset(self.after_dictionary.map(|_| 0));
         let mut column_index = None;
@@ -182,7 +201,8 @@ impl PageWriter {
             metadata = metadata
                 .set_statistics(self.order.statistics(bounds, nulls as u64, self.descr.sort_order().is_signed()))
                 .set_unencoded_byte_array_data_bytes(text_bytes.map(u64::cast_signed))
-                .set_definition_level_histogram(self.histogram(rows, nulls)?);
+                .set_definition_level_histogram(definitions(self.pages.iter())?)
+                .set_repetition_level_histogram(self.repetitions(rows, slots)?);
             column_index = Some(self.column_index()?);
         }
         let close = ColumnCloseResult {
@@ -196,11 +216,12 @@ impl PageWriter {
         Ok((Chunk { bytes: self.bytes, close, repeats: None }, self.compressor, self.packed))
     }
 
-    fn histogram(&self, rows: usize, nulls: usize) -> Result<Option<LevelHistogram>> {
-        if self.descr.max_def_level() == 0 {
+    /// All slots but the first one of each row repeat it.
+    fn repetitions(&self, rows: usize, slots: usize) -> Result<Option<LevelHistogram>> {
+        if self.descr.max_rep_level() == 0 {
             return Ok(None);
         }
-        Ok(Some(LevelHistogram::from(vec![signed(nulls)?, signed(rows - nulls)?])))
+        Ok(Some(LevelHistogram::from(vec![signed(rows)?, signed(slots - rows)?])))
     }
 
     fn column_index(&self) -> Result<ColumnIndexMetaData> {
@@ -212,8 +233,9 @@ impl PageWriter {
                 Some(bounds) => (self.order.least(bounds).0, self.order.greatest(bounds).0),
                 None => (Vec::new(), Vec::new()),
             };
-            index.append(page.nulls == page.rows, least, greatest, signed(page.nulls)?, nans);
-            index.append_histograms(&None, &self.histogram(page.rows, page.nulls)?);
+            index.append(page.nulls == page.slots, least, greatest, signed(page.nulls)?, nans);
+            let repetitions = self.repetitions(page.rows, page.slots)?;
+            index.append_histograms(&repetitions, &definitions(std::iter::once(page))?);
         }
         index.set_boundary_order(self.boundary_order());
         index.build().map_err(unexpected)
@@ -229,6 +251,18 @@ impl PageWriter {
             BoundaryOrder::UNORDERED
         }
     }
+}
+
+/// How many slots of some pages have each definition level.
+fn definitions<'a>(pages: impl Iterator<Item = &'a PageFacts>) -> Result<Option<LevelHistogram>> {
+    let mut counts: Vec<i64> = Vec::new();
+    for page in pages {
+        counts.resize(page.levels.len(), 0);
+        for (count, more) in counts.iter_mut().zip(&page.levels) {
+            *count += signed(*more)?;
+        }
+    }
+    Ok((!counts.is_empty()).then(|| LevelHistogram::from(counts)))
 }
 
 /// Appends a page header: sizes before and after compression and the checksum, then the number of values and the code

@@ -8,14 +8,18 @@ use std::sync::Arc;
 use ::parquet::{
     arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
     file::{
-        metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
+        metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
         page_index::column_index::ColumnIndexMetaData,
         properties::WriterProperties,
         statistics::Statistics,
     },
 };
 use arrow::{
-    array::{ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray, new_null_array},
+    array::{
+        ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, Int32Array, ListArray, PrimitiveArray,
+        RecordBatch, StringArray, StructArray, new_null_array,
+    },
+    buffer::{NullBuffer, OffsetBuffer},
     compute::{cast, concat, concat_batches},
     datatypes::{
         ArrowPrimitiveType, DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type,
@@ -167,17 +171,31 @@ fn check_pages(table: &RecordBatch, own: &ParquetMetaData) {
         let pages = indexes.offset_index(0, at).unwrap().page_locations();
         let (last, (start, length)) = (pages.last().unwrap(), column.byte_range());
         assert_eq!((last.offset + i64::from(last.compressed_page_size)).cast_unsigned(), start + length);
+        let root = |column: &ColumnChunkMetaData| column.column_path().parts()[0].clone();
+        let field = table.schema_ref().index_of(&root(column)).unwrap();
+        let leaf = own.row_group(0).columns()[..at].iter().filter(|other| root(other) == root(column)).count();
         let Some(index) = indexes.column_index(0, at).filter(|_| column.statistics().is_some()) else { continue };
         for (page, place) in pages.iter().enumerate() {
             let first = place.first_row_index as usize;
             let end = pages.get(page + 1).map_or(table.num_rows(), |next| next.first_row_index as usize);
-            let alone = footer(&reference(&table.project(&[at]).unwrap().slice(first, end - first)));
-            let alone = alone.page_index().unwrap().column_index(0, 0).unwrap();
+            let alone = footer(&reference(&table.project(&[field]).unwrap().slice(first, end - first)));
+            let alone = alone.page_index().and_then(|index| index.column_index(0, leaf));
             let name = column.column_path();
             // A reference of several pages says nothing of all of them together.
-            if alone.num_pages() == 1 {
-                assert_eq!(page_facts(index, page), page_facts(alone, 0), "{name} page {page}");
+            let Some(alone) = alone.filter(|alone| alone.num_pages() == 1) else { continue };
+            let (mut own, mut expected) = (page_facts(index, page), page_facts(alone, 0));
+            if column.column_descr().max_rep_level() > 0 {
+                // Its writer compares nulls with rows to find that there is no value.
+                let levels = index.definition_level_histogram(page).unwrap();
+                assert_eq!(own.0, levels.last() == Some(&0), "{name} page {page}");
+                if own.1 == Some((end - first) as i64) {
+                    (own.3, expected.3) = (String::new(), String::new());
+                }
+                (own.0, expected.0) = (false, false);
+                assert_eq!(index.repetition_level_histogram(page), alone.repetition_level_histogram(0), "{name}");
             }
+            assert_eq!(own, expected, "{name} page {page}");
+            assert_eq!(index.definition_level_histogram(page), alone.definition_level_histogram(0), "{name}");
         }
     }
 }
@@ -200,6 +218,7 @@ fn check_bytes(table: &RecordBatch, bytes: &Bytes) -> Vec<Vec<Encoding>> {
         if let Some(statistics) = own.statistics() {
             same_statistics(&name, statistics, expected.statistics().unwrap());
             assert_eq!(own.definition_level_histogram(), expected.definition_level_histogram(), "{name}");
+            assert_eq!(own.repetition_level_histogram(), expected.repetition_level_histogram(), "{name}");
             assert_eq!(own.unencoded_byte_array_data_bytes(), expected.unencoded_byte_array_data_bytes(), "{name}");
         }
         assert_eq!(own.num_values(), expected.num_values());
@@ -296,4 +315,194 @@ fn columns_of_several_pages_are_told_apart() {
     }
     let expected = ["BYTE_STREAM_SPLIT", "DELTA_BINARY_PACKED", "DELTA_BYTE_ARRAY", "PLAIN", "RLE", "RLE_DICTIONARY"];
     assert!(expected.iter().all(|e| used.contains(*e)), "{used:?}");
+}
+
+/// Which rows of lists are null, if some are: those have items all the same.
+fn nulls_of(shape: Shape, rows: usize, every: usize) -> Option<NullBuffer> {
+    (shape.nulls > 0).then(|| (0..rows).map(|row| row % (shape.nulls + every) != 1).collect())
+}
+
+/// The columns as items: of tensors, of lists of any length, and of tensors that say their shape.
+fn tables_of_lists(shape: Shape) -> [RecordBatch; 3] {
+    let nullable = shape.nulls > 0;
+    let table = |columns: Vec<(String, ArrayRef)>| {
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, c)| (name, c, nullable))).unwrap()
+    };
+    let each = 1 + shape.repeat % 7;
+    let item = |array: &ArrayRef| Arc::new(Field::new("item", array.data_type().clone(), nullable));
+    let fixed = |array: &ArrayRef| -> ArrayRef {
+        let rows = array.len() / each;
+        let nulls = nulls_of(shape, rows, 2);
+        let length = i32::try_from(each).unwrap();
+        Arc::new(FixedSizeListArray::try_new(item(array), length, array.slice(0, rows * each), nulls).unwrap())
+    };
+    let any = |array: &ArrayRef, every: usize| -> ListArray {
+        // A few long ones among many short ones, of which some are empty.
+        let (mut lengths, mut left) = (Vec::new(), array.len());
+        while left > 0 {
+            let length = if lengths.len() % 50 == 7 { 40 } else { lengths.len() % 4 + usize::from(!nullable) };
+            lengths.push(length.min(left));
+            left -= length.min(left);
+        }
+        let nulls = nulls_of(shape, lengths.len(), every);
+        ListArray::try_new(item(array), OffsetBuffer::from_lengths(lengths), Arc::clone(array), nulls).unwrap()
+    };
+    let shaped = |array: &ArrayRef| -> ArrayRef {
+        let data: ArrayRef = Arc::new(any(array, 5));
+        let lengths: ArrayRef = Arc::new(Int32Array::from_iter_values((0..data.len() * 2).map(|i| i as i32 % 9)));
+        let shapes: ArrayRef = Arc::new(FixedSizeListArray::try_new(item(&lengths), 2, lengths, None).unwrap());
+        let deep: ArrayRef = Arc::new(Int32Array::from_iter(
+            (0..data.len()).map(|row| (row % 3 != 1 || !nullable).then_some(row as i32 % 5)),
+        ));
+        let field = |name: &str, array: &ArrayRef| Arc::new(Field::new(name, array.data_type().clone(), nullable));
+        let inner = StructArray::new(vec![field("deep", &deep)].into(), vec![deep], nulls_of(shape, data.len(), 4));
+        let inner: ArrayRef = Arc::new(inner);
+        let fields = vec![field("data", &data), field("shape", &shapes), field("inner", &inner)];
+        let nulls = nulls_of(shape, data.len(), 3);
+        Arc::new(StructArray::new(fields.into(), vec![data, shapes, inner], nulls))
+    };
+    let columns = columns(shape);
+    let of = |make: &dyn Fn(&ArrayRef) -> ArrayRef| {
+        table(columns.iter().map(|(name, array)| ((*name).to_owned(), make(array))).collect())
+    };
+    [of(&fixed), of(&|array| Arc::new(any(array, 2))), of(&shaped)]
+}
+
+/// The tensors as keys, where that can be.
+fn coded_tensors(table: &RecordBatch) -> RecordBatch {
+    let of = |column: &ArrayRef| -> Option<ArrayRef> {
+        let list = column.as_fixed_size_list();
+        let values = RecordBatch::try_from_iter_with_nullable([("item", Arc::clone(list.values()), true)]).unwrap();
+        let values = Arc::clone(coded_table(&values).column(0));
+        let DataType::FixedSizeList(item, length) = list.data_type() else { unreachable!() };
+        let item = Arc::new(item.as_ref().clone().with_data_type(values.data_type().clone()));
+        Some(Arc::new(FixedSizeListArray::try_new(item, *length, values, list.nulls().cloned()).unwrap()))
+    };
+    let columns = table.columns().iter().map(|column| of(column).unwrap_or_else(|| Arc::clone(column))).collect();
+    batch_of(table.schema_ref().fields(), columns, table.num_rows()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn readers_get_every_list(shape in shape(), pieces in 1_usize..5) {
+        for table in tables_of_lists(shape) {
+            if table.num_rows() > 0 {
+                check_bytes(&table, &encoded(&table, Codec::Zstd(1), pieces));
+            }
+        }
+    }
+
+    #[test]
+    fn readers_get_every_coded_tensor(shape in shape(), cut in 0_usize..3000, hidden: bool) {
+        let [table, ..] = tables_of_lists(shape);
+        // Lists that are null themselves are left to plain values.
+        let list = |column: &ArrayRef| -> ArrayRef {
+            let list = column.as_fixed_size_list();
+            let nulls = list.nulls().filter(|_| hidden).cloned();
+            let DataType::FixedSizeList(item, length) = list.data_type() else { unreachable!() };
+            Arc::new(FixedSizeListArray::try_new(Arc::clone(item), *length, Arc::clone(list.values()), nulls).unwrap())
+        };
+        let columns = table.columns().iter().map(list).collect();
+        let table = RecordBatch::try_new(table.schema(), columns).unwrap();
+        let cut = cut.min(table.num_rows());
+        let parts = [table.slice(0, cut), table.slice(cut, table.num_rows() - cut)].map(|part| coded_tensors(&part));
+        let encoder = ParquetEncoder::new(&table.schema(), Codec::Lz4, &[]).unwrap();
+        let mut shard = encoder.start(Vec::new()).unwrap();
+        shard.append(encoder.encode(&parts).unwrap()).unwrap();
+        if table.num_rows() > 0 {
+            check_bytes(&table, &shard.finish().unwrap().into());
+        }
+    }
+}
+
+/// Rows that the pages of a column begin with.
+fn first_rows(bytes: &Bytes, column: usize) -> Vec<i64> {
+    let footer = footer(bytes);
+    let pages = footer.page_index().unwrap().offset_index(0, column).unwrap().page_locations().clone();
+    pages.iter().map(|page| page.first_row_index).collect()
+}
+
+fn tensors(each: usize, values: ArrayRef, nulls: Option<NullBuffer>) -> RecordBatch {
+    let item = Arc::new(Field::new("item", values.data_type().clone(), true));
+    let rows = values.len().checked_div(each).unwrap_or(4);
+    let length = i32::try_from(each).unwrap();
+    let list = FixedSizeListArray::try_new_with_length(item, length, values, nulls, rows).unwrap();
+    RecordBatch::try_from_iter_with_nullable([("x", Arc::new(list) as ArrayRef, true)]).unwrap()
+}
+
+#[test]
+fn pages_of_tensors_are_whole_rows() {
+    let shape = Shape { rows: 600_000, range: 1 << 40, repeat: 1, nulls: 0, seed: 3, ascending: false };
+    let doubles = primitive::<Float64Type>(&shape.numbers(), |v| v as f64);
+    for (each, expected) in [(200_000, vec![0, 1, 2]), (60_000, vec![0, 2, 4, 6, 8]), (600_000, vec![0])] {
+        let table = tensors(each, Arc::clone(&doubles), None);
+        let bytes = encoded(&table, Codec::None, 2);
+        assert_eq!(first_rows(&bytes, 0), expected);
+        check_bytes(&table, &bytes);
+    }
+    // Not more rows than other pages have.
+    let table = tensors(2, doubles.slice(0, 60_000), None);
+    assert_eq!(first_rows(&encoded(&table, Codec::None, 1), 0), [0, 20_000]);
+}
+
+#[test]
+fn tensors_without_items_and_without_values() {
+    let none: ArrayRef = Arc::new(Int32Array::from(Vec::<i32>::new()));
+    for nulls in [None, Some(NullBuffer::from(vec![true, false, true, false]))] {
+        let table = tensors(0, Arc::clone(&none), nulls);
+        let bytes = encoded(&table, Codec::Zstd(1), 2);
+        let own = footer(&bytes);
+        let column = own.row_group(0).column(0);
+        assert_eq!((column.num_values(), own.row_group(0).num_rows()), (4, 4));
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
+        let found: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+        assert_eq!(found, [table]);
+    }
+    let table = tensors(500, new_null_array(&DataType::Float64, 2000), None);
+    check_bytes(&table, &encoded(&table, Codec::Zstd(1), 2));
+    let table = tensors(500, new_null_array(&DataType::Int8, 2000), NullBuffer::from(vec![false; 4]).into());
+    check_bytes(&table, &encoded(&table, Codec::Zstd(1), 2));
+}
+
+/// What none of this module's encodings is for comes back all the same.
+#[test]
+fn other_lists_are_left_to_the_general_writer() {
+    let shape = Shape { rows: 4000, range: 500, repeat: 1, nulls: 9, seed: 3, ascending: false };
+    let doubles = primitive::<Float64Type>(&shape.numbers(), |v| v as f64);
+    let half = cast(&doubles, &DataType::Float16).unwrap();
+    let part = |name: &str| Arc::new(Field::new(name, DataType::Float64, true));
+    let complex = StructArray::new(
+        vec![part("re"), part("im")].into(),
+        vec![Arc::clone(&doubles), Arc::clone(&doubles)],
+        nulls_of(shape, 4000, 1),
+    );
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..4000).map(|i| (i % 90).to_string())));
+    let lists = tensors(10, texts, nulls_of(shape, 400, 2)).column(0).clone();
+    for values in [half, Arc::new(complex), lists] {
+        let table = tensors(20, values, nulls_of(shape, 20, 2).filter(|_| false));
+        let reader = ParquetRecordBatchReaderBuilder::try_new(encoded(&table, Codec::Zstd(1), 3)).unwrap();
+        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
+        assert_eq!(concat_batches(&table.schema(), &batches).unwrap(), table);
+    }
+}
+
+#[test]
+fn nulls_where_there_may_be_none_are_refused() {
+    let values: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
+    let list = |item: bool, values: &ArrayRef, nulls: Option<NullBuffer>| -> ArrayRef {
+        let item = Arc::new(Field::new("item", DataType::Int32, item));
+        Arc::new(FixedSizeListArray::try_new(item, 1, Arc::clone(values), nulls).unwrap())
+    };
+    let whole: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    for (array, of) in [
+        (list(true, &values, None), list(false, &whole, None)),
+        (list(true, &whole, Some(vec![true, false].into())), list(true, &whole, None)),
+    ] {
+        let given = RecordBatch::try_from_iter_with_nullable([("x", array, true)]).unwrap();
+        let schema = Arc::new(Schema::new(vec![Field::new("x", of.data_type().clone(), false)]));
+        let encoder = ParquetEncoder::new(&schema, Codec::None, &[]).unwrap();
+        assert!(encoder.encode(&[given]).is_err());
+    }
 }

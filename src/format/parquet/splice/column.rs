@@ -53,6 +53,10 @@ const FEW_ENTRIES: u64 = 2048;
 /// A dictionary must be this much smaller than the values: readers hold it in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
 
+/// Values for each entry from which on numbers come again and again, and entries looked at then.
+const REPEATED: u64 = 8;
+const MOST_SCATTERED: usize = 8192;
+
 /// Bytes of a dictionary as it is foreseen, and as it comes out: beyond, filters on single values become slow.
 const DICTIONARY_BYTES: f64 = 4e6;
 const MOST_DICTIONARY_BYTES: usize = 8 << 20;
@@ -329,12 +333,33 @@ impl Merging<'_> {
             if at + 1 == SAMPLE || at + 1 == parts.len() {
                 let entry_bytes = union.page().len() as f64 / union.entries().max(1) as f64;
                 let entries = expected(seen, union.entries(), total);
-                if !worth_uniting(entries, entry_bytes, total, packed as f64 / inflated.max(1) as f64) {
+                let ratio = match form {
+                    Form::Fixed(width) if union.entries() as u64 * REPEATED <= seen => {
+                        self.scattered(width, union.page()).map_err(|error| (None, error.into()))?
+                    }
+                    _ => packed as f64 / inflated.max(1) as f64,
+                };
+                if !worth_uniting(entries, entry_bytes, total, ratio) {
                     return Ok(None);
                 }
             }
         }
         Ok(Some((union, tables)))
+    }
+
+    /// How well numbers that come again and again are compressed, when they stand in no order: dictionaries may have theirs in
+    /// the order of the values, and say nothing of that.
+    fn scattered(&mut self, width: usize, entries: &[u8]) -> Result<f64> {
+        const STEP: usize = 0x9e37_79b1;
+        let count = entries.len() / width.max(1);
+        let body = &mut self.buffers.body;
+        body.clear();
+        for number in 0..count.min(MOST_SCATTERED) {
+            let at = number.wrapping_mul(STEP) % count * width;
+            body.extend_from_slice(&entries[at..at + width]);
+        }
+        let packed = self.compressor.compress(body, &mut self.buffers.packed)?.len();
+        Ok(packed as f64 / body.len().max(1) as f64)
     }
 
     /// Looks at a sample of the entries of few parts, always the same ones by their hashes, and says whether it is worth

@@ -1,0 +1,250 @@
+//! Levels: where values stand in rows, as Parquet says it.
+//!
+//! ```text
+//! rows         [7, null]   null   []    [9]         an optional list of optional items
+//! slots         7   null   null   []     9          one for each item, and one for a row that has none
+//! repetition    0    1      0     0      0          0 begins a row
+//! definition    3    2      0     1      3          how much of the way to a value there is
+//! values        7                        9
+//! ```
+//!
+//! Lists within lists are none of this module's, so a repetition level has one bit. What is the same for all slots, or for
+//! all rows, is never written down one by one: tensors have millions of slots, and their rows are all alike.
+
+use std::ops::Range;
+
+use arrow::buffer::{BooleanBuffer, Buffer};
+
+use super::{
+    PAGE_BYTES, PAGE_ROWS,
+    bits::{put_behind_length, put_hybrid, put_levels, put_run, width_of},
+};
+
+/// Slots of a row from which on its repetition levels are two runs; fewer are packed.
+const LONG: usize = 256;
+
+/// Where the slots of rows are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Slots {
+    /// One for each of so many rows.
+    One(usize),
+    /// So many rows, all with the same number of slots, at least one.
+    Even { rows: usize, each: usize },
+    /// The first one of each row, and behind them the number of all.
+    Each(Vec<usize>),
+}
+
+/// Rows of a column, and what of them lies where.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) slots: Slots,
+    /// Definition levels. Without, slots without a value are nulls at the very end of the way.
+    pub(super) levels: Option<Vec<u8>>,
+    /// Definition level of a value.
+    pub(super) most: u8,
+    /// Whether values may be null.
+    pub(super) nullable: bool,
+    /// Whether rows are lists.
+    pub(super) repeats: bool,
+}
+
+/// A page: some rows, their slots, and the values among these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) rows: Range<usize>,
+    pub(super) slots: Range<usize>,
+    pub(super) values: Range<usize>,
+}
+
+impl Layout {
+    /// Rows that are values, or nulls if they may be.
+    pub(super) fn flat(rows: usize, nullable: bool) -> Self {
+        Self { slots: Slots::One(rows), levels: None, most: u8::from(nullable), nullable, repeats: false }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        match &self.slots {
+            Slots::One(rows) | Slots::Even { rows, .. } => *rows,
+            Slots::Each(starts) => starts.len().saturating_sub(1),
+        }
+    }
+
+    /// Slots of all rows.
+    pub(super) fn all(&self) -> usize {
+        self.slots_of(0..self.rows()).end
+    }
+
+    /// Slots of some rows.
+    pub(super) fn slots_of(&self, rows: Range<usize>) -> Range<usize> {
+        match &self.slots {
+            Slots::One(_) => rows,
+            Slots::Even { each, .. } => rows.start * each..rows.end * each,
+            Slots::Each(starts) => starts[rows.start]..starts[rows.end],
+        }
+    }
+
+    /// Which slots have a value, by their levels.
+    pub(super) fn validity(&self) -> Option<BooleanBuffer> {
+        let levels = self.levels.as_ref()?;
+        Some(BooleanBuffer::collect_bool(levels.len(), |slot| levels[slot] == self.most))
+    }
+
+    /// Rows of the pages, given the bytes that the values of a row take, which are asked for in order. A row is never
+    /// divided, for readers that skip rows skip pages.
+    pub(super) fn cut(&self, mut bytes: impl FnMut(Range<usize>) -> usize) -> Vec<Range<usize>> {
+        let (mut pages, mut start, mut filled) = (Vec::new(), 0, 0_usize);
+        for row in 0..self.rows() {
+            let more = bytes(self.slots_of(row..row + 1));
+            if row > start && (filled.saturating_add(more) > PAGE_BYTES || row - start >= PAGE_ROWS) {
+                pages.push(start..row);
+                (start, filled) = (row, 0);
+            }
+            filled = filled.saturating_add(more);
+        }
+        if start < self.rows() {
+            pages.push(start..self.rows());
+        }
+        pages
+    }
+
+    /// Rows of the pages of values of so many bytes. Those that are no lists are counted, for they are small.
+    pub(super) fn cut_words(&self, width: usize) -> Vec<Range<usize>> {
+        let step = match &self.slots {
+            Slots::One(_) => PAGE_ROWS,
+            Slots::Even { each, .. } => (PAGE_BYTES / each.saturating_mul(width).max(1)).clamp(1, PAGE_ROWS),
+            Slots::Each(_) => return self.cut(|slots| slots.len() * width),
+        };
+        let rows = self.rows();
+        (0..rows).step_by(step).map(|start| start..rows.min(start + step)).collect()
+    }
+
+    /// Begins the body of a page with its levels; `validity` says which of its slots have a value, `values` how many.
+    pub(super) fn put(&self, rows: &Range<usize>, validity: Option<&BooleanBuffer>, values: usize, body: &mut Vec<u8>) {
+        body.clear();
+        if self.repeats {
+            put_behind_length(body, |body| self.put_repetition(rows, body));
+        }
+        if self.most > 0 {
+            put_behind_length(body, |body| self.put_definition(&self.slots_of(rows.clone()), validity, values, body));
+        }
+    }
+
+    fn put_repetition(&self, rows: &Range<usize>, body: &mut Vec<u8>) {
+        let slots = self.slots_of(rows.clone());
+        match &self.slots {
+            Slots::Even { each, .. } if *each >= LONG => rows.clone().for_each(|_| {
+                put_run(body, 1, 0, 1);
+                put_run(body, *each as u64 - 1, 1, 1);
+            }),
+            _ if slots.len() == rows.len() => put_run(body, slots.len() as u64, 0, 1),
+            _ => {
+                let mut bits = vec![u8::MAX; slots.len().div_ceil(8)];
+                for row in rows.clone() {
+                    let first = self.slots_of(row..row + 1).start - slots.start;
+                    bits[first / 8] &= !(1 << (first % 8));
+                }
+                put_levels(body, &BooleanBuffer::new(Buffer::from_vec(bits), 0, slots.len()));
+            }
+        }
+    }
+
+    fn put_definition(
+        &self,
+        slots: &Range<usize>,
+        validity: Option<&BooleanBuffer>,
+        values: usize,
+        body: &mut Vec<u8>,
+    ) {
+        let width = width_of(u64::from(self.most));
+        match (&self.levels, validity) {
+            _ if slots.is_empty() => {}
+            _ if values == slots.len() => put_run(body, slots.len() as u64, self.most.into(), width),
+            (Some(levels), _) => {
+                let levels: Vec<u32> = levels[slots.clone()].iter().map(|level| u32::from(*level)).collect();
+                put_hybrid(body, &levels, width);
+            }
+            (None, Some(validity)) if values > 0 && self.most == 1 => put_levels(body, validity),
+            (None, Some(validity)) if values > 0 => {
+                let below = u32::from(self.most - 1);
+                let levels: Vec<u32> = validity.iter().map(|valid| below + u32::from(valid)).collect();
+                put_hybrid(body, &levels, width);
+            }
+            (None, _) => put_run(body, slots.len() as u64, u32::from(self.most - 1), width),
+        }
+    }
+
+    /// How many slots of some rows have each definition level, `values` of them the highest; empty if all have the same.
+    pub(super) fn counts(&self, rows: &Range<usize>, values: usize) -> Vec<usize> {
+        let slots = self.slots_of(rows.clone());
+        let most = usize::from(self.most);
+        if most == 0 {
+            return Vec::new();
+        }
+        let mut counts = vec![0; most + 1];
+        match &self.levels {
+            Some(levels) => levels[slots].iter().for_each(|level| counts[usize::from(*level)] += 1),
+            None => (counts[most - 1], counts[most]) = (slots.len() - values, values),
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_begin_with_rows() {
+        let even = Layout {
+            slots: Slots::Even { rows: 5, each: 60_000 },
+            levels: None,
+            most: 3,
+            nullable: true,
+            repeats: true,
+        };
+        assert_eq!(even.cut_words(8), [0..2, 2..4, 4..5]);
+        assert_eq!(even.cut_words(4), [0..4, 4..5]);
+        assert_eq!(even.cut_words(80), [0..1, 1..2, 2..3, 3..4, 4..5]);
+        let each = Layout { slots: Slots::Each(vec![0, 1, 200_000, 200_001]), ..even };
+        assert_eq!((each.rows(), each.all(), each.slots_of(1..3)), (3, 200_001, 1..200_001));
+        assert_eq!(each.cut_words(8), [0..1, 1..2, 2..3]);
+        let flat = Layout::flat(PAGE_ROWS + 1, true);
+        assert_eq!(flat.cut_words(8), [0..PAGE_ROWS, PAGE_ROWS..PAGE_ROWS + 1]);
+        assert!(Layout::flat(0, true).cut_words(8).is_empty());
+    }
+
+    #[test]
+    fn levels_are_those_of_the_picture() {
+        let layout = Layout {
+            slots: Slots::Each(vec![0, 2, 3, 4, 5]),
+            levels: Some(vec![3, 2, 0, 1, 3]),
+            most: 3,
+            nullable: true,
+            repeats: true,
+        };
+        let mut body = Vec::new();
+        layout.put(&(0..4), layout.validity().as_ref(), 2, &mut body);
+        // One group of eight each, of one bit and of two.
+        assert_eq!(body, [2, 0, 0, 0, 3, 0b0_0010, 3, 0, 0, 0, 3, 0b0100_1011, 0b11]);
+        assert_eq!(layout.counts(&(0..4), 2), [1, 1, 1, 2]);
+        assert_eq!(layout.counts(&(1..3), 0), [1, 1, 0, 0]);
+        assert_eq!(layout.validity().unwrap().iter().collect::<Vec<_>>(), [true, false, false, false, true]);
+    }
+
+    #[test]
+    fn rows_that_are_alike_take_few_bytes() {
+        let layout = Layout {
+            slots: Slots::Even { rows: 2, each: 60_000 },
+            levels: None,
+            most: 3,
+            nullable: true,
+            repeats: true,
+        };
+        let mut body = Vec::new();
+        layout.put(&(0..2), None, 120_000, &mut body);
+        let row = [2, 0, 0xbe, 0xa9, 7, 1];
+        assert_eq!(body, [&[12, 0, 0, 0], &row[..], &row, &[4, 0, 0, 0, 0x80, 0xd3, 0x0e, 3]].concat());
+        assert_eq!(layout.counts(&(0..2), 120_000), [0, 0, 0, 120_000]);
+    }
+}

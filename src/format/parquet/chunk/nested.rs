@@ -1,0 +1,237 @@
+//! From lists and structs to their leaves: arrays without parts, and where their values stand in the rows.
+//!
+//! ```text
+//! FixedSizeList<f64, 6>                        one leaf, six slots a row                        tensors
+//! Struct<data: List<f64>, shape: List<i32>>    two leaves, each in the rows of the struct       tensors of any shape
+//! ```
+//!
+//! Lists of anything but leaves are left to the writer of the parquet crate. Parquet has no items of a list that is null,
+//! while Arrow's lists of fixed size do: such items are taken out.
+
+use std::ops::Range;
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray, BooleanArray, MutableArrayData, make_array},
+    buffer::BooleanBuffer,
+    compute::nullif,
+    datatypes::{DataType, Field},
+};
+
+use super::levels::{Layout, Slots};
+
+/// A column without parts, in one or more arrays.
+pub(super) struct Leaf {
+    pub(super) layout: Layout,
+    /// Values of its slots, those without a value null or left out.
+    pub(super) arrays: Vec<ArrayRef>,
+}
+
+/// Structs around a column.
+#[derive(Clone, Default)]
+struct Around {
+    /// Definition level of what is in them.
+    level: u8,
+    /// Where some rows end on the way: definition levels of all rows, [`HERE`] where there is something.
+    ends: Option<Vec<u8>>,
+}
+
+/// The way goes on.
+const HERE: u8 = u8::MAX;
+
+/// Structs around each other at most; deeper ones are for a writer that counts further.
+const DEEPEST: u8 = 60;
+
+impl Around {
+    fn end(&self, row: usize) -> Option<u8> {
+        self.ends.as_ref().map(|ends| ends[row]).filter(|end| *end != HERE)
+    }
+}
+
+/// The leaves of a field whose arrays have its type, but for [coded](crate::record::coded) values; `None` if it is made in a
+/// way that is none of this module's, or has nulls where there may be none.
+pub(super) fn leaves(field: &Field, arrays: &[ArrayRef]) -> Option<Vec<Leaf>> {
+    let mut leaves = Vec::new();
+    walk(field, arrays.to_vec(), &Around::default(), &mut leaves)?;
+    Some(leaves)
+}
+
+fn walk(field: &Field, arrays: Vec<ArrayRef>, around: &Around, out: &mut Vec<Leaf>) -> Option<()> {
+    match field.data_type() {
+        DataType::Struct(parts) if around.level < DEEPEST => {
+            let within = within(field, &arrays, around)?;
+            for (at, part) in parts.iter().enumerate() {
+                let arrays = arrays.iter().map(|array| array.as_struct_opt()?.columns().get(at).cloned());
+                walk(part, arrays.collect::<Option<_>>()?, &within, out)?;
+            }
+        }
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)
+            if !item.data_type().is_nested() =>
+        {
+            out.push(list(field, item, &arrays, around)?);
+        }
+        other if !other.is_nested() => out.push(single(field, arrays, around)?),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Adds a struct to those around its parts.
+fn within(field: &Field, arrays: &[ArrayRef], around: &Around) -> Option<Around> {
+    let level = around.level + u8::from(field.is_nullable());
+    if arrays.iter().all(|array| array.null_count() == 0) {
+        return Some(Around { level, ends: around.ends.clone() });
+    }
+    if !field.is_nullable() {
+        return None;
+    }
+    let rows = arrays.iter().map(|array| array.len()).sum();
+    let mut ends = around.ends.clone().unwrap_or_else(|| vec![HERE; rows]);
+    let nulls = arrays.iter().flat_map(|array| (0..array.len()).map(|row| array.is_null(row)));
+    for (end, null) in ends.iter_mut().zip(nulls) {
+        if null && *end == HERE {
+            *end = around.level;
+        }
+    }
+    Some(Around { level, ends: Some(ends) })
+}
+
+/// A value or null in each row.
+fn single(field: &Field, arrays: Vec<ArrayRef>, around: &Around) -> Option<Leaf> {
+    let most = around.level + u8::from(field.is_nullable());
+    let rows = arrays.iter().map(|array| array.len()).sum();
+    let nullable = field.is_nullable();
+    let layout = |levels| Layout { slots: Slots::One(rows), levels, most, nullable, repeats: false };
+    let Some(ends) = &around.ends else { return Some(Leaf { layout: layout(None), arrays }) };
+    let (mut levels, mut shown) = (Vec::with_capacity(rows), Vec::with_capacity(arrays.len()));
+    for array in arrays {
+        let ends = &ends[levels.len()..][..array.len()];
+        let hidden = BooleanBuffer::collect_bool(ends.len(), |row| ends[row] != HERE);
+        let shows = nullif(&array, &BooleanArray::new(hidden, None)).ok()?;
+        for (row, end) in ends.iter().enumerate() {
+            let null = *end == HERE && shows.is_null(row);
+            if null && !nullable {
+                return None;
+            }
+            levels.push(if *end == HERE { most - u8::from(null) } else { *end });
+        }
+        shown.push(shows);
+    }
+    Some(Leaf { layout: layout(Some(levels)), arrays: shown })
+}
+
+/// The items of a list, and the rows that they belong to.
+struct Items {
+    values: ArrayRef,
+    /// Where each row begins, and where the last one ends; of a list of fixed size its length.
+    bounds: Result<Vec<usize>, usize>,
+}
+
+impl Items {
+    fn of(array: &ArrayRef) -> Option<Self> {
+        let place = |offset: i64| usize::try_from(offset).unwrap_or_default();
+        let (values, offsets): (&ArrayRef, Vec<usize>) = match array.data_type() {
+            DataType::List(_) => {
+                let list = array.as_list::<i32>();
+                (list.values(), list.value_offsets().iter().map(|offset| place(i64::from(*offset))).collect())
+            }
+            DataType::LargeList(_) => {
+                let list = array.as_list::<i64>();
+                (list.values(), list.value_offsets().iter().map(|offset| place(*offset)).collect())
+            }
+            DataType::FixedSizeList(_, length) => {
+                let values = ArrayRef::clone(array.as_fixed_size_list().values());
+                return Some(Self { values, bounds: Err(usize::try_from(*length).ok()?) });
+            }
+            _ => return None,
+        };
+        let (first, last) = (*offsets.first()?, *offsets.last()?);
+        let bounds = offsets.into_iter().map(|offset| offset - first).collect();
+        Some(Self { values: values.slice(first, last - first), bounds: Ok(bounds) })
+    }
+
+    fn of_row(&self, row: usize) -> Range<usize> {
+        match &self.bounds {
+            Ok(starts) => starts[row]..starts[row + 1],
+            Err(length) => row * length..(row + 1) * length,
+        }
+    }
+}
+
+/// A list of values in each row.
+fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Option<Leaf> {
+    let items = arrays.iter().map(Items::of).collect::<Option<Vec<_>>>()?;
+    let level = around.level + u8::from(field.is_nullable());
+    let most = level + 1 + u8::from(item.is_nullable());
+    let layout = |slots, levels| Layout { slots, levels, most, nullable: item.is_nullable(), repeats: true };
+    let rows: usize = arrays.iter().map(|array| array.len()).sum();
+    let has_nulls = arrays.iter().any(|array| array.null_count() > 0);
+    let lengths = || arrays.iter().zip(&items).flat_map(|(array, items)| (0..array.len()).map(|row| items.of_row(row)));
+    let empty = match items.first()?.bounds {
+        Err(length) => length == 0,
+        Ok(_) => lengths().any(|row| row.is_empty()),
+    };
+    if around.ends.is_none() && !has_nulls && !empty {
+        let slots = match items.first()?.bounds {
+            Err(each) => Slots::Even { rows, each },
+            Ok(_) => Slots::Each(starts(lengths().map(|row| row.len()), rows)),
+        };
+        let arrays = items.into_iter().map(|items| items.values).collect();
+        return Some(Leaf { layout: layout(slots, None), arrays });
+    }
+    // Keys tell nothing of nulls.
+    if has_nulls && !field.is_nullable() || items.iter().any(|items| items.values.as_any_dictionary_opt().is_some()) {
+        return None;
+    }
+    let (mut levels, mut lengths, mut leaves) = (Vec::new(), Vec::with_capacity(rows), Vec::new());
+    for (array, items) in arrays.iter().zip(items) {
+        let mut taken: Vec<Range<usize>> = Vec::new();
+        for row in 0..array.len() {
+            let before = levels.len();
+            match around.end(lengths.len()) {
+                Some(end) => levels.push(end),
+                None if array.is_null(row) => levels.push(around.level),
+                None => match items.of_row(row) {
+                    none if none.is_empty() => levels.push(level),
+                    some => {
+                        levels.extend(some.clone().map(|at| most - u8::from(items.values.is_null(at))));
+                        match taken.last_mut() {
+                            Some(last) if last.end == some.start => last.end = some.end,
+                            _ => taken.push(some),
+                        }
+                    }
+                },
+            }
+            lengths.push(levels.len() - before);
+        }
+        leaves.push(parts_of(items.values, &taken)?);
+    }
+    if !item.is_nullable() && leaves.iter().any(|leaf| leaf.null_count() > 0) {
+        return None;
+    }
+    let slots = Slots::Each(starts(lengths.into_iter(), rows));
+    Some(Leaf { layout: layout(slots, Some(levels)), arrays: leaves })
+}
+
+/// Some parts of an array, one behind the other.
+fn parts_of(array: ArrayRef, parts: &[Range<usize>]) -> Option<ArrayRef> {
+    let length = parts.iter().map(Range::len).sum();
+    if length == array.len() {
+        return Some(array);
+    }
+    let data = array.to_data();
+    let mut out = MutableArrayData::new(vec![&data], false, length);
+    parts.iter().try_for_each(|part| out.try_extend(0, part.start, part.end)).ok()?;
+    Some(make_array(out.freeze()))
+}
+
+/// Where rows of these lengths begin, and their end.
+fn starts(lengths: impl Iterator<Item = usize>, rows: usize) -> Vec<usize> {
+    let mut starts = Vec::with_capacity(rows + 1);
+    let mut end = 0;
+    starts.push(end);
+    starts.extend(lengths.map(|length| {
+        end += length;
+        end
+    }));
+    starts
+}
