@@ -273,7 +273,7 @@ fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = usize> {
     let step = values / STRETCHES;
     let room = step.saturating_sub(stretch) as u64;
     (0..STRETCHES).map(move |i| {
-        let share = u128::from((i as u64 * GOLDEN) & 0xffff_ffff) * u128::from(room) >> 32;
+        let share = (u128::from((i as u64 * GOLDEN) & 0xffff_ffff) * u128::from(room)) >> 32;
         i * step + usize::try_from(share).unwrap_or_default()
     })
 }

@@ -479,7 +479,7 @@ fn other_lists_are_left_to_the_general_writer() {
         nulls_of(shape, 4000, 1),
     );
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..4000).map(|i| (i % 90).to_string())));
-    let lists = tensors(10, texts, nulls_of(shape, 400, 2)).column(0).clone();
+    let lists = Arc::clone(tensors(10, texts, nulls_of(shape, 400, 2)).column(0));
     for values in [half, Arc::new(complex), lists] {
         let table = tensors(20, values, nulls_of(shape, 20, 2).filter(|_| false));
         let reader = ParquetRecordBatchReaderBuilder::try_new(encoded(&table, Codec::Zstd(1), 3)).unwrap();
