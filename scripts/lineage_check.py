@@ -16,6 +16,7 @@ import hmac
 import json
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -332,6 +333,26 @@ def check_roots(binary, folder):
     print(f"roots of {len(roots)} versions: what Python makes of the log and its tables")
 
 
+def check_readme(binary, folder):
+    """The SQL of the README, as it stands there."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    text = (root / "README.md").read_text()
+    queries = re.findall(r"```sql\n(.*?)```", text[text.index("## Ask with SQL"):], flags=re.S)
+    run, key = Shardify(binary, folder), hashlib.sha256(b"readme").digest()
+    (folder / "key").write_bytes(key)
+    patients, found = root / "testdata/patients", []
+    run("convert", patients, "--to", "parquet", "--subject", "person_id", "--out", "plain")
+    run("convert", patients, "--to", "parquet", "--subject", "person_id", "--out", "private", "--id-mode", "sealed", "--id-key", "key")
+    expected = len([o for o in run.objects("manifest", "plain", "--find", "7") if o["type"] == "hit"])
+    sql = duckdb.connect()
+    for name, query in zip(("plain", "private"), queries):
+        for statement in query.replace("DATASET", f"{folder}/{name}").replace("'KEY'", f"'{key.hex()}'").split(";"):
+            rows = sql.execute(statement).fetchall() if statement.strip() else []
+            found += [len(rows)] if rows else []
+    assert found == [expected] * 4 and expected > 1000, found
+    print("the SQL of the README finds what shardify finds")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shardify", required=True)
@@ -347,6 +368,8 @@ def main():
         check_documents(arguments.shardify, pathlib.Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         check_roots(arguments.shardify, pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        check_readme(arguments.shardify, pathlib.Path(folder))
     for to in ("parquet", "tar", "tfrecord"):
         for mode in ("hmac", "sealed"):
             with tempfile.TemporaryDirectory() as folder:

@@ -57,3 +57,33 @@ fn datasets_of_format_2_are_read() {
         assert_eq!(snow.iter().filter(|o| o["type"] == "hit").count(), 26, "{name}");
     }
 }
+
+#[test]
+fn datasets_of_format_3_are_read_and_their_proofs_hold() {
+    let folder = Folder::new();
+    let place = |name: &str| testdata_path(&format!("compat/v3/{name}")).to_str().unwrap().to_owned();
+    let dataset = place("erased");
+    let verified = folder.run(&format!("verify {dataset} --read-data --json")).ok().summary();
+    assert_eq!((verified["records"].as_u64(), verified["version"].as_u64()), (Some(485), Some(5)));
+    folder.run(&format!("verify {dataset} --read-data --at before")).ok();
+    let hits = |id: &str, at: &str| {
+        let found = folder.run(&format!("manifest {dataset} --json --find {id} --at {at}")).objects();
+        found.iter().filter(|o| o["type"] == "hit").count()
+    };
+    assert_eq!((hits("7", "before"), hits("7", "v5"), hits("5", "before"), hits("5", "v5")), (22, 22, 0, 0));
+    let root =
+        folder.run(&format!("manifest {dataset} --root --json")).ok().summary()["root"].as_str().unwrap().to_owned();
+    assert_eq!(root, "533175ca2d8d737feea93591bae8830b8da688f8182446166f3d156b0925a055");
+    let then = folder.run(&format!("manifest {dataset} --root --at before --json")).ok().summary();
+    assert_eq!(then["root"], "1810b18edae679893b94e16e61b0962c0e315d230913001e06fb150d19b7cb7d");
+    for (proof, claim) in [("present", "present"), ("absent", "absent")] {
+        let checked = folder.run(&format!("verify-proof {} --root {root} --json", place(&format!("{proof}.json"))));
+        assert_eq!(checked.ok().summary()["claim"], claim);
+    }
+    let key = folder.write("key", "the key of a dataset for tests..");
+    let private = place("private");
+    folder.run(&format!("verify {private} --read-data --id-key {}", key.display())).ok();
+    let found = folder.run(&format!("manifest {private} --json --find 7 --id-key {}", key.display())).objects();
+    assert_eq!(found.iter().filter(|o| o["type"] == "hit").count(), 1);
+    folder.run(&format!("verify {} --read-data", place("tensors"))).ok();
+}
