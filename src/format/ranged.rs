@@ -1,6 +1,6 @@
 //! Inputs that are read out of order: an object of a store, or bytes in memory where a source had to be decompressed.
 
-use std::{io::Read, ops::Range};
+use std::{any::Any, io::Read, ops::Range};
 
 use ::parquet::{
     errors::ParquetError,
@@ -78,6 +78,22 @@ impl RangedInput {
             Self::Object(object) => object.ahead(wanted),
             Self::Bytes(_) => Ok(None),
         }
+    }
+
+    /// The same for all that some parts of a remote file need; of others nothing is asked for ahead.
+    ///
+    /// # Errors
+    /// As [`ahead`](Self::ahead).
+    pub fn ahead_of<T>(
+        &self,
+        wanted: &[T],
+        ranges: impl Fn(&T) -> Vec<Range<u64>>,
+    ) -> Result<Option<Box<dyn Any + Send>>> {
+        if !self.is_remote() {
+            return Ok(None);
+        }
+        let ahead = self.ahead(wanted.iter().flat_map(ranges).collect())?;
+        Ok(ahead.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
     }
 
     fn read(&self, range: Range<u64>, from: impl Fn(&Object, Range<u64>) -> Result<Bytes>) -> Result<Bytes> {

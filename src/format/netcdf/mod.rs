@@ -308,11 +308,7 @@ impl Arrays for NetCdfSource {
     }
 
     fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
-        if !self.input.is_remote() {
-            return Ok(None);
-        }
-        let ranges = wanted.iter().flat_map(|(number, slab)| self.ranges(*number, slab)).collect();
-        Ok(self.input.ahead(ranges)?.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
+        self.input.ahead_of(wanted, |(number, slab)| self.ranges(*number, slab))
     }
 
     fn held(&self) -> u64 {
