@@ -22,6 +22,7 @@ use super::{
     table::{self, TableWriter, column},
 };
 use crate::{
+    codec::merkle::Hash,
     error::{Error, Result},
     id::{IdHash, TransactionId},
     storage::{Staged, Store},
@@ -84,19 +85,17 @@ pub fn reindex(
     if pairs == 0 {
         return Ok(Some(Reindexed { replaced, staged: Vec::new() }));
     }
-    let (mut staged, mut facts) = (Vec::new(), Vec::new());
     let made = SegmentRef { path: folder.clone(), ..segment.clone() };
-    for bucket in 0..segment.buckets {
-        if let Some(written) = rewritten.remove(&bucket) {
-            facts.push((written.pairs, written.hash));
-            staged.push(written.staged);
-        } else {
-            facts.push(index::facts_of(store, segment, bucket)?);
-            staged.push(copy(store.as_ref(), &segment.bucket_path(bucket), &made.bucket_path(bucket))?);
-        }
+    let untouched: Vec<u64> = (0..segment.buckets).filter(|bucket| !rewritten.contains_key(bucket)).collect();
+    let kept = index::facts_of(store, segment, &untouched)?;
+    let mut facts: BTreeMap<u64, (u64, Hash)> = untouched.iter().copied().zip(kept).collect();
+    facts.extend(rewritten.iter().map(|(bucket, written)| (*bucket, (written.pairs, written.hash))));
+    let mut staged: Vec<Staged> = rewritten.into_values().map(|written| written.staged).collect();
+    for bucket in untouched {
+        staged.push(copy(store.as_ref(), &segment.bucket_path(bucket), &made.bucket_path(bucket))?);
     }
     replaced.now = Some(folder);
-    replaced.root = Some(index::root_of(facts.into_iter()));
+    replaced.root = Some(index::root_of(facts.into_values()));
     Ok(Some(Reindexed { replaced, staged }))
 }
 

@@ -57,11 +57,15 @@ fn list_leaf(shards: u64, root: &Hash) -> Hash {
     merkle::leaf(format!("list {shards} {}\n", hex(root)).as_bytes())
 }
 
+/// Hashes of the lists of shards; `None` when one of them has no root.
+fn known_lists(entry: &Entry) -> Option<Vec<Hash>> {
+    entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect()
+}
+
 /// The root of a version from what its entry knows; `None` when a list or a segment has no hash.
 pub(super) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<Option<Hash>> {
-    let lists: Option<Vec<Hash>> = entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect();
     let segments: Option<Vec<String>> = entry.segments.iter().map(|s| Some(segment_leaf(s, &s.root?))).collect();
-    let (Some(lists), Some(segments)) = (lists, segments) else { return Ok(None) };
+    let (Some(lists), Some(segments)) = (known_lists(entry), segments) else { return Ok(None) };
     Ok(Some(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root()))
 }
 
@@ -146,9 +150,7 @@ impl VersionTree {
             .iter()
             .map(|segment| SegmentTree::new(dataset.store(), segment, around))
             .collect::<Result<_>>()?;
-        let known: Option<Vec<Hash>> =
-            entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect();
-        let lists = match known {
+        let lists = match known_lists(entry) {
             Some(lists) => lists,
             None => {
                 let shards = snapshot.shards()?;

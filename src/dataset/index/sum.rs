@@ -170,29 +170,22 @@ impl SegmentTree {
             return Ok(Self { text: segment_leaf(segment, root), bucket: None });
         }
         let numbers: Vec<u64> = (0..segment.buckets).collect();
-        let asked = around.map(|hash| (segment.bucket_of(hash), hash));
-        let other = |number: &u64| match asked {
-            Some((bucket, _)) if bucket == *number => Ok((0, [0; 32])),
-            _ => facts_of(store, segment, *number),
-        };
-        let facts = fetch::at_once(&numbers, &other);
-        let mut facts: Vec<(u64, Hash)> = facts.into_iter().collect::<Result<_>>()?;
-        let mut shown = None;
-        if let Some((bucket, hash)) = asked {
-            let (pairs, own, blocks) = around_in(store, segment, bucket, hash)?;
-            shown = Some((bucket, bucket_leaf(bucket, pairs, &own), blocks));
-            facts[usize::try_from(bucket).unwrap_or(usize::MAX)] = (pairs, own);
-        }
-        let leaves = leaves(facts.into_iter());
+        let facts = facts_of(store, segment, &numbers)?;
+        let leaves = leaves(facts.iter().copied());
         let root = merkle::root(&leaves);
         if segment.root.is_some_and(|known| known != root) {
             return Err(changed(store, segment));
         }
-        let bucket = shown.map(|(bucket, text, blocks)| BucketTree {
-            text,
-            path: merkle::path(&leaves, usize::try_from(bucket).unwrap_or(usize::MAX)),
-            blocks,
-        });
+        let show = |hash| {
+            let number = segment.bucket_of(hash);
+            let at = usize::try_from(number).unwrap_or(usize::MAX);
+            let (pairs, own, blocks) = around_in(store, segment, number, hash)?;
+            if facts.get(at) != Some(&(pairs, own)) {
+                return Err(changed(store, segment));
+            }
+            Ok(BucketTree { text: bucket_leaf(number, pairs, &own), path: merkle::path(&leaves, at), blocks })
+        };
+        let bucket = around.map(show).transpose()?;
         Ok(Self { text: segment_leaf(segment, &root), bucket })
     }
 }
@@ -203,8 +196,16 @@ pub(super) fn changed(store: &Arc<dyn Store>, segment: &SegmentRef) -> Error {
         .at(store.location().join(&segment.path).to_string())
 }
 
-/// Pairs of a bucket, and their hash, as its footer says.
-pub(in super::super) fn facts_of(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {
+/// Pairs of buckets, and their hashes, as their footers say.
+pub(in super::super) fn facts_of(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    buckets: &[u64],
+) -> Result<Vec<(u64, Hash)>> {
+    fetch::at_once(buckets, &|bucket: &u64| bucket_facts(store, segment, *bucket)).into_iter().collect()
+}
+
+fn bucket_facts(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {
     let footer = table::open(store, &segment.bucket_path(bucket))?;
     let about = footer.metadata().file_metadata();
     let value = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == KEY);
@@ -212,11 +213,22 @@ pub(in super::super) fn facts_of(store: &Arc<dyn Store>, segment: &SegmentRef, b
     if let (Some(hash), Ok(pairs)) = (hash, u64::try_from(about.num_rows())) {
         return Ok((pairs, hash));
     }
+    summed(store, segment, bucket, &mut |_| ())
+}
+
+/// Reads a bucket, and shows its pairs to `visit` as they are hashed; their number and their hash.
+fn summed(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    bucket: u64,
+    visit: &mut dyn FnMut(&[u8]),
+) -> Result<(u64, Hash)> {
     let (mut sum, mut pairs, mut batch) = (BucketSum::default(), 0, Vec::new());
     let mut stream = PairStream::new(store, segment, hashes_of(bucket, segment.buckets));
     while stream.next_batch(&mut batch)? {
         pairs += batch.len() as u64;
         sum.add_absolute(&batch, segment.record_base);
+        visit(&sum.bytes);
     }
     Ok((pairs, sum.hash()))
 }
@@ -229,21 +241,17 @@ fn around_in(
     wanted: IdHash,
 ) -> Result<(u64, Hash, Vec<Block>)> {
     let mut around = Around { wanted, chunks: Vec::new(), kept: Vec::new(), before: None };
-    let (mut sum, mut pairs, mut batch) = (BucketSum::default(), 0, Vec::new());
-    let mut stream = PairStream::new(store, segment, hashes_of(bucket, segment.buckets));
     let mut rest: Vec<u8> = Vec::new();
-    while stream.next_batch(&mut batch)? {
-        pairs += batch.len() as u64;
-        sum.add_absolute(&batch, segment.record_base);
-        rest.extend_from_slice(&sum.bytes);
+    let (pairs, hash) = summed(store, segment, bucket, &mut |bytes| {
+        rest.extend_from_slice(bytes);
         let whole = rest.len() / chunk_tree::CHUNK * chunk_tree::CHUNK;
         rest[..whole].chunks(chunk_tree::CHUNK).for_each(|block| around.block(block));
         rest.drain(..whole);
-    }
+    })?;
     if !rest.is_empty() {
         around.block(&rest);
     }
-    Ok((pairs, sum.hash(), around.blocks()))
+    Ok((pairs, hash, around.blocks()))
 }
 
 /// The blocks around a hash, of all blocks of a bucket as they come.
