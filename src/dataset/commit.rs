@@ -28,6 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot, erased,
     index::SegmentRef,
+    leases,
     log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     root,
@@ -148,6 +149,7 @@ pub struct NewShard {
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
+    leases::give_way(dataset, &transaction.id)?;
     until_created(dataset, "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
@@ -179,6 +181,10 @@ pub(super) fn until_created(
         match make(attempt)? {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
+                let version = entry.version;
+                if let Some(erasures) = &mut entry.erasures {
+                    erasures.drop_finished(dataset, version)?;
+                }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
                     return dataset.at(entry.version);

@@ -253,7 +253,7 @@ fn kind_of(path: &str, known: &dyn Fn(&str) -> bool) -> Known {
         };
     };
     let kind = match below.split_once('/').map(|(folder, _)| folder) {
-        Some("log" | "locks" | "receipts") => return Known::Permanent,
+        Some("log" | "locks" | "receipts" | "erasures" | "leases") => return Known::Permanent,
         None if below == "store.json" => return Known::Permanent,
         Some("lists") => ObjectKind::List,
         Some("sidecar") => ObjectKind::Sidecar,
