@@ -101,6 +101,17 @@ impl RemoteStore {
         Ok(Self { inner, prefix: ObjectPath::default(), location, secrets: Secrets::default() })
     }
 
+    /// The same objects, seen from another location of the same store.
+    ///
+    /// # Errors
+    /// When the location's path is none of an object store.
+    pub fn rooted_at(&self, location: &Location) -> Result<Self> {
+        let prefix = ObjectPath::from_url_path(location.url().path()).map_err(|e| {
+            Error::usage("this store cannot be opened").at(location.to_string()).cause(self.secrets.hidden(&e))
+        })?;
+        Ok(Self { inner: Arc::clone(&self.inner), prefix, location: location.clone(), secrets: self.secrets.clone() })
+    }
+
     fn at(&self, path: &str) -> Result<ObjectPath> {
         let mut full = self.prefix.clone();
         for part in path.split('/').filter(|p| !p.is_empty()) {
