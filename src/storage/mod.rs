@@ -23,6 +23,7 @@ mod naming;
 mod object;
 mod ranges;
 mod secrets;
+mod settings;
 mod sink;
 mod spill;
 mod spool;
@@ -45,6 +46,7 @@ pub use location::Location;
 pub use object::RemoteStore;
 pub use ranges::Ahead;
 pub use secrets::plain_urls;
+pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
 
@@ -580,14 +582,14 @@ impl Read for RangeReader {
     }
 }
 
-/// Settings for remote stores: names and values as in their usual environment variables, e.g. `AWS_REGION`.
-pub type StoreSettings = [(String, String)];
-
 /// Opens the store rooted at a location.
 ///
 /// # Errors
 /// When the scheme is unknown or the settings are incomplete.
 pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Store>> {
+    if let Some(opener) = settings.opener() {
+        return opener(location);
+    }
     match location.local_path() {
         Some(path) => Ok(Arc::new(LocalStore::new(path.to_owned()))),
         None => Ok(Arc::new(RemoteStore::open(location, settings)?)),

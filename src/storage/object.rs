@@ -94,6 +94,17 @@ impl RemoteStore {
         Self { inner, prefix, location, secrets, uploads }
     }
 
+    /// The same objects, seen from another location of the same store.
+    ///
+    /// # Errors
+    /// When the location's path is none of an object store.
+    pub fn rooted_at(&self, location: &Location) -> Result<Self> {
+        let prefix = ObjectPath::from_url_path(location.url().path()).map_err(|e| {
+            Error::usage("this store cannot be opened").at(location.to_string()).cause(self.secrets.hidden(&e))
+        })?;
+        Ok(Self::of(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone()))
+    }
+
     fn at(&self, path: &str) -> Result<ObjectPath> {
         let mut full = self.prefix.clone();
         for part in path.split('/').filter(|p| !p.is_empty()) {
