@@ -80,7 +80,10 @@ fn datasets_of_format_3_are_read_and_their_proofs_hold() {
     // Roots of these versions do not say whether ids are stored as they are, so that absence follows only if they are.
     for (claim, code) in [("present", 0), ("absent", 7)] {
         let checked = folder.run(&format!("verify-proof {} --root {root} --json", place(&format!("{claim}.json"))));
-        assert_eq!((checked.code, &checked.summary()["claim"], &checked.summary()["ids"]), (code, &claim.into(), &Value::Null));
+        assert_eq!(
+            (checked.code, &checked.summary()["claim"], &checked.summary()["ids"]),
+            (code, &claim.into(), &Value::Null)
+        );
     }
     let key = folder.write("key", "the key of a dataset for tests..");
     let private = place("private");

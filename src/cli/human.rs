@@ -632,7 +632,9 @@ pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
     let checked = if report.root_checked { "as expected" } else { "root not checked: --root names the one to trust" };
     writeln!(w, "  root       {} ({checked})", clean(&report.root))?;
     match (&report.ids, &report.key_check) {
-        (Some(mode), Some(check)) => writeln!(w, "  ids        {}, key with the check value {}", clean(mode), clean(check))?,
+        (Some(mode), Some(check)) => {
+            writeln!(w, "  ids        {}, key with the check value {}", clean(mode), clean(check))?
+        }
         (Some(mode), None) => writeln!(w, "  ids        {}", clean(mode))?,
         (None, _) => writeln!(
             w,

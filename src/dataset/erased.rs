@@ -372,12 +372,6 @@ impl StandIns {
         gone.objects.contains(path) || index_stem(path).is_some_and(|stem| gone.stems.contains(stem))
     }
 
-    /// Paths of shards that were written anew, and of other objects with their numbers of buckets, 0 for lists.
-    pub(super) fn was(&self) -> (Vec<&str>, Vec<(&str, u64)>) {
-        let others = self.others.values().map(|replaced| (replaced.was.as_str(), replaced.was_buckets));
-        (self.shards.keys().map(String::as_str).collect(), others.collect())
-    }
-
     /// The objects that must not be there any more.
     pub(super) fn gone(&self) -> Gone {
         let mut gone = Gone::default();

@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn a_lease_is_renewed_while_it_is_held() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
-        let lease = Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(2), Duration::from_secs(1)).unwrap();
+        let lease =
+            Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(2), Duration::from_secs(1)).unwrap();
         let first = leases(&dataset);
         std::thread::sleep(Duration::from_millis(1300));
         assert_ne!(leases(&dataset), first);

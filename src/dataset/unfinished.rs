@@ -32,7 +32,7 @@ use super::{
     sidecar_path,
     suppress::{KeyedHash, Salt},
     system_path,
-    vacuum::{index_stem, is_shard_name, stem},
+    vacuum::{index_stem, is_shard_name},
 };
 use crate::{
     codec::hex::{from_hex, hash_or_none, hex},
@@ -329,31 +329,39 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
 /// # Errors
 /// When the log or a list cannot be read or the store fails. Names that cannot be listed are nobody's that shardify wrote.
 pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
-    let dataset = newest.dataset();
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
-    let (shards, others) = stand_ins.was();
-    if shards.is_empty() && others.is_empty() {
+    if newest.entry().erasures.as_ref().is_none_or(|erasures| erasures.rewrote_before.0 == 0) {
         return Ok(Vec::new());
     }
-    let stems: HashSet<&str> = shards.iter().filter(|path| is_shard_name(path)).map(|path| stem(path)).collect();
-    let mut wanted: HashMap<String, PendingDeletion> = HashMap::new();
-    let known = shards.iter().flat_map(|path| objects_of(path, None));
-    let known = known.chain(others.iter().flat_map(|(path, buckets)| others_of(path, *buckets)));
-    for object in known.chain(pending_deletions(newest)?) {
-        wanted.insert(object.path.clone(), object);
-    }
-    let mut found = Vec::new();
-    dataset.store().walk("", &mut |listed| {
+    let mut paths = Vec::new();
+    newest.dataset().store().walk("", &mut |listed| {
         if let Listed::Object(facts) = listed {
-            let is_index = || index_stem(&facts.path).is_some_and(|stem| stems.contains(stem));
-            match wanted.remove(&facts.path) {
-                Some(object) => found.push(object),
-                None if is_index() => found.push(PendingDeletion { path: facts.path, blake3: None }),
-                None => {}
-            }
+            paths.push(facts.path);
         }
         Ok(())
     })?;
+    leftovers_among(newest, paths.iter().map(String::as_str))
+}
+
+/// The same of objects that were listed.
+///
+/// # Errors
+/// As [`leftovers`].
+pub fn leftovers_among<'a>(newest: &Snapshot, listed: impl Iterator<Item = &'a str>) -> Result<Vec<PendingDeletion>> {
+    let dataset = newest.dataset();
+    let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
+    let gone = stand_ins.gone();
+    let pending: HashMap<String, PendingDeletion> =
+        pending_deletions(newest)?.into_iter().map(|object| (object.path.clone(), object)).collect();
+    let mut found = Vec::new();
+    for path in listed {
+        match pending.get(path) {
+            Some(object) => found.push(object.clone()),
+            None if is_own(path) && stand_ins.is_gone(&gone, path) => {
+                found.push(PendingDeletion { path: path.to_owned(), blake3: None });
+            }
+            None => {}
+        }
+    }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     let mut out = Vec::new();
     for object in without_used(newest, found)? {
@@ -362,6 +370,12 @@ pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
         }
     }
     Ok(out)
+}
+
+/// Whether a path is one that shardify chooses: below its folder, or that of a shard of its own or of an index beside one.
+fn is_own(path: &str) -> bool {
+    let is_system = path.strip_prefix(SYSTEM_FOLDER).is_some_and(|rest| rest.starts_with('/'));
+    is_system || is_shard_name(path) || index_stem(path).is_some_and(|stem| is_shard_name(&format!("{stem}.tar")))
 }
 
 #[cfg(test)]
@@ -429,5 +443,11 @@ mod tests {
         assert_eq!(foreign.len(), 4);
         assert_eq!(foreign[3], PendingDeletion { path: "data/a.tar".into(), blake3: Some([1; 32]) });
         assert_eq!(objects_of("data/a.tar", None).len(), 3, "what it was is not known");
+        for path in ["_shardify/lists/x", "0123456789ab/000000.tar", "0123456789ab/000000.idx"] {
+            assert!(is_own(path), "{path}");
+        }
+        for path in ["a.tar", "a.idx", "data/000000.tar", "_shardify.txt"] {
+            assert!(!is_own(path), "{path}");
+        }
     }
 }

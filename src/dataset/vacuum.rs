@@ -26,6 +26,7 @@ use super::{
     places::PlaceRef,
     runs::{self, Run, RunTable},
     shards, sidecar_path, system_path, table,
+    unfinished::leftovers_among,
 };
 use crate::{
     array::CONSTANTS_FILE,
@@ -120,7 +121,8 @@ pub fn unreferenced(dataset: &Dataset, cutoff: Timestamp) -> Result<Unreferenced
     }
     let lost: Vec<Entry> = entries[..expired].iter().filter(|e| !tagged.contains(&e.version)).cloned().collect();
     let stand_ins = StandIns::of(dataset.store().as_ref(), snapshot.entry())?;
-    let must_go = stand_ins.gone();
+    let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
+    let must_go: HashSet<&str> = must_go.iter().map(|object| object.path.as_str()).collect();
     let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
     let gone = References::of(dataset, &lost)?.led_by(&stand_ins);
     // Lists that nobody refers to still tell which files are shards.
@@ -136,7 +138,7 @@ pub fn unreferenced(dataset: &Dataset, cutoff: Timestamp) -> Result<Unreferenced
     };
     for facts in listing {
         // What an erasure put another object in the place of is named by old entries, but by no version.
-        let erased = stand_ins.is_gone(&must_go, &facts.path);
+        let erased = must_go.contains(facts.path.as_str());
         if kept.needs(&facts.path) && !erased {
             continue;
         }

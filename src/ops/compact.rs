@@ -166,6 +166,9 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     let started = Instant::now();
     let dataset = context.dataset(location)?;
     let snapshot = dataset.open()?;
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(&snapshot))?;
+    }
     let mut settings = snapshot.entry().settings.clone();
     settings.target_shard = options.target_shard.unwrap_or(settings.target_shard);
     if settings.target_shard.0 == 0 {

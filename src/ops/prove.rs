@@ -258,7 +258,10 @@ fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) -> ProofRep
         match (expected.id, key, &ids) {
             (None, _, _) => {}
             (Some(_), Some(key), Ids::Tokens(_, check)) if key.check() != check => {
-                return Err(format!("the ids have another key: expected the check value {check}, found {}", key.check()));
+                return Err(format!(
+                    "the ids have another key: expected the check value {check}, found {}",
+                    key.check()
+                ));
             }
             (Some(id), Some(key), _) if proof.private && key.token(id) == proof.id => {}
             (Some(id), _, _) if !proof.private && id == proof.id => {}

@@ -110,6 +110,9 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     }
     let dataset = context.dataset(location)?;
     let newest = dataset.open()?;
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(&newest))?;
+    }
     let cutoff = Timestamp::now()
         .checked_sub(options.retain)
         .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;

@@ -24,9 +24,10 @@ use self::{
 use super::{Context, compact::partition};
 use crate::{
     dataset::{
-        Asked, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed, Rewrite, Salt,
-        ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure, hiding_of, indexes, leftovers,
-        lookup, made, put_out_of_use, receipt_path, reindex, relist, shards_of, stored_hash, token_of, tombstones,
+        Asked, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed,
+        Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
+        hiding_of, indexes, leftovers, lookup, made, put_out_of_use, receipt_path, reindex, relist, shards_of,
+        stored_hash, token_of, tombstones,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -137,8 +138,8 @@ pub struct EraseReport {
 ///
 /// # Errors
 /// When what is left to do cannot be read or done.
-pub(super) fn finish_cut_short(context: &Context<'_>, newest: &Snapshot) -> Result<()> {
-    finish::all(context, newest).map(drop)
+pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>) -> Result<()> {
+    newest.map_or(Ok(()), |newest| finish::all(context, newest).map(drop))
 }
 
 /// Erases records.
@@ -157,7 +158,7 @@ pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions)
     let newest = dataset.open()?;
     let _lock = if options.dry_run { None } else { Some(dataset.store().lock("erase")?) };
     if !options.dry_run {
-        finish_cut_short(context, &newest)?;
+        finish_cut_short(context, Some(&newest))?;
     }
     for attempt in 1.. {
         let run = Run::new(context, &dataset, &ids, options)?;

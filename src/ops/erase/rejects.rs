@@ -41,11 +41,13 @@ impl Words<'_> {
             Self::Hidden { salt, hashes, lengths } => {
                 // What is between two borders of words may be one of them, and its hash tells.
                 let begins = |at: &usize| !is_inner(at.checked_sub(1).and_then(|before| text.get(before)));
-                let ends = |(at, bytes): &(usize, &usize)| at + *bytes <= text.len() && !is_inner(text.get(at + *bytes));
+                let ends =
+                    |(at, bytes): &(usize, &usize)| at + *bytes <= text.len() && !is_inner(text.get(at + *bytes));
                 let spans = (0..text.len()).filter(begins).flat_map(|at| lengths.iter().map(move |bytes| (at, bytes)));
-                spans.filter(ends).filter_map(|(at, bytes)| std::str::from_utf8(&text[at..at + bytes]).ok()).any(
-                    |word| hashes.contains(&Word::of(salt, word)),
-                )
+                spans
+                    .filter(ends)
+                    .filter_map(|(at, bytes)| std::str::from_utf8(&text[at..at + bytes]).ok())
+                    .any(|word| hashes.contains(&Word::of(salt, word)))
             }
         }
     }
