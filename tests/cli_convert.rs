@@ -102,9 +102,7 @@ fn the_same_conversion_is_byte_identical_at_any_number_of_jobs() {
                     tables.display()
                 ))
                 .ok();
-            // The folder is named by the run, all else follows from the input.
-            let below_tag = |(path, bytes): (String, Vec<u8>)| (path.split_once('/').unwrap().1.to_owned(), bytes);
-            folder.shards(&format!("d{jobs}")).into_iter().map(below_tag).collect::<Vec<_>>()
+            folder.shards_below_tags(&format!("d{jobs}"))
         };
         let one = convert(1);
         assert!(one.len() > 1, "{to}");
