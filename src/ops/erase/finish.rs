@@ -5,7 +5,7 @@
 
 use super::{receipt::Receipt, rejects, rejects::Words};
 use crate::{
-    dataset::{Dataset, ErasureOrder, Snapshot, Unfinished, without_used},
+    dataset::{Dataset, ErasureOrder, Retention, Snapshot, Unfinished, without_used},
     error::Result,
     events::Event,
     id::Version,
@@ -86,7 +86,8 @@ pub(super) fn one(
 
 /// How many objects no version refers to; not known where the dataset cannot be listed.
 pub(super) fn unreferenced(context: &Context<'_>, dataset: &Dataset) -> Option<u64> {
-    match crate::dataset::unreferenced(dataset, jiff::Timestamp::now()) {
+    let all = Retention { cutoff: jiff::Timestamp::MAX, ..Retention::default() };
+    match crate::dataset::unreferenced(dataset, &all) {
         Ok(found) => Some(found.objects.iter().filter(|object| !object.committed).count() as u64),
         Err(error) => {
             context.observer.event(Event::Note(format!("what no version refers to is not known: {error}")));
