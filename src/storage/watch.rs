@@ -20,6 +20,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 use super::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store};
 use crate::error::{Error, Kind, Result};
@@ -218,6 +219,14 @@ impl Store for Watched {
 
     fn lock(&self, name: &str) -> Result<Lock> {
         self.inner.lock(name)
+    }
+
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        self.inner.now(probe)
+    }
+
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        self.inner.is_locked(name)
     }
 }
 
