@@ -681,6 +681,32 @@ mod tests {
         Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
     }
 
+    /// Commits a transaction whose shards were published.
+    fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
+        for shard in &transaction.adds {
+            let bytes = vec![0; usize::try_from(shard.meta.bytes).unwrap()];
+            dataset.store().put(&shard.meta.path, bytes.into()).unwrap();
+            dataset.store().put(&sidecar_path(&shard.meta.path), "".into()).unwrap();
+        }
+        super::commit(dataset, transaction, planned_on)
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_committed() {
+        let dataset = dataset();
+        let transaction = transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
+        let store = dataset.store();
+        let refused = || super::commit(&dataset, &transaction, Version(0)).unwrap_err();
+        assert!(refused().to_string().contains("tag/000000.tar"));
+        store.put("tag/000000.tar", vec![0; 99].into()).unwrap();
+        assert!(refused().message().contains("100 bytes"));
+        store.put("tag/000000.tar", vec![0; 100].into()).unwrap();
+        assert!(refused().to_string().contains("sidecar/tag/000000.parquet"));
+        assert!(dataset.latest().unwrap().is_none());
+        store.put(&sidecar_path("tag/000000.tar"), "".into()).unwrap();
+        super::commit(&dataset, &transaction, Version(0)).unwrap();
+    }
+
     fn shard(path: &str, first: u64, records: u64) -> NewShard {
         let meta = ShardMeta {
             path: path.into(),
