@@ -694,9 +694,9 @@ mod tests {
     #[test]
     fn what_is_not_there_is_not_committed() {
         let dataset = dataset();
-        let transaction = transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
+        let transaction = || transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
         let store = dataset.store();
-        let refused = || super::commit(&dataset, &transaction, Version(0)).unwrap_err();
+        let refused = || super::commit(&dataset, &transaction(), Version(0)).unwrap_err();
         assert!(refused().to_string().contains("tag/000000.tar"));
         store.put("tag/000000.tar", vec![0; 99].into()).unwrap();
         assert!(refused().message().contains("100 bytes"));
@@ -704,7 +704,7 @@ mod tests {
         assert!(refused().to_string().contains("sidecar/tag/000000.parquet"));
         assert!(dataset.latest().unwrap().is_none());
         store.put(&sidecar_path("tag/000000.tar"), "".into()).unwrap();
-        super::commit(&dataset, &transaction, Version(0)).unwrap();
+        super::commit(&dataset, &transaction(), Version(0)).unwrap();
     }
 
     fn shard(path: &str, first: u64, records: u64) -> NewShard {
