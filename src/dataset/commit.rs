@@ -28,6 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot, clock, erased,
     index::SegmentRef,
+    leases,
     log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     root,
@@ -149,6 +150,7 @@ pub struct NewShard {
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
+    leases::give_way(dataset, &transaction.id)?;
     until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
@@ -201,6 +203,10 @@ pub(super) fn until_created(
                 let parent = Version(entry.version.0.saturating_sub(1));
                 check_fences(dataset, run, seen, parent)?;
                 seen = parent.max(seen);
+                let version = entry.version;
+                if let Some(erasures) = &mut entry.erasures {
+                    erasures.drop_finished(dataset, version)?;
+                }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
                     return dataset.at(entry.version);

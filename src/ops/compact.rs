@@ -178,6 +178,9 @@ fn compact_version(
     snapshot: &Snapshot,
     options: &Options,
 ) -> Result<CompactReport> {
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(snapshot))?;
+    }
     let mut settings = snapshot.entry().settings.clone();
     settings.target_shard = options.target_shard.unwrap_or(settings.target_shard);
     if settings.target_shard.0 == 0 {
