@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Dataset, Snapshot, clock, erased,
+    Dataset, Newest, Snapshot, clock, erased,
     index::SegmentRef,
     leases,
     log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     codec::merkle,
-    error::{Effect, Error, Result},
+    error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, run_of_folder},
     storage::{PutOutcome, Staged, Store},
 };
@@ -196,8 +196,16 @@ pub(super) fn until_created(
     done: &str,
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
+    let mut failed_on = None;
     for attempt in 0..ATTEMPTS {
-        match make(attempt)? {
+        let next = match make(attempt) {
+            Err(error) => {
+                check_overtaken(dataset, error, seen, &mut failed_on)?;
+                continue;
+            }
+            Ok(next) => next,
+        };
+        match next {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
                 let parent = Version(entry.version.0.saturating_sub(1));
@@ -209,7 +217,9 @@ pub(super) fn until_created(
                 }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
-                    return dataset.at(entry.version);
+                    // By now it may be an old one, whose lists are vacuumed: what was committed stays committed.
+                    let newest = Newest::of(&entry);
+                    return Ok(dataset.snapshot_of(*entry, newest));
                 }
             }
         }
@@ -217,6 +227,21 @@ pub(super) fn until_created(
     Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
         .at(dataset.store().location().to_string())
         .hint(format!("nothing was {done}; try again when there is less traffic")))
+}
+
+/// Passes on the error of an attempt unless others have committed since `seen`: then `vacuum` may have deleted what the
+/// attempt read, and the next one stands on the newest version. A version that attempts fail on twice is damaged.
+fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &mut Option<Version>) -> Result<()> {
+    if !matches!(error.kind(), Kind::Storage | Kind::Integrity) {
+        return Err(error);
+    }
+    match dataset.latest() {
+        Ok(Some(newest)) if newest.version() > seen && *failed_on != Some(newest.version()) => {
+            *failed_on = Some(newest.version());
+            Ok(())
+        }
+        _ => Err(error),
+    }
 }
 
 /// The entry of a run that changes no record: it says of everything what its parent says.

@@ -101,11 +101,12 @@ pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()
     let mut newer: Option<Snapshot> = None;
     for _ in 0..ATTEMPTS {
         let current = newer.as_ref().unwrap_or(snapshot);
-        write(current, database.take())?;
+        let written = write(current, database.take());
         let latest = current.dataset().open()?;
         if latest.version() == current.version() {
-            return Ok(());
+            return written;
         }
+        // What an older version has may be vacuumed by now; the newer one counts.
         newer = Some(latest);
     }
     Ok(())

@@ -153,7 +153,8 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
             skipped: Vec::new(),
         },
     };
-    adoption.run()?;
+    let adopted = adoption.run();
+    super::or_overtaken(snapshot.as_ref(), adopted)?;
     let mut report = adoption.report;
     report.files_skipped = report.skipped.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();
