@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot, erased,
     index::SegmentRef,
-    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
+    log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals},
     places::PlaceRef,
     root,
     runs::{self, Run, Scattered},
@@ -199,6 +199,7 @@ pub(super) fn after(
     arguments: BTreeMap<String, String>,
 ) -> Entry {
     Entry {
+        format: FORMAT_VERSION,
         version: parent.version.next(),
         transaction: transaction.clone(),
         committed_at: now_after(Some(parent.committed_at)),
@@ -297,7 +298,7 @@ impl Draft<'_> {
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
         Ok(Entry {
-            format: self.format(old),
+            format: FORMAT_VERSION,
             version,
             transaction: self.transaction.id.clone(),
             committed_at,
@@ -320,17 +321,6 @@ impl Draft<'_> {
             erasures: old.and_then(|e| e.erasures.clone()),
             root: None,
         })
-    }
-
-    /// Datasets that were never sorted can be read by releases that know nothing of it.
-    fn format(&self, old: Option<&Entry>) -> u32 {
-        let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
-        let needed = match &self.transaction.settings.private {
-            Some(_) => FORMAT_VERSION,
-            None if self.transaction.adds.iter().any(sorts) => SORTED_FORMAT,
-            None => FIRST_FORMAT,
-        };
-        old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
     fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
@@ -772,13 +762,13 @@ mod tests {
     }
 
     #[test]
-    fn lists_with_and_without_orders_are_merged_and_only_sorting_raises_the_format() {
+    fn lists_with_and_without_orders_are_merged() {
         let dataset = dataset();
         let append = |i: u64| {
             let add = shard(&format!("s{i}"), 0, 2);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(2)), Version(i)).unwrap()
         };
-        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FIRST_FORMAT));
+        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
         let mut sorted = shard("sorted", 0, 4);
         let scattered = Scattered { span: 4, set: "set".into(), shard: 0 };
         sorted.scattered = Some(scattered.clone());
@@ -795,8 +785,8 @@ mod tests {
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
-        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, SORTED_FORMAT);
-        (11..40).for_each(|i| assert_eq!(append(i).entry().format, SORTED_FORMAT));
+        commit(&dataset, &sort, Version(10)).unwrap();
+        (11..40).for_each(|i| assert_eq!(append(i).version(), Version(i + 1)));
         let snapshot = dataset.open().unwrap();
         assert_eq!(snapshot.entry().places, [place]);
         let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();

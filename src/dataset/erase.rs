@@ -23,7 +23,7 @@ use super::{
     erased::{self, Erasures, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
     find::{self, Hit, IdKind, State},
     index::{self, SegmentRef},
-    log::{Counts, ERASED_FORMAT, Entry, ListRef},
+    log::{Counts, Entry, FORMAT_VERSION, ListRef},
     places::PlaceRef,
     private::Asked,
     reindex::Reindexed,
@@ -333,7 +333,7 @@ impl Erasure {
         };
         let stand_ins = StandIns::of_reindexed(&self.reindexed);
         Ok(Entry {
-            format: old.format.max(ERASED_FORMAT),
+            format: FORMAT_VERSION,
             version,
             transaction: self.id.clone(),
             committed_at,

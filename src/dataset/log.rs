@@ -3,7 +3,7 @@
 //! An entry is complete: it names every list and segment of its version, so opening a snapshot takes one listing, one
 //! read of the entry, and one parallel round of reads. Names count down, so that the newest version comes first in a
 //! listing. Unknown fields are ignored, so later releases may add some; `format` grows when an old release could not
-//! read the dataset correctly any more.
+//! read the dataset correctly any more. The last field is a checksum over all bytes before it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
 use crate::{
-    codec::{Codec, hex::hash_or_none, merkle::Hash},
+    codec::{
+        Codec,
+        hex::hash_or_none,
+        merkle::Hash,
+        seal::{close_json, json_is_whole},
+    },
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
@@ -21,16 +26,11 @@ use crate::{
 };
 
 /// Version of everything below `_shardify/`; a release reads datasets up to its own.
-pub const FORMAT_VERSION: u32 = 3;
+/// Every entry that is written has it.
+pub const FORMAT_VERSION: u32 = 4;
 
-/// Version of datasets that use nothing of what came later.
-pub(super) const FIRST_FORMAT: u32 = 1;
-
-/// Version of datasets that were sorted.
-pub(super) const SORTED_FORMAT: u32 = 2;
-
-/// Version of datasets from which somebody was erased.
-pub(super) const ERASED_FORMAT: u32 = 3;
+/// First version whose entries carry a checksum.
+const CHECKED_FORMAT: u32 = 4;
 
 /// One version of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,12 +240,11 @@ pub(super) fn read(store: &dyn Store, version: Version) -> Result<Option<Entry>>
     store.get(&path)?.map(|bytes| decode(store, &path, &bytes)).transpose()
 }
 
-/// Bytes of an entry.
+/// Bytes of an entry, with its checksum.
 pub(super) fn encode(entry: &Entry) -> Result<Vec<u8>> {
-    let mut bytes =
-        serde_json::to_vec_pretty(entry).map_err(|e| Error::internal("encoding a log entry failed").cause(e))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    let failed = || Error::internal("encoding a log entry failed");
+    let json = serde_json::to_vec_pretty(entry).map_err(|e| failed().cause(e))?;
+    close_json(json).ok_or_else(failed)
 }
 
 fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
@@ -255,16 +254,33 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
         format: u32,
     }
     let place = || store.location().join(path).to_string();
-    let bad =
-        |e: serde_json::Error| Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).cause(e);
+    let changed = |what: &str| Error::integrity(format!("the log entry is damaged: {what}")).at(place()).hint(RESTORE);
+    // Of an entry that carries a checksum nothing is believed before it is known to be right.
+    let checked = json_is_whole(bytes);
+    if checked == Some(false) {
+        return Err(changed("expected what its checksum is of, found other bytes"));
+    }
+    let bad = |e: serde_json::Error| {
+        Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).hint(RESTORE).cause(e)
+    };
     let head: Head = serde_json::from_slice(bytes).map_err(bad)?;
+    if head.format >= CHECKED_FORMAT && checked.is_none() {
+        return Err(changed("expected a checksum at its end, found none"));
+    }
     if head.format > FORMAT_VERSION {
         return Err(Error::usage(format!("expected dataset format {FORMAT_VERSION} or older, found {}", head.format))
             .at(place())
             .hint("use a newer release of shardify"));
     }
-    serde_json::from_slice(bytes).map_err(bad)
+    let entry: Entry = serde_json::from_slice(bytes).map_err(bad)?;
+    if checked.is_some() && entry.path() != path {
+        return Err(changed(&format!("expected the version that its name says, found {}", entry.version)));
+    }
+    Ok(entry)
 }
+
+/// What helps when an object of the log is damaged.
+const RESTORE: &str = "restore the object from a copy of the dataset; `shardify verify` lists what is damaged";
 
 /// RFC 3339 with microseconds.
 mod instant {

@@ -45,7 +45,10 @@ pub use spill::Spill;
 pub use spool::Spool;
 
 use self::ranges::{Fetched, part};
-use crate::error::{Error, Result};
+use crate::{
+    codec::seal::{Blocks, Seal},
+    error::{Error, Result},
+};
 
 /// Folder of a dataset, relative to its root, that holds everything but the shards.
 pub const SYSTEM_FOLDER: &str = "_shardify";
@@ -300,6 +303,7 @@ pub struct Staged {
     /// The name it will get.
     pub path: String,
     inner: StagedInner,
+    seal: Option<Seal>,
 }
 
 #[derive(Debug)]
@@ -309,6 +313,21 @@ enum StagedInner {
 }
 
 impl Staged {
+    fn new(path: impl Into<String>, inner: StagedInner) -> Self {
+        Self { path: path.into(), inner, seal: None }
+    }
+
+    /// The same with what its bytes have to be.
+    #[must_use]
+    pub fn sealed(self, seal: Option<Seal>) -> Self {
+        Self { seal, ..self }
+    }
+
+    /// What its bytes have to be, where whoever wrote it has said so.
+    pub fn seal(&self) -> Option<Seal> {
+        self.seal
+    }
+
     /// Path in its store at which it can be read before it has its name; `None` where nothing can be read before that.
     pub fn readable_at(&self, store: &dyn Store) -> Option<String> {
         match &self.inner {
@@ -332,6 +351,16 @@ pub struct Object {
     bytes: u64,
     /// What was fetched of a remote object.
     remote: Option<Arc<Remote>>,
+    /// What its bytes have to be, where that is known.
+    checks: Option<Arc<Checks>>,
+}
+
+/// What an object has to be, of which ranges are read.
+#[derive(Debug)]
+struct Checks {
+    blocks: Blocks,
+    /// What follows the blocks, checked already.
+    tail: Bytes,
 }
 
 /// Bytes that a request to a remote store asks for at least, unless just these are wanted.
@@ -350,7 +379,14 @@ impl Object {
     /// Names an object of a store; `bytes` is its size.
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
         let remote = store.location().local_path().is_none().then(Arc::default);
-        Self { store, path: path.into(), bytes, remote }
+        Self { store, path: path.into(), bytes, remote, checks: None }
+    }
+
+    /// The same, whose ranges are checked block by block as they are read. `tail` is what follows the blocks, checked
+    /// already.
+    #[must_use]
+    pub fn checked(self, blocks: Blocks, tail: Bytes) -> Self {
+        Self { checks: Some(Arc::new(Checks { blocks, tail })), ..self }
     }
 
     /// Size in bytes.
@@ -382,6 +418,32 @@ impl Object {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
+        let Some(checks) = &self.checks else { return self.fetched(range) };
+        let (body, within) = (checks.blocks.body(), |at: u64| usize::try_from(at).unwrap_or(usize::MAX));
+        let beyond = || self.damaged("expected more bytes than there are", range.start);
+        if range.start >= body {
+            let (start, end) = (within(range.start - body), within(range.end.saturating_sub(body)));
+            return if start <= end && end <= checks.tail.len() { Ok(checks.tail.slice(start..end)) } else { Err(beyond()) };
+        }
+        let around = checks.blocks.around(&range);
+        let found = self.fetched(around.clone())?;
+        if let Some(at) = checks.blocks.damage(around.start, &found) {
+            return Err(self.damaged(DAMAGED_BLOCK, at));
+        }
+        let start = within(range.start - around.start);
+        if range.end <= body {
+            return Ok(found.slice(start..within(range.end - around.start)));
+        }
+        let rest = checks.tail.get(..within(range.end - body)).ok_or_else(beyond)?;
+        Ok([&found[start..], rest].concat().into())
+    }
+
+    /// The error of bytes that are not what they have to be.
+    fn damaged(&self, message: &str, byte: u64) -> Error {
+        Error::integrity(message).at(self.store.location().join(&self.path).to_string()).byte(byte).hint(RESTORE)
+    }
+
+    fn fetched(&self, range: Range<u64>) -> Result<Bytes> {
         let length = range.end.saturating_sub(range.start);
         let Some(remote) = self.remote.as_ref().filter(|_| range.end <= self.bytes) else {
             return self.store.get_range(&self.path, range);
@@ -407,7 +469,8 @@ impl Object {
 
     /// A range of a remote object that is in memory already.
     pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
-        let remote = self.remote.as_ref()?;
+        // What is checked is read in blocks.
+        let remote = self.remote.as_ref().filter(|_| self.checks.is_none())?;
         remote.fetched.get(range).or_else(|| {
             let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
             part(window.0, &window.1, range)
@@ -419,6 +482,9 @@ impl Object {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+        if self.checks.is_some() {
+            return self.range(range);
+        }
         if let Some(found) = self.known(&range) {
             return Ok(found);
         }
@@ -600,6 +666,12 @@ pub fn save(location: &Location, settings: &StoreSettings, bytes: Bytes) -> Resu
 pub fn scratch(location: &Location) -> Result<Scratch> {
     Scratch::new(location)
 }
+
+/// What is wrong with a block that is not what its hash is of.
+pub const DAMAGED_BLOCK: &str = "expected the bytes that the checksum is of, found others";
+
+/// What helps when an object of a dataset is damaged.
+pub const RESTORE: &str = "restore the object from a copy of the dataset; `shardify verify` lists what is damaged";
 
 /// The error of an object that should be there.
 fn missing(location: &Location, path: &str) -> Error {
