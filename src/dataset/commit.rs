@@ -370,7 +370,7 @@ impl Draft<'_> {
                 lists.keep(list.clone());
                 continue;
             }
-            let rows = shards::read(lists.store().as_ref(), &list.path)?;
+            let rows = shards::read(lists.store().as_ref(), &list.sealed())?;
             let (gone, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(|s| removed.contains(s.path.as_str()));
             if gone.is_empty() {
                 lists.keep(list.clone());
@@ -405,7 +405,7 @@ impl Draft<'_> {
                 lists.keep(list.clone());
                 continue;
             }
-            let mut rows = runs::read(lists.store().as_ref(), &list.path)?;
+            let mut rows = runs::read(lists.store().as_ref(), &list.sealed())?;
             let mut changed = false;
             for run in rows.iter_mut().filter(|r| r.until.is_none() && removed.contains(r.shard.as_str())) {
                 run.until = Some(version);
@@ -427,6 +427,7 @@ impl Draft<'_> {
                     until: None,
                     since: None,
                     scattered: shard.scattered.clone(),
+                    beside: shard.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
                 })
             })
             .collect();
@@ -505,28 +506,32 @@ impl<'a> ListWriter<'a> {
             table.add(rows)
         })?;
         if let Some((staged, rows)) = table.finish()? {
+            let seal = staged.seal();
             self.draft.staged.borrow_mut().push(staged);
             self.written += 1;
             let root = (self.kind == SHARDS).then(|| merkle::root(&leaves));
-            self.lists.push(ListRef { path, rows, level, root });
+            self.lists.push(ListRef { path, rows, level, root, seal });
         }
         Ok(())
     }
 
     /// Columns of several lists together; `None` for kinds that always have the same.
     fn schema_of(&self, lists: &[ListRef]) -> Result<Option<SchemaRef>> {
-        let (full, optional): (fn(bool) -> Schema, &str) = match self.kind {
-            "runs" => (runs::schema, "set"),
-            SHARDS => (shards::schema, "order"),
-            "replaced" => (erased::replaced_schema, "root"),
-            "sources" => (sources::schema, sources::ARRAYS),
+        let full = match self.kind {
+            "runs" => runs::schema(),
+            SHARDS => shards::schema(),
+            "replaced" => erased::replaced_schema(),
+            "rewritten" => erased::rewritten_schema(),
+            "sources" => sources::schema(),
             _ => return Ok(None),
         };
-        let mut any = false;
+        let mut known = HashSet::new();
         for list in lists {
-            any = any || table::has_column(self.store(), list, optional)?;
+            known.extend(table::columns_of(self.store(), list)?);
         }
-        Ok(Some(Arc::new(full(any))))
+        // Every list has those that cannot be null.
+        let kept = full.fields().iter().filter(|field| !field.is_nullable() || known.contains(field.name().as_str()));
+        Ok(Some(Arc::new(Schema::new(kept.cloned().collect::<Vec<_>>()))))
     }
 
     /// The lists, after merging each level that has become crowded into one list of the next level, where that is no more
@@ -581,6 +586,7 @@ mod tests {
     use super::*;
     use crate::{
         codec::Codec,
+        error::Kind,
         dataset::{Arrangement, Order, ShardOrder},
         format::OutputFormat,
         storage::RemoteStore,
@@ -607,6 +613,7 @@ mod tests {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
+            beside: None,
         };
         NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
     }
@@ -668,6 +675,7 @@ mod tests {
             buckets: 1,
             bytes: 0,
             root: None,
+            seals: Vec::new(),
         };
         for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
             let mut append = transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
@@ -735,6 +743,13 @@ mod tests {
         assert!(problem(&dataset).contains("does not follow"), "another version has another root");
         let other = dataset.store().get(&entry.shards[1].path).unwrap().unwrap();
         dataset.store().put(&entry.shards[0].path, other).unwrap();
+        let error = root::check_root(&dataset.open().unwrap()).unwrap_err();
+        assert_eq!((error.kind(), error.place().byte), (Kind::Integrity, Some(0)), "{error}");
+        // A list of an older release has no seal, but a root.
+        let mut old = entry.clone();
+        old.version = Version(4);
+        old.shards.iter_mut().for_each(|list| list.seal = None);
+        assert!(create(dataset.store().as_ref(), &old).unwrap());
         assert!(problem(&dataset).contains("found another"));
     }
 
@@ -782,6 +797,7 @@ mod tests {
             last: 3,
             rows: 4,
             bytes: 0,
+            seal: None,
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];

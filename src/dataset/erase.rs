@@ -13,6 +13,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map},
+    sync::Arc,
 };
 
 use rayon::prelude::*;
@@ -403,6 +404,7 @@ impl Erasure {
         if self.all_versions {
             let row = |rewrite: &Rewrite| Rewritten {
                 was: rewrite.was.path.clone(),
+                was_sidecar: rewrite.was.beside.as_ref().and_then(|beside| beside.at.clone()),
                 now: rewrite.now.as_ref().map(|now| ShardMeta {
                     version: rewrite.was.version,
                     committed_at: rewrite.was.committed_at,
@@ -435,6 +437,7 @@ fn led<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a
             until: from.until,
             since: from.since,
             scattered: now.scattered.clone(),
+            beside: now.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
         })
     })
 }

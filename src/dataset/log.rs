@@ -10,18 +10,20 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
+use super::{
+    erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, sealed::Sealed, system_path,
+};
 use crate::{
     codec::{
         Codec,
         hex::hash_or_none,
         merkle::Hash,
-        seal::{close_json, json_is_whole},
+        seal::{Seal, close_json, json_is_whole},
     },
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    storage::Store,
+    storage::{RESTORE, Store},
     units::Size,
 };
 
@@ -215,6 +217,16 @@ pub struct ListRef {
     /// Root of the hashes of its rows, of lists of shards.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
+    /// What the list has to be; absent: an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Seal>,
+}
+
+impl ListRef {
+    /// The object.
+    pub fn sealed(&self) -> Sealed {
+        Sealed::new(self.path.as_str(), self.seal)
+    }
 }
 
 /// Path of a version's entry.
@@ -238,6 +250,19 @@ pub(super) fn read(store: &dyn Store, version: Version) -> Result<Option<Entry>>
     }
     let path = path(version);
     store.get(&path)?.map(|bytes| decode(store, &path, &bytes)).transpose()
+}
+
+/// First version of receipts that carry a checksum.
+pub const CHECKED_RECEIPT: u32 = 2;
+
+/// Whether a receipt is as it was written, given what its checksum says; those of older releases have none.
+pub(super) fn receipt_is_whole(bytes: &[u8], checked: Option<bool>) -> bool {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: u32,
+    }
+    let head: Option<Head> = serde_json::from_slice(bytes).ok();
+    checked.unwrap_or_else(|| head.is_some_and(|head| head.schema < CHECKED_RECEIPT))
 }
 
 /// Bytes of an entry, with its checksum.
@@ -279,9 +304,6 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
     Ok(entry)
 }
 
-/// What helps when an object of the log is damaged.
-const RESTORE: &str = "restore the object from a copy of the dataset; `shardify verify` lists what is damaged";
-
 /// RFC 3339 with microseconds.
 mod instant {
     use jiff::Timestamp;
@@ -298,13 +320,52 @@ mod instant {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     fn newer_versions_sort_first() {
         assert!(path(Version(2)) < path(Version(1)));
         assert_eq!(path(Version(1)), "_shardify/log/18446744073709551614.json");
+    }
+
+    #[test]
+    fn an_entry_of_which_a_bit_was_flipped_is_damaged() {
+        let store = crate::storage::RemoteStore::memory().unwrap();
+        let entry = |format| {
+            serde_json::json!({
+                "format": format, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
+                "operation": "convert", "tool": "t", "arguments": {},
+                "counts": {"records_in": 0, "records_out": 0, "records_rejected": 0, "records_deduplicated": 0,
+                    "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
+                "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [], "subject": null},
+                "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
+                "shards": [], "runs": [], "sources": [], "segments": [],
+            })
+        };
+        let path = path(Version(1));
+        let read = |bytes: &[u8]| decode(&store, &path, bytes);
+        let old = serde_json::to_vec_pretty(&entry(3)).unwrap();
+        let parsed = read(&old).unwrap();
+        assert_eq!((parsed.format, parsed.version), (3, Version(1)), "older releases wrote no checksum");
+        let kind = |bytes: &[u8]| read(bytes).unwrap_err().kind();
+        assert_eq!(kind(&serde_json::to_vec_pretty(&entry(4)).unwrap()), Kind::Integrity);
+        let bytes = encode(&Entry { format: FORMAT_VERSION, ..parsed.clone() }).unwrap();
+        assert_eq!(read(&bytes).unwrap().format, FORMAT_VERSION);
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                assert_eq!(kind(&flipped), Kind::Integrity, "byte {at} bit {bit}");
+            }
+        }
+        // An entry under another name is another version.
+        let other = encode(&Entry { format: FORMAT_VERSION, version: Version(2), ..parsed }).unwrap();
+        assert_eq!(kind(&other), Kind::Integrity);
+        let newer = close_json(serde_json::to_vec_pretty(&entry(5)).unwrap()).unwrap();
+        assert_eq!(kind(&newer), Kind::Usage);
     }
 
     #[test]

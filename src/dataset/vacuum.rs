@@ -21,11 +21,11 @@ use super::{
     commit::{FAN_OUT, Next, after, until_created},
     erased::StandIns,
     log::{Entry, ListRef},
-    numbers::numbers_path,
-    parts_path,
     places::PlaceRef,
     runs::{self, Run, RunTable},
-    shards, sidecar_path, system_path, table,
+    sealed::Sealed,
+    shards::{self, ShardMeta},
+    system_path, table,
 };
 use crate::{
     array::CONSTANTS_FILE,
@@ -170,9 +170,9 @@ struct References {
 impl References {
     fn of(dataset: &Dataset, entries: &[Entry]) -> Result<Self> {
         let mut out = Self::default();
-        let mut lists: HashSet<&str> = HashSet::new();
+        let mut lists: BTreeMap<&str, Sealed> = BTreeMap::new();
         for entry in entries {
-            lists.extend(entry.shards.iter().map(|l| l.path.as_str()));
+            lists.extend(entry.shards.iter().map(|list| (list.path.as_str(), list.sealed())));
             for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
@@ -181,39 +181,38 @@ impl References {
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
         }
-        out.add_shards(dataset, &lists.into_iter().collect::<Vec<_>>())?;
+        out.add_shards(dataset, &lists.into_values().collect::<Vec<_>>())?;
         Ok(out)
     }
 
     /// The shards that lists of shards name.
     fn of_lists<'a>(dataset: &Dataset, paths: impl Iterator<Item = &'a str>) -> Result<Self> {
         let folder = system_path("lists/");
-        let lists: Vec<&str> = paths.filter(|p| p.starts_with(&folder) && p.contains("-shards-")).collect();
+        let lists: Vec<Sealed> =
+            paths.filter(|p| p.starts_with(&folder) && p.contains("-shards-")).map(Sealed::unknown).collect();
         let mut out = Self::default();
         out.add_shards(dataset, &lists)?;
         Ok(out)
     }
 
-    fn add_shards(&mut self, dataset: &Dataset, lists: &[&str]) -> Result<()> {
+    fn add_shards(&mut self, dataset: &Dataset, lists: &[Sealed]) -> Result<()> {
         let store = dataset.store().as_ref();
         let found: Vec<_> = lists.par_iter().map(|list| shards::read(store, list)).collect::<Result<_>>()?;
-        found.into_iter().flatten().for_each(|shard| self.add_shard(shard.path));
+        found.into_iter().flatten().for_each(|shard| self.add_shard(&shard));
         Ok(())
     }
 
-    fn add_shard(&mut self, path: String) {
-        self.objects.insert(sidecar_path(&path));
-        self.objects.insert(parts_path(&path));
-        self.objects.insert(numbers_path(&path));
-        self.folders.insert(folder_of(&path).to_owned());
-        self.stems.insert(stem(&path).to_owned());
-        self.objects.insert(path);
+    fn add_shard(&mut self, shard: &ShardMeta) {
+        self.objects.extend([shard.sidecar(), shard.parts(), shard.numbers()].map(|object| object.path));
+        self.folders.insert(folder_of(&shard.path).to_owned());
+        self.stems.insert(stem(&shard.path).to_owned());
+        self.objects.insert(shard.path.clone());
     }
 
     /// With what stands for objects that were rewritten.
     fn led_by(mut self, stand_ins: &StandIns) -> Self {
         let (shards, others) = stand_ins.needed_for(|path| self.objects.contains(path));
-        shards.into_iter().for_each(|path| self.add_shard(path));
+        shards.into_iter().for_each(|shard| self.add_shard(shard));
         self.objects.extend(others);
         self
     }
@@ -380,8 +379,9 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
     let write = |kind: &str, runs: &[Run], level: u32| -> Result<ListRef> {
         let path = system_path(&format!("lists/{name}-{kind}-0.parquet"));
         let rows = runs::batch(runs)?;
-        table::write(parent.dataset().store().as_ref(), &path, &rows, table::list_properties(&rows.schema()))?;
-        Ok(ListRef { path, rows: runs.len() as u64, level, root: None })
+        let store = parent.dataset().store().as_ref();
+        let seal = table::write(store, &path, &rows, table::list_properties(&rows.schema()))?;
+        Ok(ListRef { path, rows: runs.len() as u64, level, root: None, seal: Some(seal) })
     };
     // A scattered run says where a record was only together with its places, which go with the shards: there is one for
     // each record, and to keep them for ever would cost as much as the shards' ids.

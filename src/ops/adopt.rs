@@ -26,7 +26,7 @@ use crate::{
         checksum::masked_crc32c,
         decompress::{self, Compression},
     },
-    dataset::{
+    dataset::{note_beside, 
         Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Revision, SegmentWriter, Segments, Settings,
         Snapshot, SourceRow, SuppressList, Transaction, choose_private, commit, is_shard_name, sidecar_path,
     },
@@ -40,7 +40,7 @@ use crate::{
     format::{OutputFormat, tar},
     id::{TransactionId, Version},
     scan::{self, ScanOptions, SourceFile},
-    storage::{Location, Staged},
+    storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
 };
 
@@ -434,12 +434,14 @@ impl Adoption<'_> {
                 let naming = ShardNaming { tag: format!("{tag}{partition}"), format, codec, indexes: Vec::new() };
                 (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
             };
+            // No other run may choose the same, even if it adopts the same file.
+            let sidecar = from.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
             if !sidecars.insert(sidecar_path(&path)) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
                     .at(file.uri())
                     .hint("names that differ in their ending only cannot be told apart here; use --out"));
             }
-            out.push(Candidate { file, codec, path, from });
+            out.push(Candidate { file, codec, path, sidecar, from });
         }
         Ok(out)
     }
@@ -513,6 +515,7 @@ impl Adoption<'_> {
         let segments = Segments::finish(segments)?;
         staged.extend(segments.staged);
         self.context.cancel.check()?;
+        note_beside(adds.iter_mut(), &staged);
         self.dataset.store().publish(staged)?;
         let transaction = Transaction {
             id: transaction,

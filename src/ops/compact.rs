@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
-    dataset::{Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{check_folders, note_beside, Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -189,6 +189,7 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     };
     if let Some(order) = &options.order {
         let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
+        check_folders(dataset.store().as_ref(), snapshot.shards()?.iter())?;
         let kinds = Kinds::of_shards(dataset.store().as_ref(), shards)?;
         let sorting = Sorting { context, snapshot: &snapshot, settings, order, kinds };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
@@ -230,8 +231,9 @@ fn planned(
 ) -> Result<(CompactPlan, Kinds)> {
     let store = snapshot.dataset().store().as_ref();
     let first = plan(&candidates(shards, settings, &Kinds::default()), options);
-    let merged = first.groups.iter().flat_map(|group| &group.inputs).map(|i| shards[*i].path.as_str());
-    let kinds = Kinds::of_shards(store, merged)?;
+    let merged = || first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]);
+    check_folders(store, merged())?;
+    let kinds = Kinds::of_shards(store, merged().map(|shard| shard.path.as_str()))?;
     if !kinds.any() {
         return Ok((first, kinds));
     }
@@ -469,6 +471,7 @@ impl Compaction<'_> {
             if !std::mem::replace(&mut described, true) {
                 let mut first = self.descriptions(&groups)?;
                 first.append(&mut staged);
+                note_beside(groups.iter_mut().map(|group| &mut group.merged.shard.shard), &first);
                 store.publish(first)?;
             }
             let transaction = Transaction { merges: merges.clone(), ..self.transaction(&groups, report)? };

@@ -355,6 +355,7 @@ mod tests {
             buckets: 2,
             bytes: 0,
             root: None,
+            seals: Vec::new(),
         };
         let text = segment_leaf(&segment, &merkle::root(&leaves));
         let head = "shardify root 2\nversion 3\nlists 1\nsegments 1\ntombstones 00\n".to_owned();

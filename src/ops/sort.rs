@@ -7,7 +7,7 @@ use super::{
     compact::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
-    dataset::{NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{note_beside, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -240,6 +240,7 @@ impl Sorting<'_> {
         report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
         let dataset = self.snapshot.dataset();
+        note_beside(adds.iter_mut(), &staged);
         dataset.store().publish(staged)?;
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());

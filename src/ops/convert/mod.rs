@@ -28,7 +28,7 @@ use super::{
 use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
-    dataset::{
+    dataset::{note_beside, 
         Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow,
         SuppressList, Transaction, choose_private, commit,
     },
@@ -700,6 +700,7 @@ impl<'a> Conversion<'a> {
         report.folder = Some(naming.tag.clone());
         let memory = self.memory();
         self.context.cancel.check()?;
+        note_beside(adds.iter_mut(), &staged);
         store.publish(staged)?;
         let database = live::Database::with(self.snapshot, &adds, store, &self.settings.indexes)?;
         let transaction = Transaction {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::receipt::{Receipt, ShardReceipt};
 use super::{Context, compact::partition};
 use crate::{
-    dataset::{
+    dataset::{check_folders, note_beside, 
         Asked, Counts, Dataset, Erasure, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed, Rewrite, Salt,
         ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, commit_erasure, hiding_of, indexes, leftovers,
         lookup, made, reindex, relist, shards_of, stored_hash, token_of, tombstones,
@@ -508,6 +508,7 @@ impl<'a> Run<'a> {
         published: &mut Published,
     ) -> Result<()> {
         let store = self.dataset.store().as_ref();
+        check_folders(store, victims.iter().map(|(victim, _)| &victim.shard))?;
         let mut folders: BTreeMap<String, Folder> = BTreeMap::new();
         for (victim, _) in victims {
             let was = victim.shard.path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
@@ -525,12 +526,14 @@ impl<'a> Run<'a> {
             staged.extend(types::copy(store, &folder.was, &folder.tag)?);
             staged.extend(constants::copy(store, &folder.was, &folder.tag)?);
         }
-        for one in spared {
+        for one in spared.iter_mut() {
             staged.append(&mut one.staged);
             if let Some(finished) = &mut one.finished {
                 staged.append(&mut finished.staged);
             }
         }
+        let finished = spared.iter_mut().filter_map(|one| one.finished.as_mut());
+        note_beside(finished.map(|finished| &mut finished.shard), &staged);
         published.extend(staged.iter().map(|staged| staged.path.clone()));
         store.publish(staged)
     }
