@@ -6,9 +6,9 @@ mod older;
 mod support;
 
 use insta::assert_snapshot;
+use older::make_older;
 use serde_json::Value;
 use shardify::codec::checksum::masked_crc32c;
-use older::make_older;
 use support::Folder;
 
 /// A TFRecord file with these records.

@@ -9,8 +9,8 @@ mod support;
 
 use std::io::Read as _;
 
-use serde_json::Value;
 use older::make_older;
+use serde_json::Value;
 use support::Folder;
 
 /// Six commits of two samples each.

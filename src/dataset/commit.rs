@@ -586,8 +586,8 @@ mod tests {
     use super::*;
     use crate::{
         codec::Codec,
-        error::Kind,
         dataset::{Arrangement, Order, ShardOrder},
+        error::Kind,
         format::OutputFormat,
         storage::RemoteStore,
         units::Size,

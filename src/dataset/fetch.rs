@@ -57,12 +57,7 @@ impl Parts {
     /// # Errors
     /// When there is no such object, it is not what it has to be, or the store fails. A guess beyond the object is no
     /// error.
-    pub(super) fn open(
-        store: &Arc<dyn Store>,
-        object: &Sealed,
-        tail: u64,
-        guess: Option<Range<u64>>,
-    ) -> Result<Self> {
+    pub(super) fn open(store: &Arc<dyn Store>, object: &Sealed, tail: u64, guess: Option<Range<u64>>) -> Result<Self> {
         let path = object.path.as_str();
         let (tail, guess) = match &object.seal {
             Some(seal) => in_blocks(seal, tail, guess),

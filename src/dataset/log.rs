@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, sealed::Sealed, system_path,
-};
+use super::{erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, sealed::Sealed, system_path};
 use crate::{
     codec::{
         Codec,

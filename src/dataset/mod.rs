@@ -80,7 +80,8 @@ pub use reindex::{Reindexed, reindex, relist};
 pub use root::{VersionTree, check_root};
 pub use runs::{Run, RunTable, Scattered};
 pub use sealed::{
-    Beside, Sealed, SealingSink, check as check_sealed, check_folders, get as get_sealed, note_beside, stage as stage_small,
+    Beside, Sealed, SealingSink, check as check_sealed, check_folders, get as get_sealed, note_beside,
+    stage as stage_small,
 };
 pub use shards::ShardMeta;
 pub use sidecar::{

@@ -332,7 +332,10 @@ mod tests {
         assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
         assert!(found.iter().all(|n| n.from == Version(4)));
         for known in [1, 10_000, 150_000, u64::MAX] {
-            assert_eq!(read_rows(&store, &one.numbers(), &[0, 70_000], known).unwrap(), [expected[0], expected[70_000]]);
+            assert_eq!(
+                read_rows(&store, &one.numbers(), &[0, 70_000], known).unwrap(),
+                [expected[0], expected[70_000]]
+            );
         }
         let longer = run(0, 150_001, 0, scattered);
         assert!(numbered(&store, &[&longer], &table).unwrap().any(|n| n.is_err()));

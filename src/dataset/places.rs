@@ -119,7 +119,8 @@ impl<'a> PlacesWriter<'a> {
         if self.open.is_none() {
             let path = system_path(&format!("index/place/{}/{:06}.parquet", self.set, self.done.len()));
             let writer = GroupWriter::create(self.store, &path, &self.columns)?;
-            self.open = Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0, bytes: 0, seal: None }));
+            self.open =
+                Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0, bytes: 0, seal: None }));
         }
         let columns = &self.columns;
         let chunk = |(i, values): (usize, &mut Vec<u64>)| {

@@ -230,7 +230,12 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         Arc::new(runs.iter().map(|r| r.scattered.as_ref().map(of)).collect::<UInt64Array>())
     };
     let sets: StringArray = runs.iter().map(|r| r.scattered.as_ref().map(|s| s.set.as_str())).collect();
-    columns.extend([number(|s| s.span), Arc::new(sets) as ArrayRef, number(|s| s.shard), Arc::new(beside_column(runs)?)]);
+    columns.extend([
+        number(|s| s.span),
+        Arc::new(sets) as ArrayRef,
+        number(|s| s.shard),
+        Arc::new(beside_column(runs)?),
+    ]);
     let full = RecordBatch::try_new(Arc::new(schema), columns)?;
     let used = (0..full.num_columns()).filter(|i| *i < ALWAYS || full.column(*i).null_count() < runs.len());
     Ok(full.project(&used.collect::<Vec<_>>())?)

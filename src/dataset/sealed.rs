@@ -20,7 +20,11 @@ use parquet::file::metadata::{FooterTail, ParquetMetaDataReader};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    commit::NewShard, numbers::numbers_beside, parts::parts_beside, shards::ShardMeta, sidecar_path, table,
+    commit::NewShard,
+    numbers::numbers_beside,
+    parts::parts_beside,
+    shards::ShardMeta,
+    sidecar_path, table,
     vacuum::{index_stem, stem},
 };
 use crate::{
@@ -141,13 +145,7 @@ fn check_whole(store: &dyn Store, object: &Sealed, seal: &Seal) -> Result<()> {
 }
 
 /// Checks the tail of an object that has so many bytes; returns the hashes of the blocks before it.
-pub(super) fn checked_tail(
-    store: &dyn Store,
-    object: &Sealed,
-    seal: &Seal,
-    bytes: u64,
-    tail: &[u8],
-) -> Result<Blocks> {
+pub(super) fn checked_tail(store: &dyn Store, object: &Sealed, seal: &Seal, bytes: u64, tail: &[u8]) -> Result<Blocks> {
     if bytes != seal.bytes {
         return Err(object.wrong_size(store, seal.bytes, bytes));
     }

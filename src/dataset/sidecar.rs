@@ -736,7 +736,10 @@ mod tests {
         assert_eq!(rows[2].id(), "a.csv#99999");
         assert_eq!(rows[1].offset, Some(32_768 * 512));
         assert!(read_rows(&store, &sidecar, &[100_000]).is_err());
-        assert_eq!(batches(&store, &sidecar, 9_000).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 100_000);
+        assert_eq!(
+            batches(&store, &sidecar, 9_000).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
+            100_000
+        );
     }
 
     #[test]

@@ -90,9 +90,6 @@ fn commit(
     until_created(dataset, "committed", |_| {
         let parent = dataset.open()?;
         let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
-        Ok(Next::Entry(Box::new(Entry {
-            tags,
-            ..after(parent.entry(), &transaction, operation, arguments.clone())
-        })))
+        Ok(Next::Entry(Box::new(Entry { tags, ..after(parent.entry(), &transaction, operation, arguments.clone()) })))
     })
 }

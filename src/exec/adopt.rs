@@ -21,8 +21,9 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
-    dataset::{Beside, 
-        Hiding, IdColumn, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns, SuppressList,
+    dataset::{
+        Beside, Hiding, IdColumn, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns,
+        SuppressList,
     },
     error::{Error, Result},
     events::{Cancel, Event, Observer},

@@ -2,9 +2,7 @@
 //!
 //! Shards are only merged with others that have the same, so that it can lie beside what they become.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-};
+use std::collections::{BTreeSet, HashMap};
 
 use arrow::{array::RecordBatch, ipc::writer::FileWriter};
 use bytes::Bytes;

@@ -26,9 +26,10 @@ use crate::{
         checksum::masked_crc32c,
         decompress::{self, Compression},
     },
-    dataset::{note_beside, 
+    dataset::{
         Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Revision, SegmentWriter, Segments, Settings,
-        Snapshot, SourceRow, SuppressList, Transaction, choose_private, commit, is_shard_name, sidecar_path,
+        Snapshot, SourceRow, SuppressList, Transaction, choose_private, commit, is_shard_name, note_beside,
+        sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,

@@ -11,7 +11,9 @@ use serde::Serialize;
 use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
-    dataset::{check_folders, note_beside, Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{
+        Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, check_folders, commit, note_beside,
+    },
     error::{Error, Kind, Result},
     events::Event,
     exec::{

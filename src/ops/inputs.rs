@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Context;
 use crate::{
-    dataset::{check_folders, Hiding, Snapshot, SourceRow, is_shard_name},
+    dataset::{Hiding, Snapshot, SourceRow, check_folders, is_shard_name},
     error::{Error, Kind, Result},
     exec::constants::Kinds,
     id::Version,

@@ -7,7 +7,7 @@ use super::{
     compact::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
-    dataset::{note_beside, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit, note_beside},
     error::{Error, Kind, Result},
     events::Event,
     exec::{

@@ -22,8 +22,8 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Audit, Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root, hiding_of, is_shard_name,
-        leftovers, numbered, read_places, read_sidecar, says_values,
+        Audit, Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root, hiding_of,
+        is_shard_name, leftovers, numbered, read_places, read_sidecar, says_values,
     },
     error::{Error, Kind, Result},
     events::Event,

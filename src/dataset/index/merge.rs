@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, read::PairStream, seals_of, sum};
+use super::{
+    super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, read::PairStream, seals_of, sum,
+};
 use crate::{
     error::{Error, Result},
     events::Cancel,

@@ -28,9 +28,9 @@ use super::{
 use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
-    dataset::{note_beside, 
+    dataset::{
         Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow,
-        SuppressList, Transaction, choose_private, commit,
+        SuppressList, Transaction, choose_private, commit, note_beside,
     },
     error::{Error, Result},
     events::Event,

@@ -18,10 +18,10 @@ use serde::Serialize;
 use self::receipt::{Receipt, ShardReceipt};
 use super::{Context, compact::partition};
 use crate::{
-    dataset::{check_folders, note_beside, 
+    dataset::{
         Asked, Counts, Dataset, Erasure, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed, Rewrite, Salt,
-        ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, commit_erasure, hiding_of, indexes, leftovers,
-        lookup, made, reindex, relist, shards_of, stored_hash, token_of, tombstones,
+        ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, check_folders, commit_erasure, hiding_of,
+        indexes, leftovers, lookup, made, note_beside, reindex, relist, shards_of, stored_hash, token_of, tombstones,
     },
     error::{Error, Kind, Result},
     events::Event,
