@@ -128,7 +128,7 @@ def content(lines):
         row = json.loads(line)
         if row.get("record_id") is None:
             continue
-        for key in ("shard", "ordinal", "offset", "length", "from", "first_version", "frame"):
+        for key in ("shard", "shard_version", "ordinal", "offset", "length"):
             row.pop(key, None)
         rows.append(json.dumps(row, sort_keys=True))
     return sorted(rows)
