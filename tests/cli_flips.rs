@@ -21,7 +21,8 @@ fn dataset(to: &str) -> Folder {
         folder.run(&format!("convert {k}.csv --id id --subject who --to {to}")).ok();
     }
     let merge = if to == "parquet" { "compact --sort-by x" } else { "compact --min-inputs 2" };
-    for step in [merge, "manifest --tag gold", "erase shards PAT-4 --all-versions", "convert 0.csv --on-changed append"] {
+    for step in [merge, "manifest --tag gold", "erase shards PAT-4 --all-versions", "convert 0.csv --on-changed append"]
+    {
         folder.run(step).ok();
     }
     folder.write("2.csv", "id,who,x\nz,PAT-3,7\n");

@@ -87,9 +87,10 @@ fn commit(
     let transaction = TransactionId::fresh();
     let arguments: BTreeMap<String, String> =
         arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    until_created(dataset, "committed", |_| {
+    let newest = dataset.open()?.version();
+    until_created(dataset, (&transaction, newest), "committed", |_| {
         let parent = dataset.open()?;
         let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
-        Ok(Next::Entry(Box::new(Entry { tags, ..after(parent.entry(), &transaction, operation, arguments.clone()) })))
+        Ok(Next::Entry(Box::new(Entry { tags, ..after(&parent, &transaction, operation, arguments.clone())? })))
     })
 }
