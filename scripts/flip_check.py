@@ -27,7 +27,7 @@ import time
 DAMAGE = 5
 NOT_CHECKED = ("_shardify/rejects/", "_shardify/locks/", "_shardify/staging/", "_shardify/intents/", ".nv-meta/index.sqlite",
                ".nv-meta/dataset.yaml", "_shardify/store.json")
-SHARDS = (".parquet", ".tar", ".tfrecord", ".gz", ".zst")
+FOLDER_OBJECTS = ("schema.json", "_constants.arrow", "shardindex.json")
 
 
 def run(args, folder, *words, limit=60):
@@ -243,7 +243,9 @@ def flips(args, root, dataset, probe, count, seed):
     kinds = collections.defaultdict(list)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
-        if path.stat().st_size and not name.startswith(NOT_CHECKED):
+        # What described a folder of shards that are erased is of no version any more.
+        left = path.name in FOLDER_OBJECTS and "/" in name and not any(path.parent.glob("0*"))
+        if path.stat().st_size and not name.startswith(NOT_CHECKED) and not left:
             kinds[kind(name)].append(path)
     counts, failures = collections.Counter(), []
     names = sorted(kinds)

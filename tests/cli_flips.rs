@@ -42,6 +42,12 @@ fn files(folder: &Folder) -> Vec<PathBuf> {
     let left_out = ["locks", "rejects", "staging", "intents", "store.json"];
     out.retain(|path| !left_out.iter().any(|name| path.display().to_string().contains(&format!("_shardify/{name}"))));
     out.retain(|path| path.metadata().unwrap().len() > 0);
+    // What described a folder of shards that are erased is of no version any more.
+    let of_shards = |path: &Path| {
+        let beside = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+        beside.into_iter().any(|name| name.to_string_lossy().starts_with("000000."))
+    };
+    out.retain(|path| !path.ends_with("schema.json") || of_shards(path));
     out.sort();
     out
 }
