@@ -28,6 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot, clock, erased,
     index::SegmentRef,
+    leases,
     log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals},
     places::PlaceRef,
     root,
@@ -148,6 +149,7 @@ pub struct NewShard {
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
+    leases::give_way(dataset, &transaction.id)?;
     until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
@@ -187,6 +189,10 @@ pub(super) fn until_created(
                 let parent = Version(entry.version.0.saturating_sub(1));
                 check_fences(dataset, run, seen, parent)?;
                 seen = parent.max(seen);
+                let version = entry.version;
+                if let Some(erasures) = &mut entry.erasures {
+                    erasures.drop_finished(dataset, version)?;
+                }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
                     return dataset.at(entry.version);
@@ -864,6 +870,35 @@ mod tests {
         let runs = snapshot.runs().unwrap();
         assert_eq!(runs.of_record(2).into_iter().filter_map(|r| r.scattered.clone()).collect::<Vec<_>>(), [scattered]);
         assert_eq!(runs.all().len(), 40);
+    }
+
+    #[test]
+    fn a_run_that_was_abandoned_commits_nothing() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        let late = transaction(vec![shard("b", 0, 10)], &[], Numbers::Fresh(10));
+        let parent = dataset.open().unwrap();
+        let mut entry = after(&parent, &TransactionId::fresh(), "vacuum", BTreeMap::new()).unwrap();
+        entry.abandoned = vec![late.id.tag().to_owned()];
+        assert!(create(dataset.store().as_ref(), &entry).unwrap());
+        // However many versions come in between.
+        let other = transaction(vec![shard("c", 0, 10)], &[], Numbers::Fresh(10));
+        commit(&dataset, &other, Version(1)).unwrap();
+        let error = commit(&dataset, &late, Version(1)).unwrap_err();
+        assert_eq!(error.kind(), crate::error::Kind::Conflict);
+        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(3));
+    }
+
+    #[test]
+    fn a_path_that_another_version_has_is_not_added_again() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        commit(&dataset, &transaction(vec![shard("b", 0, 10)], &["a"], Numbers::Kept), Version(1)).unwrap();
+        for path in ["a", "b"] {
+            let again = commit(&dataset, &transaction(vec![shard(path, 0, 1)], &[], Numbers::Fresh(1)), Version(2));
+            assert_eq!(again.unwrap_err().kind(), crate::error::Kind::Conflict, "{path}");
+        }
+        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(2));
     }
 
     #[test]

@@ -40,6 +40,7 @@ use super::{
     sidecar_path,
     suppress::Salt,
     table::{self, column},
+    unfinished::Unfinished,
     vacuum::{index_stem, stem},
 };
 use crate::{
@@ -49,7 +50,7 @@ use crate::{
     },
     error::{Error, Result},
     id::Version,
-    storage::{ObjectFacts, Store},
+    storage::Store,
 };
 
 /// What an entry says about erasures; every later one repeats it.
@@ -72,6 +73,9 @@ pub struct Erasures {
     /// Segments and lists that were written anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<ListRef>,
+    /// Erasures that had something left to do, as far as is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished: Vec<Unfinished>,
 }
 
 impl Erasures {
@@ -84,6 +88,7 @@ impl Erasures {
             tombstones: Vec::new(),
             rewritten: Vec::new(),
             replaced: Vec::new(),
+            unfinished: Vec::new(),
         }
     }
 
@@ -446,22 +451,6 @@ impl Replaced {
 pub(super) struct Gone {
     objects: HashSet<String>,
     stems: HashSet<String>,
-}
-
-/// Objects that hold what was erased from all versions, and are still there: a run was killed between its commit and the
-/// deletions.
-///
-/// # Errors
-/// When a list cannot be read or the store fails.
-pub fn leftovers(dataset: &Dataset, newest: &Entry) -> Result<Vec<ObjectFacts>> {
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
-    let gone = stand_ins.gone();
-    if gone.objects.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut listing = dataset.store().list("")?;
-    listing.retain(|object| stand_ins.is_gone(&gone, &object.path));
-    Ok(listing)
 }
 
 /// Paths of shards that erasures from all versions have made, those among them that were rewritten again.

@@ -130,6 +130,7 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
     let location = destination(context, options)?;
     let dataset = context.dataset(&location)?;
     let snapshot = dataset.latest()?;
+    super::erase::finish_cut_short(context, snapshot.as_ref())?;
     let mut adoption = Adoption {
         context,
         options,

@@ -283,7 +283,7 @@ impl Verification<'_> {
     /// Objects of which an erasure has made others are deleted.
     fn erased(&self, problems: &mut Vec<Problem>) -> Result<()> {
         let Some(latest) = self.dataset.latest()? else { return Ok(()) };
-        let found = match leftovers(self.dataset, latest.entry()) {
+        let found = match leftovers(&latest) {
             Ok(found) => found,
             Err(e) => return damage(e, problems),
         };
