@@ -309,7 +309,7 @@ impl Adoption<'_> {
                     self.skip(&file.uri(), error)?;
                 }
                 Ok(found) => out.push((file, found)),
-                Err(e) => self.skip(&file.uri(), e)?,
+                Err(e) => self.skip(&file.uri(), file.fault().unwrap_or(e))?,
             }
         }
         Ok(out)
@@ -452,7 +452,7 @@ impl Adoption<'_> {
         for (candidate, result) in candidates.iter().zip(results) {
             match result {
                 Ok(adopted) => out.push((candidate.file.clone(), adopted)),
-                Err(e) => self.skip(&candidate.file.uri(), e)?,
+                Err(e) => self.skip(&candidate.file.uri(), candidate.file.fault().unwrap_or(e))?,
             }
         }
         all_named_are_there(&out)?;

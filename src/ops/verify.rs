@@ -100,7 +100,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     };
     if dataset.latest()?.is_none() && at.is_none() {
         // A first run that was killed leaves a folder without a version, which is in order.
-        if dataset.store().first(SYSTEM_FOLDER)?.is_none() {
+        if dataset.store().first(SYSTEM_FOLDER, &|_| true)?.is_none() {
             dataset.open()?;
         }
         return Ok(report);

@@ -15,12 +15,14 @@
 //! large file without copying it through small buffers; everything else goes through the `object_store` crate.
 
 mod back;
+mod checks;
 mod deliver;
 mod durable;
 mod local;
 mod location;
 mod naming;
 mod object;
+mod pin;
 mod ranges;
 mod secrets;
 mod settings;
@@ -30,6 +32,7 @@ mod spool;
 pub mod sys;
 mod upload;
 mod walk;
+mod watch;
 
 use std::{
     io::{Read, Write},
@@ -40,20 +43,26 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
+pub use checks::{DAMAGED_BLOCK, RESTORE};
 pub use deliver::{append_line, post_json};
 pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
+pub use pin::Pin;
 pub use ranges::Ahead;
 pub use secrets::plain_urls;
 pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
+pub use watch::{Watch, listening, watched};
 
-use self::ranges::{Fetched, part};
+use self::{
+    checks::Checks,
+    ranges::{Fetched, part},
+};
 use crate::{
     codec::seal::{Blocks, Seal},
-    error::{Error, Result},
+    error::{Error, Kind, Result},
 };
 
 /// Folder of a dataset, relative to its root, that holds everything but the shards.
@@ -117,7 +126,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Reads a byte range of an object.
     ///
     /// # Errors
-    /// When the object is missing, shorter than the range, or the store fails.
+    /// When the object is missing or the store fails; of kind [`Kind::Input`](crate::error::Kind::Input) when it ends before
+    /// the range does.
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
 
     /// Reads several ranges of an object, several at a time where each is a request.
@@ -126,6 +136,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// As [`Self::get_range`].
     fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         ranges.iter().map(|range| self.get_range(path, range.clone())).collect()
+    }
+
+    /// As [`Self::get_ranges`], of the version of the object that `pin` names; the first answer sets what it does not know.
+    ///
+    /// # Errors
+    /// As [`Self::get_ranges`], and when the object is another one by now.
+    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        let _ = pin;
+        self.get_ranges(path, ranges)
     }
 
     /// The last bytes of an object, as many as there are up to `bytes`, and its size; `None` when there is none.
@@ -145,11 +164,28 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails.
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>>;
 
+    /// Looks that objects are there, and of the size that is given.
+    ///
+    /// # Errors
+    /// When one of them is missing or has another size, which the error names, or the store fails.
+    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
+        objects.iter().try_for_each(|(path, bytes)| present(self.location(), path, *bytes, self.head(path)?))
+    }
+
     /// Opens an object for reading from its first byte.
     ///
     /// # Errors
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
+
+    /// As [`Self::read`], of the version of the object that `pin` names; the first answer sets what it does not know.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and reading fails when the object is another one by now.
+    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        let _ = pin;
+        self.read(path)
+    }
 
     /// As [`Self::read`], for who looks only at how an object begins.
     ///
@@ -197,12 +233,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(out)
     }
 
-    /// Path of the first object below a folder, by name.
+    /// Path of the first object below a folder, by name, whose path is `wanted`.
     ///
     /// # Errors
     /// When the store fails.
-    fn first(&self, folder: &str) -> Result<Option<String>> {
-        Ok(self.list(folder)?.into_iter().next().map(|o| o.path))
+    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
+        Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)))
     }
 
     /// Writes an object whole, replacing any.
@@ -390,14 +426,6 @@ pub struct Object {
     checks: Option<Arc<Checks>>,
 }
 
-/// What an object has to be, of which ranges are read.
-#[derive(Debug)]
-struct Checks {
-    blocks: Blocks,
-    /// What follows the blocks, checked already.
-    tail: Bytes,
-}
-
 /// Bytes that a request to a remote store asks for at least, unless just these are wanted.
 const WINDOW: u64 = 1 << 20;
 
@@ -408,6 +436,8 @@ struct Remote {
     window: Mutex<(u64, Bytes)>,
     /// What was asked for ahead.
     fetched: Arc<Fetched>,
+    /// The version that all reads must be of.
+    pin: Pin,
 }
 
 impl Object {
@@ -422,6 +452,15 @@ impl Object {
     #[must_use]
     pub fn checked(self, blocks: Blocks, tail: Bytes) -> Self {
         Self { checks: Some(Arc::new(Checks { blocks, tail })), ..self }
+    }
+
+    /// The same, of the version that has this entity tag.
+    #[must_use]
+    pub fn of_version(mut self, etag: Option<&str>) -> Self {
+        if self.remote.is_some() {
+            self.remote = Some(Arc::new(Remote { pin: Pin::new(etag), ..Remote::default() }));
+        }
+        self
     }
 
     /// Size in bytes.
@@ -453,45 +492,20 @@ impl Object {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
-        let Some(checks) = &self.checks else { return self.fetched(range) };
-        let (body, within) = (checks.blocks.body(), |at: u64| usize::try_from(at).unwrap_or(usize::MAX));
-        let beyond = || self.damaged("expected more bytes than there are", range.start);
-        if range.start >= body {
-            let (start, end) = (within(range.start - body), within(range.end.saturating_sub(body)));
-            return if start <= end && end <= checks.tail.len() {
-                Ok(checks.tail.slice(start..end))
-            } else {
-                Err(beyond())
-            };
+        match &self.checks {
+            Some(checks) => checks.range(self, &range),
+            None => self.fetched(range),
         }
-        let around = checks.blocks.around(&range);
-        let found = self.fetched(around.clone())?;
-        if let Some(at) = checks.blocks.damage(around.start, &found) {
-            return Err(self.damaged(DAMAGED_BLOCK, at));
-        }
-        let start = within(range.start - around.start);
-        if range.end <= body {
-            return Ok(found.slice(start..within(range.end - around.start)));
-        }
-        let rest = checks.tail.get(..within(range.end - body)).ok_or_else(beyond)?;
-        Ok([&found[start..], rest].concat().into())
-    }
-
-    /// The error of bytes that are not what they have to be.
-    fn damaged(&self, message: &str, byte: u64) -> Error {
-        Error::integrity(message).at(self.store.location().join(&self.path).to_string()).byte(byte).hint(RESTORE)
     }
 
     fn fetched(&self, range: Range<u64>) -> Result<Bytes> {
         let length = range.end.saturating_sub(range.start);
-        let Some(remote) = self.remote.as_ref().filter(|_| range.end <= self.bytes) else {
-            return self.store.get_range(&self.path, range);
-        };
+        let Some(remote) = &self.remote else { return self.fetch(range) };
         if let Some(found) = remote.fetched.get(&range) {
             return Ok(found);
         }
-        if length >= WINDOW {
-            return self.store.get_range(&self.path, range);
+        if length >= WINDOW || range.end > self.bytes {
+            return self.fetch(range);
         }
         let mut window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = part(window.0, &window.1, &range) {
@@ -501,7 +515,7 @@ impl Object {
         let start =
             if range.end == self.bytes { range.start.min(self.bytes.saturating_sub(WINDOW)) } else { range.start };
         let end = (start + WINDOW).clamp(range.end, self.bytes.max(range.end));
-        let bytes = self.store.get_range(&self.path, start..end)?;
+        let bytes = self.fetch(start..end)?;
         *window = (start, bytes);
         part(window.0, &window.1, &range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
     }
@@ -524,10 +538,30 @@ impl Object {
         if self.checks.is_some() {
             return self.range(range);
         }
-        if let Some(found) = self.known(&range) {
-            return Ok(found);
+        match self.known(&range) {
+            Some(found) => Ok(found),
+            None => self.fetch(range),
         }
-        self.store.get_range(&self.path, range)
+    }
+
+    /// Reads a range from the store.
+    fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        if range.end > self.bytes {
+            return Err(beyond(self.store.location(), &self.path, &range, self.bytes));
+        }
+        let found = match &self.remote {
+            Some(remote) => self
+                .store
+                .get_ranges_of(&self.path, std::slice::from_ref(&range), &remote.pin)
+                .and_then(|found| found.into_iter().next().ok_or_else(|| Error::internal("a range has no answer"))),
+            None => self.store.get_range(&self.path, range),
+        };
+        // It had these bytes when it was listed.
+        let found = found.map_err(|e| match e.kind() {
+            Kind::Input => changed(self.store.location(), &self.path, self.bytes, "fewer").cause(e),
+            _ => e,
+        });
+        found.inspect_err(watch::tell)
     }
 
     /// Asks for ranges before they are read, several at a time, neighbours together; as long as what is returned lives they
@@ -546,7 +580,7 @@ impl Object {
         if requests.is_empty() {
             return Ok(None);
         }
-        let found = self.store.get_ranges(&self.path, &requests)?;
+        let found = self.store.get_ranges_of(&self.path, &requests, &remote.pin).inspect_err(watch::tell)?;
         Ok(Some(remote.fetched.hold(requests.iter().map(|range| range.start).zip(found))))
     }
 
@@ -555,7 +589,12 @@ impl Object {
     /// # Errors
     /// When the object is missing.
     pub fn read(&self) -> Result<Box<dyn Read + Send>> {
-        self.store.read(&self.path)
+        let opened = match &self.remote {
+            Some(remote) => self.store.read_of(&self.path, &remote.pin),
+            None => self.store.read(&self.path),
+        };
+        let place = self.store.location().join(&self.path).to_string();
+        Ok(Box::new(watch::TellingReader(opened.inspect_err(watch::tell)?, place)))
     }
 
     /// Opens it for who looks only at how it begins.
@@ -597,7 +636,7 @@ impl Folder {
     /// # Errors
     /// When the store fails.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        self.store.get(&self.below(name))
+        self.store.get(&self.below(name)).inspect_err(watch::tell)
     }
 
     /// Size of an object; `None` when there is none.
@@ -613,7 +652,7 @@ impl Folder {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        self.store.get_range(&self.below(name), range)
+        self.store.get_range(&self.below(name), range).inspect_err(watch::tell)
     }
 
     /// Shows the name of every object below.
@@ -647,7 +686,8 @@ impl parquet::file::reader::ChunkReader for Object {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        self.range(start..start + length as u64).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
+        self.range(start..start + length as u64)
+            .map_err(|e| parquet::errors::ParquetError::External(Box::new(std::io::Error::from(e))))
     }
 }
 
@@ -706,12 +746,6 @@ pub fn scratch(location: &Location) -> Result<Scratch> {
     Scratch::new(location)
 }
 
-/// What is wrong with a block that is not what its hash is of.
-pub const DAMAGED_BLOCK: &str = "expected the bytes that the checksum is of, found others";
-
-/// What helps when an object of a dataset is damaged.
-pub const RESTORE: &str = "restore the object from a copy of the dataset; `shardify verify` lists what is damaged";
-
 /// The error of an object that should be there.
 fn missing(location: &Location, path: &str) -> Error {
     Error::storage("expected an object, found none").at(location.join(path).to_string())
@@ -724,9 +758,28 @@ fn occupied(location: &Location, path: &str) -> Error {
         .hint("nothing was overwritten and nothing was committed; run the command again")
 }
 
+/// The error of a range that ends where an object of `found` bytes does not reach.
+fn beyond(location: &Location, path: &str, range: &Range<u64>, found: u64) -> Error {
+    Error::input(format!("expected bytes {} to {}, found the end of the file at {found}", range.start, range.end))
+        .at(location.join(path).to_string())
+        .byte(range.start)
+}
+
+/// Checks what was found of an object that should be there.
+fn present(location: &Location, path: &str, bytes: Option<u64>, found: Option<ObjectFacts>) -> Result<()> {
+    let found = found.ok_or_else(|| missing(location, path))?;
+    match bytes {
+        Some(expected) if expected != found.bytes => {
+            let message = format!("expected an object of {expected} bytes, found {}", found.bytes);
+            Err(Error::storage(message).at(location.join(path).to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The error of an object that is not what the listing said.
 fn changed(location: &Location, path: &str, expected: u64, found: &str) -> Error {
-    Error::input(format!("expected {expected} bytes, found {found}"))
+    Error::storage(format!("expected {expected} bytes, found {found}"))
         .at(location.join(path).to_string())
         .hint("the file changed since it was listed; run the command again")
 }
