@@ -39,7 +39,8 @@ fn files(folder: &Folder) -> Vec<PathBuf> {
     }
     let mut out = Vec::new();
     walk(&folder.path().join("shards"), &mut out);
-    let left_out = ["locks", "rejects", "staging", "intents", "store.json"];
+    // Orders of erasures that are finished are of no version any more.
+    let left_out = ["locks", "rejects", "staging", "intents", "erasures", "leases", "clock", "store.json"];
     out.retain(|path| !left_out.iter().any(|name| path.display().to_string().contains(&format!("_shardify/{name}"))));
     out.retain(|path| path.metadata().unwrap().len() > 0);
     // What described a folder of shards that are erased is of no version any more.

@@ -67,6 +67,11 @@ impl Audit {
         }
         audit.objects = objects.into_iter().map(|(path, seal)| Sealed { path, seal }).collect();
         if only.is_none() {
+            for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {
+                if store.head(&unfinished.order)?.is_some() {
+                    audit.noted(unfinished.order(dataset))?;
+                }
+            }
             audit.receipts(dataset)?;
         }
         Ok(audit)
