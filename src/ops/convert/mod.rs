@@ -30,7 +30,7 @@ use crate::{
     codec::{Codec, encoding::Encoding},
     dataset::{
         Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Publication, Revision, Settings, Snapshot,
-        SourceRow, SuppressList, Transaction, choose_private,
+        SourceRow, SuppressList, Transaction, choose_private, note_beside,
     },
     error::{Error, Result},
     events::Event,
@@ -713,6 +713,7 @@ impl<'a> Conversion<'a> {
         report.folder = Some(naming.tag.clone());
         let memory = self.memory();
         self.context.cancel.check()?;
+        note_beside(adds.iter_mut(), &staged);
         let database = match publication.publish(staged) {
             Ok(()) => live::Database::with(self.snapshot, &adds, store, &self.settings.indexes),
             Err(error) => Err(error),
