@@ -603,6 +603,18 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
     if report.objects_in_use > 0 {
         writeln!(w, "  kept       {} that an active run may need", plural(report.objects_in_use, "object"))?;
     }
+    if report.runs_abandoned > 0 {
+        let runs = plural(report.runs_abandoned, "run");
+        writeln!(w, "  abandoned  {runs} that did not finish; one that is still active will fail to commit")?;
+    }
+    for path in report.files_changed.iter().take(limit) {
+        writeln!(w, "  changed    {} (kept: not the file that was adopted)", clean(path))?;
+    }
+    more(w, report.files_changed.len(), limit, "file")?;
+    for path in report.unlisted.iter().take(limit) {
+        writeln!(w, "  unreadable {} (kept)", clean(path))?;
+    }
+    more(w, report.unlisted.len(), limit, "place")?;
     for path in report.foreign.iter().take(limit) {
         writeln!(w, "  not ours   {}", clean(path))?;
     }

@@ -22,11 +22,11 @@ use arrow::{
     array::RecordBatch,
     datatypes::{Schema, SchemaRef},
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Dataset, Snapshot, erased,
+    Dataset, Snapshot, clock, erased,
     index::SegmentRef,
     log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
@@ -40,7 +40,7 @@ use super::{
 use crate::{
     codec::merkle,
     error::{Error, Result},
-    id::{TransactionId, Version},
+    id::{TransactionId, Version, run_of_folder},
     storage::{PutOutcome, Staged, Store},
 };
 
@@ -148,10 +148,11 @@ pub struct NewShard {
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
-    until_created(dataset, "committed", |attempt| {
+    until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
             check_conflicts(parent, transaction, planned_on)?;
+            check_paths(parent, transaction)?;
         }
         let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
         let entry = draft.entry(parent.as_ref())?;
@@ -168,10 +169,14 @@ pub(super) enum Next {
     Nothing(Box<Snapshot>),
 }
 
-/// Makes entries, each on top of what is newest then, until one is created or there is nothing to create. `done` is what
-/// would not have been done if others are faster each time.
+/// Makes entries, each on top of what is newest then, until one is created or there is nothing to create. `run` is the
+/// run's id and the version that it looked at when it started, before it wrote anything. `done` is what would not have
+/// been done if others are faster each time.
+///
+/// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now.
 pub(super) fn until_created(
     dataset: &Dataset,
+    (run, mut seen): (&TransactionId, Version),
     done: &str,
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
@@ -179,6 +184,9 @@ pub(super) fn until_created(
         match make(attempt)? {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
+                let parent = Version(entry.version.0.saturating_sub(1));
+                check_fences(dataset, run, seen, parent)?;
+                seen = parent.max(seen);
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
                     return dataset.at(entry.version);
@@ -192,23 +200,30 @@ pub(super) fn until_created(
 }
 
 /// The entry of a run that changes no record: it says of everything what its parent says.
+///
+/// # Errors
+/// When the store cannot tell the time.
 pub(super) fn after(
-    parent: &Entry,
+    parent: &Snapshot,
     transaction: &TransactionId,
     operation: &str,
     arguments: BTreeMap<String, String>,
-) -> Entry {
-    Entry {
+) -> Result<Entry> {
+    let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
+    let parent = parent.entry();
+    Ok(Entry {
         version: parent.version.next(),
         transaction: transaction.clone(),
-        committed_at: now_after(Some(parent.committed_at)),
+        committed_at: moment.committed_at,
+        corrections: moment.corrections,
+        abandoned: Vec::new(),
         operation: operation.to_owned(),
         tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
         arguments,
         revisions: Vec::new(),
         counts: Counts::default(),
         ..parent.clone()
-    }
+    })
 }
 
 /// Creates the entry; false when somebody else's is there.
@@ -269,6 +284,50 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     Ok(())
 }
 
+/// Fails when an entry newer than `seen`, up to `parent`, declares the run abandoned.
+fn check_fences(dataset: &Dataset, run: &TransactionId, seen: Version, parent: Version) -> Result<()> {
+    if parent <= seen {
+        return Ok(());
+    }
+    match dataset.entries(seen.next(), parent)?.into_iter().find(|entry| entry.abandons(run)) {
+        None => Ok(()),
+        Some(entry) => Err(Error::conflict(format!(
+            "the {} of version {} took this run for abandoned and deletes what it wrote",
+            entry.operation, entry.version
+        ))
+        .at(dataset.store().location().to_string())
+        .hint("nothing was committed; run the command again, and let `vacuum` retain more than a run takes")),
+    }
+}
+
+/// Refuses paths of shards that another version has, or whose bytes an erasure has taken out of use. Paths with the tag of
+/// the run belong to no other run; the others are those of files that are adopted where they lie.
+fn check_paths(parent: &Snapshot, transaction: &Transaction<'_>) -> Result<()> {
+    let own = transaction.id.tag();
+    let is_own = |path: &str| path.split('/').next().and_then(run_of_folder) == Some(own);
+    let foreign: Vec<&str> =
+        transaction.adds.iter().map(|shard| shard.meta.path.as_str()).filter(|path| !is_own(path)).collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    let refused = |path: &str, why: &str| {
+        Err(Error::conflict(format!("the path of this shard is that of {why}"))
+            .at(parent.dataset().store().location().join(path).to_string())
+            .hint("nothing was committed; give the file another name, or adopt it into another dataset with --out"))
+    };
+    let used = parent.paths_in_use()?;
+    let stand_ins = erased::StandIns::of(parent.dataset().store().as_ref(), parent.entry())?;
+    for path in foreign {
+        if used.contains(path) {
+            return refused(path, "a shard of a version that can be read");
+        }
+        if stand_ins.has_shard(path) {
+            return refused(path, "a shard from which somebody was erased");
+        }
+    }
+    Ok(())
+}
+
 /// One attempt to build the next version.
 pub(super) struct Draft<'a> {
     pub(super) dataset: &'a Dataset,
@@ -292,7 +351,8 @@ impl Draft<'_> {
             Numbers::Fresh(records) => (base, records),
             Numbers::Kept => (0, 0),
         };
-        let committed_at = now_after(old.map(|e| e.committed_at));
+        let moment = clock::moment(self.dataset, old)?;
+        let committed_at = moment.committed_at;
         let adds = self.numbered(shift, version, committed_at);
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
@@ -310,6 +370,9 @@ impl Draft<'_> {
             totals,
             next_record: base + fresh,
             readable_from: old.map_or(Version(0), |e| e.readable_from),
+            expired_from: old.map_or(Version(0), |e| e.expired_from),
+            abandoned: Vec::new(),
+            corrections: moment.corrections,
             tags: old.map_or_else(BTreeMap::new, |e| e.tags.clone()),
             shards,
             runs: self.run_lists(parent, &removed, shift, version)?,
@@ -573,15 +636,6 @@ impl<'a> ListWriter<'a> {
             };
             lists.iter().try_for_each(|list| table::read_batches(store, list, add))
         })
-    }
-}
-
-/// The current time, but later than the parent's commit, so that times grow with versions even when clocks do not.
-pub(super) fn now_after(parent: Option<Timestamp>) -> Timestamp {
-    let now = Timestamp::now();
-    match parent.and_then(|p| p.checked_add(SignedDuration::from_micros(1)).ok()) {
-        Some(earliest) => now.max(earliest),
-        None => now,
     }
 }
 

@@ -18,8 +18,8 @@ use std::{
 use rayon::prelude::*;
 
 use super::{
-    Dataset, Snapshot,
-    commit::{Draft, ListWriter, NewShard, Next, Numbers, Transaction, now_after, until_created},
+    Dataset, Snapshot, clock,
+    commit::{Draft, ListWriter, NewShard, Next, Numbers, Transaction, until_created},
     erased::{self, Erasures, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
     find::{self, Hit, IdKind, State},
     index::{self, SegmentRef},
@@ -252,7 +252,7 @@ pub struct Erasure {
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
-    until_created(dataset, "erased", |attempt| {
+    until_created(dataset, (&erasure.id, planned_on), "erased", |attempt| {
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
@@ -312,7 +312,8 @@ impl Erasure {
     fn entry(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Entry> {
         let old = parent.entry();
         let version = old.version.next();
-        let committed_at = now_after(Some(old.committed_at));
+        let moment = clock::moment(draft.dataset, Some(old))?;
+        let committed_at = moment.committed_at;
         let removed: HashSet<&str> = draft.transaction.removes.iter().map(String::as_str).collect();
         let meta = |rewrite: &Rewrite| {
             let now = rewrite.now.as_ref()?;
@@ -337,6 +338,8 @@ impl Erasure {
             version,
             transaction: self.id.clone(),
             committed_at,
+            corrections: moment.corrections,
+            abandoned: Vec::new(),
             operation: draft.transaction.operation.to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.arguments.clone(),

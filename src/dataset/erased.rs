@@ -307,6 +307,11 @@ impl StandIns {
         }
     }
 
+    /// Whether an erasure from all versions has put another shard, or nothing, in the place of this one.
+    pub(super) fn has_shard(&self, path: &str) -> bool {
+        self.shards.contains_key(path)
+    }
+
     /// What stands for another object: path, rows and buckets; `None` when nothing is left.
     fn other(&self, path: &str) -> Option<Option<&Replaced>> {
         let mut found = self.others.get(path)?;

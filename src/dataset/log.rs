@@ -64,6 +64,16 @@ pub struct Entry {
     /// First version whose objects are all kept: `vacuum` deleted some of those that only older versions need.
     #[serde(default)]
     pub readable_from: Version,
+    /// First of the versions that `vacuum` has expired and whose objects may not all be deleted yet; those from here to
+    /// `readable_from` are looked at again.
+    #[serde(default, skip_serializing_if = "is_no_version")]
+    pub expired_from: Version,
+    /// Tags of runs that must not commit any more, because this entry's `vacuum` deletes what they wrote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<String>,
+    /// Commit times that were found to be wrong, and what holds in their place; every later entry repeats them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrections: Vec<Correction>,
     /// Versions that were given a name for good: they stay readable, whatever `readable_from` says.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, Version>,
@@ -95,6 +105,29 @@ impl Entry {
     pub fn path(&self) -> String {
         path(self.version)
     }
+
+    /// Whether the entry says that a run must not commit any more.
+    pub fn abandons(&self, run: &TransactionId) -> bool {
+        self.abandoned.iter().any(|tag| tag == run.tag())
+    }
+}
+
+/// Versions whose commit times are later than that of a version after them: the clock of one machine was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Correction {
+    /// First of them.
+    pub first: Version,
+    /// Last of them.
+    pub last: Version,
+    /// The time that holds for them, at which the error was found.
+    #[serde(with = "instant")]
+    pub at: Timestamp,
+}
+
+/// Whether a version is left out of an entry.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
+fn is_no_version(version: &Version) -> bool {
+    version.0 == 0
 }
 
 /// What a source is in a repository.

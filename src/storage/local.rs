@@ -389,6 +389,19 @@ impl Store for LocalStore {
         self.name_all(staged, |from, to| fs::rename(from, to), &mut |_| {})
     }
 
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        let file = match File::open(self.root.join(SYSTEM_FOLDER).join("locks").join(name)) {
+            Ok(file) => file,
+            Err(e) if absent(&e) => return Ok(Some(false)),
+            Err(e) => return Err(self.failed(name, "looking at a lock")(e)),
+        };
+        Ok(match file.try_lock_shared() {
+            Ok(()) => Some(false),
+            Err(fs::TryLockError::WouldBlock) => Some(true),
+            Err(fs::TryLockError::Error(_)) => None,
+        })
+    }
+
     fn lock(&self, name: &str) -> Result<Lock> {
         let folder = self.root.join(SYSTEM_FOLDER).join("locks");
         fs::create_dir_all(&folder).map_err(self.failed(name, "creating the lock folder"))?;

@@ -252,6 +252,25 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails; some of them may have got their names.
     fn replace(&self, staged: Vec<Staged>) -> Result<()>;
 
+    /// The time by the clock that dates the objects of this store; one that is shared has to write the object `probe` to
+    /// learn it.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        let _ = probe;
+        Ok(Timestamp::now())
+    }
+
+    /// Whether a process holds a lock; `None` where that cannot be known. Writes nothing.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        let _ = name;
+        Ok(None)
+    }
+
     /// Takes a lock that ends with the process, so that two runs of one command do not write the same names.
     ///
     /// # Errors

@@ -360,6 +360,11 @@ impl Store for RemoteStore {
         }
     }
 
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        self.put(probe, Bytes::from_static(b"the time of this object is that of the store\n"))?;
+        self.head(probe)?.map(|facts| facts.modified).ok_or_else(|| missing(&self.location, probe))
+    }
+
     fn delete(&self, path: &str) -> Result<()> {
         let at = self.at(path)?;
         match runtime()?.block_on(self.inner.delete(&at)) {

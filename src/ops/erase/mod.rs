@@ -19,9 +19,9 @@ use self::receipt::{Receipt, ShardReceipt};
 use super::{Context, compact::partition};
 use crate::{
     dataset::{
-        Asked, Counts, Dataset, Erasure, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed, Rewrite, Salt,
-        ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, commit_erasure, hiding_of, indexes, leftovers,
-        lookup, made, reindex, relist, shards_of, stored_hash, token_of, tombstones,
+        Asked, Counts, Dataset, Erasure, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed, Retention,
+        Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, commit_erasure, hiding_of,
+        indexes, leftovers, lookup, made, reindex, relist, shards_of, stored_hash, token_of, tombstones,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -661,8 +661,8 @@ impl<'a> Run<'a> {
         report.objects_deleted = deleted.len() as u64;
         if self.options.all_versions {
             report.rejects_erased = rejects::erase(store.as_ref(), &self.needles()?)?;
-            let now = jiff::Timestamp::now();
-            let found = crate::dataset::unreferenced(self.dataset, now)?;
+            let all = Retention { cutoff: jiff::Timestamp::MAX, ..Retention::default() };
+            let found = crate::dataset::unreferenced(self.dataset, &all)?;
             report.objects_unreferenced = found.objects.iter().filter(|object| !object.committed).count() as u64;
         }
         report.shards = shards;
