@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use shardify::{
     error::{Error, Result},
     storage::{Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store},
@@ -245,6 +246,16 @@ impl Store for Gated {
 
     fn replace(&self, staged: Vec<Staged>) -> Result<()> {
         self.one_by_one("replace", staged, |one| self.inner.replace(one))
+    }
+
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        self.gate.call("now", probe)?;
+        self.inner.now(probe)
+    }
+
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        self.gate.call("is locked", name)?;
+        self.inner.is_locked(name)
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {
