@@ -861,6 +861,35 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_was_abandoned_commits_nothing() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        let late = transaction(vec![shard("b", 0, 10)], &[], Numbers::Fresh(10));
+        let parent = dataset.open().unwrap();
+        let mut entry = after(&parent, &TransactionId::fresh(), "vacuum", BTreeMap::new()).unwrap();
+        entry.abandoned = vec![late.id.tag().to_owned()];
+        assert!(create(dataset.store().as_ref(), &entry).unwrap());
+        // However many versions come in between.
+        let other = transaction(vec![shard("c", 0, 10)], &[], Numbers::Fresh(10));
+        commit(&dataset, &other, Version(1)).unwrap();
+        let error = commit(&dataset, &late, Version(1)).unwrap_err();
+        assert_eq!(error.kind(), crate::error::Kind::Conflict);
+        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(3));
+    }
+
+    #[test]
+    fn a_path_that_another_version_has_is_not_added_again() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        commit(&dataset, &transaction(vec![shard("b", 0, 10)], &["a"], Numbers::Kept), Version(1)).unwrap();
+        for path in ["a", "b"] {
+            let again = commit(&dataset, &transaction(vec![shard(path, 0, 1)], &[], Numbers::Fresh(1)), Version(2));
+            assert_eq!(again.unwrap_err().kind(), crate::error::Kind::Conflict, "{path}");
+        }
+        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(2));
+    }
+
+    #[test]
     fn concurrent_appends_all_succeed_and_lose_nothing() {
         let dataset = dataset();
         std::thread::scope(|scope| {

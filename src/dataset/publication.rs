@@ -52,6 +52,8 @@ pub struct Publication<'a> {
     planned_on: Version,
     intents: Vec<String>,
     paths: Vec<String>,
+    /// Whether the store failed while it gave names, so that nobody knows which objects have theirs.
+    unsettled: bool,
     _lock: Lock,
 }
 
@@ -67,7 +69,16 @@ impl<'a> Publication<'a> {
         planned_on: Version,
     ) -> Result<Self> {
         let lock = lock(dataset, id)?;
-        Ok(Self { dataset, id: id.clone(), operation, planned_on, intents: Vec::new(), paths: Vec::new(), _lock: lock })
+        Ok(Self {
+            dataset,
+            id: id.clone(),
+            operation,
+            planned_on,
+            intents: Vec::new(),
+            paths: Vec::new(),
+            unsettled: false,
+            _lock: lock,
+        })
     }
 
     /// Puts on record what is about to be published, then publishes it.
@@ -92,9 +103,10 @@ impl<'a> Publication<'a> {
         let before = self.paths.len();
         self.paths.extend(intent.paths);
         let published = self.dataset.store().publish(staged);
-        if published.is_err() {
-            // The store has taken back what got its name, and what has another owner must not be deleted later.
+        if let Err(error) = &published {
+            // The store has taken back what got its name. What is there after a conflict has another owner.
             self.paths.truncate(before);
+            self.unsettled |= error.kind() != Kind::Conflict;
         }
         published
     }
@@ -163,9 +175,10 @@ impl<'a> Publication<'a> {
     /// The intents are of no use any more, and neither is the lock. What cannot be deleted is left to `vacuum`.
     fn end(&mut self) {
         let store = self.dataset.store();
-        for path in self.intents.drain(..).chain([lock_path(&self.id)]) {
-            let _ = store.delete(&path);
+        if !self.unsettled {
+            self.intents.drain(..).for_each(|path| drop(store.delete(&path)));
         }
+        let _ = store.delete(&lock_path(&self.id));
     }
 }
 
@@ -191,5 +204,69 @@ fn lock(dataset: &Dataset, id: &TransactionId) -> Result<Lock> {
             taken => return taken,
         }
         attempt += 1;
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::{io::Write as _, sync::Arc};
+
+    use super::*;
+    use crate::storage::{RemoteStore, Store};
+
+    fn staged(store: &dyn Store, path: &str) -> Staged {
+        let mut sink = store.create(path).unwrap();
+        sink.write_all(path.as_bytes()).unwrap();
+        sink.finish().unwrap()
+    }
+
+    fn paths(store: &dyn Store) -> Vec<String> {
+        store.list("").unwrap().into_iter().map(|facts| facts.path).collect()
+    }
+
+    #[test]
+    fn what_is_published_is_on_record_until_the_run_ends() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let store = dataset.store().as_ref();
+        let id = TransactionId::fresh();
+        let (one, two) = (format!("{}/000000.tar", id.tag()), format!("{}/000001.tar", id.tag()));
+        let mut publication = Publication::begin(&dataset, &id, "convert", Version(3)).unwrap();
+        publication.publish(vec![staged(store, &one), staged(store, &two)]).unwrap();
+        let bytes = store.get(&system_path(&format!("intents/{id}-0.json"))).unwrap().unwrap();
+        let intent: Intent = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!((intent.planned_on, intent.paths), (Version(3), vec![one.clone(), two.clone()]));
+        publication.withdraw(&[one.clone(), "of/another".into()]).unwrap();
+        assert!(!paths(store).contains(&one) && paths(store).contains(&two));
+        let lost: Result<()> = publication.settle(Err(Error::conflict("another was faster")));
+        assert_eq!(lost.unwrap_err().kind(), Kind::Conflict);
+        assert!(paths(store).is_empty(), "{:?}", paths(store));
+    }
+
+    #[test]
+    fn nothing_is_taken_back_while_nobody_knows_whether_it_was_committed() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let store = dataset.store().as_ref();
+        let id = TransactionId::fresh();
+        let path = format!("{}/000000.tar", id.tag());
+        let mut publication = Publication::begin(&dataset, &id, "convert", Version(0)).unwrap();
+        publication.publish(vec![staged(store, &path)]).unwrap();
+        assert!(publication.settle::<()>(Err(Error::storage("no answer"))).is_err());
+        assert_eq!(paths(store), [path, system_path(&format!("intents/{id}-0.json"))]);
+    }
+
+    #[test]
+    fn an_object_of_somebody_else_is_neither_overwritten_nor_deleted() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let store = dataset.store().as_ref();
+        let id = TransactionId::fresh();
+        let path = format!("{}/000000.tar", id.tag());
+        store.put(&path, "mine".into()).unwrap();
+        let mut publication = Publication::begin(&dataset, &id, "convert", Version(0)).unwrap();
+        let error = publication.publish(vec![staged(store, &path)]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict);
+        publication.take_back().unwrap();
+        assert_eq!(store.get(&path).unwrap().unwrap(), "mine");
+        assert_eq!(paths(store), [path]);
     }
 }
