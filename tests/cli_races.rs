@@ -5,8 +5,10 @@
 mod support;
 
 use std::{
+    ffi::OsStr,
     fs,
     io::Write as _,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -123,10 +125,13 @@ fn files_of_the_user_stay_wherever_they_lie() {
     }
     folder.run("compact d --min-inputs 2").ok();
     folder.run("erase d b --all-versions").ok();
+    let odd = folder.path().join("d").join(OsStr::from_bytes(b"caf\xe9.txt"));
+    fs::write(&odd, "mine").unwrap();
     let vacuumed = folder.run("vacuum d --retain 0s --force --json").ok().summary();
     assert!(vacuumed["objects_deleted"].as_u64() > Some(0), "{vacuumed}");
+    assert_eq!(vacuumed["unlisted"].as_array().map(Vec::len), Some(1));
     folder.run("vacuum d --retain 0s --force").ok();
-    for canary in canaries {
+    for canary in canaries.into_iter().chain([odd]) {
         assert_eq!(fs::read(&canary).unwrap_or_default(), b"mine", "{}", canary.display());
     }
     assert_eq!(ids(&folder, "d"), ["a", "c", "e"]);

@@ -28,18 +28,20 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Dataset, Snapshot, clock, erased,
     index::SegmentRef,
+    leases,
     log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     root,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
+    sidecar::sidecar_path,
     sources::{self, NewSources, SourceRow},
     system_path,
     table::{self, TableWriter},
 };
 use crate::{
     codec::merkle,
-    error::{Error, Result},
+    error::{Effect, Error, Result},
     id::{TransactionId, Version, run_of_folder},
     storage::{PutOutcome, Staged, Store},
 };
@@ -148,6 +150,7 @@ pub struct NewShard {
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
+    leases::give_way(dataset, &transaction.id)?;
     until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
@@ -157,8 +160,21 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
         let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
         let entry = draft.entry(parent.as_ref())?;
         draft.publish()?;
+        check_added(dataset.store().as_ref(), transaction)?;
         Ok(Next::Entry(Box::new(entry)))
     })
+}
+
+/// Fails unless what the transaction adds to a remote store is there: an upload may have taken longer than objects that no
+/// version refers to are kept.
+fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
+    if store.location().local_path().is_some() {
+        return Ok(());
+    }
+    let sidecars: Vec<String> = transaction.adds.iter().map(|shard| sidecar_path(&shard.meta.path)).collect();
+    let shards = transaction.adds.iter().map(|shard| (shard.meta.path.as_str(), Some(shard.meta.bytes)));
+    let added: Vec<(&str, Option<u64>)> = shards.chain(sidecars.iter().map(|path| (path.as_str(), None))).collect();
+    store.check_present(&added)
 }
 
 /// What an attempt to commit comes to.
@@ -187,6 +203,10 @@ pub(super) fn until_created(
                 let parent = Version(entry.version.0.saturating_sub(1));
                 check_fences(dataset, run, seen, parent)?;
                 seen = parent.max(seen);
+                let version = entry.version;
+                if let Some(erasures) = &mut entry.erasures {
+                    erasures.drop_finished(dataset, version)?;
+                }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
                     return dataset.at(entry.version);
@@ -233,14 +253,26 @@ fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     if matches!(outcome, Ok(PutOutcome::Created)) {
         return Ok(true);
     }
+    if let Err(e) = &outcome
+        && e.effect() == Effect::Certain
+    {
+        // Reading back would find the entry in memory, which says nothing about the disk.
+        let message = format!("version {} was written, but it may not survive a power cut", entry.version);
+        let error = Error::storage(message).at(store.location().join(&path).to_string()).effect_is(Effect::Certain);
+        return Err(error.cause(e.to_string()).hint(
+            "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
+        ));
+    }
     // Either somebody has this version, perhaps we ourselves in a request whose reply was lost, or the store failed
     // before or after it wrote.
-    match (log::read(store, entry.version)?, outcome) {
-        (Some(found), _) => Ok(found.transaction == entry.transaction),
-        (None, Err(e)) => Err(e),
-        (None, Ok(_)) => Err(Error::storage("the store says that the log entry exists but does not return it")
+    match (log::read(store, entry.version), outcome) {
+        (Ok(Some(found)), _) => Ok(found.transaction == entry.transaction),
+        (Ok(None), Err(e)) => Err(e),
+        (Ok(None), Ok(_)) => Err(Error::storage("the store says that the log entry exists but does not return it")
             .at(store.location().join(&path).to_string())
+            .effect_is(Effect::Possible)
             .hint("nothing was deleted; run the command again once the store is consistent")),
+        (Err(e), _) => Err(e.effect_is(Effect::Possible)),
     }
 }
 
@@ -653,6 +685,32 @@ mod tests {
 
     fn dataset() -> Dataset {
         Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
+    }
+
+    /// Commits a transaction whose shards were published.
+    fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
+        for shard in &transaction.adds {
+            let bytes = vec![0; usize::try_from(shard.meta.bytes).unwrap()];
+            dataset.store().put(&shard.meta.path, bytes.into()).unwrap();
+            dataset.store().put(&sidecar_path(&shard.meta.path), "".into()).unwrap();
+        }
+        super::commit(dataset, transaction, planned_on)
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_committed() {
+        let dataset = dataset();
+        let transaction = || transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
+        let store = dataset.store();
+        let refused = || super::commit(&dataset, &transaction(), Version(0)).unwrap_err();
+        assert!(refused().to_string().contains("tag/000000.tar"));
+        store.put("tag/000000.tar", vec![0; 99].into()).unwrap();
+        assert!(refused().message().contains("100 bytes"));
+        store.put("tag/000000.tar", vec![0; 100].into()).unwrap();
+        assert!(refused().to_string().contains("sidecar/tag/000000.parquet"));
+        assert!(dataset.latest().unwrap().is_none());
+        store.put(&sidecar_path("tag/000000.tar"), "".into()).unwrap();
+        super::commit(&dataset, &transaction(), Version(0)).unwrap();
     }
 
     fn shard(path: &str, first: u64, records: u64) -> NewShard {

@@ -30,6 +30,7 @@ use super::{
     runs::{self, Run, RunTable},
     shards::ShardMeta,
     suppress::{self, Salt, Suppressed},
+    unfinished::Unfinished,
 };
 use crate::{
     error::{Error, Result},
@@ -242,6 +243,8 @@ pub struct Erasure {
     pub salt: Salt,
     /// Who is not to come back; versions are filled in.
     pub suppressed: Vec<Suppressed>,
+    /// What is left to do after the commit; the version is filled in.
+    pub unfinished: Unfinished,
 }
 
 /// Makes the version that has the records no more. `planned_on` is the version that the run looked at.
@@ -382,6 +385,7 @@ impl Erasure {
     fn erasures(&self, draft: &Draft<'_>, old: &Entry, version: Version) -> Result<Erasures> {
         let mut erasures = old.erasures.clone().unwrap_or_else(|| Erasures::new(self.salt));
         erasures.count += 1;
+        erasures.unfinished.push(self.unfinished.of_version(version));
         let suppressed: Vec<Suppressed> =
             self.suppressed.iter().map(|row| Suppressed { version, ..row.clone() }).collect();
         let tombstones: Vec<Tombstone> = self

@@ -255,9 +255,16 @@ pub(super) fn path(version: Version) -> String {
     system_path(&format!("log/{:020}.json", u64::MAX - version.0))
 }
 
+/// Whether a path is that of an entry: 20 digits and `.json`. Consoles, file managers and Hadoop leave markers such as
+/// `.DS_Store` or an empty object with the name of the folder wherever they come by.
+fn is_entry(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.strip_suffix(".json").is_some_and(|number| number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// The newest entry.
 pub(super) fn latest(store: &dyn Store) -> Result<Option<Entry>> {
-    let Some(first) = store.first(&system_path("log"))? else { return Ok(None) };
+    let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
     match store.get(&first)? {
         Some(bytes) => decode(store, &first, &bytes).map(Some),
         None => Err(Error::storage("the newest log entry vanished while it was read").at(first)),
@@ -317,6 +324,20 @@ mod instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+    fn only_entries_are_read_as_entries() {
+        let store = crate::storage::RemoteStore::memory().unwrap();
+        assert!(latest(&store).unwrap().is_none());
+        for marker in ["", "/.DS_Store", "/_SUCCESS", "/00000000000000000000.json.tmp", "/0.json", "/x/y"] {
+            store.put(&format!("{}{marker}", system_path("log")), "".into()).unwrap();
+        }
+        assert!(latest(&store).unwrap().is_none());
+        let entry = path(Version(1));
+        store.put(&entry, r#"{"format": 99}"#.into()).unwrap();
+        assert_eq!(latest(&store).unwrap_err().place().source.as_deref(), Some(&*format!("memory:///{entry}")));
+    }
 
     #[test]
     fn newer_versions_sort_first() {

@@ -8,7 +8,9 @@
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
 //!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
 //!   index/place/<set>/000000.parquet    sorted (record number, row): where records are that were sorted
+//!   erasures/<txn>-<n>.json             what an erasure has left to do after its commit
 //!   receipts/<txn>.json                 what an erasure did
+//!   leases/<txn>-<n>.json               what a running erasure still reads
 //!   store.json                          that conditional creates were seen to work at this place
 //!   intents/<txn>-<n>.json              what a run is about to publish, until it has committed
 //!   staging/, locks/                    of running commands
@@ -28,6 +30,7 @@ mod find;
 mod frames;
 mod ids;
 mod index;
+pub mod leases;
 mod log;
 mod numbers;
 mod order;
@@ -47,6 +50,7 @@ mod sources;
 mod suppress;
 mod table;
 mod tags;
+mod unfinished;
 mod vacuum;
 
 use std::{
@@ -59,7 +63,7 @@ use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
 pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
-pub use erased::{Erasures, Tombstone, leftovers, made, tombstones};
+pub use erased::{Erasures, Tombstone, made, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
@@ -89,11 +93,16 @@ pub use sidecar::{
 pub use sources::{NewSources, SourceRow};
 pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
 pub use tags::{tag, untag};
+pub use unfinished::{
+    Order as ErasureOrder, PendingDeletion, Unfinished, Word, leftovers, leftovers_among, pending_deletions,
+    put_out_of_use, receipt_path, without_used,
+};
 pub use vacuum::{ObjectKind, Retention, Unneeded, Unreferenced, expire, is_shard_name, still_unneeded, unreferenced};
 
 use crate::{
+    codec::merkle::Hash,
     error::{Error, Result},
-    id::Version,
+    id::{TransactionId, Version},
     storage::{Listed, Object, ObjectFacts, SYSTEM_FOLDER, Store},
 };
 
@@ -233,6 +242,22 @@ impl Dataset {
                 .join(&log::path(version))
                 .to_string())
         })
+    }
+
+    /// The root in the log entry of a version, if it has one.
+    ///
+    /// # Errors
+    /// When the entry cannot be read.
+    pub fn root_of(&self, version: Version) -> Result<Option<Hash>> {
+        Ok(log::read(self.store.as_ref(), version)?.and_then(|entry| entry.root))
+    }
+
+    /// The run that made a version.
+    ///
+    /// # Errors
+    /// When the entry cannot be read.
+    pub fn transaction_of(&self, version: Version) -> Result<TransactionId> {
+        Ok(self.entry(version)?.transaction)
     }
 
     /// Makes sure, once for each dataset, that its store can hold one: of several creators of an object one must win.

@@ -131,6 +131,11 @@ impl IdKey {
         hex(&self.ids.mac(id.as_bytes())[..TOKEN_BYTES])
     }
 
+    /// The check value, which tells whether a key is the right one.
+    pub fn check(&self) -> &str {
+        &self.check
+    }
+
     /// What stands for the name of a source.
     fn source(&self, name: &str) -> String {
         hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])

@@ -44,6 +44,11 @@ impl Reindexed {
     pub fn was(&self) -> &str {
         &self.replaced.was
     }
+
+    /// Its buckets; 0 for lists.
+    pub fn was_buckets(&self) -> u64 {
+        self.replaced.was_buckets
+    }
 }
 
 /// Writes a segment anew without some records, given by their numbers and the hashes that they stand under; `None` when

@@ -35,6 +35,7 @@ use super::{
     publication::Intent,
     runs::{self, Run, RunTable},
     shards, sidecar_path, system_path, table,
+    unfinished::leftovers_among,
 };
 use crate::{
     array::CONSTANTS_FILE,
@@ -171,7 +172,9 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let lost: Vec<Entry> = old.iter().filter(|entry| !tagged.contains(&entry.version)).cloned().collect();
     let (before, now): (Vec<Entry>, Vec<Entry>) = lost.into_iter().partition(|entry| entry.version < readable);
     let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
-    let must_go = stand_ins.gone();
+    let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
+    let must_go: HashMap<String, Option<[u8; 32]>> =
+        must_go.into_iter().map(|object| (object.path, object.blake3)).collect();
     let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
     // Of what has expired before, an interrupted vacuum may have deleted lists already, and all that they named.
     let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
@@ -195,13 +198,13 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let mut anything_expires = false;
     for facts in listing {
         // What an erasure put another object in the place of is named by old entries, but by no version.
-        let erased = stand_ins.is_gone(&must_go, &facts.path);
-        if kept.needs(&facts.path) && !erased {
+        let erased = must_go.get(&facts.path);
+        if kept.needs(&facts.path) && erased.is_none() {
             continue;
         }
         let named = [&gone_before, &gone_now].into_iter().find_map(|gone| gone.names(&facts.path));
         let kind = kind_of(&facts.path);
-        if erased || named.is_some() {
+        if erased.is_some() || named.is_some() {
             if gone_before.names(&facts.path).is_some() {
                 out.expired_from = first;
             }
@@ -209,7 +212,7 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
             let (kind, checksum) = match (kind, named) {
                 (Place::System(kind), _) => (kind, None),
                 (_, Some(named)) => named,
-                (_, None) => (ObjectKind::Shard, None),
+                (_, None) => (ObjectKind::Shard, erased.copied().flatten()),
             };
             out.objects.push(Unneeded { facts, kind, committed: true, run: None, checksum });
             continue;
@@ -414,9 +417,9 @@ fn kind_of(path: &str) -> Place {
         Some("sidecar") => ObjectKind::Sidecar,
         Some("index") => ObjectKind::IdIndex,
         Some("rejects") => ObjectKind::Rejects,
-        Some("staging" | "proof") => ObjectKind::Staging,
+        Some("staging" | "proof" | "leases") => ObjectKind::Staging,
         Some("intents") => ObjectKind::Intent,
-        Some("log" | "locks" | "receipts" | "leases") => return Place::Permanent,
+        Some("log" | "locks" | "receipts" | "erasures") => return Place::Permanent,
         None if matches!(below, "store.json" | "clock") => return Place::Permanent,
         _ => return Place::Outside,
     })

@@ -129,6 +129,7 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
     let location = destination(context, options)?;
     let dataset = context.dataset(&location)?;
     let snapshot = dataset.latest()?;
+    super::erase::finish_cut_short(context, snapshot.as_ref())?;
     let mut adoption = Adoption {
         context,
         options,
@@ -307,7 +308,7 @@ impl Adoption<'_> {
                     self.skip(&file.uri(), error)?;
                 }
                 Ok(found) => out.push((file, found)),
-                Err(e) => self.skip(&file.uri(), e)?,
+                Err(e) => self.skip(&file.uri(), file.fault().unwrap_or(e))?,
             }
         }
         Ok(out)
@@ -448,7 +449,7 @@ impl Adoption<'_> {
         for (candidate, result) in candidates.iter().zip(results) {
             match result {
                 Ok(adopted) => out.push((candidate.file.clone(), adopted)),
-                Err(e) => self.skip(&candidate.file.uri(), e)?,
+                Err(e) => self.skip(&candidate.file.uri(), candidate.file.fault().unwrap_or(e))?,
             }
         }
         all_named_are_there(&out)?;

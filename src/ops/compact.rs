@@ -10,7 +10,9 @@ use serde::Serialize;
 use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
-    dataset::{Counts, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{
+        Counts, Dataset, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction, commit,
+    },
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -164,7 +166,21 @@ impl CompactReport {
 pub fn compact(context: &Context<'_>, location: &Location, options: &Options) -> Result<CompactReport> {
     let started = Instant::now();
     let dataset = context.dataset(location)?;
-    let snapshot = dataset.open()?;
+    let mut report = super::of_newest(&dataset, &mut |snapshot| compact_version(context, &dataset, snapshot, options))?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Compacts what one version has, which must be the newest.
+fn compact_version(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    snapshot: &Snapshot,
+    options: &Options,
+) -> Result<CompactReport> {
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(snapshot))?;
+    }
     let mut settings = snapshot.entry().settings.clone();
     settings.target_shard = options.target_shard.unwrap_or(settings.target_shard);
     if settings.target_shard.0 == 0 {
@@ -182,32 +198,30 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     let compact_options = CompactOptions {
         target: settings.target_shard,
         min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
-        since: super::manifest::when(&snapshot, options.since.as_deref())?,
-        until: super::manifest::when(&snapshot, options.until.as_deref())?,
+        since: super::manifest::when(snapshot, options.since.as_deref())?,
+        until: super::manifest::when(snapshot, options.until.as_deref())?,
         max_bytes: options.max_bytes,
     };
     if let Some(order) = &options.order {
         let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
         let kinds = Kinds::of_shards(dataset.store().as_ref(), shards)?;
-        let sorting = Sorting { context, snapshot: &snapshot, settings, order, kinds };
+        let sorting = Sorting { context, snapshot, settings, order, kinds };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
         tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
-        report.seconds = started.elapsed().as_secs_f64();
         return Ok(report);
     }
     let shards = snapshot.shards()?;
-    let (plan, kinds) = planned(&snapshot, shards, &settings, &compact_options)?;
-    let mut report = report(&snapshot, &plan, options.dry_run)?;
+    let (plan, kinds) = planned(snapshot, shards, &settings, &compact_options)?;
+    let mut report = report(snapshot, &plan, options.dry_run)?;
     if !options.dry_run && !plan.groups.is_empty() {
-        Compaction { context, snapshot: &snapshot, settings, plan: &plan, kinds, options }.run(&mut report)?;
+        Compaction { context, snapshot, settings, plan: &plan, kinds, options }.run(&mut report)?;
     } else {
         if !options.dry_run {
             // A run that was killed after its commit may have left them behind.
-            refresh(&snapshot, None)?;
+            refresh(snapshot, None)?;
         }
-        tidy_index(context, &snapshot, options.dry_run, &mut report)?;
+        tidy_index(context, snapshot, options.dry_run, &mut report)?;
     }
-    report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 

@@ -28,7 +28,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     dataset::{Dataset, IdKey, Snapshot},
-    error::Result,
+    error::{Error, Kind, Result},
     events::{Cancel, Event, Observer},
     storage::{self, Location, StoreSettings},
     units::Size,
@@ -70,6 +70,35 @@ impl Context<'_> {
     pub fn location(&self, text: &str) -> Result<Location> {
         Location::parse(text, &self.folder)
     }
+}
+
+/// Times that a command starts again because what it read was vacuumed.
+const RESTARTS: usize = 3;
+
+/// Runs something on the newest version, again if `vacuum` has deleted what it read: another run has replaced it before.
+///
+/// # Errors
+/// Those of `run`; [`Kind::Conflict`] when it was overtaken each time.
+fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) -> Result<T> {
+    for _ in 0..RESTARTS {
+        let snapshot = dataset.open()?;
+        match run(&snapshot) {
+            Err(error) if is_overtaken(&snapshot, &error)? => {}
+            result => return result,
+        }
+    }
+    Err(Error::conflict("`vacuum` deleted what this command read, each time it started again")
+        .at(dataset.store().location().to_string())
+        .hint("nothing was committed; let `vacuum` retain versions for longer than a command takes"))
+}
+
+/// Whether an error may come from reading a version that cannot be read any more.
+fn is_overtaken(snapshot: &Snapshot, error: &Error) -> Result<bool> {
+    if !matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input) {
+        return Ok(false);
+    }
+    let newest = snapshot.dataset().open()?;
+    Ok(!newest.can_read(snapshot.version()))
 }
 
 /// How far clocks may disagree without a word.

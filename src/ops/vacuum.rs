@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
-    dataset::{Dataset, ObjectKind, Retention, Unneeded, Unreferenced, expire, still_unneeded, unreferenced},
+    dataset::{Dataset, ObjectKind, Retention, Unneeded, Unreferenced, expire, leases, still_unneeded, unreferenced},
     error::{Error, Result},
     events::Event,
     id::{Version, run_of_folder},
@@ -118,13 +118,18 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     }
     let dataset = context.dataset(location)?;
     let newest = dataset.open()?;
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(&newest))?;
+    }
     let now = dataset.now()?;
     super::tell_of_clocks(context, &newest, now);
     let cutoff = now
         .checked_sub(options.retain)
         .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
     let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
-    let mut retention = Retention { cutoff, ..Retention::default() };
+    let leased = leases::oldest(&dataset, now)?;
+    let mut retention = Retention { cutoff, leased, ..Retention::default() };
+    retention.active.extend(leases::holders(&dataset, now)?);
     let idle = look_at_locks(&dataset, &mut retention)?;
     let mut found = unreferenced(&dataset, &retention)?;
     let mut report = VacuumReport {

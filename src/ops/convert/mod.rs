@@ -209,6 +209,9 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, snapshot.as_ref())?;
+    }
     let (mut found, live) = find(context, out, options)?;
     if found.folder_links > 0 {
         let count = found.folder_links;

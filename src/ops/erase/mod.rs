@@ -2,8 +2,10 @@
 //!
 //! Look up the ids, write touched shards anew, read these back, take the ids out of the index, commit, and then delete what
 //! the commit has put others in the place of. A run that is killed before the commit leaves the dataset as it was; one that is
-//! killed after it leaves objects which nobody reads any more, and the same command deletes them.
+//! killed after it leaves objects which nobody reads any more, and an order that says what has to be done: the next command
+//! that writes to the dataset does it ([`finish_cut_short`]).
 
+mod finish;
 mod receipt;
 mod rejects;
 
@@ -15,13 +17,17 @@ use std::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use self::receipt::{Receipt, ShardReceipt};
+use self::{
+    receipt::{Receipt, ShardReceipt},
+    rejects::Words,
+};
 use super::{Context, compact::partition};
 use crate::{
     dataset::{
-        Asked, Counts, Dataset, Erasure, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed, Retention,
-        Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, commit_erasure, hiding_of,
-        indexes, leftovers, lookup, made, reindex, relist, shards_of, stored_hash, token_of, tombstones,
+        Asked, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed,
+        Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
+        hiding_of, indexes, leftovers, lookup, made, put_out_of_use, receipt_path, reindex, relist, shards_of,
+        stored_hash, token_of, tombstones,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -128,6 +134,14 @@ pub struct EraseReport {
     pub shards: Vec<ShardReceipt>,
 }
 
+/// Finishes erasures that were killed between their commit and their receipt; every command that writes does so first.
+///
+/// # Errors
+/// When what is left to do cannot be read or done.
+pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>) -> Result<()> {
+    newest.map_or(Ok(()), |newest| finish::all(context, newest).map(drop))
+}
+
 /// Erases records.
 ///
 /// # Errors
@@ -141,8 +155,11 @@ pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions)
         return Err(Error::usage("expected ids to erase, found none").hint("name them, or a file of them with --ids"));
     }
     let dataset = context.dataset(location)?;
-    dataset.open()?;
+    let newest = dataset.open()?;
     let _lock = if options.dry_run { None } else { Some(dataset.store().lock("erase")?) };
+    if !options.dry_run {
+        finish_cut_short(context, Some(&newest))?;
+    }
     for attempt in 1.. {
         let run = Run::new(context, &dataset, &ids, options)?;
         match run.run() {
@@ -245,24 +262,22 @@ impl<'a> Run<'a> {
         }
         if victims.is_empty() {
             if report.ids.iter().any(|id| id.erased_in.is_some()) {
-                // A run that was killed after its commit left all this to this one.
                 refresh(&self.newest, None)?;
-                self.clean_up(&self.newest, Vec::new(), &mut report)?;
+                self.clean_again(&mut report)?;
             }
             return Ok(report);
         }
         self.dataset.prove_store()?;
         let mut published = Published::new();
-        let done = self.write(&victims, &gone, &mut report, &mut published).and_then(|erasure| {
+        let done = self.write(&victims, &gone, &mut report, &mut published).and_then(|(erasure, order)| {
             self.context.cancel.check()?;
-            commit_erasure(self.dataset, &erasure, self.newest.version())
+            Ok((commit_erasure(self.dataset, &erasure, self.newest.version())?, erasure.unfinished, order))
         });
         match done {
-            Ok(snapshot) => {
+            Ok((snapshot, unfinished, order)) => {
                 report.version = snapshot.version();
                 refresh(&snapshot, None)?;
-                let shards = std::mem::take(&mut report.shards);
-                self.clean_up(&snapshot, shards, &mut report)?;
+                self.finish(&snapshot, &unfinished.of_version(snapshot.version()), order, &mut report)?;
                 Ok(report)
             }
             Err(e) => {
@@ -401,7 +416,7 @@ impl<'a> Run<'a> {
         gone: &HashSet<String>,
         report: &mut EraseReport,
         published: &mut Published,
-    ) -> Result<Erasure> {
+    ) -> Result<(Erasure, ErasureOrder)> {
         let needles: Vec<String> = self.needles()?;
         let settings = &self.newest.entry().settings;
         let memory = MemoryPlan::new(
@@ -456,7 +471,10 @@ impl<'a> Run<'a> {
         self.hits().for_each(|hit| {
             numbers.insert(hit.record);
         });
-        Ok(Erasure {
+        let order = self.order(&rewrites, &reindexed, needles, report)?;
+        let unfinished = order.write(self.dataset, &self.transaction, 0)?;
+        published.push(unfinished.order.clone());
+        let erasure = Erasure {
             id: self.transaction.clone(),
             arguments: self.arguments(),
             counts,
@@ -470,7 +488,27 @@ impl<'a> Run<'a> {
             numbers: numbers.ranges(),
             salt: self.salt,
             suppressed: self.suppressed(gone),
-        })
+            unfinished,
+        };
+        Ok((erasure, order))
+    }
+
+    /// What there is to do after the commit. From the newest version alone nothing is deleted: older ones have it.
+    fn order(
+        &self,
+        rewrites: &[Rewrite],
+        reindexed: &[Reindexed],
+        needles: Vec<String>,
+        report: &EraseReport,
+    ) -> Result<ErasureOrder> {
+        let receipt = Receipt::new(&self.asked(), &self.salt, report, self.newest.entry(), self.options).to_value()?;
+        if !self.options.all_versions {
+            return Ok(ErasureOrder { delete: Vec::new(), words: Vec::new(), receipt });
+        }
+        let shards = rewrites.iter().map(|rewrite| &rewrite.was);
+        let delete = put_out_of_use(self.dataset, shards, reindexed.iter().map(|one| (one.was(), one.was_buckets())))?;
+        let words = needles.iter().map(|needle| Word::of(&self.salt, needle)).collect();
+        Ok(ErasureOrder { delete, words, receipt })
     }
 
     /// Texts that must not be left anywhere: the ids, and other names of the records, as far as they can be known.
@@ -650,32 +688,57 @@ impl<'a> Run<'a> {
     }
 
     /// Deletes what the commit has put others in the place of, and writes the receipt.
-    fn clean_up(&self, snapshot: &Snapshot, shards: Vec<ShardReceipt>, report: &mut EraseReport) -> Result<()> {
+    fn finish(
+        &self,
+        snapshot: &Snapshot,
+        unfinished: &Unfinished,
+        order: ErasureOrder,
+        report: &mut EraseReport,
+    ) -> Result<()> {
+        let needles = if self.options.all_versions { self.needles()? } else { Vec::new() };
+        let done = finish::one(self.context, snapshot, unfinished, order, &Words::Known(&needles))?;
+        report.objects_deleted = done.receipt.objects_deleted.len() as u64;
+        report.rejects_erased = done.receipt.rejects_erased;
+        report.objects_unreferenced = done.receipt.objects_unreferenced.unwrap_or_default();
+        self.hand_over(done.path, report)
+    }
+
+    /// Keeps the receipt where the user wants it, too.
+    fn hand_over(&self, path: String, report: &mut EraseReport) -> Result<()> {
+        if let Some(location) = &self.options.receipt {
+            receipt::copy(self.dataset.store().as_ref(), &path, location, &self.context.settings)?;
+        }
+        report.receipt = Some(path);
+        Ok(())
+    }
+
+    /// Looks again for what an earlier erasure of the same ids may have left: objects that somebody has put back, or that a
+    /// release left which kept no record of it, and lines of rejects.
+    fn clean_again(&self, report: &mut EraseReport) -> Result<()> {
         let store = self.dataset.store();
         let mut deleted = Vec::new();
-        for object in leftovers(self.dataset, snapshot.entry())? {
+        for object in leftovers(&self.newest)? {
             self.context.cancel.check()?;
-            store.delete(&object.path)?;
-            deleted.push(object.path);
+            if object.delete(self.dataset)? {
+                deleted.push(object.path);
+            }
         }
         report.objects_deleted = deleted.len() as u64;
         if self.options.all_versions {
-            report.rejects_erased = rejects::erase(store.as_ref(), &self.needles()?)?;
-            let all = Retention { cutoff: jiff::Timestamp::MAX, ..Retention::default() };
-            let found = crate::dataset::unreferenced(self.dataset, &all)?;
-            report.objects_unreferenced = found.objects.iter().filter(|object| !object.committed).count() as u64;
+            report.rejects_erased = rejects::erase(store.as_ref(), &Words::Known(&self.needles()?))?;
+            report.objects_unreferenced = finish::unreferenced(self.context, self.dataset).unwrap_or_default();
         }
-        report.shards = shards;
-        if report.records_erased == 0 && deleted.is_empty() && report.rejects_erased == 0 {
-            return Ok(());
+        if !deleted.is_empty() || report.rejects_erased > 0 {
+            let mut receipt = Receipt::new(&self.asked(), &self.salt, report, self.newest.entry(), self.options);
+            receipt.objects_deleted = deleted;
+            receipt.rejects_erased = report.rejects_erased;
+            receipt.objects_unreferenced = Some(report.objects_unreferenced);
+            return self.hand_over(receipt.write(store.as_ref(), &self.transaction)?, report);
         }
-        let entries = (self.newest.entry(), snapshot.entry());
-        let receipt = Receipt::new(&self.asked(), &self.salt, report, deleted, entries, self.options);
-        report.receipt = Some(receipt.write(store.as_ref(), &self.transaction)?);
-        match &self.options.receipt {
-            Some(location) => receipt.write_to(location, &self.context.settings),
-            None => Ok(()),
-        }
+        // There was nothing to do: what was done is told by the receipt of the erasure.
+        let Some(version) = report.ids.iter().filter_map(|id| id.erased_in).max() else { return Ok(()) };
+        let path = receipt_path(&self.dataset.transaction_of(version)?);
+        if store.head(&path)?.is_some() { self.hand_over(path, report) } else { Ok(()) }
     }
 }
 
