@@ -14,7 +14,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use shardify::{
     error::{Error, Result},
-    storage::{Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store},
+    storage::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store},
 };
 
 /// What those that wait are told.
@@ -170,6 +170,21 @@ impl Store for Gated {
         self.inner.get_ranges(path, ranges)
     }
 
+    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        self.gate.call("ranges of", path)?;
+        self.inner.get_ranges_of(path, ranges, pin)
+    }
+
+    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        self.gate.call("read of", path)?;
+        self.inner.read_of(path, pin)
+    }
+
+    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
+        self.gate.call("check present", "")?;
+        self.inner.check_present(objects)
+    }
+
     fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
         self.gate.call("tail", path)?;
         self.inner.tail(path, bytes)
@@ -210,9 +225,9 @@ impl Store for Gated {
         self.inner.list(folder)
     }
 
-    fn first(&self, folder: &str) -> Result<Option<String>> {
+    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
         self.gate.call("first", folder)?;
-        self.inner.first(folder)
+        self.inner.first(folder, wanted)
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
