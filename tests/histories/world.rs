@@ -534,7 +534,7 @@ impl World {
     /// Brings the model forward by what is in the log now, which the given commands must have put there, and looks at everything.
     pub(crate) fn settle(&mut self, ended: &[&Ended]) -> Result<(), String> {
         for one in ended {
-            if !one.is_clean() && !self.is_refused(one) && !one.met_vacuum(ended) {
+            if !one.is_clean() && !self.is_refused(one, ended) && !one.met_vacuum(ended) {
                 let error = one.result.as_ref().err().map(describe).unwrap_or_default();
                 return Err(format!("{:?} ended neither well nor with a conflict: {error}", one.command));
             }
@@ -621,7 +621,7 @@ impl World {
     }
 
     /// Whether an adoption was refused because of somebody who was erased: shards are taken whole or not at all.
-    fn is_refused(&self, ended: &Ended) -> bool {
+    fn is_refused(&self, ended: &Ended, others: &[&Ended]) -> bool {
         let records = match &ended.command {
             Command::AdoptLinked(n) => adopted_of(self.format, *n, self.rows),
             Command::AdoptInPlace => self.in_place.keys().cloned().collect(),
@@ -634,7 +634,10 @@ impl World {
             return self.effect(&ended.command, &last) == last;
         }
         let input = kind == Some(Kind::Input);
-        input && records.iter().any(|record| self.model.erased.contains(&record.who))
+        let meanwhile = |who: &String| {
+            others.iter().any(|other| matches!(&other.command, Command::Erase { who: one, .. } if one == who))
+        };
+        input && records.iter().any(|record| self.model.erased.contains(&record.who) || meanwhile(&record.who))
     }
 
     /// Who was erased is in no version any more, or does not come back.
