@@ -24,7 +24,7 @@ use arrow::array::{Array, AsArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use shardify::{
     codec::Codec,
-    dataset::{Arrangement, Entry, Order, Snapshot, find, read_sidecar},
+    dataset::{Arrangement, Entry, Order, ShardMeta, Snapshot, find, read_sidecar},
     error::{Error, Kind},
     events::{Cancel, Silent},
     format::OutputFormat,
@@ -675,7 +675,7 @@ impl World {
             for shard in snapshot.shards().map_err(at)? {
                 if !read.contains_key(&shard.path) {
                     let records = self
-                        .shard(dataset.store().as_ref(), &shard.path)
+                        .shard(dataset.store().as_ref(), shard)
                         .map_err(|e| format!("{version} of {}, shard {}: {e}", newest.version(), shard.path))?;
                     read.insert(shard.path.clone(), records);
                 }
@@ -707,12 +707,12 @@ impl World {
         Ok(())
     }
 
-    fn shard(&self, store: &dyn Store, path: &str) -> Result<Vec<Record>, String> {
-        let bytes = store.get(path).map_err(|e| describe(&e))?.ok_or("it is gone")?;
+    fn shard(&self, store: &dyn Store, shard: &ShardMeta) -> Result<Vec<Record>, String> {
+        let bytes = store.get(&shard.path).map_err(|e| describe(&e))?.ok_or("it is gone")?;
         match self.format {
             OutputFormat::Parquet => parquet_records(bytes),
             OutputFormat::Tar => tar_records(&bytes),
-            OutputFormat::TfRecord => sidecar_records(store, path),
+            OutputFormat::TfRecord => sidecar_records(store, shard),
         }
     }
 
@@ -834,9 +834,9 @@ fn tar_records(bytes: &[u8]) -> Result<Vec<Record>, String> {
 }
 
 /// Of formats that have no other reader here: what the sidecars say of the records, whose values follow from their ids.
-fn sidecar_records(store: &dyn Store, path: &str) -> Result<Vec<Record>, String> {
+fn sidecar_records(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<Record>, String> {
     let mut out = Vec::new();
-    for batch in read_sidecar(store, path).map_err(|e| describe(&e))? {
+    for batch in read_sidecar(store, &shard.sidecar()).map_err(|e| describe(&e))? {
         let column = |i: usize| batch.column(i).as_string::<i32>().clone();
         let (ids, who) = (column(0), column(1));
         for row in 0..batch.num_rows() {

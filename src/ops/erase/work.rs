@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::finish;
 use crate::{
-    dataset::{Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Snapshot, Unfinished},
+    dataset::{
+        Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Snapshot, Unfinished, check_folders,
+        note_beside,
+    },
     error::{Error, Kind, Result},
     exec::{
         constants,
@@ -171,6 +174,7 @@ impl<'a> Work<'a> {
     /// Gives new shards their names, with what describes their folders.
     pub(super) fn publish(&mut self, victims: &[Victim], spared: Vec<Spared>) -> Result<()> {
         let store = self.dataset.store().as_ref();
+        check_folders(store, victims.iter().map(|victim| &victim.shard))?;
         let mut staged: Vec<Staged> = Vec::new();
         let mut folders: BTreeMap<&str, (&str, Vec<usize>)> = BTreeMap::new();
         for (i, victim) in victims.iter().enumerate().filter(|(i, _)| spared[*i].finished.is_some()) {
@@ -201,6 +205,7 @@ impl<'a> Work<'a> {
             self.shards.insert(victim.shard.path.clone(), done);
             staged.append(&mut own);
         }
+        note_beside(self.shards.values_mut().filter_map(|done| done.now.as_mut()), &staged);
         self.publication.publish(staged)
     }
 
