@@ -181,12 +181,19 @@ pub fn verify(context: &Context<'_>, file: &Location, root: Option<&str>) -> Res
     let missing = || Error::usage("expected a proof, found nothing").at(file.to_string());
     let (folder, name) = file.split_name().ok_or_else(missing)?;
     let bytes = storage::open(&folder, &context.settings)?.get(&name)?.ok_or_else(missing)?;
-    let bad =
-        |e: serde_json::Error| Error::input("expected a proof, found something else").at(file.to_string()).cause(e);
-    let value: Value = serde_json::from_slice(&bytes).map_err(bad)?;
+    verify_bytes(&bytes, &file.to_string(), root)
+}
+
+/// Checks a proof that is in memory; `place` says where it came from.
+///
+/// # Errors
+/// When it is no proof.
+pub fn verify_bytes(bytes: &[u8], place: &str, root: Option<&str>) -> Result<ProofReport> {
+    let bad = |e: serde_json::Error| Error::input("expected a proof, found something else").at(place).cause(e);
+    let value: Value = serde_json::from_slice(bytes).map_err(bad)?;
     if value["type"] != "proof" || value["schema"] != SCHEMA {
         return Err(Error::input(format!("expected a proof of schema {SCHEMA}, found something else"))
-            .at(file.to_string())
+            .at(place)
             .hint("`shardify manifest --prove` writes one"));
     }
     Ok(check(&serde_json::from_value(value).map_err(bad)?, root))
