@@ -68,6 +68,18 @@ impl fmt::Display for Place {
     }
 }
 
+/// Whether what failed may have taken effect all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Nothing was changed, or what was changed has been taken back.
+    #[default]
+    None,
+    /// It is not known, as when the answer of a store was lost: nothing that it would refer to may be deleted.
+    Possible,
+    /// It took effect and can be seen, but it may not survive a power cut.
+    Certain,
+}
+
 /// A failure with its facts. Boxed inside, so that `Result<T>` stays small.
 #[derive(Debug)]
 pub struct Error(Box<Facts>);
@@ -79,6 +91,7 @@ struct Facts {
     place: Place,
     hints: Vec<String>,
     cause: Option<Cause>,
+    effect: Effect,
 }
 
 macro_rules! constructors {
@@ -95,7 +108,8 @@ macro_rules! constructors {
 impl Error {
     /// Creates an error; `message` says what was expected and what was found.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Facts { kind, message: message.into(), place: Place::default(), hints: Vec::new(), cause: None }))
+        let (place, hints, cause, effect) = (Place::default(), Vec::new(), None, Effect::None);
+        Self(Box::new(Facts { kind, message: message.into(), place, hints, cause, effect }))
     }
 
     constructors! {
@@ -153,6 +167,18 @@ impl Error {
     pub fn cause(mut self, cause: impl Into<Cause>) -> Self {
         self.0.cause = Some(cause.into());
         self
+    }
+
+    /// Says whether what failed may have taken effect.
+    #[must_use]
+    pub fn effect_is(mut self, effect: Effect) -> Self {
+        self.0.effect = effect;
+        self
+    }
+
+    /// Whether what failed may have taken effect.
+    pub fn effect(&self) -> Effect {
+        self.0.effect
     }
 
     /// Kind of the failure.

@@ -88,6 +88,41 @@ fn begins_of_ids_are_found_and_counted() {
 }
 
 #[test]
+fn origins_of_sources_with_one_name_are_told_apart() {
+    let folder = Folder::new();
+    // Each table has rows that are rejected, at its begin, in the middle and at its end; one has nothing else.
+    let table = |name: &str, bad: &dyn Fn(u64) -> bool| {
+        let rows = (1..=20).map(|row| if bad(row) { "1,2,3\n".to_owned() } else { format!("{name},{row}\n") });
+        folder.write(&format!("{name}/x.csv"), format!("name,value\n{}", rows.collect::<String>()));
+    };
+    table("a", &|row| row % 2 == 1);
+    table("b", &|row| row < 6);
+    table("c", &|_| true);
+    table("d", &|row| row > 12);
+    table("e", &|row| row % 5 == 0);
+    for name in ["a", "b", "c", "d", "e"] {
+        assert_eq!(folder.run(&format!("convert {name}/x.csv --on-error skip --out ds")).code, 3);
+    }
+    let exported = folder.run("manifest ds --export jsonl").ok().objects();
+    assert_eq!(exported.len(), 10 + 15 + 12 + 16);
+    let key = |hit: &serde_json::Value| (hit["shard"].to_string(), hit["ordinal"].as_u64());
+    let mut of_id = std::collections::BTreeMap::<String, Vec<_>>::new();
+    for row in &exported {
+        of_id.entry(row["record_id"].as_str().unwrap().to_owned()).or_default().push(key(row));
+    }
+    assert!(of_id.contains_key("x.csv#20") && of_id.contains_key("x.csv#1"));
+    for (id, mut rows) in of_id {
+        let found = folder.run_with(&["manifest", "ds", "--find", &id, "--json"]).ok();
+        let mut places: Vec<_> = hits(&found.objects()).into_iter().map(key).collect();
+        places.sort();
+        rows.sort();
+        assert_eq!(places, rows, "{id}");
+        let plan = folder.run_with(&["erase", "ds", &id, "--dry-run", "--json"]).ok().summary();
+        assert_eq!(plan["records_erased"], rows.len(), "{id}");
+    }
+}
+
+#[test]
 fn ids_of_a_file_are_taken_as_they_are() {
     let folder = Folder::new();
     let ids = ["a*", " b ", "c\nd", "e,\"f\"", "=1+1"];

@@ -17,14 +17,14 @@ use shardify::{
         convert::{ConvertOptions, convert},
         verify::verify,
     },
-    storage::Location,
+    storage::{Location, StoreSettings},
     units::Size,
 };
 
 fn context<'a>(folder: &Path, observer: &'a dyn Observer) -> Context<'a> {
     Context {
         folder: folder.to_owned(),
-        settings: Vec::new(),
+        settings: StoreSettings::default(),
         stdin: || Box::new(std::io::empty()),
         jobs: 1,
         memory: Size::mib(64),

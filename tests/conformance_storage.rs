@@ -15,6 +15,8 @@ fn conforms(fresh: &dyn Fn() -> Arc<dyn Store>) {
     conditional_creates(&fresh());
     listings(fresh().as_ref());
     sinks(fresh().as_ref());
+    publishing_replaces_nothing(fresh().as_ref());
+    publishers_race(&fresh());
     ranges(&fresh());
     neighbouring_ranges(&fresh());
     ends(fresh().as_ref());
@@ -132,8 +134,58 @@ fn sinks(store: &dyn Store) {
     assert_eq!(store.get("tag/000001.tar").unwrap().unwrap(), large);
     drop(unfinished);
     assert!(store.list("_shardify/staging").unwrap().is_empty(), "dropped objects are removed");
-    store.publish(vec![write("tag/000000.tar", b"again")]).unwrap();
+    store.replace(vec![write("tag/000000.tar", b"again"), write("tag/000001.tar", b"small")]).unwrap();
     assert_eq!(store.get("tag/000000.tar").unwrap().unwrap(), "again");
+    assert_eq!(store.get("tag/000001.tar").unwrap().unwrap(), "small");
+    assert!(store.list("_shardify/staging").unwrap().is_empty(), "nothing is left of what was replaced");
+}
+
+/// A name that is taken is a conflict that names it; nothing is overwritten, and no other name is given.
+fn publishing_replaces_nothing(store: &dyn Store) {
+    let write = |path: &str, bytes: &[u8]| {
+        let mut sink = store.create(path).unwrap();
+        sink.write_all(bytes).unwrap();
+        sink.finish().unwrap()
+    };
+    let large = vec![1; 9 << 20];
+    for (round, (theirs, mine)) in
+        [(&b"theirs"[..], &b"mine"[..]), (b"theirs", &large), (&large, b"mine"), (&large, &large)]
+            .into_iter()
+            .enumerate()
+    {
+        let at = |name: &str| format!("{round}/{name}");
+        store.publish(vec![write(&at("taken"), theirs)]).unwrap();
+        let ours = ["a", "b", "taken", "z"].map(|name| write(&at(name), mine));
+        let error = store.publish(ours.into()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{error}");
+        assert!(error.to_string().contains(&at("taken")), "{error}");
+        let there: Vec<_> = store.list(&round.to_string()).unwrap().into_iter().map(|facts| facts.path).collect();
+        assert_eq!(there, [at("taken")], "names that were given are taken back");
+        assert_eq!(store.get(&at("taken")).unwrap().unwrap(), theirs);
+        assert!(store.list("_shardify/staging").unwrap().is_empty(), "what got no name is removed");
+    }
+}
+
+/// Of many that publish one name, one gets it.
+fn publishers_race(store: &Arc<dyn Store>) {
+    for round in 0..10 {
+        let path = format!("race/{round}");
+        let winners: Vec<u8> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|number: u8| {
+                    let path = &path;
+                    scope.spawn(move || {
+                        let mut sink = store.create(path).unwrap();
+                        sink.write_all(&[number; 10]).unwrap();
+                        store.publish(vec![sink.finish().unwrap()]).map(|()| number)
+                    })
+                })
+                .collect();
+            threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).collect()
+        });
+        assert_eq!(winners.len(), 1);
+        assert_eq!(store.get(&path).unwrap().unwrap(), vec![winners[0]; 10]);
+    }
 }
 
 fn ranges(store: &Arc<dyn Store>) {
@@ -218,6 +270,10 @@ impl Store for Careless {
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
         self.0.publish(staged)
+    }
+
+    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+        self.0.replace(staged)
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {

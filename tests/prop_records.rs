@@ -16,14 +16,14 @@ use shardify::{
         vacuum::{VacuumOptions, vacuum},
         verify::verify,
     },
-    storage::Location,
+    storage::{Location, StoreSettings},
     units::Size,
 };
 
 fn context(folder: &Path) -> Context<'static> {
     Context {
         folder: folder.to_owned(),
-        settings: Vec::new(),
+        settings: StoreSettings::default(),
         stdin: || Box::new(std::io::empty()),
         jobs: 2,
         memory: Size::mib(64),

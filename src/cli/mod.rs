@@ -43,7 +43,7 @@ use crate::{
         lineage::{self, Job},
         manifest::Wanted,
     },
-    storage::Location,
+    storage::{Location, StoreSettings},
 };
 
 /// Records of each begin of an id that a table shows unless told otherwise.
@@ -140,10 +140,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     let observer: &dyn Observer = progress.as_ref();
     let context = Context {
         folder: folder()?,
-        settings: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| is_store_setting(name))
-            .collect(),
+        settings: store_settings(),
         stdin: || Box::new(io::stdin()),
         jobs,
         memory: global.memory,
@@ -192,6 +189,14 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
     let bytes =
         std::fs::read(file).map_err(|e| Error::usage("the id key cannot be read").at(place.clone()).cause(e))?;
     Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at(place))?)))
+}
+
+/// Settings of remote stores in the environment.
+fn store_settings() -> StoreSettings {
+    let named = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| is_store_setting(name));
+    StoreSettings::new(named.collect())
 }
 
 fn is_store_setting(name: &str) -> bool {

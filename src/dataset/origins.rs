@@ -1,8 +1,10 @@
 //! Records by their origins, `source#row`, which are not in the id index.
 //!
 //! The list of sources says from which record number on a source was written. Rejected records have a row but no number,
-//! so the number of a row is searched: rows ascend with numbers, and no faster than one a record. Many ids are searched
-//! together, a guess of each at a time, so that a sidecar is opened once for all rows that are wanted of it.
+//! so the number of a row is searched: rows ascend with numbers, and no faster than one a record. A source ends where the
+//! next one begins; without that bound, a search would go on into another source of the same name and take its rows for
+//! those of the first. Many ids are searched together, a guess of each at a time, so that a sidecar is opened once for all
+//! rows that are wanted of it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,7 +41,9 @@ pub(super) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T]) -> Result
         return Ok(Vec::new());
     }
     let mut searches = Vec::new();
+    let mut firsts: Vec<u64> = Vec::new();
     snapshot.each_source(&mut |source| {
+        firsts.push(source.first_record);
         let Some((name, rows)) = asked.get_key_value(source.name.as_str()) else { return Ok(()) };
         for (row, id) in rows.iter().filter(|(row, _)| *row <= source.records) {
             // Rejects before it make the number smaller; without them this guess is right.
@@ -49,6 +53,7 @@ pub(super) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T]) -> Result
         }
         Ok(())
     })?;
+    bound(&mut searches, firsts, snapshot.entry().next_record);
     let mut found = Vec::new();
     while !searches.is_empty() {
         let rest = searches.split_off(searches.len().min(AT_ONCE));
@@ -56,6 +61,19 @@ pub(super) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T]) -> Result
         searches = rest;
     }
     Ok(found)
+}
+
+/// Ends each search where the next source begins, and leaves out those of sources without a record. `firsts` are the first
+/// numbers of all sources.
+fn bound(searches: &mut Vec<Search<'_>>, mut firsts: Vec<u64>, next_record: u64) {
+    firsts.sort_unstable();
+    searches.retain_mut(|search| {
+        let next = firsts.partition_point(|first| *first <= search.low);
+        let end = firsts.get(next).copied().unwrap_or(next_record);
+        search.high = search.high.min(end.saturating_sub(1));
+        search.guess = search.high;
+        search.low < end
+    });
 }
 
 fn run(snapshot: &Snapshot, mut searches: Vec<Search<'_>>, found: &mut Vec<(usize, u64)>) -> Result<()> {

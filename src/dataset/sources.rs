@@ -196,7 +196,7 @@ impl Catalog {
     pub(super) fn origins(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<Origin>>> {
         let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         wanted.iter().enumerate().for_each(|(i, (_, name))| by_name.entry(name).or_default().push(i));
-        let mut best: Vec<Option<(u64, Origin)>> = vec![None; wanted.len()];
+        let mut best: Vec<Option<(Place, Origin)>> = vec![None; wanted.len()];
         for (path, parts, metadata) in &self.lists {
             let footer = metadata.metadata();
             let groups: Vec<usize> =
@@ -232,23 +232,29 @@ fn may_name(group: &RowGroupMetaData, names: &BTreeMap<&str, Vec<usize>>) -> boo
     least > greatest || names.range(least..=greatest).next().is_some()
 }
 
+/// What decides between sources of one name that begin at or before a record: the number of the first record, whether
+/// the source has records, and its version. Sources whose records were all rejected begin where the next one begins.
+type Place = (u64, bool, u64);
+
 /// Keeps the sources of a batch that fit a record better than what was found before.
 fn choose(
     batch: &RecordBatch,
     wanted: &[(u64, &str)],
     by_name: &BTreeMap<&str, Vec<usize>>,
-    best: &mut [Option<(u64, Origin)>],
+    best: &mut [Option<(Place, Origin)>],
 ) -> Result<()> {
     let (names, uris): (&StringArray, &StringArray) = (column(batch, "name")?, column(batch, "uri")?);
-    let firsts: &UInt64Array = column(batch, "first_record")?;
+    let (firsts, records): (&UInt64Array, &UInt64Array) = (column(batch, "first_record")?, column(batch, "records")?);
+    let versions: &UInt64Array = column(batch, "version")?;
     let arrays = arrays_of(batch)?.filter(|arrays| arrays.null_count() < arrays.len());
     for row in 0..batch.num_rows() {
-        let first = firsts.value(row);
+        let place = (firsts.value(row), records.value(row) > 0, versions.value(row));
         for i in by_name.get(names.value(row)).into_iter().flatten() {
-            let nearer = best[*i].as_ref().is_none_or(|(known, _)| *known <= first);
-            if first <= wanted[*i].0 && nearer {
+            // Within a version sources are in the order of their records.
+            let nearer = best[*i].as_ref().is_none_or(|(known, _)| *known <= place);
+            if place.0 <= wanted[*i].0 && nearer {
                 let arrays = arrays.filter(|arrays| arrays.is_valid(row)).map(|arrays| arrays.value(row).to_owned());
-                best[*i] = Some((first, Origin { uri: uris.value(row).to_owned(), arrays }));
+                best[*i] = Some((place, Origin { uri: uris.value(row).to_owned(), arrays }));
             }
         }
     }

@@ -160,7 +160,7 @@ fn write(snapshot: &Snapshot, database: Option<Database>) -> Result<()> {
         None => Database::create(store, kinds, paths)?,
     };
     let Some(database) = database else { return Ok(()) };
-    store.publish(vec![database.staged])?;
+    store.replace(vec![database.staged])?;
     let place = |name: &str| format!("{ENERGON_FOLDER}/{name}");
     store.put(&place("split.yaml"), split(shards).into())?;
     store.put(&place(".info.json"), info(shards).into())?;

@@ -28,7 +28,7 @@ use crate::{
     dataset::{Dataset, IdKey},
     error::Result,
     events::{Cancel, Observer},
-    storage::{self, Location},
+    storage::{self, Location, StoreSettings},
     units::Size,
 };
 
@@ -36,8 +36,8 @@ use crate::{
 pub struct Context<'a> {
     /// Folder that relative paths are taken from.
     pub folder: PathBuf,
-    /// Settings of remote stores, by the names of their environment variables.
-    pub settings: Vec<(String, String)>,
+    /// How stores are opened.
+    pub settings: StoreSettings,
     /// Opens standard input.
     pub stdin: fn() -> Box<dyn Read + Send>,
     /// Threads to work with.

@@ -554,7 +554,12 @@ mod tests {
 
     fn names(sources: &[&str], folder: &Path, options: &ScanOptions) -> Vec<String> {
         let sources: Vec<String> = sources.iter().map(|s| (*s).to_owned()).collect();
-        scan(&sources, folder, &[], options).unwrap().files.iter().map(|f| f.name().to_owned()).collect()
+        scan(&sources, folder, &StoreSettings::default(), options)
+            .unwrap()
+            .files
+            .iter()
+            .map(|f| f.name().to_owned())
+            .collect()
     }
 
     #[test]
@@ -595,8 +600,14 @@ mod tests {
     fn a_list_that_outgrows_its_memory_says_what_it_takes() {
         let names: Vec<String> = (0..1000).map(|i| format!("{i}.jpg")).collect();
         let folder = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let scan =
-            |memory| scan(&[".".to_owned()], folder.path(), &[], &ScanOptions { memory, ..ScanOptions::default() });
+        let scan = |memory| {
+            scan(
+                &[".".to_owned()],
+                folder.path(),
+                &StoreSettings::default(),
+                &ScanOptions { memory, ..ScanOptions::default() },
+            )
+        };
         let error = scan(Size(100 << 10)).unwrap_err();
         assert!(error.message().contains("found 1000 inputs"), "{error}");
         let needed = error.hints()[0].strip_prefix("give it --memory ").unwrap().parse().unwrap();
@@ -606,6 +617,9 @@ mod tests {
     #[test]
     fn a_missing_source_is_an_error() {
         let folder = tree(&["a.csv"]);
-        assert!(scan(&["nothing.csv".to_owned()], folder.path(), &[], &ScanOptions::default()).is_err());
+        assert!(
+            scan(&["nothing.csv".to_owned()], folder.path(), &StoreSettings::default(), &ScanOptions::default())
+                .is_err()
+        );
     }
 }

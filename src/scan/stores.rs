@@ -126,7 +126,9 @@ mod tests {
     use super::super::{ScanOptions, scan};
 
     fn names(folder: &Path, source: &str) -> (Vec<String>, u64) {
-        let found = scan(&[source.to_owned()], folder, &[], &ScanOptions::default()).unwrap();
+        let found =
+            scan(&[source.to_owned()], folder, &crate::storage::StoreSettings::default(), &ScanOptions::default())
+                .unwrap();
         let name = |file: &super::SourceFile| format!("{}{}", file.name(), if file.is_store() { "!" } else { "" });
         (found.files.iter().map(name).collect(), found.passed_over)
     }

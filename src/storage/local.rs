@@ -1,7 +1,7 @@
 //! Local folders, durable and atomic.
 //!
-//! An object is written under a fresh name in the staging folder, synced, and only then renamed (or hard-linked, for a
-//! conditional create) to its own name; afterwards the folder is synced, because a rename is not durable before that.
+//! An object is written under a fresh name in the staging folder, synced, and only then given its own name, in a way
+//! that replaces nothing ([`naming`]); afterwards the folder is synced, because a name is not durable before that.
 //!
 //! ```text
 //! ROOT/_shardify/staging/<random>   being written: never listed as a shard, harmless after a crash
@@ -33,12 +33,12 @@ use rustix::{
 use super::{
     Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, back, changed,
     durable::{Syncer, Syncs},
-    missing,
+    missing, naming, occupied,
     sink::FileWriter,
     walk,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Effect, Error, Result},
     id::TransactionId,
 };
 
@@ -113,6 +113,36 @@ impl LocalStore {
         };
         write().map_err(self.failed(path, "writing"))?;
         Ok(staged)
+    }
+
+    /// Waits until all files are durable, gives them their names by `name`, tells `given` of each, and makes them durable.
+    fn name_all(
+        &self,
+        staged: Vec<Staged>,
+        name: fn(&Path, &Path) -> io::Result<()>,
+        given: &mut dyn FnMut(&Path),
+    ) -> Result<()> {
+        let mut files = Vec::with_capacity(staged.len());
+        for object in staged {
+            let StagedInner::File(mut file) = object.inner else {
+                return Err(Error::internal("an upload was given to a local store"));
+            };
+            file.syncs.wait().map_err(self.failed(&object.path, "writing"))?;
+            files.push((object.path, file));
+        }
+        let mut named = Vec::with_capacity(files.len());
+        for (path, mut file) in files {
+            self.folder_for(&file.to).map_err(self.failed(&path, "creating the folder"))?;
+            match name(&file.from, &file.to) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(occupied(&self.location, &path)),
+                Err(e) => return Err(self.failed(&path, "naming")(e)),
+            }
+            file.named = true;
+            given(&file.to);
+            named.push(file.to.clone());
+        }
+        self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.failed("", "syncing the folder"))
     }
 
     fn folder_for(&self, file: &Path) -> io::Result<()> {
@@ -301,19 +331,21 @@ impl Store for LocalStore {
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
         let staged = self.stage_whole(path, &bytes)?;
-        self.publish(vec![Staged { path: path.to_owned(), inner: StagedInner::File(staged) }])
+        self.replace(vec![Staged { path: path.to_owned(), inner: StagedInner::File(staged) }])
     }
 
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         let staged = self.stage_whole(path, &bytes)?;
         self.folder_for(&staged.to).map_err(self.failed(path, "creating the folder"))?;
-        match fs::hard_link(&staged.from, &staged.to) {
+        match naming::exclusively(&staged.from, &staged.to) {
             Ok(()) => {
-                self.sync_folders(std::iter::once(staged.to.as_path())).map_err(self.failed(path, "syncing"))?;
+                // Once more would prove nothing: the kernel tells of a failed sync only once.
+                self.sync_folders(std::iter::once(staged.to.as_path()))
+                    .map_err(|e| self.failed(path, "syncing the folder")(e).effect_is(Effect::Certain))?;
                 Ok(PutOutcome::Created)
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(PutOutcome::Exists),
-            Err(e) => Err(self.failed(path, "creating")(e)),
+            Err(e) => Err(self.failed(path, "creating")(e).effect_is(Effect::Possible)),
         }
     }
 
@@ -346,22 +378,15 @@ impl Store for LocalStore {
     }
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        let mut files = Vec::with_capacity(staged.len());
-        for object in staged {
-            let StagedInner::File(mut file) = object.inner else {
-                return Err(Error::internal("an upload was given to a local store"));
-            };
-            file.syncs.wait().map_err(self.failed(&object.path, "writing"))?;
-            files.push((object.path, file));
-        }
-        let mut named = Vec::with_capacity(files.len());
-        for (path, mut file) in files {
-            self.folder_for(&file.to).map_err(self.failed(&path, "creating the folder"))?;
-            fs::rename(&file.from, &file.to).map_err(self.failed(&path, "naming"))?;
-            file.named = true;
-            named.push(file.to.clone());
-        }
-        self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.failed("", "syncing the folder"))
+        // What fails on the way drops this, and with it every name that was given.
+        let mut named = Named::default();
+        self.name_all(staged, naming::exclusively, &mut |path| named.0.push(path.to_owned()))?;
+        named.0.clear();
+        Ok(())
+    }
+
+    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+        self.name_all(staged, |from, to| fs::rename(from, to), &mut |_| {})
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {
@@ -402,6 +427,19 @@ impl Drop for StagedFile {
         if !self.named {
             // Nothing can be done about a failure here; `vacuum` clears the staging folder.
             let _ = fs::remove_file(&self.from);
+        }
+    }
+}
+
+/// Files that got their names and lose them again when this is dropped.
+#[derive(Default)]
+struct Named(Vec<PathBuf>);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // What cannot be taken back is left over: no entry of the log refers to it.
+            let _ = fs::remove_file(path);
         }
     }
 }

@@ -7,6 +7,8 @@
 //! - `put_if_absent` lets exactly one of several writers win;
 //! - a [`Sink`] writes to a staging place that no listing of shards shows; [`Store::publish`] gives all staged objects
 //!   their names, and durably so: file contents are synced before, folders after the renames;
+//! - [`Store::publish`] never replaces an object: a name that is taken is a conflict, and names that the call has given
+//!   before are taken back. The few objects that are replaced go through [`Store::put`] and [`Store::replace`];
 //! - a staged object that is dropped is removed; after a crash it stays in the staging folder, never under its name.
 //!
 //! Local folders have their own implementation because a general object store neither syncs by default nor writes a
@@ -17,13 +19,16 @@ mod deliver;
 mod durable;
 mod local;
 mod location;
+mod naming;
 mod object;
 mod ranges;
 mod secrets;
+mod settings;
 mod sink;
 mod spill;
 mod spool;
 pub mod sys;
+mod upload;
 mod walk;
 
 use std::{
@@ -41,6 +46,7 @@ pub use location::Location;
 pub use object::RemoteStore;
 pub use ranges::Ahead;
 pub use secrets::plain_urls;
+pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
 
@@ -205,7 +211,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Writes an object only if there is none.
     ///
     /// # Errors
-    /// When the store fails. It is then unknown whether the object was created: read it back to find out.
+    /// When the store fails. [`Error::effect`] tells whether the object may have been created: where that is possible it has
+    /// to be read back, where it is certain the object is there but may not survive a power cut.
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
 
     /// Deletes an object; a missing one is no error.
@@ -231,10 +238,19 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until the bytes of all staged objects are durable, then gives them their names, in order, and durably so.
+    /// Nothing is replaced.
+    ///
+    /// # Errors
+    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when one of the names is taken, which the error names, and whatever
+    /// the store fails with. Names that this call has given are taken back; where that fails too, or where the answer of a
+    /// store was lost, objects are left that no entry of the log refers to.
+    fn publish(&self, staged: Vec<Staged>) -> Result<()>;
+
+    /// As [`Self::publish`], but replaces what has the names already: for the few objects that are no part of a version.
     ///
     /// # Errors
     /// When the store fails; some of them may have got their names.
-    fn publish(&self, staged: Vec<Staged>) -> Result<()>;
+    fn replace(&self, staged: Vec<Staged>) -> Result<()>;
 
     /// Takes a lock that ends with the process, so that two runs of one command do not write the same names.
     ///
@@ -305,7 +321,7 @@ pub struct Staged {
 #[derive(Debug)]
 enum StagedInner {
     File(local::StagedFile),
-    Upload(object::StagedUpload),
+    Upload(upload::StagedUpload),
 }
 
 impl Staged {
@@ -566,14 +582,14 @@ impl Read for RangeReader {
     }
 }
 
-/// Settings for remote stores: names and values as in their usual environment variables, e.g. `AWS_REGION`.
-pub type StoreSettings = [(String, String)];
-
 /// Opens the store rooted at a location.
 ///
 /// # Errors
 /// When the scheme is unknown or the settings are incomplete.
 pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Store>> {
+    if let Some(opener) = settings.opener() {
+        return opener(location);
+    }
     match location.local_path() {
         Some(path) => Ok(Arc::new(LocalStore::new(path.to_owned()))),
         None => Ok(Arc::new(RemoteStore::open(location, settings)?)),
@@ -604,6 +620,13 @@ pub fn scratch(location: &Location) -> Result<Scratch> {
 /// The error of an object that should be there.
 fn missing(location: &Location, path: &str) -> Error {
     Error::storage("expected an object, found none").at(location.join(path).to_string())
+}
+
+/// The error of a name that is taken.
+fn occupied(location: &Location, path: &str) -> Error {
+    Error::conflict("expected no object of this name, found one")
+        .at(location.join(path).to_string())
+        .hint("nothing was overwritten and nothing was committed; run the command again")
 }
 
 /// The error of an object that is not what the listing said.

@@ -1,11 +1,10 @@
 //! Remote stores (S3, Google Cloud, Azure, HTTP, memory) through the `object_store` crate.
 //!
 //! The crate is asynchronous; the rest of shardify is not. Calls block on a small runtime of their own, so they must
-//! not be made from within another runtime. A large object is a multi-part upload that is completed only by
-//! `publish`, so nothing is visible before and nothing needs to be renamed.
+//! not be made from within another runtime. How objects are written is told in [`upload`](super::upload).
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Read},
     ops::Range,
     sync::{Arc, OnceLock},
 };
@@ -17,28 +16,16 @@ use futures::{
 };
 use jiff::Timestamp;
 use object_store::{
-    Error as StoreError, GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload, path::Path as ObjectPath,
+    Error as StoreError, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    path::Path as ObjectPath,
 };
-use tokio::{
-    runtime::Runtime,
-    task::{JoinHandle, JoinSet},
-};
+use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, StagedInner, Store, StoreSettings, changed, missing,
-    secrets::Secrets,
+    Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store, StoreSettings, changed, missing,
+    secrets::Secrets, upload::Uploads,
 };
-use crate::error::{Error, Result};
-
-/// Size of the parts of an upload: stores ask for at least 5 MiB and allow 10,000 of them.
-const PART_BYTES: usize = 8 << 20;
-
-/// Parts of an upload that are on their way at a time.
-const PARTS_IN_FLIGHT: usize = 2;
-
-/// Uploads that are completed at a time.
-const COMPLETIONS: usize = 16;
+use crate::error::{Effect, Error, Result};
 
 /// Ranges that are asked for at a time.
 const RANGES_IN_FLIGHT: usize = 16;
@@ -62,6 +49,7 @@ pub struct RemoteStore {
     prefix: ObjectPath,
     location: Location,
     secrets: Secrets,
+    uploads: Uploads,
 }
 
 impl RemoteStore {
@@ -88,7 +76,7 @@ impl RemoteStore {
                 .cause(secrets.hidden(&e))
                 .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
         })?;
-        Ok(Self { inner: Arc::from(inner), prefix, location: location.clone(), secrets })
+        Ok(Self::of(Arc::from(inner), prefix, location.clone(), secrets))
     }
 
     /// A store in memory, for tests.
@@ -98,7 +86,23 @@ impl RemoteStore {
     pub fn memory() -> Result<Self> {
         let location = Location::parse("memory:///", std::path::Path::new("/"))?;
         let inner: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-        Ok(Self { inner, prefix: ObjectPath::default(), location, secrets: Secrets::default() })
+        Ok(Self::of(inner, ObjectPath::default(), location, Secrets::default()))
+    }
+
+    fn of(inner: Arc<dyn ObjectStore>, prefix: ObjectPath, location: Location, secrets: Secrets) -> Self {
+        let uploads = Uploads::new(Arc::clone(&inner), secrets.clone());
+        Self { inner, prefix, location, secrets, uploads }
+    }
+
+    /// The same objects, seen from another location of the same store.
+    ///
+    /// # Errors
+    /// When the location's path is none of an object store.
+    pub fn rooted_at(&self, location: &Location) -> Result<Self> {
+        let prefix = ObjectPath::from_url_path(location.url().path()).map_err(|e| {
+            Error::usage("this store cannot be opened").at(location.to_string()).cause(self.secrets.hidden(&e))
+        })?;
+        Ok(Self::of(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone()))
     }
 
     fn at(&self, path: &str) -> Result<ObjectPath> {
@@ -352,7 +356,7 @@ impl Store for RemoteStore {
                     "this store cannot hold a dataset: it has no create-if-absent, without which concurrent commits lose records",
                 ))
             }
-            Err(e) => Err(self.failed(path, "creating", &e)),
+            Err(e) => Err(self.failed(path, "creating", &e).effect_is(Effect::Possible)),
         }
     }
 
@@ -365,124 +369,19 @@ impl Store for RemoteStore {
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        let at = self.at(path)?;
-        let upload =
-            runtime()?.block_on(self.inner.put_multipart(&at)).map_err(|e| self.failed(path, "creating", &e))?;
-        let staged = StagedUpload {
-            upload: Some(upload),
-            parts: JoinSet::new(),
-            name: self.location.join(path).to_string(),
-            secrets: self.secrets.clone(),
-        };
-        Ok(Box::new(RemoteSink { path: path.to_owned(), staged, buffer: Vec::with_capacity(PART_BYTES) }))
+        Ok(Box::new(self.uploads.sink(path, self.at(path)?, self.location.join(path))))
     }
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        let mut uploads = Vec::with_capacity(staged.len());
-        for object in staged {
-            let StagedInner::Upload(upload) = object.inner else {
-                return Err(Error::internal("a file was given to a remote store"));
-            };
-            uploads.push((object.path, upload));
-        }
-        // What is not completed when one of them fails is dropped, and so aborted, outside of the runtime.
-        let completed = uploads.iter_mut().map(|(path, upload)| async move {
-            let Some(pending) = upload.upload.as_mut() else { return Ok(()) };
-            pending.complete().await.map_err(|e| self.failed(path, "completing the upload", &e))?;
-            upload.upload = None;
-            Ok(())
-        });
-        let completed: Vec<_> = completed.collect();
-        runtime()?.block_on(stream::iter(completed).buffered(COMPLETIONS).try_collect())
+        self.uploads.publish(staged, &self.location)
+    }
+
+    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+        self.uploads.replace(staged)
     }
 
     fn lock(&self, _name: &str) -> Result<Lock> {
         Ok(Lock { _file: None })
-    }
-}
-
-/// An upload; aborted when dropped before it was completed.
-pub(super) struct StagedUpload {
-    upload: Option<Box<dyn MultipartUpload>>,
-    /// Parts on their way.
-    parts: JoinSet<object_store::Result<()>>,
-    name: String,
-    secrets: Secrets,
-}
-
-impl StagedUpload {
-    /// Waits until at most `most` parts are on their way.
-    fn wait(&mut self, most: usize) -> Result<()> {
-        while self.parts.len() > most {
-            let sent = match runtime()?.block_on(self.parts.join_next()) {
-                Some(Ok(sent)) => sent.map_err(|e| self.secrets.hidden(&e)),
-                Some(Err(e)) => Err(self.secrets.hidden(&e)),
-                None => Ok(()),
-            };
-            sent.map_err(|e| Error::storage("uploading failed").at(self.name.clone()).cause(e))?;
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, part: Vec<u8>) -> Result<()> {
-        self.wait(PARTS_IN_FLIGHT - 1)?;
-        let upload = self.upload.as_mut().ok_or_else(|| Error::internal("the upload has ended"))?;
-        let sent = upload.put_part(PutPayload::from(part));
-        self.parts.spawn_on(sent, runtime()?.handle());
-        Ok(())
-    }
-}
-
-impl std::fmt::Debug for StagedUpload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StagedUpload").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Drop for StagedUpload {
-    fn drop(&mut self) {
-        if let (Some(mut upload), Ok(runtime)) = (self.upload.take(), runtime()) {
-            let _ = runtime.block_on(async {
-                // A part that arrives after the end would stay.
-                self.parts.shutdown().await;
-                // An upload that cannot be aborted costs storage until the bucket's lifecycle rule clears it.
-                upload.abort().await
-            });
-        }
-    }
-}
-
-struct RemoteSink {
-    path: String,
-    staged: StagedUpload,
-    buffer: Vec<u8>,
-}
-
-impl Write for RemoteSink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = PART_BYTES - self.buffer.len();
-        let taken = room.min(bytes.len());
-        self.buffer.extend_from_slice(&bytes[..taken]);
-        if self.buffer.len() == PART_BYTES {
-            let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
-            self.staged.send(part)?;
-        }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Sink for RemoteSink {
-    fn finish(self: Box<Self>) -> Result<Staged> {
-        let Self { path, mut staged, buffer } = *self;
-        if !buffer.is_empty() {
-            staged.send(buffer)?;
-        }
-        staged.wait(0)?;
-        Ok(Staged { path, inner: StagedInner::Upload(staged) })
     }
 }
 

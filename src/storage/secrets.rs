@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn messages_lose_secrets_and_keep_the_rest() {
         let location = Location::parse("https://user:hunter22@host/x?sig=c2VjcmV0", std::path::Path::new("/")).unwrap();
-        let settings = [("AWS_SECRET_ACCESS_KEY".to_owned(), "wJalrXUtn".to_owned())];
+        let settings = StoreSettings::new(vec![("AWS_SECRET_ACCESS_KEY".to_owned(), "wJalrXUtn".to_owned())]);
         let secrets = Secrets::new(&location, &settings);
         let error = std::io::Error::other(
             "GET https://user:hunter22@host/a/b?sig=c2VjcmV0&x=1: failed (wJalrXUtn), see http://other:80/?q#f, c2VjcmV0",

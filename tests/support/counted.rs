@@ -170,6 +170,10 @@ impl Store for Counted {
         Ok(())
     }
 
+    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+        self.inner.replace(staged)
+    }
+
     fn lock(&self, name: &str) -> Result<Lock> {
         self.inner.lock(name)
     }

@@ -1,0 +1,49 @@
+//! How stores are opened: with which settings, and by whom.
+//!
+//! Settings are names and values as in the usual environment variables. Whoever embeds the library may open stores in a
+//! way of their own: tests give stores that stop, fail or count.
+
+use std::{fmt, sync::Arc};
+
+use super::{Location, Store};
+use crate::error::Result;
+
+/// Opens the store rooted at a location.
+pub type Opener = dyn Fn(&Location) -> Result<Arc<dyn Store>> + Send + Sync;
+
+/// Settings of remote stores, by the names of their environment variables, e.g. `AWS_REGION`.
+#[derive(Clone, Default)]
+pub struct StoreSettings {
+    values: Vec<(String, String)>,
+    opener: Option<Arc<Opener>>,
+}
+
+impl StoreSettings {
+    /// These settings.
+    pub fn new(values: Vec<(String, String)>) -> Self {
+        Self { values, opener: None }
+    }
+
+    /// The same, with all stores opened by `opener`.
+    #[must_use]
+    pub fn opened_by(self, opener: Arc<Opener>) -> Self {
+        Self { opener: Some(opener), ..self }
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = &(String, String)> {
+        self.values.iter()
+    }
+
+    /// Who opens stores, if that is not left to this module.
+    pub(super) fn opener(&self) -> Option<&Opener> {
+        self.opener.as_deref()
+    }
+}
+
+/// Values may be secret.
+impl fmt::Debug for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreSettings")
+    }
+}

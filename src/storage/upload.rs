@@ -1,0 +1,387 @@
+//! Uploads to remote stores: objects that are written now and get their names later, all together, or never.
+//!
+//! ```text
+//! up to 512 KiB   kept in memory                              publish: one PUT, only if absent
+//! larger          parts of a multi-part upload on their way   publish: look that there is none, then complete
+//! ```
+//!
+//! Nothing is visible before `publish`, and nothing has to be renamed. Every upload carries a random mark among the metadata
+//! of its object: when an answer was lost, the object that is there tells by its mark whether this upload made it.
+//!
+//! A multi-part upload of most stores cannot be completed on a condition. So the name is looked up first, which leaves a
+//! window of one request; names of uploads come from random transactions, so that no other run has a reason to write there.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use object_store::{
+    Attribute, Attributes, Error as StoreError, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, path::Path as ObjectPath,
+};
+use tokio::task::JoinSet;
+
+use super::{Location, Sink, Staged, StagedInner, object::runtime, occupied, secrets::Secrets};
+use crate::{
+    error::{Effect, Error, Result},
+    id::TransactionId,
+};
+
+/// Size of the first parts of an upload: stores ask for at least 5 MiB.
+const PART_BYTES: usize = 8 << 20;
+
+/// Parts of that size; the later ones grow. Some stores want parts of one size, and few objects are larger.
+const EVEN_PARTS: usize = 1000;
+
+/// Parts after which the size grows by one more [`PART_BYTES`]: the 10,000 parts that stores allow hold 5.2 TiB.
+const GROWTH: usize = 60;
+
+/// Parts of an upload that are on their way at a time.
+const PARTS_IN_FLIGHT: usize = 2;
+
+/// Parts above this size are sent one at a time, for each of them is in memory.
+const LARGE_PART: usize = 64 << 20;
+
+/// Objects up to this size are no multi-part upload: that would be three requests.
+const SMALL: usize = 512 << 10;
+
+/// Most bytes of small objects that are kept at a time.
+const MOST_KEPT: usize = 64 << 20;
+
+/// Objects that get their names at a time.
+const COMPLETIONS: usize = 16;
+
+/// How long an upload that is given up may take to be aborted.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Name of the mark among the metadata of an object; Azure wants an identifier.
+const MARK: &str = "shardify_upload";
+
+/// What the uploads to one store have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Uploads(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    inner: Arc<dyn ObjectStore>,
+    secrets: Secrets,
+    /// Bytes of small objects that are kept.
+    kept: AtomicUsize,
+    /// An upload could not be aborted in time, so that no other is tried: a run must be able to end.
+    gone: AtomicBool,
+}
+
+impl Uploads {
+    pub(super) fn new(inner: Arc<dyn ObjectStore>, secrets: Secrets) -> Self {
+        Self(Arc::new(Shared { inner, secrets, kept: AtomicUsize::new(0), gone: AtomicBool::new(false) }))
+    }
+
+    /// Starts to write an object.
+    pub(super) fn sink(&self, path: &str, at: ObjectPath, location: Location) -> RemoteSink {
+        let staged = StagedUpload {
+            uploads: self.clone(),
+            at,
+            name: location.to_string(),
+            mark: TransactionId::fresh().0,
+            bytes: 0,
+            state: State::Empty,
+        };
+        RemoteSink { path: path.to_owned(), staged, buffer: Vec::new(), parts: 0 }
+    }
+
+    /// Gives all uploads their names; what has a name already is a conflict, and what was named before is taken back.
+    pub(super) fn publish(&self, staged: Vec<Staged>, location: &Location) -> Result<()> {
+        let mut uploads = uploads_of(staged)?;
+        let failed = AtomicBool::new(false);
+        let named = uploads.iter_mut().map(|(path, upload)| {
+            let failed = &failed;
+            async move {
+                // An upload whose end is under way must come to it, so nothing is cancelled, only not begun.
+                if failed.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let named = upload.name(|| occupied(location, path)).await;
+                failed.fetch_or(named.is_err(), Ordering::Relaxed);
+                named
+            }
+        });
+        let named: Vec<_> = named.collect();
+        let results = runtime()?.block_on(stream::iter(named).buffered(COMPLETIONS).collect::<Vec<Result<()>>>());
+        let Some(error) = results.into_iter().find_map(Result::err) else { return Ok(()) };
+        self.take_back(&uploads, error)
+    }
+
+    /// Gives all uploads their names, whatever has them.
+    pub(super) fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+        let mut uploads = uploads_of(staged)?;
+        runtime()?.block_on(async {
+            for (_, upload) in &mut uploads {
+                upload.replace().await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Deletes what a call has named that failed with `error`.
+    fn take_back(&self, uploads: &[(String, StagedUpload)], error: Error) -> Result<()> {
+        let named = uploads.iter().filter(|(_, upload)| matches!(upload.state, State::Named));
+        let taken: Vec<_> = named.map(|(_, upload)| self.0.inner.delete(&upload.at)).collect();
+        let taken = stream::iter(taken).buffered(COMPLETIONS).collect::<Vec<_>>();
+        let taken = runtime()?.block_on(async { tokio::time::timeout(PATIENCE, taken).await });
+        let all = taken.is_ok_and(|taken| taken.iter().all(|taken| taken.is_ok()));
+        Err(if all { error } else { error.effect_is(Effect::Possible) })
+    }
+}
+
+fn uploads_of(staged: Vec<Staged>) -> Result<Vec<(String, StagedUpload)>> {
+    let upload = |object: Staged| match object.inner {
+        StagedInner::Upload(upload) => Ok((object.path, upload)),
+        StagedInner::File(_) => Err(Error::internal("a file was given to a remote store")),
+    };
+    staged.into_iter().map(upload).collect()
+}
+
+/// An object without a name; given up when dropped before it has one.
+pub(super) struct StagedUpload {
+    uploads: Uploads,
+    at: ObjectPath,
+    /// How messages call it.
+    name: String,
+    /// Tells this upload from all others.
+    mark: String,
+    /// Size so far.
+    bytes: u64,
+    state: State,
+}
+
+enum State {
+    /// Nothing was sent yet.
+    Empty,
+    /// All of it.
+    Kept(Bytes),
+    /// An upload, and its parts on their way.
+    Parts(Box<dyn MultipartUpload>, JoinSet<object_store::Result<()>>),
+    /// It has its name.
+    Named,
+}
+
+impl StagedUpload {
+    fn failed(&self, doing: &str, cause: &StoreError) -> Error {
+        Error::storage(format!("{doing} failed")).at(self.name.clone()).cause(self.uploads.0.secrets.hidden(cause))
+    }
+
+    fn attributes(&self) -> Attributes {
+        [(Attribute::Metadata(MARK.into()), self.mark.clone())].into_iter().collect()
+    }
+
+    /// Sends a part, once few enough are on their way.
+    fn send(&mut self, part: Vec<u8>) -> Result<()> {
+        if matches!(self.state, State::Empty) {
+            let options = PutMultipartOptions { attributes: self.attributes(), ..PutMultipartOptions::default() };
+            let begun = runtime()?.block_on(self.uploads.0.inner.put_multipart_opts(&self.at, options));
+            self.state = State::Parts(begun.map_err(|e| self.failed("starting the upload", &e))?, JoinSet::new());
+        }
+        let most = if part.len() > LARGE_PART { 1 } else { PARTS_IN_FLIGHT };
+        self.wait(most - 1)?;
+        let State::Parts(upload, parts) = &mut self.state else {
+            return Err(Error::internal("the upload has ended"));
+        };
+        self.bytes += part.len() as u64;
+        let sent = upload.put_part(PutPayload::from(part));
+        parts.spawn_on(sent, runtime()?.handle());
+        Ok(())
+    }
+
+    /// Waits until at most `most` parts are on their way.
+    fn wait(&mut self, most: usize) -> Result<()> {
+        let State::Parts(_, parts) = &mut self.state else { return Ok(()) };
+        let secrets = &self.uploads.0.secrets;
+        while parts.len() > most {
+            let sent = match runtime()?.block_on(parts.join_next()) {
+                Some(Ok(sent)) => sent.map_err(|e| secrets.hidden(&e)),
+                Some(Err(e)) => Err(secrets.hidden(&e)),
+                None => Ok(()),
+            };
+            sent.map_err(|e| Error::storage("uploading failed").at(self.name.clone()).cause(e))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a small object in memory, or sends it where too much is kept already.
+    fn keep(&mut self, bytes: Vec<u8>) -> Result<()> {
+        let kept = self.uploads.0.kept.fetch_add(bytes.len(), Ordering::Relaxed);
+        if kept + bytes.len() > MOST_KEPT {
+            self.uploads.0.kept.fetch_sub(bytes.len(), Ordering::Relaxed);
+            return self.send(bytes);
+        }
+        self.bytes = bytes.len() as u64;
+        self.state = State::Kept(bytes.into_boxed_slice().into());
+        Ok(())
+    }
+
+    /// It has its name, and needs nothing any more.
+    fn end(&mut self) {
+        self.forget();
+        self.state = State::Named;
+    }
+
+    /// Counts a small object as no longer kept.
+    fn forget(&mut self) {
+        if let State::Kept(bytes) = &self.state {
+            self.uploads.0.kept.fetch_sub(bytes.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives it its name, unless something has it.
+    async fn name(&mut self, occupied: impl Fn() -> Error) -> Result<()> {
+        let options = PutOptions { mode: PutMode::Create, attributes: self.attributes(), ..PutOptions::default() };
+        let inner = Arc::clone(&self.uploads.0.inner);
+        let done = match &mut self.state {
+            State::Named => return Ok(()),
+            State::Empty => return Err(Error::internal("an upload that was not finished cannot be named")),
+            State::Kept(bytes) => inner.put_opts(&self.at, bytes.clone().into(), options).await.map(drop),
+            State::Parts(upload, _) => match inner.head(&self.at).await {
+                Ok(_) => return Err(occupied()),
+                Err(StoreError::NotFound { .. }) => upload.complete().await.map(drop),
+                Err(e) => return Err(self.failed("looking up the name of an upload", &e)),
+            },
+        };
+        let Err(error) = done else {
+            self.end();
+            return Ok(());
+        };
+        match self.is_there().await {
+            // Only the answer was lost.
+            Ok(true) => {
+                self.end();
+                Ok(())
+            }
+            Ok(false) if matches!(error, StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {
+                Err(occupied())
+            }
+            Ok(false) | Err(_) => Err(self.failed("completing the upload", &error).effect_is(Effect::Possible)),
+        }
+    }
+
+    /// Gives it its name.
+    async fn replace(&mut self) -> Result<()> {
+        let options = PutOptions { attributes: self.attributes(), ..PutOptions::default() };
+        let inner = Arc::clone(&self.uploads.0.inner);
+        let done = match &mut self.state {
+            State::Named => Ok(()),
+            State::Empty => return Err(Error::internal("an upload that was not finished cannot be named")),
+            State::Kept(bytes) => inner.put_opts(&self.at, bytes.clone().into(), options).await.map(drop),
+            State::Parts(upload, _) => upload.complete().await.map(drop),
+        };
+        if let Err(error) = done
+            && !matches!(self.is_there().await, Ok(true))
+        {
+            return Err(self.failed("completing the upload", &error).effect_is(Effect::Possible));
+        }
+        self.end();
+        Ok(())
+    }
+
+    /// Whether the object of this name is the one that this upload made.
+    async fn is_there(&self) -> object_store::Result<bool> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        match self.uploads.0.inner.get_opts(&self.at, options).await {
+            Ok(found) => {
+                let mark = found.attributes.get(&Attribute::Metadata(MARK.into()));
+                Ok(found.meta.size == self.bytes && mark.is_some_and(|mark| mark.as_ref() == self.mark))
+            }
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl std::fmt::Debug for StagedUpload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StagedUpload").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Drop for StagedUpload {
+    fn drop(&mut self) {
+        self.forget();
+        if let (State::Parts(upload, parts), Ok(runtime)) = (&mut self.state, runtime()) {
+            let aborted = runtime.block_on(async {
+                // A part that arrives after the end would stay.
+                parts.shutdown().await;
+                if self.uploads.0.gone.load(Ordering::Relaxed) {
+                    return Ok(Ok(()));
+                }
+                tokio::time::timeout(PATIENCE, upload.abort()).await
+            });
+            // An upload that cannot be aborted costs storage until the bucket's lifecycle rule clears it.
+            self.uploads.0.gone.fetch_or(aborted.is_err(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Writes an upload.
+pub(super) struct RemoteSink {
+    path: String,
+    staged: StagedUpload,
+    buffer: Vec<u8>,
+    /// Parts that were sent.
+    parts: usize,
+}
+
+/// Size of a part, so that an object of any size fits into as many parts as stores allow.
+fn part_bytes(number: usize) -> usize {
+    PART_BYTES * (1 + (number + GROWTH).saturating_sub(EVEN_PARTS) / GROWTH)
+}
+
+impl Write for RemoteSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let size = part_bytes(self.parts);
+        let taken = (size - self.buffer.len()).min(bytes.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == size {
+            self.parts += 1;
+            let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(part_bytes(self.parts)));
+            self.staged.send(part)?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for RemoteSink {
+    fn finish(self: Box<Self>) -> Result<Staged> {
+        let Self { path, mut staged, buffer, parts } = *self;
+        if parts == 0 && buffer.len() <= SMALL {
+            staged.keep(buffer)?;
+        } else if !buffer.is_empty() {
+            staged.send(buffer)?;
+        }
+        staged.wait(0)?;
+        Ok(Staged { path, inner: StagedInner::Upload(staged) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_grow_so_that_five_tebibytes_fit() {
+        assert!((0..EVEN_PARTS).all(|number| part_bytes(number) == PART_BYTES));
+        assert!((0..9_999).all(|number| part_bytes(number) <= part_bytes(number + 1)));
+        let all: u64 = (0..10_000).map(|number| part_bytes(number) as u64).sum();
+        assert!(all >= 5 << 40, "{all}");
+        assert!(part_bytes(9_999) < 5 << 30, "no part may be larger than stores take");
+    }
+}
