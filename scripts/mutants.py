@@ -174,8 +174,9 @@ class Mutants:
         self.worst["ms"] = max(self.worst["ms"], int(ran.cpu * 1000))
         return ran
 
-    def check(self, mutants, command, blame):
-        """Runs a command, and looks for who is to blame when it goes wrong; halves what is refused as a whole."""
+    def check(self, mutants, command, blame, halvings=3):
+        """Runs a command, and looks for who is to blame when it goes wrong; halves what is refused as a whole, such as tables
+        whose damaged schemas contradict each other, so that one does not keep the others from being read."""
         ran = self.run(mutants, command)
         problem = ran.problem()
         if problem and len(mutants) > 1:
@@ -193,11 +194,10 @@ class Mutants:
             self.report(blame, mutants, command, problem)
             return
         self.tally[f"exit {ran.code}"] += 1
-        # One file that is refused must not keep the others from being read.
-        if ran.code in (2, 6) and len(mutants) > 1 and command[0] == "convert":
+        if ran.code in (2, 6) and len(mutants) > 1 and halvings and command[0] == "convert":
             half = len(mutants) // 2
-            self.check(mutants[:half], command, blame)
-            self.check(mutants[half:], command, blame)
+            self.check(mutants[:half], command, blame, halvings - 1)
+            self.check(mutants[half:], command, blame, halvings - 1)
 
     def report(self, blame, mutants, command, why):
         number = len(self.findings)
@@ -352,7 +352,7 @@ def main():
     parser.add_argument("--mutants", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after so long, however many there were")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=25)
+    parser.add_argument("--batch", type=int, default=40)
     parser.add_argument("--only", help="formats, with commas between")
     parser.add_argument("--integrity", action="store_true")
     parser.add_argument("--keep", default="target/mutants", help="folder for what was found")

@@ -209,6 +209,8 @@ class Thrift:
             size = head >> 4
             if size == 15:
                 size = self.varint("length")
+            if size > len(self.data) - self.at:
+                raise ValueError("a list that does not fit")
             for _ in range(size):
                 if head & 15 in (1, 2):
                     self.at += 1

@@ -5,13 +5,18 @@ mod support;
 
 use support::Folder;
 
-/// An array in NPY: its shape, and its bytes of float64.
+/// An array in NPY of float64 that are all 0.
 fn npy(shape: &str, elements: usize) -> Vec<u8> {
-    let text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n");
+    npy_of("'<f8'", shape, 8 * elements)
+}
+
+/// An array in NPY: its type, its shape, and how many zeros follow.
+fn npy_of(descr: &str, shape: &str, bytes: usize) -> Vec<u8> {
+    let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
     out.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
     out.extend_from_slice(text.as_bytes());
-    out.resize(out.len() + 8 * elements, 0);
+    out.resize(out.len() + bytes, 0);
     out
 }
 
@@ -65,4 +70,40 @@ fn records_that_no_stored_byte_backs_are_refused_unless_they_are_wanted() {
     assert_eq!(folder.run("convert sparse.zarr --out d").code, 6);
     let summary = folder.run("convert sparse.zarr --out d --sparse --json").ok().summary();
     assert_eq!(summary["records_out"], 200_000);
+}
+
+#[test]
+fn a_footer_that_claims_columns_it_does_not_have_takes_no_memory() {
+    let folder = Folder::new();
+    // Version 2, a schema of one group `s` with 2^31 - 1 columns, no rows, no row groups.
+    let footer = b"\x15\x04\x19\x1c\x48\x01s\x15\xfe\xff\xff\xff\x0f\x00\x16\x00\x19\x0c\x00";
+    let mut file = b"PAR1".to_vec();
+    file.extend_from_slice(footer);
+    file.extend_from_slice(&u32::try_from(footer.len()).unwrap().to_le_bytes());
+    file.extend_from_slice(b"PAR1");
+    folder.write("in/x.parquet", file);
+    for command in ["convert in --out c", "adopt in --out a"] {
+        let ran = folder.run(command);
+        assert!(ran.code == 6 && ran.stderr.contains("columns as its groups say"), "{command}: {ran:?}");
+        assert!(!ran.stderr.contains("panicked"), "{ran:?}");
+    }
+}
+
+#[test]
+fn types_that_no_codec_or_byte_suits_are_errors_about_the_file() {
+    let folder = Folder::new();
+    let text = zarr("[3]").replace("\"float32\"", "\"r8\"").replace("1.5", "\"\"");
+    let bytes = r#"{"name": "bytes", "configuration": {"endian": "little"}}"#;
+    folder.write("vlen.zarr/zarr.json", text.replace(bytes, r#"{"name": "vlen-bytes"}"#));
+    folder.write("none.npy", npy_of("'|V0'", "(4,)", 0));
+    folder.write("member.npy", npy_of("[('a', '<f8', (0,)), ('b', '|u1')]", "(4,)", 4));
+    let expected = [
+        ("vlen.zarr", "expected a codec for bytes(1)"),
+        ("none.npy", "elements of no bytes"),
+        ("member.npy", "elements without a byte"),
+    ];
+    for (file, why) in expected {
+        let ran = folder.run(&format!("convert {file} --out d"));
+        assert!(ran.code == 6 && ran.stderr.contains(why), "{file}: {ran:?}");
+    }
 }

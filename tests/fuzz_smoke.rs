@@ -21,7 +21,7 @@ use mutate::Random;
 use shardify::fuzzing::{TARGETS, Target, blames, joined};
 
 /// Mutations of each reader.
-const CASES: u64 = 1_500;
+const CASES: u64 = 1_000;
 
 /// Time that one input may take, on a machine that does other things as well.
 const SLOW: Duration = Duration::from_secs(10);

@@ -22,7 +22,7 @@ impl Files {
     ///
     /// # Errors
     /// Never in practice.
-    pub(super) fn new(files: impl Iterator<Item = (String, Bytes)>) -> Result<Arc<dyn Store>> {
+    pub(super) fn store(files: impl Iterator<Item = (String, Bytes)>) -> Result<Arc<dyn Store>> {
         // As a local folder, for which nothing is held in memory.
         Ok(Arc::new(Self { location: Location::local(std::path::Path::new("/fuzz"))?, files: files.collect() }))
     }
@@ -83,6 +83,10 @@ impl Store for Files {
     }
 
     fn put(&self, _: &str, _: Bytes) -> Result<()> {
+        read_only()
+    }
+
+    fn replace(&self, _: Vec<Staged>) -> Result<()> {
         read_only()
     }
 

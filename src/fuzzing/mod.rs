@@ -152,7 +152,7 @@ pub fn npy(bytes: &[u8]) -> Result<()> {
 /// As [`csv`].
 pub fn zarr(bytes: &[u8]) -> Result<()> {
     let files = several(bytes).into_iter().map(|(path, content)| (format!("x.zarr/{path}"), content));
-    read(Files::new(files)?, Some(InputFormat::Zarr))
+    read(Files::store(files)?, Some(InputFormat::Zarr))
 }
 
 /// Anything, told by its content; whole files that are compressed come this way.
@@ -191,7 +191,7 @@ pub fn foreign_shards(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// As [`csv`].
 pub fn dataset(bytes: &[u8]) -> Result<()> {
-    let store: Arc<dyn Store> = Files::new(several(bytes).into_iter())?;
+    let store: Arc<dyn Store> = Files::store(several(bytes).into_iter())?;
     let Some(snapshot) = Dataset::new(store).latest()? else { return Ok(()) };
     let mut outcome = snapshot.shards().map(|_| ()).and(snapshot.runs().map(|_| ()));
     outcome = outcome.and(snapshot.lineage().map(|_| ()));
@@ -279,7 +279,7 @@ pub fn joined<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u
 }
 
 fn file(name: &str, bytes: &[u8], from: Option<InputFormat>) -> Result<()> {
-    read(Files::new([(name.to_owned(), Bytes::copy_from_slice(bytes))].into_iter())?, from)
+    read(Files::store([(name.to_owned(), Bytes::copy_from_slice(bytes))].into_iter())?, from)
 }
 
 /// Reads all sources of a store as `convert` does; arrays in each of the ways that they can be cut.
