@@ -300,7 +300,10 @@ def root_of(dataset, entry):
         for r in pq.read_table(f"{dataset}/{one['path']}").to_pylist():
             stones.update(f"{r['first']} {r['records']} v{r['version']}\n".encode())
     segments = [segment_leaf(dataset, segment) for segment in entry["segments"]]
-    head = (f"shardify root 2\nversion {entry['version']}\nlists {len(lists)}\nsegments {len(segments)}\n"
+    private = entry["settings"].get("private")
+    ids = f"ids {private['mode']} {private['check']}\n" if private else "ids plain\n"
+    form, ids = (3, ids) if entry["format"] >= 4 else (2, "")
+    head = (f"shardify root {form}\nversion {entry['version']}\n{ids}lists {len(lists)}\nsegments {len(segments)}\n"
             f"tombstones {stones.hexdigest()}\n")
     return merkle([leaf(head), *lists, *segments]).hex()
 

@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -47,6 +48,11 @@ class Failure(Exception):
 def expect(what, found, expected):
     if found != expected:
         raise Failure(f"{what}: expected {expected!r}, found {found!r}")
+
+
+def below_tag(path):
+    """A path without the folder that is named by its run."""
+    return re.sub(r"^[0-9a-f]{16}(-\d+)?/", "", path)
 
 
 def free_port():
@@ -281,12 +287,12 @@ class StoreCheck:
 
     def shards(self, dataset):
         keys = [key for key in self.store.keys(f"{dataset}/") if "/_shardify/" not in key]
-        return [self.store.get(key) for key in sorted(keys)]
+        return sorted((below_tag(key.removeprefix(f"{dataset}/")), self.store.get(key)) for key in keys)
 
     def local_shards(self, dataset):
         root = self.local / dataset
-        paths = sorted(p for p in root.rglob("*") if p.is_file() and "_shardify" not in p.parts)
-        return [path.read_bytes() for path in paths]
+        paths = [p for p in root.rglob("*") if p.is_file() and "_shardify" not in p.parts]
+        return sorted((below_tag(str(p.relative_to(root))), p.read_bytes()) for p in paths)
 
     def same(self, source, dataset, *options):
         """Converts locally and in the store; the shards must be the same bytes."""

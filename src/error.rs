@@ -181,6 +181,17 @@ impl Error {
         self.0.effect
     }
 
+    /// The same once more, its causes as one text: for a failure that has to be told again.
+    #[must_use]
+    pub fn repeated(&self) -> Self {
+        let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        let Facts { kind, message, place, hints, effect, .. } = &*self.0;
+        let cause = (!causes.is_empty()).then(|| causes.into());
+        let (message, place, hints) = (message.clone(), place.clone(), hints.clone());
+        Self(Box::new(Facts { kind: *kind, message, place, hints, cause, effect: *effect }))
+    }
+
     /// Kind of the failure.
     pub fn kind(&self) -> Kind {
         self.0.kind
@@ -233,7 +244,19 @@ impl From<Error> for std::io::Error {
 
 impl From<arrow::error::ArrowError> for Error {
     fn from(error: arrow::error::ArrowError) -> Self {
-        Self::internal("building columns failed").cause(error)
+        use arrow::error::ArrowError;
+        match error {
+            // What a reader or writer underneath failed with is no bug.
+            ArrowError::IoError(_, io) => Self::from(io),
+            ArrowError::ExternalError(inner) => match inner.downcast::<std::io::Error>() {
+                Ok(io) => Self::from(*io),
+                Err(inner) => match inner.downcast::<Self>() {
+                    Ok(ours) => *ours,
+                    Err(inner) => Self::internal("building columns failed").cause(inner),
+                },
+            },
+            error => Self::internal("building columns failed").cause(error),
+        }
     }
 }
 
@@ -254,5 +277,28 @@ mod tests {
         let back = Error::from(io);
         assert_eq!(back.kind(), Kind::Input);
         assert_eq!(back.place().line.unwrap(), 3);
+    }
+
+    #[test]
+    fn a_full_disk_below_arrow_is_no_bug() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        for error in [
+            arrow::error::ArrowError::IoError("writing".to_owned(), full()),
+            arrow::error::ArrowError::ExternalError(Box::new(full())),
+            arrow::error::ArrowError::ExternalError(Box::new(Error::storage("writing failed"))),
+        ] {
+            assert_eq!(Error::from(error).kind(), Kind::Storage);
+        }
+        assert_eq!(Error::from(arrow::error::ArrowError::DivideByZero).kind(), Kind::Internal);
+    }
+
+    #[test]
+    fn an_error_told_again_says_the_same() {
+        let inner = Error::input("inner").cause("deepest");
+        let error = Error::storage("outer").at("x").hint("do").cause(inner).effect_is(Effect::Possible);
+        let again = error.repeated();
+        assert_eq!((again.kind(), again.to_string(), again.hints()), (Kind::Storage, "x: outer".into(), error.hints()));
+        assert_eq!(std::error::Error::source(&again).unwrap().to_string(), "inner: deepest");
+        assert_eq!(again.effect(), Effect::Possible);
     }
 }

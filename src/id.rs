@@ -64,22 +64,58 @@ impl IdHash {
     }
 }
 
-/// Names one attempt to commit; unique per process run. An entry of the log that carries it was written by that run.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+/// Names one run that writes to a dataset: 32 hexadecimal digits that no other run has. An entry of the log that carries
+/// it was written by that run, and so was every object whose path holds it or its [tag](Self::tag).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct TransactionId(pub String);
 
+/// Hexadecimal digits of a tag.
+const TAG_DIGITS: usize = 16;
+
 impl TransactionId {
-    /// Makes an id from facts that no two runs share: time, process and the address-space layout.
+    /// Makes an id from the randomness of the operating system, and from facts that no two runs share.
     pub fn fresh() -> Self {
         use std::{collections::hash_map::RandomState, hash::BuildHasher, time::SystemTime};
         let mut hasher = blake3::Hasher::new();
+        let mut random = [0_u8; 32];
+        // Where the system has no randomness yet, what follows has to do.
+        let drawn = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK).unwrap_or(0);
+        hasher.update(&random[..drawn]);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         hasher.update(&now.to_le_bytes());
         hasher.update(&std::process::id().to_le_bytes());
         hasher.update(&RandomState::new().hash_one(now).to_le_bytes());
         Self(hasher.finalize().to_hex()[..32].to_owned())
     }
+
+    /// Name of the folder of the shards that the run writes: the first 16 digits.
+    pub fn tag(&self) -> &str {
+        self.0.get(..TAG_DIGITS).unwrap_or(&self.0)
+    }
+
+    /// Name of one of several folders of the run, numbered from 0: `<tag>`, `<tag>-2`, `<tag>-3` ...
+    pub fn tag_of(&self, folder: usize) -> String {
+        if folder == 0 { self.tag().to_owned() } else { format!("{}-{}", self.tag(), folder + 1) }
+    }
+}
+
+/// The tag of the run that wrote objects in a folder of this name, `<tag>` or `<tag>-2`; `None` for other names.
+pub fn run_of_folder(folder: &str) -> Option<&str> {
+    let (tag, serial) = folder.split_once('-').unwrap_or((folder, "2"));
+    let is_serial = !serial.is_empty() && serial.bytes().all(|b| b.is_ascii_digit());
+    (is_serial && tag.len() == TAG_DIGITS && is_hex(tag)).then_some(tag)
+}
+
+/// The tag of the run whose id a name begins with, as in `<32 digits>.json` or `<32 digits>-0-shards-0.parquet`.
+pub fn run_of_name(name: &str) -> Option<&str> {
+    let (id, rest) = (name.get(..2 * TAG_DIGITS)?, name.get(2 * TAG_DIGITS..)?);
+    (is_hex(id) && (rest.is_empty() || rest.starts_with(['.', '-']))).then(|| &id[..TAG_DIGITS])
+}
+
+/// Whether all of it are lower-case hexadecimal digits.
+pub fn is_hex(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// A new UUID of version 7 (RFC 9562, 5.7): milliseconds since 1970, then bits that no two runs share.
@@ -128,5 +164,28 @@ mod tests {
     #[test]
     fn transaction_ids_differ() {
         assert_ne!(TransactionId::fresh(), TransactionId::fresh());
+    }
+
+    #[test]
+    fn folders_and_names_lead_to_the_run_that_made_them() {
+        let id = TransactionId("0123456789abcdef0123456789abcdef".into());
+        assert_eq!(
+            (id.tag(), id.tag_of(0), id.tag_of(2)),
+            ("0123456789abcdef", id.tag().into(), format!("{}-3", id.tag()))
+        );
+        for folder in ["0123456789abcdef", "0123456789abcdef-2", "0123456789abcdef-13"] {
+            assert_eq!(run_of_folder(folder), Some(id.tag()), "{folder}");
+        }
+        for folder in
+            ["0123456789ab", "0123456789abcdef-", "0123456789abcdef-x", "0123456789ABCDEF", "0123456789abcdef0"]
+        {
+            assert_eq!(run_of_folder(folder), None, "{folder}");
+        }
+        for name in [format!("{id}.json"), format!("{id}-0-shards-0.parquet"), id.to_string()] {
+            assert_eq!(run_of_name(&name), Some(id.tag()), "{name}");
+        }
+        for name in ["0123456789abcdef.json".to_owned(), format!("{id}0.json"), "é".repeat(20)] {
+            assert_eq!(run_of_name(&name), None, "{name}");
+        }
     }
 }

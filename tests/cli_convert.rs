@@ -102,7 +102,7 @@ fn the_same_conversion_is_byte_identical_at_any_number_of_jobs() {
                     tables.display()
                 ))
                 .ok();
-            folder.shards(&format!("d{jobs}"))
+            folder.shards_below_tags(&format!("d{jobs}"))
         };
         let one = convert(1);
         assert!(one.len() > 1, "{to}");

@@ -96,7 +96,7 @@ fn types_that_no_codec_or_byte_suits_are_errors_about_the_file() {
     let bytes = r#"{"name": "bytes", "configuration": {"endian": "little"}}"#;
     folder.write("vlen.zarr/zarr.json", text.replace(bytes, r#"{"name": "vlen-bytes"}"#));
     folder.write("none.npy", npy_of("'|V0'", "(4,)", 0));
-    folder.write("member.npy", npy_of("[('a', '<f8', (0,)), ('b', '|u1')]", "(4,)", 4));
+    folder.write("member.npy", npy_of("[('a', '<f8', (0,)), ('b', '|u1'), ('c', '|u1')]", "(4,)", 8));
     let expected = [
         ("vlen.zarr", "expected a codec for bytes(1)"),
         ("none.npy", "elements of no bytes"),

@@ -303,11 +303,42 @@ fn proofs_are_about_tokens() {
     assert!(!text.contains("PATIENT"));
     let proof: Value = serde_json::from_str(&text).unwrap();
     let token = proof["id"].as_str().unwrap();
-    let there = folder.run("verify-proof there.json").ok();
+    let root = proof["root"].as_str().unwrap();
+    let verify = |proof: &str, more: &str| folder.run(&format!("verify-proof {proof} --root {root} {more}"));
+    // Of datasets of older formats the root does not say how ids are stored.
+    let bound = proof["head"].as_str().unwrap().contains("ids hmac");
+    let holds = if bound { 0 } else { 7 };
+    let there = verify("there.json", "");
+    assert_eq!(there.code, holds, "{there:?}");
     assert!(there.stdout.starts_with(&format!("`{token}` is in v2: 14 records with it")), "{there:?}");
-    assert!(folder.run("verify-proof not.json").ok().stdout.contains("is not in v2"));
-    for forged in [text.replace(token, "PATIENT-3"), text.replace("\"private\": true", "\"private\": false")] {
+    assert!(!bound || there.stdout.contains("hmac, key with the check value"), "{there:?}");
+    let not_there = verify("not.json", "");
+    assert!(not_there.code == holds && not_there.stdout.contains("is not in v2"), "{not_there:?}");
+    let unchecked = folder.run("verify-proof not.json");
+    assert!(unchecked.code == 7 && unchecked.stdout.contains("root not checked"), "{unchecked:?}");
+    assert_eq!(verify("there.json", "--id PATIENT-3 --id-key key").code, holds);
+    assert_eq!(verify("there.json", "--id PATIENT-4 --id-key key").code, 1);
+    assert_eq!(verify("there.json", "--id PATIENT-3").code, 2, "it takes the key");
+    folder.write("other", [9; 32]);
+    let other = verify("there.json", "--id PATIENT-3 --id-key other");
+    assert!(other.code == 1 && (!bound || other.stdout.contains("another key")), "{other:?}");
+    // Somebody who is there, looked up as if ids were stored as they are, would not be found.
+    let not = std::fs::read_to_string(folder.path().join("not.json")).unwrap();
+    let missing: Value = serde_json::from_str(&not).unwrap();
+    let plain = not.replace("  \"private\": true,\n", "");
+    assert_ne!(plain, not);
+    let similar = format!("{}{}", &token[..16], "0".repeat(16));
+    for forged in [
+        text.replace(token, "PATIENT-3"),
+        text.replace("\"private\": true", "\"private\": false"),
+        plain.replace(missing["id"].as_str().unwrap(), "PATIENT-3"),
+        plain.replace(missing["id"].as_str().unwrap(), "PATIENT-99"),
+        not.replace("ids hmac", "ids plain").replace(missing["id"].as_str().unwrap(), "PATIENT-3"),
+    ] {
         folder.write("forged.json", forged);
-        assert_eq!(folder.run("verify-proof forged.json").code, 1);
+        let code = verify("forged.json", "").code;
+        assert!(code == 1 || (!bound && code == 7), "{code}");
     }
+    folder.write("forged.json", text.replace(token, &similar));
+    assert_eq!(verify("forged.json", "--id PATIENT-3 --id-key key").code, 1, "tokens are compared in full");
 }

@@ -50,6 +50,12 @@ fn whole_objects(store: &dyn Store) {
     assert_eq!(store.get("a/b.txt").unwrap().unwrap(), "second");
     store.put("empty", bytes::Bytes::new()).unwrap();
     assert_eq!(store.get("empty").unwrap().unwrap().len(), 0);
+    store.check_present(&[("a/b.txt", Some(6)), ("empty", Some(0)), ("empty", None)]).unwrap();
+    let check = |path: &str, bytes| store.check_present(&[("empty", None), (path, bytes)]).unwrap_err();
+    for error in [check("a/b.txt", Some(5)), check("none", None), check("none", Some(0))] {
+        assert_eq!(error.kind(), Kind::Storage);
+        assert!(error.place().source.is_some(), "the object is named: {error}");
+    }
     store.delete("a/b.txt").unwrap();
     store.delete("a/b.txt").unwrap();
     assert_eq!(store.get("a/b.txt").unwrap(), None);
@@ -96,7 +102,7 @@ fn conditional_creates(store: &Arc<dyn Store>) {
 
 fn listings(store: &dyn Store) {
     assert!(store.list("").unwrap().is_empty());
-    assert_eq!(store.first("log").unwrap(), None);
+    assert_eq!(store.first("log", &|_| true).unwrap(), None);
     for path in ["log/3", "log/1", "log/2/deep", "other/x"] {
         store.put(path, "x".into()).unwrap();
     }
@@ -105,7 +111,9 @@ fn listings(store: &dyn Store) {
     assert_eq!(paths("").len(), 4);
     assert!(paths("nothing").is_empty());
     assert!(paths("lo").is_empty(), "a folder is not a prefix of names");
-    assert_eq!(store.first("log").unwrap().unwrap(), "log/1");
+    assert_eq!(store.first("log", &|_| true).unwrap().unwrap(), "log/1");
+    assert_eq!(store.first("log", &|path| path.ends_with('p')).unwrap().unwrap(), "log/2/deep");
+    assert_eq!(store.first("log", &|_| false).unwrap(), None);
 }
 
 /// What goes through a sink is invisible until published; what is dropped never becomes visible.
@@ -304,8 +312,8 @@ fn whole_reads(store: &dyn Store) {
     };
     assert_eq!(read("five", 5).unwrap(), b"12345");
     assert_eq!(read("none", 0).unwrap().len(), 0);
-    assert_eq!(read("five", 4).unwrap_err().kind(), Kind::Input);
-    assert_eq!(read("five", 6).unwrap_err().kind(), Kind::Input);
+    assert_eq!(read("five", 4).unwrap_err().kind(), Kind::Storage);
+    assert_eq!(read("five", 6).unwrap_err().kind(), Kind::Storage);
     assert_eq!(read("gone", 5).unwrap_err().kind(), Kind::Storage);
     let mut text = String::new();
     store.read("none").unwrap().read_to_string(&mut text).unwrap();

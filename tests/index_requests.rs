@@ -28,7 +28,7 @@ const DELAY: Duration = Duration::from_millis(60);
 fn built() -> (Arc<dyn Store>, Scale) {
     let scale = Scale { records: 5_000_000, shards: 500 };
     let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-    let dataset = Dataset::new(Arc::clone(&store));
+    let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
     let snapshot = scale.build(&dataset).unwrap();
     assert_eq!(snapshot.entry().segments.len(), 2);
     (store, scale)
@@ -116,7 +116,7 @@ fn larger_shards_take_a_round_trip_more() {
     for (shards, most) in [(105, 4), (5, 5)] {
         let scale = Scale { records: 2_000_000, shards };
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let dataset = Dataset::new(Arc::clone(&store));
+        let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
         scale.build(&dataset).unwrap();
         let records: Vec<u64> = (0..6).map(|i| 100_000 + 313_131 * i).collect();
         records.iter().for_each(|record| scale.write_sidecar(&dataset, scale.shard_of(*record)).unwrap());
@@ -131,7 +131,7 @@ fn larger_shards_take_a_round_trip_more() {
 /// A set of sorted shards, whose records are in no order.
 fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-    let dataset = Dataset::new(Arc::clone(&store));
+    let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
     let rows = records / shards;
     // Odd and no multiple of five, so that no two records have one place.
     let place = |record: u64| record * 7_919 % records;

@@ -13,6 +13,8 @@ pub(super) enum Outcome {
     No,
     /// Done, but records or files were rejected.
     Rejects,
+    /// A proof holds, but not all that it rests on was checked.
+    Unchecked,
 }
 
 impl From<Outcome> for ExitCode {
@@ -21,6 +23,7 @@ impl From<Outcome> for ExitCode {
             Outcome::Done => 0,
             Outcome::No => 1,
             Outcome::Rejects => 3,
+            Outcome::Unchecked => 7,
         })
     }
 }

@@ -603,6 +603,18 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
     if report.objects_in_use > 0 {
         writeln!(w, "  kept       {} that an active run may need", plural(report.objects_in_use, "object"))?;
     }
+    if report.runs_abandoned > 0 {
+        let runs = plural(report.runs_abandoned, "run");
+        writeln!(w, "  abandoned  {runs} that did not finish; one that is still active will fail to commit")?;
+    }
+    for path in report.files_changed.iter().take(limit) {
+        writeln!(w, "  changed    {} (kept: not the file that was adopted)", clean(path))?;
+    }
+    more(w, report.files_changed.len(), limit, "file")?;
+    for path in report.unlisted.iter().take(limit) {
+        writeln!(w, "  unreadable {} (kept)", clean(path))?;
+    }
+    more(w, report.unlisted.len(), limit, "place")?;
     for path in report.foreign.iter().take(limit) {
         writeln!(w, "  not ours   {}", clean(path))?;
     }
@@ -616,7 +628,7 @@ pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
     Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
 }
 
-/// What a proof says.
+/// What a proof says, and what it rests on.
 pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
     let (id, version) = (clean(&report.id), report.version);
     match (&report.problem, report.claim) {
@@ -626,7 +638,25 @@ pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
             writeln!(w, "`{id}` is in {version}: {} with it", plural(report.records.len() as u64, "record"))?;
         }
     }
-    Ok(writeln!(w, "  root       {}", clean(&report.root))?)
+    if report.problem.is_some() {
+        return Ok(writeln!(w, "  root       {}", clean(&report.root))?);
+    }
+    let checked = if report.root_checked { "as expected" } else { "root not checked: --root names the one to trust" };
+    writeln!(w, "  root       {} ({checked})", clean(&report.root))?;
+    match (&report.ids, &report.key_check) {
+        (Some(mode), Some(check)) => {
+            writeln!(w, "  ids        {}, key with the check value {}", clean(mode), clean(check))?
+        }
+        (Some(mode), None) => writeln!(w, "  ids        {}", clean(mode))?,
+        (None, _) => writeln!(
+            w,
+            "  ids        not checked: the root of an older release does not say whether ids are stored as they are or as tokens"
+        )?,
+    }
+    if report.is_token && report.claim == Claim::Present {
+        writeln!(w, "  token      the index has its first 16 digits; --id with the key compares the id in full")?;
+    }
+    Ok(writeln!(w, "  basis      the id index under this root; that the index is complete is up to who made the root")?)
 }
 
 /// What `erase` did.

@@ -178,6 +178,7 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         Command::Manifest(args) => &args.id_key,
         Command::Erase(args) => &args.id_key,
         Command::Verify(args) => &args.id_key,
+        Command::VerifyProof(args) => &args.id_key,
         _ => &None,
     };
     let Some(file) = file else {
@@ -389,10 +390,15 @@ impl Session<'_> {
     }
 
     fn verify_proof(&self, args: &VerifyProofArgs) -> Result<Outcome> {
-        let report = ops::prove::verify(&self.context, &self.context.location(&args.file)?, args.root.as_deref())?;
+        let expected = ops::prove::Expected { root: args.root.as_deref(), id: args.id.as_deref() };
+        let report = ops::prove::verify(&self.context, &self.context.location(&args.file)?, expected)?;
         self.progress.stop();
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::proof(w, &report) })?;
-        Ok(if report.problem.is_none() { Outcome::Done } else { Outcome::No })
+        Ok(match &report.problem {
+            Some(_) => Outcome::No,
+            None if report.is_complete() => Outcome::Done,
+            None => Outcome::Unchecked,
+        })
     }
 
     fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {

@@ -22,25 +22,27 @@ use arrow::{
     array::RecordBatch,
     datatypes::{Schema, SchemaRef},
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Dataset, Snapshot, erased,
+    Dataset, Snapshot, clock, erased,
     index::SegmentRef,
+    leases,
     log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
     places::PlaceRef,
     root,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
+    sidecar::sidecar_path,
     sources::{self, NewSources, SourceRow},
     system_path,
     table::{self, TableWriter},
 };
 use crate::{
     codec::merkle,
-    error::{Error, Result},
-    id::{TransactionId, Version},
+    error::{Effect, Error, Result},
+    id::{TransactionId, Version, run_of_folder},
     storage::{PutOutcome, Staged, Store},
 };
 
@@ -148,16 +150,31 @@ pub struct NewShard {
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
-    until_created(dataset, "committed", |attempt| {
+    leases::give_way(dataset, &transaction.id)?;
+    until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
             check_conflicts(parent, transaction, planned_on)?;
+            check_paths(parent, transaction)?;
         }
         let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
         let entry = draft.entry(parent.as_ref())?;
         draft.publish()?;
+        check_added(dataset.store().as_ref(), transaction)?;
         Ok(Next::Entry(Box::new(entry)))
     })
+}
+
+/// Fails unless what the transaction adds to a remote store is there: an upload may have taken longer than objects that no
+/// version refers to are kept.
+fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
+    if store.location().local_path().is_some() {
+        return Ok(());
+    }
+    let sidecars: Vec<String> = transaction.adds.iter().map(|shard| sidecar_path(&shard.meta.path)).collect();
+    let shards = transaction.adds.iter().map(|shard| (shard.meta.path.as_str(), Some(shard.meta.bytes)));
+    let added: Vec<(&str, Option<u64>)> = shards.chain(sidecars.iter().map(|path| (path.as_str(), None))).collect();
+    store.check_present(&added)
 }
 
 /// What an attempt to commit comes to.
@@ -168,10 +185,14 @@ pub(super) enum Next {
     Nothing(Box<Snapshot>),
 }
 
-/// Makes entries, each on top of what is newest then, until one is created or there is nothing to create. `done` is what
-/// would not have been done if others are faster each time.
+/// Makes entries, each on top of what is newest then, until one is created or there is nothing to create. `run` is the
+/// run's id and the version that it looked at when it started, before it wrote anything. `done` is what would not have
+/// been done if others are faster each time.
+///
+/// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now.
 pub(super) fn until_created(
     dataset: &Dataset,
+    (run, mut seen): (&TransactionId, Version),
     done: &str,
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
@@ -179,6 +200,13 @@ pub(super) fn until_created(
         match make(attempt)? {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
+                let parent = Version(entry.version.0.saturating_sub(1));
+                check_fences(dataset, run, seen, parent)?;
+                seen = parent.max(seen);
+                let version = entry.version;
+                if let Some(erasures) = &mut entry.erasures {
+                    erasures.drop_finished(dataset, version)?;
+                }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
                     return dataset.at(entry.version);
@@ -192,23 +220,30 @@ pub(super) fn until_created(
 }
 
 /// The entry of a run that changes no record: it says of everything what its parent says.
+///
+/// # Errors
+/// When the store cannot tell the time.
 pub(super) fn after(
-    parent: &Entry,
+    parent: &Snapshot,
     transaction: &TransactionId,
     operation: &str,
     arguments: BTreeMap<String, String>,
-) -> Entry {
-    Entry {
+) -> Result<Entry> {
+    let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
+    let parent = parent.entry();
+    Ok(Entry {
         version: parent.version.next(),
         transaction: transaction.clone(),
-        committed_at: now_after(Some(parent.committed_at)),
+        committed_at: moment.committed_at,
+        corrections: moment.corrections,
+        abandoned: Vec::new(),
         operation: operation.to_owned(),
         tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
         arguments,
         revisions: Vec::new(),
         counts: Counts::default(),
         ..parent.clone()
-    }
+    })
 }
 
 /// Creates the entry; false when somebody else's is there.
@@ -218,14 +253,26 @@ fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     if matches!(outcome, Ok(PutOutcome::Created)) {
         return Ok(true);
     }
+    if let Err(e) = &outcome
+        && e.effect() == Effect::Certain
+    {
+        // Reading back would find the entry in memory, which says nothing about the disk.
+        let message = format!("version {} was written, but it may not survive a power cut", entry.version);
+        let error = Error::storage(message).at(store.location().join(&path).to_string()).effect_is(Effect::Certain);
+        return Err(error.cause(e.to_string()).hint(
+            "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
+        ));
+    }
     // Either somebody has this version, perhaps we ourselves in a request whose reply was lost, or the store failed
     // before or after it wrote.
-    match (log::read(store, entry.version)?, outcome) {
-        (Some(found), _) => Ok(found.transaction == entry.transaction),
-        (None, Err(e)) => Err(e),
-        (None, Ok(_)) => Err(Error::storage("the store says that the log entry exists but does not return it")
+    match (log::read(store, entry.version), outcome) {
+        (Ok(Some(found)), _) => Ok(found.transaction == entry.transaction),
+        (Ok(None), Err(e)) => Err(e),
+        (Ok(None), Ok(_)) => Err(Error::storage("the store says that the log entry exists but does not return it")
             .at(store.location().join(&path).to_string())
+            .effect_is(Effect::Possible)
             .hint("nothing was deleted; run the command again once the store is consistent")),
+        (Err(e), _) => Err(e.effect_is(Effect::Possible)),
     }
 }
 
@@ -269,6 +316,50 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     Ok(())
 }
 
+/// Fails when an entry newer than `seen`, up to `parent`, declares the run abandoned.
+fn check_fences(dataset: &Dataset, run: &TransactionId, seen: Version, parent: Version) -> Result<()> {
+    if parent <= seen {
+        return Ok(());
+    }
+    match dataset.entries(seen.next(), parent)?.into_iter().find(|entry| entry.abandons(run)) {
+        None => Ok(()),
+        Some(entry) => Err(Error::conflict(format!(
+            "the {} of version {} took this run for abandoned and deletes what it wrote",
+            entry.operation, entry.version
+        ))
+        .at(dataset.store().location().to_string())
+        .hint("nothing was committed; run the command again, and let `vacuum` retain more than a run takes")),
+    }
+}
+
+/// Refuses paths of shards that another version has, or whose bytes an erasure has taken out of use. Paths with the tag of
+/// the run belong to no other run; the others are those of files that are adopted where they lie.
+fn check_paths(parent: &Snapshot, transaction: &Transaction<'_>) -> Result<()> {
+    let own = transaction.id.tag();
+    let is_own = |path: &str| path.split('/').next().and_then(run_of_folder) == Some(own);
+    let foreign: Vec<&str> =
+        transaction.adds.iter().map(|shard| shard.meta.path.as_str()).filter(|path| !is_own(path)).collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    let refused = |path: &str, why: &str| {
+        Err(Error::conflict(format!("the path of this shard is that of {why}"))
+            .at(parent.dataset().store().location().join(path).to_string())
+            .hint("nothing was committed; give the file another name, or adopt it into another dataset with --out"))
+    };
+    let used = parent.paths_in_use()?;
+    let stand_ins = erased::StandIns::of(parent.dataset().store().as_ref(), parent.entry())?;
+    for path in foreign {
+        if used.contains(path) {
+            return refused(path, "a shard of a version that can be read");
+        }
+        if stand_ins.has_shard(path) {
+            return refused(path, "a shard from which somebody was erased");
+        }
+    }
+    Ok(())
+}
+
 /// One attempt to build the next version.
 pub(super) struct Draft<'a> {
     pub(super) dataset: &'a Dataset,
@@ -292,7 +383,8 @@ impl Draft<'_> {
             Numbers::Fresh(records) => (base, records),
             Numbers::Kept => (0, 0),
         };
-        let committed_at = now_after(old.map(|e| e.committed_at));
+        let moment = clock::moment(self.dataset, old)?;
+        let committed_at = moment.committed_at;
         let adds = self.numbered(shift, version, committed_at);
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
@@ -310,6 +402,9 @@ impl Draft<'_> {
             totals,
             next_record: base + fresh,
             readable_from: old.map_or(Version(0), |e| e.readable_from),
+            expired_from: old.map_or(Version(0), |e| e.expired_from),
+            abandoned: Vec::new(),
+            corrections: moment.corrections,
             tags: old.map_or_else(BTreeMap::new, |e| e.tags.clone()),
             shards,
             runs: self.run_lists(parent, &removed, shift, version)?,
@@ -576,15 +671,6 @@ impl<'a> ListWriter<'a> {
     }
 }
 
-/// The current time, but later than the parent's commit, so that times grow with versions even when clocks do not.
-pub(super) fn now_after(parent: Option<Timestamp>) -> Timestamp {
-    let now = Timestamp::now();
-    match parent.and_then(|p| p.checked_add(SignedDuration::from_micros(1)).ok()) {
-        Some(earliest) => now.max(earliest),
-        None => now,
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -599,6 +685,32 @@ mod tests {
 
     fn dataset() -> Dataset {
         Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
+    }
+
+    /// Commits a transaction whose shards were published.
+    fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
+        for shard in &transaction.adds {
+            let bytes = vec![0; usize::try_from(shard.meta.bytes).unwrap()];
+            dataset.store().put(&shard.meta.path, bytes.into()).unwrap();
+            dataset.store().put(&sidecar_path(&shard.meta.path), "".into()).unwrap();
+        }
+        super::commit(dataset, transaction, planned_on)
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_committed() {
+        let dataset = dataset();
+        let transaction = || transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
+        let store = dataset.store();
+        let refused = || super::commit(&dataset, &transaction(), Version(0)).unwrap_err();
+        assert!(refused().to_string().contains("tag/000000.tar"));
+        store.put("tag/000000.tar", vec![0; 99].into()).unwrap();
+        assert!(refused().message().contains("100 bytes"));
+        store.put("tag/000000.tar", vec![0; 100].into()).unwrap();
+        assert!(refused().to_string().contains("sidecar/tag/000000.parquet"));
+        assert!(dataset.latest().unwrap().is_none());
+        store.put(&sidecar_path("tag/000000.tar"), "".into()).unwrap();
+        super::commit(&dataset, &transaction(), Version(0)).unwrap();
     }
 
     fn shard(path: &str, first: u64, records: u64) -> NewShard {
@@ -804,6 +916,35 @@ mod tests {
         let runs = snapshot.runs().unwrap();
         assert_eq!(runs.of_record(2).into_iter().filter_map(|r| r.scattered.clone()).collect::<Vec<_>>(), [scattered]);
         assert_eq!(runs.all().len(), 40);
+    }
+
+    #[test]
+    fn a_run_that_was_abandoned_commits_nothing() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        let late = transaction(vec![shard("b", 0, 10)], &[], Numbers::Fresh(10));
+        let parent = dataset.open().unwrap();
+        let mut entry = after(&parent, &TransactionId::fresh(), "vacuum", BTreeMap::new()).unwrap();
+        entry.abandoned = vec![late.id.tag().to_owned()];
+        assert!(create(dataset.store().as_ref(), &entry).unwrap());
+        // However many versions come in between.
+        let other = transaction(vec![shard("c", 0, 10)], &[], Numbers::Fresh(10));
+        commit(&dataset, &other, Version(1)).unwrap();
+        let error = commit(&dataset, &late, Version(1)).unwrap_err();
+        assert_eq!(error.kind(), crate::error::Kind::Conflict);
+        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(3));
+    }
+
+    #[test]
+    fn a_path_that_another_version_has_is_not_added_again() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        commit(&dataset, &transaction(vec![shard("b", 0, 10)], &["a"], Numbers::Kept), Version(1)).unwrap();
+        for path in ["a", "b"] {
+            let again = commit(&dataset, &transaction(vec![shard(path, 0, 1)], &[], Numbers::Fresh(1)), Version(2));
+            assert_eq!(again.unwrap_err().kind(), crate::error::Kind::Conflict, "{path}");
+        }
+        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(2));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use std::{
 use rayon::prelude::*;
 
 use super::{
-    Dataset, Snapshot,
-    commit::{Draft, ListWriter, NewShard, Next, Numbers, Transaction, now_after, until_created},
+    Dataset, Snapshot, clock,
+    commit::{Draft, ListWriter, NewShard, Next, Numbers, Transaction, until_created},
     erased::{self, Erasures, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
     find::{self, Hit, IdKind, State},
     index::{self, SegmentRef},
@@ -30,6 +30,7 @@ use super::{
     runs::{self, Run, RunTable},
     shards::ShardMeta,
     suppress::{self, Salt, Suppressed},
+    unfinished::Unfinished,
 };
 use crate::{
     error::{Error, Result},
@@ -218,6 +219,8 @@ pub struct Rewrite {
 pub struct Erasure {
     /// Names the run.
     pub id: TransactionId,
+    /// The version that its first attempt looked at, since when objects of it may lie there.
+    pub begun_on: Version,
     /// Options of the run; none of them names anybody.
     pub arguments: BTreeMap<String, String>,
     /// What was done.
@@ -236,12 +239,16 @@ pub struct Erasure {
     pub known: HashSet<String>,
     /// Hashes of the erased ids.
     pub hashes: Vec<IdHash>,
+    /// Names of sources that some of the ids may be origins in, as they are stored.
+    pub origins: HashSet<String>,
     /// Numbers of the erased records: first and how many.
     pub numbers: Vec<(u64, u64)>,
     /// Salt of the hashes below.
     pub salt: Salt,
     /// Who is not to come back; versions are filled in.
     pub suppressed: Vec<Suppressed>,
+    /// What is left to do after the commit; the version is filled in.
+    pub unfinished: Unfinished,
 }
 
 /// Makes the version that has the records no more. `planned_on` is the version that the run looked at.
@@ -252,7 +259,7 @@ pub struct Erasure {
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
-    until_created(dataset, "erased", |attempt| {
+    until_created(dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
@@ -278,6 +285,15 @@ impl Erasure {
         let salts = parent.entry().erasures.as_ref().map(Erasures::salt).transpose()?;
         if salts.is_some_and(|salt| salt != self.salt) {
             return conflict("somebody else was erased meanwhile".to_owned());
+        }
+        if !self.origins.is_empty() {
+            parent.each_source(&mut |source| match source.version > planned_on
+                && source.records > 0
+                && self.origins.contains(&source.name)
+            {
+                true => conflict("another run converted a source of the same name meanwhile".to_owned()),
+                false => Ok(()),
+            })?;
         }
         let store = parent.dataset().store();
         for segment in parent.entry().segments.iter().filter(|segment| !self.known.contains(&segment.path)) {
@@ -312,7 +328,8 @@ impl Erasure {
     fn entry(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Entry> {
         let old = parent.entry();
         let version = old.version.next();
-        let committed_at = now_after(Some(old.committed_at));
+        let moment = clock::moment(draft.dataset, Some(old))?;
+        let committed_at = moment.committed_at;
         let removed: HashSet<&str> = draft.transaction.removes.iter().map(String::as_str).collect();
         let meta = |rewrite: &Rewrite| {
             let now = rewrite.now.as_ref()?;
@@ -337,6 +354,8 @@ impl Erasure {
             version,
             transaction: self.id.clone(),
             committed_at,
+            corrections: moment.corrections,
+            abandoned: Vec::new(),
             operation: draft.transaction.operation.to_owned(),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.arguments.clone(),
@@ -379,6 +398,7 @@ impl Erasure {
     fn erasures(&self, draft: &Draft<'_>, old: &Entry, version: Version) -> Result<Erasures> {
         let mut erasures = old.erasures.clone().unwrap_or_else(|| Erasures::new(self.salt));
         erasures.count += 1;
+        erasures.unfinished.push(self.unfinished.of_version(version));
         let suppressed: Vec<Suppressed> =
             self.suppressed.iter().map(|row| Suppressed { version, ..row.clone() }).collect();
         let tombstones: Vec<Tombstone> = self

@@ -38,13 +38,14 @@ use super::{
     sidecar_path,
     suppress::Salt,
     table::{self, column},
+    unfinished::Unfinished,
     vacuum::{index_stem, stem},
 };
 use crate::{
     codec::merkle::Hash,
     error::{Error, Result},
     id::Version,
-    storage::{ObjectFacts, Store},
+    storage::Store,
 };
 
 /// What an entry says about erasures; every later one repeats it.
@@ -67,6 +68,9 @@ pub struct Erasures {
     /// Segments and lists that were written anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<ListRef>,
+    /// Erasures that had something left to do, as far as is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished: Vec<Unfinished>,
 }
 
 impl Erasures {
@@ -79,6 +83,7 @@ impl Erasures {
             tombstones: Vec::new(),
             rewritten: Vec::new(),
             replaced: Vec::new(),
+            unfinished: Vec::new(),
         }
     }
 
@@ -293,7 +298,7 @@ impl StandIns {
     }
 
     /// What stands for a shard; `None` when nothing of it is left.
-    fn shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
+    pub(super) fn shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
         match self.end(&shard.path) {
             None => Some(shard),
             Some(None) => None,
@@ -305,6 +310,11 @@ impl StandIns {
                 ..now.clone()
             }),
         }
+    }
+
+    /// Whether an erasure from all versions has put another shard, or nothing, in the place of this one.
+    pub(super) fn has_shard(&self, path: &str) -> bool {
+        self.shards.contains_key(path)
     }
 
     /// What stands for another object: path, rows and buckets; `None` when nothing is left.
@@ -399,31 +409,6 @@ impl Replaced {
 pub(super) struct Gone {
     objects: HashSet<String>,
     stems: HashSet<String>,
-}
-
-/// Objects that hold what was erased from all versions, and are still there: a run was killed between its commit and the
-/// deletions.
-///
-/// # Errors
-/// When a list cannot be read or the store fails.
-pub fn leftovers(dataset: &Dataset, newest: &Entry) -> Result<Vec<ObjectFacts>> {
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
-    let gone = stand_ins.gone();
-    if gone.objects.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut listing = dataset.store().list("")?;
-    listing.retain(|object| stand_ins.is_gone(&gone, &object.path));
-    Ok(listing)
-}
-
-/// Paths of shards that erasures from all versions have made, those among them that were rewritten again.
-///
-/// # Errors
-/// When a list cannot be read.
-pub fn made(dataset: &Dataset, newest: &Entry) -> Result<HashSet<String>> {
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
-    Ok(stand_ins.shards.into_values().flatten().map(|shard| shard.path).collect())
 }
 
 /// Runs of a version that is not in the newest run table, because only a name keeps it, led over to what stands for its

@@ -64,6 +64,16 @@ pub struct Entry {
     /// First version whose objects are all kept: `vacuum` deleted some of those that only older versions need.
     #[serde(default)]
     pub readable_from: Version,
+    /// First of the versions that `vacuum` has expired and whose objects may not all be deleted yet; those from here to
+    /// `readable_from` are looked at again.
+    #[serde(default, skip_serializing_if = "is_no_version")]
+    pub expired_from: Version,
+    /// Tags of runs that must not commit any more, because this entry's `vacuum` deletes what they wrote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<String>,
+    /// Commit times that were found to be wrong, and what holds in their place; every later entry repeats them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrections: Vec<Correction>,
     /// Versions that were given a name for good: they stay readable, whatever `readable_from` says.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, Version>,
@@ -95,6 +105,29 @@ impl Entry {
     pub fn path(&self) -> String {
         path(self.version)
     }
+
+    /// Whether the entry says that a run must not commit any more.
+    pub fn abandons(&self, run: &TransactionId) -> bool {
+        self.abandoned.iter().any(|tag| tag == run.tag())
+    }
+}
+
+/// Versions whose commit times are later than that of a version after them: the clock of one machine was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Correction {
+    /// First of them.
+    pub first: Version,
+    /// Last of them.
+    pub last: Version,
+    /// The time that holds for them, at which the error was found.
+    #[serde(with = "instant")]
+    pub at: Timestamp,
+}
+
+/// Whether a version is left out of an entry.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
+fn is_no_version(version: &Version) -> bool {
+    version.0 == 0
 }
 
 /// What a source is in a repository.
@@ -222,9 +255,16 @@ pub(super) fn path(version: Version) -> String {
     system_path(&format!("log/{:020}.json", u64::MAX - version.0))
 }
 
+/// Whether a path is that of an entry: 20 digits and `.json`. Consoles, file managers and Hadoop leave markers such as
+/// `.DS_Store` or an empty object with the name of the folder wherever they come by.
+fn is_entry(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.strip_suffix(".json").is_some_and(|number| number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// The newest entry.
 pub(super) fn latest(store: &dyn Store) -> Result<Option<Entry>> {
-    let Some(first) = store.first(&system_path("log"))? else { return Ok(None) };
+    let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
     match store.get(&first)? {
         Some(bytes) => decode(store, &first, &bytes).map(Some),
         None => Err(Error::storage("the newest log entry vanished while it was read").at(first)),
@@ -284,6 +324,20 @@ mod instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+    fn only_entries_are_read_as_entries() {
+        let store = crate::storage::RemoteStore::memory().unwrap();
+        assert!(latest(&store).unwrap().is_none());
+        for marker in ["", "/.DS_Store", "/_SUCCESS", "/00000000000000000000.json.tmp", "/0.json", "/x/y"] {
+            store.put(&format!("{}{marker}", system_path("log")), "".into()).unwrap();
+        }
+        assert!(latest(&store).unwrap().is_none());
+        let entry = path(Version(1));
+        store.put(&entry, r#"{"format": 99}"#.into()).unwrap();
+        assert_eq!(latest(&store).unwrap_err().place().source.as_deref(), Some(&*format!("memory:///{entry}")));
+    }
 
     #[test]
     fn newer_versions_sort_first() {

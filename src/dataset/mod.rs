@@ -8,8 +8,11 @@
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
 //!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
 //!   index/place/<set>/000000.parquet    sorted (record number, row): where records are that were sorted
+//!   erasures/<txn>-<n>.json             what an erasure has left to do after its commit
 //!   receipts/<txn>.json                 what an erasure did
+//!   leases/<txn>-<n>.json               what a running erasure still reads
 //!   store.json                          that conditional creates were seen to work at this place
+//!   intents/<txn>-<n>.json              what a run is about to publish, until it has committed
 //!   staging/, locks/                    of running commands
 //! ```
 //!
@@ -18,6 +21,7 @@
 //! never the id index. `docs/FORMAT.md` has every column.
 
 mod chunks;
+mod clock;
 mod commit;
 mod erase;
 mod erased;
@@ -26,6 +30,7 @@ mod find;
 mod frames;
 mod ids;
 mod index;
+pub mod leases;
 mod log;
 mod numbers;
 mod order;
@@ -35,6 +40,7 @@ mod places;
 mod prefix;
 mod private;
 mod proof;
+mod publication;
 mod reindex;
 mod root;
 mod runs;
@@ -44,10 +50,11 @@ mod sources;
 mod suppress;
 mod table;
 mod tags;
+mod unfinished;
 mod vacuum;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, OnceLock},
 };
 
@@ -56,7 +63,7 @@ use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
 pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
-pub use erased::{Erasures, Tombstone, leftovers, made, tombstones};
+pub use erased::{Erasures, Tombstone, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
@@ -64,7 +71,7 @@ pub use index::{
     BLOCK_PAIRS, Block, MergedSegment, PAIR_BYTES, SegmentRef, SegmentTree, SegmentWriter, Segments, bucket_leaf,
     bucket_of, crowded, each_pair, merge, read_segment, segment_leaf,
 };
-pub use log::{Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
+pub use log::{Correction, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
 pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
@@ -73,6 +80,7 @@ pub use prefix::find_prefix;
 pub use private::{
     Asked, Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, hiding_of, stored_hash, token_of,
 };
+pub use publication::Publication;
 pub use reindex::{Reindexed, reindex, relist};
 pub use root::{VersionTree, check_root};
 pub use runs::{Run, RunTable, Scattered};
@@ -85,12 +93,17 @@ pub use sidecar::{
 pub use sources::{NewSources, SourceRow};
 pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
 pub use tags::{tag, untag};
-pub use vacuum::{ObjectKind, Unneeded, Unreferenced, expire, is_shard_name, unreferenced};
+pub use unfinished::{
+    Order as ErasureOrder, PendingDeletion, Unfinished, Word, leftovers, leftovers_among, pending_deletions,
+    put_out_of_use, receipt_path, without_used,
+};
+pub use vacuum::{ObjectKind, Retention, Unneeded, Unreferenced, expire, is_shard_name, still_unneeded, unreferenced};
 
 use crate::{
+    codec::merkle::Hash,
     error::{Error, Result},
-    id::Version,
-    storage::{Object, SYSTEM_FOLDER, Store},
+    id::{TransactionId, Version},
+    storage::{Listed, Object, ObjectFacts, SYSTEM_FOLDER, Store},
 };
 
 /// Entries that are read at a time when one is searched.
@@ -186,13 +199,14 @@ impl Dataset {
     pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
         let Some(latest) = self.latest()? else { return Ok(None) };
         let (mut low, mut high) = (0, latest.version().0);
-        // Commit times grow with versions, so the boundary is found by dividing; entries are asked for several at a time,
-        // because each round takes as long as one answer.
+        // Commit times, with their corrections, grow with versions, so the boundary is found by dividing; entries are
+        // asked for several at a time, because each round takes as long as one answer.
         while low < high {
             let step = (high - low).div_ceil(PROBES);
             let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
-            let times =
-                fetch::at_once(&probes, &|probe: &u64| self.entry(Version(*probe)).map(|entry| entry.committed_at));
+            let times = fetch::at_once(&probes, &|probe: &u64| {
+                self.entry(Version(*probe)).map(|entry| latest.committed_at(entry.version, entry.committed_at))
+            });
             for (probe, time) in probes.into_iter().zip(times) {
                 if time? > instant {
                     high = probe - 1;
@@ -230,12 +244,65 @@ impl Dataset {
         })
     }
 
+    /// The root in the log entry of a version, if it has one.
+    ///
+    /// # Errors
+    /// When the entry cannot be read.
+    pub fn root_of(&self, version: Version) -> Result<Option<Hash>> {
+        Ok(log::read(self.store.as_ref(), version)?.and_then(|entry| entry.root))
+    }
+
+    /// Whether a version after `since` says that a run must not commit any more, because what it wrote may be deleted.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn is_abandoned(&self, run: &TransactionId, since: Version) -> Result<bool> {
+        let newest = self.open()?.version();
+        Ok(newest > since && self.entries(since.next(), newest)?.iter().any(|entry| entry.abandons(run)))
+    }
+
+    /// The run that made a version.
+    ///
+    /// # Errors
+    /// When the entry cannot be read.
+    pub fn transaction_of(&self, version: Version) -> Result<TransactionId> {
+        Ok(self.entry(version)?.transaction)
+    }
+
     /// Makes sure, once for each dataset, that its store can hold one: of several creators of an object one must win.
     ///
     /// # Errors
     /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where others win too.
     pub fn prove_store(&self) -> Result<()> {
         proof::prove(self.store.as_ref())
+    }
+
+    /// Every object in the dataset's folder, sorted by path, and places that cannot be listed: folders that cannot be read and
+    /// names that are not UTF-8, which are no objects of a dataset.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn listing(&self) -> Result<(Vec<ObjectFacts>, Vec<String>)> {
+        let (mut objects, mut unlisted) = (Vec::new(), Vec::new());
+        self.store.walk("", &mut |listed| {
+            match listed {
+                Listed::Object(facts) => objects.push(facts),
+                Listed::FolderLink(_) => {}
+                Listed::Fault(e) if is_below_system_folder(&e) => return Err(e),
+                Listed::Fault(e) => unlisted.push(e.place().source.clone().unwrap_or_default()),
+            }
+            Ok(())
+        })?;
+        objects.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok((objects, unlisted))
+    }
+
+    /// The time, by the clock that dates the versions of this dataset.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn now(&self) -> Result<Timestamp> {
+        self.store.now(&system_path("clock"))
     }
 
     /// An object of the dataset.
@@ -305,6 +372,27 @@ impl Snapshot {
     /// Versions that have names, as the newest version says.
     pub fn tags(&self) -> &BTreeMap<String, Version> {
         &self.newest.tags
+    }
+
+    /// When a version up to this one was committed, by what this one knows: `committed_at` is what its own entry, or a list,
+    /// says.
+    pub fn committed_at(&self, version: Version, committed_at: Timestamp) -> Timestamp {
+        clock::effective(&self.entry.corrections, version, committed_at)
+    }
+
+    /// Paths of all shards of all versions that can be read, those that only a name keeps among them.
+    ///
+    /// # Errors
+    /// When a list cannot be read.
+    pub fn paths_in_use(&self) -> Result<HashSet<String>> {
+        let mut out: HashSet<String> = self.runs()?.all().iter().map(|run| run.shard.clone()).collect();
+        out.extend(self.shards()?.iter().map(|shard| shard.path.clone()));
+        let alone: BTreeSet<Version> =
+            self.newest.tags.values().copied().filter(|version| *version < self.newest.readable_from).collect();
+        for version in alone {
+            out.extend(self.dataset.at(version)?.shards()?.iter().map(|shard| shard.path.clone()));
+        }
+        Ok(out)
     }
 
     /// Whether a version can still be read, as the newest version says.
@@ -393,6 +481,12 @@ impl Snapshot {
         .collect::<Result<_>>()?;
         Ok(parts.into_iter().flatten().collect())
     }
+}
+
+/// Whether something cannot be listed that a dataset needs.
+fn is_below_system_folder(fault: &Error) -> bool {
+    let place = fault.place().source.as_deref().unwrap_or_default();
+    place.split('/').any(|part| part == SYSTEM_FOLDER)
 }
 
 /// Path of something in the system folder.

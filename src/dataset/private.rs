@@ -131,6 +131,11 @@ impl IdKey {
         hex(&self.ids.mac(id.as_bytes())[..TOKEN_BYTES])
     }
 
+    /// The check value, which tells whether a key is the right one.
+    pub fn check(&self) -> &str {
+        &self.check
+    }
+
     /// What stands for the name of a source.
     fn source(&self, name: &str) -> String {
         hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])
@@ -382,6 +387,13 @@ impl<'a> Asked<'a> {
             Some(hiding) => hiding.origin(self.id),
             None => self.id.contains('#').then(|| self.id.to_owned()),
         }
+    }
+
+    /// Name of the source whose origin it may be, as it is stored.
+    pub fn source_of_origin(&self) -> Option<String> {
+        let origin = self.origin()?;
+        let (source, row) = origin.rsplit_once('#')?;
+        row.parse::<u64>().is_ok().then(|| source.to_owned())
     }
 
     /// The id as people know it.

@@ -44,6 +44,17 @@ impl Reindexed {
     pub fn was(&self) -> &str {
         &self.replaced.was
     }
+
+    /// The same, without objects that wait for their names.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { replaced: self.replaced.clone(), staged: Vec::new() }
+    }
+
+    /// Its buckets; 0 for lists.
+    pub fn was_buckets(&self) -> u64 {
+        self.replaced.was_buckets
+    }
 }
 
 /// Writes a segment anew without some records, given by their numbers and the hashes that they stand under; `None` when

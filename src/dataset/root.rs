@@ -2,7 +2,7 @@
 //! without the dataset that an id is in the version, or that it is not.
 //!
 //! ```text
-//! root -- head      "shardify root 2\nversion 5\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
+//! root -- head      "shardify root 3\nversion 5\nids plain\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
 //!      |- list      "list <shards> <root of shards>\n"                                      as the log entry lists them
 //!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                         in the order of the list
 //!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"    as the log entry lists them
@@ -11,7 +11,9 @@
 //! All levels are Merkle trees as RFC 6962 has them ([`merkle`]); [`index`](super::index) has the tree of a segment. Hashes of
 //! lists and segments stand in the log entry, so a commit makes its root of what it wrote itself and of what was there. Pairs
 //! are sorted, so two neighbouring blocks show that nothing lies between them. The head says how many segments there are,
-//! so that none can be left out. The root follows from what the version refers to and nothing else.
+//! so that none can be left out, and how ids are stored, so that nobody can look up an id as it is where tokens stand for ids:
+//! `ids plain`, or `ids hmac <check>` or `ids sealed <check>` with the check value of the key. Entries before format 4 have
+//! "shardify root 2", without that line. The root follows from what the version refers to and nothing else.
 
 use arrow::array::{BinaryArray, RecordBatch, StringArray, UInt64Array};
 use sha2::{Digest, Sha256};
@@ -21,6 +23,7 @@ use super::{
     erased::tombstones,
     index::{SegmentTree, segment_leaf},
     log::Entry,
+    private::IdMode,
     shards::{self, ShardMeta},
     table::column,
 };
@@ -93,6 +96,17 @@ pub fn check_root(snapshot: &Snapshot) -> Result<()> {
     }
 }
 
+/// Format from which on the head says how ids are stored.
+const IDS_IN_HEAD: u32 = 4;
+
+/// How the ids of a version are stored.
+fn ids_line(entry: &Entry) -> String {
+    match &entry.settings.private {
+        None => IdMode::Plain.name().to_owned(),
+        Some(private) => format!("{} {}", private.mode.name(), private.check),
+    }
+}
+
 /// The leaves of a version.
 #[derive(Debug)]
 struct Leaves {
@@ -111,8 +125,12 @@ impl Leaves {
         for stone in tombstones(dataset, entry)? {
             stones.update(format!("{} {} {}\n", stone.first, stone.records, stone.version));
         }
+        let (form, ids) = match entry.format {
+            ..IDS_IN_HEAD => (2, String::new()),
+            _ => (3, format!("ids {}\n", ids_line(entry))),
+        };
         let head = format!(
-            "shardify root 2\nversion {}\nlists {}\nsegments {}\ntombstones {}\n",
+            "shardify root {form}\nversion {}\n{ids}lists {}\nsegments {}\ntombstones {}\n",
             entry.version.0,
             lists.len(),
             segments.len(),

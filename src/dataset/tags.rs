@@ -87,14 +87,15 @@ fn commit(
     let transaction = TransactionId::fresh();
     let arguments: BTreeMap<String, String> =
         arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    until_created(dataset, "committed", |_| {
+    let newest = dataset.open()?.version();
+    until_created(dataset, (&transaction, newest), "committed", |_| {
         let parent = dataset.open()?;
         let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
         Ok(Next::Entry(Box::new(Entry {
             // Releases that know nothing of tags would not repeat them, and delete what they keep.
             format: FORMAT_VERSION,
             tags,
-            ..after(parent.entry(), &transaction, operation, arguments.clone())
+            ..after(&parent, &transaction, operation, arguments.clone())?
         })))
     })
 }

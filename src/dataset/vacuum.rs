@@ -1,16 +1,24 @@
-//! What no retained version needs: the objects that `vacuum` may delete, and the version that says so.
+//! What no retained version needs: the objects that `vacuum` may delete, and the entry that says so.
 //!
 //! ```text
-//! versions    1    2    3 | 4    5          retained: current at some time since the cutoff
-//!             expired     | retained        a object stays while one of these refers to it
+//! versions    1    2    3 | 4    5          retained: current at some time since the cutoff, leased, or with a name
+//!             expired     | retained        an object stays while one of these refers to it
 //! ```
 //!
-//! An object is deleted only if it lies where shardify writes, no retained version refers to it, and it was written
-//! before the cutoff: what a running command has staged or published is younger. The listing is taken before the log is
-//! read, so an object that was committed in between is found to be referred to. When an expired version loses
-//! something, an entry that raises `readable_from` is committed before the first object goes.
+//! An object is deleted only if an entry of the log named it and no retained version does, or if the run that wrote it
+//! can never commit. For that, an entry is committed before the first object goes. It says which versions expire, and
+//! which runs are *abandoned*: a run checks before it commits that no entry since its start has abandoned it. So neither
+//! clocks nor locks make anything safe; they only tell what is worth deleting. After the entry the log is read anew, for
+//! what was committed in the meantime.
+//!
+//! | object | who wrote it |
+//! |---|---|
+//! | named by the lists of a version that expires, or has expired | that version |
+//! | its path is in an intent, or below `_shardify/` and holds a tag or transaction | that run |
+//! | below `_shardify/` without either: staged, or of an older release | nobody who can still commit it |
+//! | anything else | the user: it is reported, and stays |
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use rayon::prelude::*;
@@ -20,17 +28,20 @@ use super::{
     Dataset, Snapshot,
     commit::{FAN_OUT, Next, after, until_created},
     erased::StandIns,
-    log::{Entry, ListRef},
+    log::{Entry, FORMAT_VERSION, ListRef},
     numbers::numbers_path,
     parts_path,
     places::PlaceRef,
+    publication::Intent,
     runs::{self, Run, RunTable},
     shards, sidecar_path, system_path, table,
+    unfinished::leftovers_among,
 };
 use crate::{
     array::CONSTANTS_FILE,
     error::{Error, Result},
-    id::{TransactionId, Version},
+    format::index::IndexKind,
+    id::{TransactionId, Version, is_hex, run_of_folder, run_of_name},
     schema,
     storage::{ObjectFacts, SYSTEM_FOLDER},
 };
@@ -51,8 +62,10 @@ pub enum ObjectKind {
     Rejects,
     /// A bucket of the id index.
     IdIndex,
-    /// A list. Lists go last: a vacuum that was cut short learns from them which shards there were.
+    /// A list. A vacuum that was cut short learns from lists which shards there were, so they go after those.
     List,
+    /// What a run was about to publish; it goes after all that it names.
+    Intent,
 }
 
 impl ObjectKind {
@@ -66,8 +79,22 @@ impl ObjectKind {
             Self::Rejects => "rejects",
             Self::IdIndex => "id-index",
             Self::List => "list",
+            Self::Intent => "intent",
         }
     }
+}
+
+/// What is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Retention {
+    /// Versions that were current at or after this instant are kept, and so is what was written since.
+    pub cutoff: Timestamp,
+    /// Tags of runs that are seen to be active.
+    pub active: HashSet<String>,
+    /// Whether a run of an older release may be active, whose objects do not tell their run.
+    pub unknown_active: bool,
+    /// Oldest version that a run has leased.
+    pub leased: Option<Version>,
 }
 
 /// An object that nobody needs.
@@ -79,6 +106,10 @@ pub struct Unneeded {
     pub kind: ObjectKind,
     /// Whether a version was committed that refers to it; if not, it is of a run that did not finish, or not yet.
     pub committed: bool,
+    /// Tag of the run that wrote it, where its path or an intent tells.
+    pub run: Option<String>,
+    /// BLAKE3 that its bytes must have: the file lies where a user put it, and may be another by now.
+    pub checksum: Option<[u8; 32]>,
 }
 
 /// What there is to delete.
@@ -92,75 +123,201 @@ pub struct Unreferenced {
     pub tagged: Vec<Version>,
     /// Versions that can be read now and could not any more.
     pub versions_expired: u64,
+    /// First of the expired versions of which objects are left.
+    pub expired_from: Version,
+    /// Tags of runs that have to be abandoned before anything is deleted.
+    pub abandoned: BTreeSet<String>,
     /// What may be deleted, in the order of deletion.
     pub objects: Vec<Unneeded>,
     /// Objects without a reference that are younger than the cutoff.
     pub young: u64,
+    /// Objects without a reference that an active run may need.
+    pub in_use: u64,
     /// Files that shardify did not write.
     pub foreign: Vec<String>,
+    /// Places that cannot be listed: folders that cannot be read, names that are not UTF-8. They are left alone.
+    pub unlisted: Vec<String>,
+    /// Whether objects would go that only the format of the log keeps from being committed by an older release.
+    needs_format: bool,
 }
 
-/// Finds everything that no version current at or after `cutoff` refers to.
+impl Unreferenced {
+    /// Whether an entry has to be committed before anything is deleted.
+    pub fn needs_entry(&self) -> bool {
+        self.versions_expired > 0 || !self.abandoned.is_empty() || self.needs_format
+    }
+}
+
+/// Finds everything that no retained version refers to.
 ///
 /// # Errors
 /// When the log or a list cannot be read; then nothing may be deleted.
-pub fn unreferenced(dataset: &Dataset, cutoff: Timestamp) -> Result<Unreferenced> {
-    let listing = dataset.store().list("")?;
+pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unreferenced> {
+    let (listing, unlisted) = dataset.listing()?;
     let snapshot = dataset.open()?;
-    let oldest = Version(snapshot.entry().readable_from.0.max(1));
-    let entries = dataset.entries(oldest, snapshot.version())?;
-    let expired = entries.iter().rposition(|entry| entry.committed_at <= cutoff).unwrap_or(0);
-    let oldest_retained = entries[expired].version;
-    let mut tagged: Vec<Version> = snapshot.tags().values().copied().filter(|v| *v < oldest_retained).collect();
+    let newest = snapshot.entry();
+    let readable = Version(newest.readable_from.0.max(1));
+    let first = Version(newest.expired_from.0.max(1)).min(readable);
+    let entries = dataset.entries(first, snapshot.version())?;
+    let position = |version: Version| usize::try_from(version.0.saturating_sub(first.0)).unwrap_or(usize::MAX);
+    let expired = oldest_retained(&snapshot, &entries[position(readable)..], retention);
+    let (old, retained) = entries.split_at(position(expired));
+    let mut tagged: Vec<Version> = snapshot.tags().values().copied().filter(|v| *v < expired).collect();
     tagged.sort_unstable();
     tagged.dedup();
-    let mut retained = entries[expired..].to_vec();
+    let mut retained = retained.to_vec();
     for version in &tagged {
         retained.push(dataset.entry(*version)?);
     }
-    let lost: Vec<Entry> = entries[..expired].iter().filter(|e| !tagged.contains(&e.version)).cloned().collect();
-    let stand_ins = StandIns::of(dataset.store().as_ref(), snapshot.entry())?;
-    let must_go = stand_ins.gone();
+    let lost: Vec<Entry> = old.iter().filter(|entry| !tagged.contains(&entry.version)).cloned().collect();
+    let (before, now): (Vec<Entry>, Vec<Entry>) = lost.into_iter().partition(|entry| entry.version < readable);
+    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
+    let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
+    let must_go: HashMap<String, Option<[u8; 32]>> =
+        must_go.into_iter().map(|object| (object.path, object.blake3)).collect();
     let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
-    let gone = References::of(dataset, &lost)?.led_by(&stand_ins);
-    // Lists that nobody refers to still tell which files are shards.
-    let known = References::of_lists(dataset, listing.iter().map(|o| o.path.as_str()).filter(|p| !kept.has(p)))?;
+    // Of what has expired before, an interrupted vacuum may have deleted lists already, and all that they named.
+    let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
+    let gone_before = References::of_left(dataset, &before, &|list| there.contains(list))?.led_by(&stand_ins);
+    let gone_now = References::of(dataset, &now)?.led_by(&stand_ins);
+    let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
         version: snapshot.version(),
-        oldest_retained,
+        oldest_retained: expired,
         tagged,
-        versions_expired: lost.len() as u64,
+        versions_expired: now.len() as u64,
+        expired_from: readable,
+        abandoned: BTreeSet::new(),
         objects: Vec::new(),
         young: 0,
+        in_use: 0,
         foreign: Vec::new(),
+        unlisted,
+        needs_format: false,
     };
+    let mut anything_expires = false;
     for facts in listing {
         // What an erasure put another object in the place of is named by old entries, but by no version.
-        let erased = stand_ins.is_gone(&must_go, &facts.path);
-        if kept.needs(&facts.path) && !erased {
+        let erased = must_go.get(&facts.path);
+        if kept.needs(&facts.path) && erased.is_none() {
             continue;
         }
-        match kind_of(&facts.path, &|path| erased || gone.needs(path) || known.needs(path)) {
-            Known::Permanent => {}
-            Known::Foreign => out.foreign.push(facts.path),
-            Known::Object(_) if facts.modified >= cutoff => out.young += 1,
-            Known::Object(kind) => {
-                let committed = erased || gone.needs(&facts.path);
-                out.objects.push(Unneeded { facts, kind, committed });
+        let named = [&gone_before, &gone_now].into_iter().find_map(|gone| gone.names(&facts.path));
+        let kind = kind_of(&facts.path);
+        if erased.is_some() || named.is_some() {
+            if gone_before.names(&facts.path).is_some() {
+                out.expired_from = first;
             }
+            anything_expires |= gone_now.names(&facts.path).is_some() && kind != Place::System(ObjectKind::Rejects);
+            let (kind, checksum) = match (kind, named) {
+                (Place::System(kind), _) => (kind, None),
+                (_, Some(named)) => named,
+                (_, None) => (ObjectKind::Shard, erased.copied().flatten()),
+            };
+            out.objects.push(Unneeded { facts, kind, committed: true, run: None, checksum });
+            continue;
+        }
+        let (kind, run) = match (kind, intents.of(&facts.path)) {
+            (Place::Permanent, _) => continue,
+            (Place::Outside, None) => {
+                out.foreign.push(facts.path);
+                continue;
+            }
+            (Place::Outside, Some(run)) => (kind_outside(&facts.path), Some(run.to_owned())),
+            (Place::System(kind), run) => (kind, run.or_else(|| run_of(&facts.path)).map(str::to_owned)),
+        };
+        let active = match &run {
+            Some(run) => retention.active.contains(run),
+            None => retention.unknown_active || (kind == ObjectKind::Staging && !retention.active.is_empty()),
+        };
+        if active {
+            out.in_use += 1;
+        } else if facts.modified >= retention.cutoff {
+            out.young += 1;
+        } else {
+            out.needs_format |= run.is_none() && kind != ObjectKind::Staging && newest.format < FORMAT_VERSION;
+            out.abandoned.extend(run.clone());
+            out.objects.push(Unneeded { facts, kind, committed: false, run, checksum: None });
         }
     }
-    if !out.objects.iter().any(|o| o.committed && o.kind != ObjectKind::Rejects) {
+    if !anything_expires {
         out.versions_expired = 0;
     }
     out.objects.sort_by(|a, b| (a.kind, &a.facts.path).cmp(&(b.kind, &b.facts.path)));
     Ok(out)
 }
 
+/// The oldest of the versions that can be read now, whose entries are given, that is retained.
+fn oldest_retained(snapshot: &Snapshot, readable: &[Entry], retention: &Retention) -> Version {
+    let time = |entry: &Entry| snapshot.committed_at(entry.version, entry.committed_at);
+    let current = readable.iter().rev().find(|entry| time(entry) <= retention.cutoff).or(readable.first());
+    let current = current.map_or(snapshot.version(), |entry| entry.version);
+    let oldest = readable.first().map_or(current, |entry| entry.version);
+    retention.leased.map_or(current, |leased| current.min(leased.max(oldest)))
+}
+
+/// Those of the objects found that may still be deleted, by what the log says now: what was committed since is kept.
+///
+/// # Errors
+/// When the log or a list cannot be read; then nothing may be deleted.
+pub fn still_unneeded(dataset: &Dataset, found: &mut Unreferenced) -> Result<()> {
+    let newest = dataset.open()?;
+    if newest.version() == found.version {
+        return Ok(());
+    }
+    let entries = dataset.entries(found.version.next(), newest.version())?;
+    let needed = References::of(dataset, &entries)?;
+    let committed: HashSet<&str> = entries.iter().map(|entry| entry.transaction.tag()).collect();
+    let names = |object: &Unneeded| object.run.as_deref().is_some_and(|run| committed.contains(run));
+    found.objects.retain(|object| !needed.needs(&object.facts.path) && !names(object));
+    Ok(())
+}
+
+/// What runs were about to publish.
+#[derive(Debug, Default)]
+struct Intents {
+    /// Tags of runs by the paths that they were about to publish.
+    runs: HashMap<String, String>,
+}
+
+impl Intents {
+    fn read(dataset: &Dataset, listing: &[ObjectFacts]) -> Result<Self> {
+        let folder = system_path("intents/");
+        let paths: Vec<&str> = listing.iter().map(|f| f.path.as_str()).filter(|p| p.starts_with(&folder)).collect();
+        let read = |path: &&str| -> Result<Option<Intent>> {
+            let Some(bytes) = dataset.store().get(path)? else { return Ok(None) };
+            let intent: Intent = serde_json::from_slice(&bytes).map_err(|e| {
+                Error::integrity("the intent of a run is damaged")
+                    .at(dataset.store().location().join(path).to_string())
+                    .cause(e)
+                    .hint("nothing was deleted; delete this file when no other command runs on this dataset")
+            })?;
+            Ok(Some(intent))
+        };
+        let intents: Vec<Option<Intent>> = paths.par_iter().map(read).collect::<Result<_>>()?;
+        let mut out = Self::default();
+        for intent in intents.into_iter().flatten() {
+            let tag = intent.transaction.tag().to_owned();
+            out.runs.extend(intent.paths.into_iter().map(|path| (path, tag.clone())));
+        }
+        Ok(out)
+    }
+
+    /// The run that was about to publish an object.
+    fn of(&self, path: &str) -> Option<&str> {
+        self.runs.get(path).map(String::as_str)
+    }
+}
+
 /// Objects that some entries refer to.
 #[derive(Debug, Default)]
 struct References {
+    /// Lists, segments, sidecars and others below `_shardify/`.
     objects: HashSet<String>,
+    /// Shards, with the BLAKE3 of those that lie where a user put them.
+    shards: HashMap<String, Option<[u8; 32]>>,
+    /// Objects that describe shards and lie beside them, as far as shardify writes them.
+    beside: HashSet<String>,
     /// Shards without what their names end in; indexes beside them share it.
     stems: HashSet<String>,
     /// Folders of shards, with the slash.
@@ -169,10 +326,15 @@ struct References {
 
 impl References {
     fn of(dataset: &Dataset, entries: &[Entry]) -> Result<Self> {
+        Self::of_left(dataset, entries, &|_| true)
+    }
+
+    /// The same, without the shards of lists that are not there any more.
+    fn of_left(dataset: &Dataset, entries: &[Entry], is_there: &dyn Fn(&str) -> bool) -> Result<Self> {
         let mut out = Self::default();
-        let mut lists: HashSet<&str> = HashSet::new();
+        let mut lists: BTreeMap<&str, &[IndexKind]> = BTreeMap::new();
         for entry in entries {
-            lists.extend(entry.shards.iter().map(|l| l.path.as_str()));
+            lists.extend(entry.shards.iter().map(|l| (l.path.as_str(), entry.settings.indexes.as_slice())));
             for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
@@ -181,88 +343,96 @@ impl References {
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
         }
-        out.add_shards(dataset, &lists.into_iter().collect::<Vec<_>>())?;
-        Ok(out)
-    }
-
-    /// The shards that lists of shards name.
-    fn of_lists<'a>(dataset: &Dataset, paths: impl Iterator<Item = &'a str>) -> Result<Self> {
-        let folder = system_path("lists/");
-        let lists: Vec<&str> = paths.filter(|p| p.starts_with(&folder) && p.contains("-shards-")).collect();
-        let mut out = Self::default();
-        out.add_shards(dataset, &lists)?;
-        Ok(out)
-    }
-
-    fn add_shards(&mut self, dataset: &Dataset, lists: &[&str]) -> Result<()> {
+        lists.retain(|path, _| is_there(path));
         let store = dataset.store().as_ref();
-        let found: Vec<_> = lists.par_iter().map(|list| shards::read(store, list)).collect::<Result<_>>()?;
-        found.into_iter().flatten().for_each(|shard| self.add_shard(shard.path));
-        Ok(())
+        let lists: Vec<(&str, &[IndexKind])> = lists.into_iter().collect();
+        let found: Vec<_> = lists.par_iter().map(|(list, _)| shards::read(store, list)).collect::<Result<_>>()?;
+        for ((_, indexes), shards) in lists.iter().zip(found) {
+            shards.iter().for_each(|shard| out.add_shard(&shard.path, shard.checksum, indexes));
+        }
+        Ok(out)
     }
 
-    fn add_shard(&mut self, path: String) {
-        self.objects.insert(sidecar_path(&path));
-        self.objects.insert(parts_path(&path));
-        self.objects.insert(numbers_path(&path));
-        self.folders.insert(folder_of(&path).to_owned());
-        self.stems.insert(stem(&path).to_owned());
-        self.objects.insert(path);
+    fn add_shard(&mut self, path: &str, checksum: [u8; 32], indexes: &[IndexKind]) {
+        self.objects.extend([sidecar_path(path), parts_path(path), numbers_path(path)]);
+        let is_own = is_own_folder(path);
+        if is_own {
+            self.beside.extend(indexes.iter().filter_map(|kind| kind.beside(path)));
+            self.beside.extend(FOLDER_OBJECTS.iter().map(|name| format!("{}{name}", folder_of(path))));
+        }
+        self.folders.insert(folder_of(path).to_owned());
+        self.stems.insert(stem(path).to_owned());
+        self.shards.insert(path.to_owned(), (!is_own).then_some(checksum));
     }
 
     /// With what stands for objects that were rewritten.
     fn led_by(mut self, stand_ins: &StandIns) -> Self {
-        let (shards, others) = stand_ins.needed_for(|path| self.objects.contains(path));
-        shards.into_iter().for_each(|path| self.add_shard(path));
+        let (shards, others) =
+            stand_ins.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
+        // Erasures write into folders of their own, so the checksum is not asked for.
+        shards.iter().for_each(|path| self.add_shard(path, [0; 32], &IndexKind::ALL));
         self.objects.extend(others);
         self
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.objects.contains(path)
-    }
-
-    /// Whether the object, or the shard that it is an index of, is among them, or it describes a folder of such shards.
+    /// Whether a retained version may need the object: it is named, it may be an index of a shard that is, or it
+    /// describes the folder of such shards.
     fn needs(&self, path: &str) -> bool {
-        self.has(path)
+        self.objects.contains(path)
+            || self.shards.contains_key(path)
             || index_stem(path).is_some_and(|stem| self.stems.contains(stem))
             || (describes_folder(path) && self.folders.contains(folder_of(path)))
     }
+
+    /// What the object is, if it is named: its kind, and the checksum it must have to be the one that was named.
+    fn names(&self, path: &str) -> Option<(ObjectKind, Option<[u8; 32]>)> {
+        if let Some(checksum) = self.shards.get(path) {
+            return Some((ObjectKind::Shard, *checksum));
+        }
+        if self.beside.contains(path) {
+            return Some((ObjectKind::ShardIndex, None));
+        }
+        self.objects.contains(path).then_some((ObjectKind::List, None))
+    }
 }
 
-enum Known {
-    Object(ObjectKind),
+/// Where an object lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the system folder, where runs write.
+    System(ObjectKind),
     /// Kept for ever.
     Permanent,
-    /// Not ours.
-    Foreign,
+    /// Outside of the system folder.
+    Outside,
 }
 
-/// What an object is by its name. `known` says whether a path is that of a shard, or of an index beside one.
-fn kind_of(path: &str, known: &dyn Fn(&str) -> bool) -> Known {
+fn kind_of(path: &str) -> Place {
     let Some(below) = path.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.strip_prefix('/')) else {
         let live = LIVE_OBJECTS.contains(&path) || LIVE_FOLDERS.iter().any(|folder| path.starts_with(folder));
-        return match index_stem(path) {
-            _ if live => Known::Permanent,
-            _ if describes_folder(path) && (known(path) || is_tag(folder_of(path).trim_end_matches('/'))) => {
-                Known::Object(ObjectKind::ShardIndex)
-            }
-            Some(stem) if known(path) || is_own_name(stem, true) => Known::Object(ObjectKind::ShardIndex),
-            None if known(path) || is_own_name(path, false) => Known::Object(ObjectKind::Shard),
-            _ => Known::Foreign,
-        };
+        return if live { Place::Permanent } else { Place::Outside };
     };
-    let kind = match below.split_once('/').map(|(folder, _)| folder) {
-        Some("log" | "locks" | "receipts") => return Known::Permanent,
-        None if below == "store.json" => return Known::Permanent,
+    Place::System(match below.split_once('/').map(|(folder, _)| folder) {
         Some("lists") => ObjectKind::List,
         Some("sidecar") => ObjectKind::Sidecar,
         Some("index") => ObjectKind::IdIndex,
         Some("rejects") => ObjectKind::Rejects,
-        Some("staging") => ObjectKind::Staging,
-        _ => return Known::Foreign,
-    };
-    Known::Object(kind)
+        Some("staging" | "proof" | "leases") => ObjectKind::Staging,
+        Some("intents") => ObjectKind::Intent,
+        Some("log" | "locks" | "receipts" | "erasures") => return Place::Permanent,
+        None if matches!(below, "store.json" | "clock") => return Place::Permanent,
+        _ => return Place::Outside,
+    })
+}
+
+/// What an object outside of the system folder is, which an intent names.
+fn kind_outside(path: &str) -> ObjectKind {
+    if describes_folder(path) || index_stem(path).is_some() { ObjectKind::ShardIndex } else { ObjectKind::Shard }
+}
+
+/// Tag of the run that wrote an object below the system folder, as its path tells.
+fn run_of(path: &str) -> Option<&str> {
+    path.split('/').skip(2).find_map(|part| run_of_folder(part).or_else(|| run_of_name(part)))
 }
 
 /// Objects that describe the newest version and are replaced with it.
@@ -284,27 +454,24 @@ fn describes_folder(path: &str) -> bool {
 
 /// Whether shardify names shards like this: `<tag>/[key=value/]000017.tar.gz`.
 pub fn is_shard_name(path: &str) -> bool {
-    is_own_name(path, false)
-}
-
-/// Whether this is the name of a shard of our own, with its ending or without it.
-fn is_own_name(path: &str, bare: bool) -> bool {
-    let mut parts: Vec<&str> = path.split('/').collect();
-    let Some(file) = parts.pop() else { return false };
+    let parts: Vec<&str> = path.split('/').collect();
+    let Some((file, folders)) = parts.split_last() else { return false };
     let stem = stem(file);
-    let ending = bare == (stem.len() == file.len());
-    let tag = parts.first().is_some_and(|tag| is_tag(tag));
-    tag && ending
+    let folders_fit = folders.iter().skip(1).all(|part| part.contains('='));
+    is_own_folder(path)
+        && stem.len() < file.len()
         && stem.len() >= 6
         && stem.bytes().all(|b| b.is_ascii_digit())
-        && parts[1..].iter().all(|part| part.contains('='))
+        && folders_fit
 }
 
-/// Whether this is the name of the folder of one commit: 12 hexadecimal digits, perhaps `-2`.
-fn is_tag(folder: &str) -> bool {
-    let (hash, serial) = folder.split_once('-').unwrap_or((folder, "2"));
-    let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    hash.len() == 12 && hash.bytes().all(hex) && !serial.is_empty() && serial.bytes().all(|b| b.is_ascii_digit())
+/// Whether a path begins with the folder of a run: its tag, or the 12 digits that older releases gave to it, perhaps with
+/// a serial number (`-2`).
+fn is_own_folder(path: &str) -> bool {
+    let Some((folder, _)) = path.split_once('/') else { return false };
+    let (digits, serial) = folder.split_once('-').unwrap_or((folder, "2"));
+    let is_old = digits.len() == 12 && is_hex(digits) && !serial.is_empty();
+    run_of_folder(folder).is_some() || (is_old && serial.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// The path of a shard without its compression and format: `t/000017` of `t/000017.tar.gz`.
@@ -318,38 +485,49 @@ pub(super) fn index_stem(path: &str) -> Option<&str> {
     [".idx", ".tfindex"].iter().find_map(|e| path.strip_suffix(e)).map(stem)
 }
 
-/// Commits that versions before `readable_from` cannot be read any more. Shards and records stay as they are; runs that
-/// only those versions contain leave the run table for the lineage, which is kept for ever; scattered ones just leave.
-/// Versions that have a name stay readable: `tagged` are those whose objects are kept.
+/// Commits what has to be on record before the objects found are deleted: versions that cannot be read any more, and runs
+/// that must not commit any more. Shards and records stay as they are; table entries that only expired versions contain leave
+/// the run table for the lineage, which is kept for ever; scattered ones just leave. Versions that have a name stay readable.
+/// Runs that committed in the meantime are taken off, with what they wrote.
 ///
 /// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict) when others keep committing, and when the store fails.
-pub fn expire(
-    dataset: &Dataset,
-    readable_from: Version,
-    tagged: &[Version],
-    arguments: BTreeMap<String, String>,
-) -> Result<Snapshot> {
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) when others keep committing, or gave a name to a version that expires;
+/// when the store fails. Nothing was deleted then.
+pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<String, String>) -> Result<Snapshot> {
     let transaction = TransactionId::fresh();
-    until_created(dataset, "deleted", |attempt| {
+    let planned_on = found.version;
+    let readable_from = if found.versions_expired > 0 { found.oldest_retained } else { Version(0) };
+    let mut seen = planned_on;
+    until_created(dataset, (&transaction, planned_on), "deleted", |attempt| {
         let parent = dataset.open()?;
-        if parent.entry().readable_from >= readable_from {
+        for entry in dataset.entries(seen.next(), parent.version())? {
+            let tag = entry.transaction.tag();
+            found.abandoned.remove(tag);
+            found.objects.retain(|object| object.run.as_deref() != Some(tag));
+        }
+        seen = parent.version();
+        let expires = readable_from > parent.entry().readable_from;
+        if !expires && found.abandoned.is_empty() && !found.needs_format {
             return Ok(Next::Nothing(Box::new(parent)));
         }
-        let mut tags = parent.tags().iter();
-        if let Some((name, version)) = tags.find(|(_, v)| **v < readable_from && !tagged.contains(v)) {
-            return Err(Error::conflict(format!("another run gave {version} the tag `{name}` meanwhile"))
-                .at(dataset.store().location().to_string())
-                .hint("nothing was deleted; run the command again"));
+        let mut entry = after(&parent, &transaction, "vacuum", arguments.clone())?;
+        entry.format = FORMAT_VERSION;
+        entry.abandoned = found.abandoned.iter().cloned().collect();
+        if expires {
+            let mut tags = parent.tags().iter();
+            if let Some((name, version)) = tags.find(|(_, v)| **v < readable_from && !found.tagged.contains(v)) {
+                return Err(Error::conflict(format!("another run gave {version} the tag `{name}` meanwhile"))
+                    .at(dataset.store().location().to_string())
+                    .hint("nothing was deleted; run the command again"));
+            }
+            let (runs, lineage) = run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
+            entry.runs = runs;
+            entry.lineage = lineage;
+            entry.places = places(&parent, readable_from, &found.tagged)?;
+            entry.expired_from = found.expired_from.min(Version(parent.entry().readable_from.0.max(1)));
+            entry.readable_from = readable_from;
         }
-        let (runs, lineage) = run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
-        Ok(Next::Entry(Box::new(Entry {
-            runs,
-            lineage,
-            places: places(&parent, readable_from, tagged)?,
-            readable_from,
-            ..after(parent.entry(), &transaction, "vacuum", arguments.clone())
-        })))
+        Ok(Next::Entry(Box::new(entry)))
     })
 }
 
@@ -406,36 +584,40 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
 mod tests {
     use super::*;
 
-    fn kind(path: &str) -> Option<ObjectKind> {
-        match kind_of(path, &|path| path.starts_with("adopted/a.")) {
-            Known::Object(kind) => Some(kind),
-            Known::Permanent | Known::Foreign => None,
+    #[test]
+    fn runs_are_told_by_paths_below_the_system_folder() {
+        let run = "0123456789abcdef";
+        for own in [
+            format!("_shardify/lists/{run}{run}-0-shards-0.parquet"),
+            format!("_shardify/sidecar/{run}-2/000000.parquet"),
+            format!("_shardify/sidecar/{run}/adopted/deep/a.parquet"),
+            format!("_shardify/index/record/{run}{run}-0/b=0000.parquet"),
+            format!("_shardify/index/place/{run}/000000.parquet"),
+            format!("_shardify/rejects/{run}{run}.jsonl"),
+            format!("_shardify/intents/{run}{run}-0.json"),
+        ] {
+            assert_eq!(run_of(&own), Some(run), "{own}");
+            assert!(matches!(kind_of(&own), Place::System(_)), "{own}");
+        }
+        assert_eq!(run_of("_shardify/sidecar/0123456789ab/000000.parquet"), None);
+    }
+
+    #[test]
+    fn what_lies_elsewhere_is_the_users_unless_an_entry_or_intent_names_it() {
+        for path in ["notes.txt", "000000.tar", "0123456789abcdef/000000.tar", "_shardify/other/x"] {
+            assert_eq!(kind_of(path), Place::Outside, "{path}");
+        }
+        for path in ["_shardify/log/1.json", "_shardify/locks/x", "_shardify/receipts/x", "shardindex.json"] {
+            assert_eq!(kind_of(path), Place::Permanent, "{path}");
         }
     }
 
     #[test]
-    fn only_what_lies_where_shardify_writes_is_ours() {
-        for own in ["0123456789ab/000000.tar.gz", "0123456789ab-12/000001.parquet", "0123456789ab/y=1/000000.parquet"] {
-            assert_eq!(kind(own), Some(ObjectKind::Shard), "{own}");
-        }
-        for index in ["0123456789ab/000000.idx", "0123456789ab/000000.tar.idx", "adopted/a.idx"] {
-            assert_eq!(kind(index), Some(ObjectKind::ShardIndex), "{index}");
-        }
-        assert_eq!(kind("adopted/a.tar"), Some(ObjectKind::Shard));
-        assert_eq!(kind("_shardify/sidecar/x/000000.parquet"), Some(ObjectKind::Sidecar));
-        for foreign in [
-            "notes.txt",
-            "000000.tar",
-            "0123456789ab/notes.txt",
-            "0123456789ab/000000",
-            "0123456789AB/000000.tar",
-            "0123456789ab/deep/000000.tar",
-            "my.idx",
-            "_shardify/other/x",
-            "_shardify/log/1.json",
-            "_shardify/locks/x",
-        ] {
-            assert_eq!(kind(foreign), None, "{foreign}");
-        }
+    fn shards_have_names_of_digits_in_the_folder_of_a_run() {
+        let names =
+            ["0123456789abcdef/000000.tar.gz", "0123456789ab-12/000001.parquet", "0123456789ab/y=1/000000.parquet"];
+        names.iter().for_each(|own| assert!(is_shard_name(own), "{own}"));
+        let others = ["000000.tar", "0123456789ab/x.tar", "0123456789AB/000000.tar", "0123456789ab/deep/000000.tar"];
+        others.iter().for_each(|other| assert!(!is_shard_name(other), "{other}"));
     }
 }

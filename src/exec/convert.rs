@@ -58,6 +58,16 @@ pub enum Work<'a> {
     },
 }
 
+impl Work<'_> {
+    /// What a store that sources lie in has failed with.
+    fn fault(&self) -> Option<Error> {
+        match self {
+            Self::Records { sources, .. } => sources.iter().find_map(|source| source.file.fault()),
+            Self::Samples { files, .. } => files.iter().find_map(SourceFile::fault),
+        }
+    }
+}
+
 /// Files of a split at most, where opening one costs little.
 const LOCAL_FILES: usize = 256;
 
@@ -250,6 +260,11 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
         };
         let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
         let result = append(pipeline, encoded);
+        // A decoder may have taken a failed read for the end of a source.
+        let result = result.and_then(|converted| match work.fault() {
+            Some(fault) => Err(fault),
+            None => Ok(converted),
+        });
         // Whoever waits for a size that will never come must not keep the scope open.
         feedback.close();
         result
@@ -320,23 +335,34 @@ fn pieces(
         if is_small(source) {
             return Box::new(std::iter::once(Ok(SourcePiece::Whole(i))));
         }
-        Box::new(surviving(i, pieces_of(i, source, memory), on_error))
+        Box::new(surviving(i, source, pieces_of(i, source, memory), on_error))
     })
 }
 
-/// Whether the run goes on without what cannot be read.
+/// Whether the run goes on without what cannot be read. It does where the bytes are at fault, never where the store is.
 fn survives(error: &Error, on_error: OnError) -> bool {
-    on_error != OnError::Fail && !matches!(error.kind(), Kind::Interrupted | Kind::Internal)
+    on_error != OnError::Fail
+        && !matches!(error.kind(), Kind::Storage | Kind::Conflict | Kind::Interrupted | Kind::Internal)
+}
+
+/// What is to be said about a source: that its store has failed, where it has, and else what was found.
+fn blamed(file: &SourceFile, error: Error) -> Error {
+    file.fault().unwrap_or(error)
 }
 
 /// Ends the pieces of a source at its first error, which is a piece itself where the run goes on without bad sources.
-fn surviving(i: usize, pieces: Pieces<'_>, on_error: OnError) -> impl Iterator<Item = Result<SourcePiece>> + Send {
+fn surviving<'a>(
+    i: usize,
+    source: &'a RecordSource,
+    pieces: Pieces<'a>,
+    on_error: OnError,
+) -> impl Iterator<Item = Result<SourcePiece>> + Send {
     let mut over = false;
     pieces.map_while(move |piece| {
         if over {
             return None;
         }
-        Some(match piece {
+        Some(match piece.map_err(|e| blamed(&source.file, e)) {
             Err(e) if survives(&e, on_error) => {
                 over = true;
                 Ok(SourcePiece::Broken(i, e))
@@ -431,13 +457,15 @@ impl Parser<'_> {
 
     fn whole(&self, source: usize) -> Result<Vec<Read>> {
         let on_error = self.pipeline.on_error;
-        let pieces = surviving(source, pieces_of(source, &self.sources[source], self.pipeline.memory), on_error);
+        let all = pieces_of(source, &self.sources[source], self.pipeline.memory);
+        let pieces = surviving(source, &self.sources[source], all, on_error);
         let reads: Vec<Vec<Read>> = pieces.map(|piece| self.parse(piece?)).collect::<Result<_>>()?;
         Ok(reads.into_iter().flatten().collect())
     }
 
     fn split(&self, source: usize, split: &Split) -> Result<Read> {
-        let mut parsed = match self.sources[source].reader.parse(split, self.schema) {
+        let file = &self.sources[source].file;
+        let mut parsed = match self.sources[source].reader.parse(split, self.schema).map_err(|e| blamed(file, e)) {
             Err(error) if survives(&error, self.pipeline.on_error) => {
                 return Ok(Read::Broken { source, error, records: split.rows().unwrap_or(1) });
             }
@@ -521,7 +549,7 @@ fn read_samples<'a>(
     spare: &Spare,
 ) -> Result<RecordBlock> {
     match read_block(samples.clone(), hashed, spare, &read_file) {
-        Err(e) if on_error == OnError::Fail => Err(e),
+        Err(e) if !survives(&e, on_error) => Err(e),
         // One file cannot be read: find out which sample it is of, and take the others.
         Err(_) => read_apart(samples, hashed, spare),
         read => read,
@@ -529,7 +557,7 @@ fn read_samples<'a>(
 }
 
 fn read_file(file: &SourceFile, into: &mut Vec<u8>) -> Result<()> {
-    let gone = "it vanished since it was listed, or is a link that leads nowhere";
+    let gone = "it vanished since it was listed, or is a link that leads nowhere; leave it out with --exclude";
     let read = file.read_whole(into);
     read.map_err(|e| if e.kind() == Kind::Storage { e.hint(gone) } else { e })
 }
@@ -553,6 +581,7 @@ fn read_apart<'a>(
                 all.rejects.extend(block.rejects.into_iter().map(|reject| Reject { row, ..reject }));
                 all.bytes_in += block.bytes_in;
             }
+            Err(e) if !survives(&e, OnError::Skip) => return Err(e),
             Err(e) => all.rejects.push(Reject {
                 row,
                 line: 0,
@@ -591,7 +620,8 @@ pub fn infer_all(
                 SourcePiece::Whole(source) => source,
             };
             let mut seen = arrow::datatypes::Fields::empty();
-            for piece in surviving(source, pieces_of(source, &sources[source], memory), OnError::Skip) {
+            for piece in surviving(source, &sources[source], pieces_of(source, &sources[source], memory), OnError::Skip)
+            {
                 if let SourcePiece::Split(_, split) = piece? {
                     seen = crate::schema::unite_lists(&seen, &sources[source].reader.infer(&split));
                 }

@@ -11,7 +11,10 @@ use std::{
 use ::parquet::errors::ParquetError;
 use arrow::error::ArrowError;
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    storage::listening,
+};
 
 thread_local! {
     static DECODING: Cell<bool> = const { Cell::new(false) };
@@ -26,8 +29,12 @@ pub fn decoding() -> bool {
 /// Calls into a decoder and turns its errors and panics into ours. `what` is the format that was expected, `name` the file.
 pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
     let outer = DECODING.replace(true);
-    let outcome = catch_unwind(AssertUnwindSafe(work));
+    let (outcome, fault) = listening(|| catch_unwind(AssertUnwindSafe(work)));
     DECODING.set(outer);
+    // Whatever the decoder made of it: a read that failed is not the file's fault.
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
     let error = match outcome {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => error.into().told(what),
@@ -83,7 +90,7 @@ impl DecodeError {
             Self::Parquet(error) => io_error(error).map_err(Into::into),
             Self::Arrow(ArrowError::ExternalError(inner)) => match inner.downcast::<ParquetError>() {
                 Ok(error) => io_error(*error).map_err(Into::into),
-                Err(inner) => Err(inner),
+                Err(inner) => io_error(ParquetError::External(inner)).map_err(Into::into),
             },
             Self::Arrow(ArrowError::IoError(_, io)) if is_outside(&io) => Ok(io),
             Self::Arrow(error) => Err(error.into()),
@@ -109,7 +116,10 @@ pub(super) fn io_error(error: ParquetError) -> Result<io::Error, ParquetError> {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
             Ok(io) if is_outside(&io) => Ok(*io),
             Ok(io) => Err(ParquetError::External(io)),
-            Err(inner) => Err(ParquetError::External(inner)),
+            Err(inner) => match inner.downcast::<Error>() {
+                Ok(ours) => Ok(io::Error::from(*ours)),
+                Err(inner) => Err(ParquetError::External(inner)),
+            },
         },
         other => Err(other),
     }
@@ -119,7 +129,7 @@ pub(super) fn io_error(error: ParquetError) -> Result<io::Error, ParquetError> {
 fn is_outside(error: &io::Error) -> bool {
     let damaged = [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput];
     let ours = error.get_ref().is_some_and(|inner| inner.is::<Error>());
-    ours || !damaged.contains(&error.kind()) && error.kind() != io::ErrorKind::Other
+    ours || error.raw_os_error().is_some() || !damaged.contains(&error.kind()) && error.kind() != io::ErrorKind::Other
 }
 
 #[cfg(test)]
@@ -149,11 +159,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_decoder_makes_of_a_failed_read_does_not_count() {
+        use crate::storage::{Object, RemoteStore};
+        let store = std::sync::Arc::new(RemoteStore::memory().unwrap());
+        let gone = || Object::new(store.clone(), "gone", 100).range(0..5);
+        let told = || gone().map(drop).map_err(|e| ArrowError::ParquetError(e.to_string()));
+        assert_eq!(guard("a file", "x", told).unwrap_err().kind(), Kind::Storage);
+        let swallowed = || Ok::<_, ArrowError>(gone().unwrap_or_default());
+        assert_eq!(guard("a file", "x", swallowed).unwrap_err().kind(), Kind::Storage);
+        let panics = || -> Result<(), ArrowError> { panic!("{}", gone().unwrap_err()) };
+        assert_eq!(guard("a file", "x", panics).unwrap_err().kind(), Kind::Storage);
+    }
+
+    #[test]
     fn failing_storage_is_not_blamed_on_the_file() {
         let denied = || ParquetError::from(io::Error::from(io::ErrorKind::PermissionDenied));
         assert_eq!(guard("a file", "x", || Err::<(), _>(denied())).unwrap_err().kind(), Kind::Storage);
         let nested = || ArrowError::ExternalError(Box::new(denied()));
         assert_eq!(guard("a file", "x", || Err::<(), _>(nested())).unwrap_err().kind(), Kind::Storage);
+        let bare = || ParquetError::External(Box::new(Error::storage("reading failed")));
+        assert_eq!(guard("a file", "x", || Err::<(), _>(bare())).unwrap_err().kind(), Kind::Storage);
+        let eio = || ParquetError::from(io::Error::from_raw_os_error(5));
+        assert_eq!(guard("a file", "x", || Err::<(), _>(eio())).unwrap_err().kind(), Kind::Storage);
         let ours = || ParquetError::from(io::Error::from(Error::interrupted()));
         assert_eq!(guard("a file", "x", || Err::<(), _>(ours())).unwrap_err().kind(), Kind::Interrupted);
     }

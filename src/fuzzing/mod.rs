@@ -209,7 +209,7 @@ pub fn dataset(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// As [`csv`].
 pub fn proof(bytes: &[u8]) -> Result<()> {
-    prove::verify_bytes(bytes, "a proof", None).map(|_| ())
+    prove::verify_bytes(bytes, "a proof", prove::Expected { root: None, id: None }, None).map(|_| ())
 }
 
 /// `schema.json`, and types as the command line takes them: what was understood is printed and understood again.

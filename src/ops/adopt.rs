@@ -27,8 +27,8 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Revision, SegmentWriter, Segments, Settings,
-        Snapshot, SourceRow, SuppressList, Transaction, choose_private, commit, is_shard_name, sidecar_path,
+        Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Publication, Revision, SegmentWriter, Segments,
+        Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private, is_shard_name, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -129,6 +129,7 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
     let location = destination(context, options)?;
     let dataset = context.dataset(&location)?;
     let snapshot = dataset.latest()?;
+    super::erase::finish_cut_short(context, snapshot.as_ref())?;
     let mut adoption = Adoption {
         context,
         options,
@@ -206,11 +207,11 @@ impl Adoption<'_> {
         let format = self.one_format(&told)?;
         self.report.format = Some(format);
         let mut settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
-        let hiding = Hiding::of(&settings, self.context.id_key.as_ref())?;
-        let tag = self.tag(&told, &settings, hiding.as_ref())?;
+        let transaction = TransactionId::fresh();
+        let tag = transaction.tag().to_owned();
         let candidates = self.candidates(told, format, &tag)?;
-        let lock = if self.options.out.is_none() { "adopt" } else { &tag };
-        let _lock = self.dataset.store().lock(lock)?;
+        let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
+        let publication = Publication::begin(self.dataset, &transaction, "adopt", planned_on)?;
         let adopted = self.take(&candidates, &settings)?;
         if adopted.is_empty() {
             return Ok(());
@@ -222,7 +223,7 @@ impl Adoption<'_> {
             // What is added or compacted later is compressed as what is there.
             settings.codec = adopted.first().map_or(settings.codec, |(_, first)| first.shard.meta.codec);
         }
-        self.commit(adopted, settings)
+        self.commit(adopted, settings, publication)
     }
 
     /// The files that may be shards, in order.
@@ -307,7 +308,7 @@ impl Adoption<'_> {
                     self.skip(&file.uri(), error)?;
                 }
                 Ok(found) => out.push((file, found)),
-                Err(e) => self.skip(&file.uri(), e)?,
+                Err(e) => self.skip(&file.uri(), file.fault().unwrap_or(e))?,
             }
         }
         Ok(out)
@@ -392,31 +393,6 @@ impl Adoption<'_> {
         revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter(), hiding)
     }
 
-    /// Name of the folder for linked shards: a hash of what goes in and of the options that decide what comes out.
-    fn tag(&self, told: &[(SourceFile, Told)], settings: &Settings, hiding: Option<&Hiding>) -> Result<String> {
-        let mut hasher = blake3::Hasher::new();
-        let mut add = |text: &str| {
-            hasher.update(&(text.len() as u64).to_le_bytes());
-            hasher.update(text.as_bytes());
-        };
-        add("adopt");
-        settings.id.iter().chain(&settings.subject).for_each(|column| add(column));
-        for (file, _) in told {
-            add(&hiding.map_or(Cow::Borrowed(file.name()), |hiding| hiding.source(file.name())));
-            add(&file.bytes().to_string());
-            add(file.etag().unwrap_or_default());
-        }
-        let tag = hasher.finalize().to_hex()[..12].to_owned();
-        let Some(snapshot) = self.snapshot else { return Ok(tag) };
-        let runs = snapshot.runs()?;
-        let used: HashSet<&str> = runs.all().iter().filter_map(|r| r.shard.split('/').next()).collect();
-        let serials = (2_u64..).map(|serial| format!("{tag}-{serial}"));
-        std::iter::once(tag.clone())
-            .chain(serials)
-            .find(|name| !used.contains(name.as_str()))
-            .ok_or_else(|| Error::internal("every name is used"))
-    }
-
     /// Gives every file the path of its shard.
     fn candidates(&self, told: Vec<(SourceFile, Told)>, format: OutputFormat, tag: &str) -> Result<Vec<Candidate>> {
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
@@ -473,16 +449,20 @@ impl Adoption<'_> {
         for (candidate, result) in candidates.iter().zip(results) {
             match result {
                 Ok(adopted) => out.push((candidate.file.clone(), adopted)),
-                Err(e) => self.skip(&candidate.file.uri(), e)?,
+                Err(e) => self.skip(&candidate.file.uri(), candidate.file.fault().unwrap_or(e))?,
             }
         }
         all_named_are_there(&out)?;
         Ok(out)
     }
 
-    fn commit(&mut self, adopted: Vec<(SourceFile, Adopted)>, settings: Settings) -> Result<()> {
-        let transaction = TransactionId::fresh();
-        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, transaction.clone());
+    fn commit(
+        &mut self,
+        adopted: Vec<(SourceFile, Adopted)>,
+        settings: Settings,
+        mut publication: Publication<'_>,
+    ) -> Result<()> {
+        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, publication.id().clone());
         let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
         let mut staged: Vec<Staged> = Vec::new();
         let mut adds: Vec<NewShard> = Vec::new();
@@ -513,9 +493,11 @@ impl Adoption<'_> {
         let segments = Segments::finish(segments)?;
         staged.extend(segments.staged);
         self.context.cancel.check()?;
-        self.dataset.store().publish(staged)?;
+        if let Err(error) = publication.publish(staged) {
+            return publication.give_up(error);
+        }
         let transaction = Transaction {
-            id: transaction,
+            id: publication.id().clone(),
             operation: "adopt",
             arguments: self.arguments(&settings),
             revisions: self.revisions(hiding.as_ref()),
@@ -529,8 +511,7 @@ impl Adoption<'_> {
             sources: &sources,
             numbers: Numbers::Fresh(records),
         };
-        let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
-        self.report.version = Some(commit(self.dataset, &transaction, planned_on)?.version());
+        self.report.version = Some(publication.commit(&transaction)?.version());
         Ok(())
     }
 

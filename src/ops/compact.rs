@@ -5,13 +5,14 @@ use std::{
     time::Instant,
 };
 
-use rayon::prelude::*;
 use serde::Serialize;
 
 use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
-    dataset::{Counts, NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{
+        Counts, Dataset, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction, commit,
+    },
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -25,7 +26,7 @@ use crate::{
         types,
     },
     format::OutputFormat,
-    id::Version,
+    id::{TransactionId, Version},
     plan::{
         compact::{Candidate, Choice, CompactOptions, CompactPlan, plan},
         memory::MemoryPlan,
@@ -165,7 +166,21 @@ impl CompactReport {
 pub fn compact(context: &Context<'_>, location: &Location, options: &Options) -> Result<CompactReport> {
     let started = Instant::now();
     let dataset = context.dataset(location)?;
-    let snapshot = dataset.open()?;
+    let mut report = super::of_newest(&dataset, &mut |snapshot| compact_version(context, &dataset, snapshot, options))?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Compacts what one version has, which must be the newest.
+fn compact_version(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    snapshot: &Snapshot,
+    options: &Options,
+) -> Result<CompactReport> {
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(snapshot))?;
+    }
     let mut settings = snapshot.entry().settings.clone();
     settings.target_shard = options.target_shard.unwrap_or(settings.target_shard);
     if settings.target_shard.0 == 0 {
@@ -183,32 +198,30 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     let compact_options = CompactOptions {
         target: settings.target_shard,
         min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
-        since: super::manifest::when(&snapshot, options.since.as_deref())?,
-        until: super::manifest::when(&snapshot, options.until.as_deref())?,
+        since: super::manifest::when(snapshot, options.since.as_deref())?,
+        until: super::manifest::when(snapshot, options.until.as_deref())?,
         max_bytes: options.max_bytes,
     };
     if let Some(order) = &options.order {
         let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
         let kinds = Kinds::of_shards(dataset.store().as_ref(), shards)?;
-        let sorting = Sorting { context, snapshot: &snapshot, settings, order, kinds };
+        let sorting = Sorting { context, snapshot, settings, order, kinds };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
         tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
-        report.seconds = started.elapsed().as_secs_f64();
         return Ok(report);
     }
     let shards = snapshot.shards()?;
-    let (plan, kinds) = planned(&snapshot, shards, &settings, &compact_options)?;
-    let mut report = report(&snapshot, &plan, options.dry_run)?;
+    let (plan, kinds) = planned(snapshot, shards, &settings, &compact_options)?;
+    let mut report = report(snapshot, &plan, options.dry_run)?;
     if !options.dry_run && !plan.groups.is_empty() {
-        Compaction { context, snapshot: &snapshot, settings, plan: &plan, kinds, options }.run(&mut report)?;
+        Compaction { context, snapshot, settings, plan: &plan, kinds, options }.run(&mut report)?;
     } else {
         if !options.dry_run {
             // A run that was killed after its commit may have left them behind.
-            refresh(&snapshot, None)?;
+            refresh(snapshot, None)?;
         }
-        tidy_index(context, &snapshot, options.dry_run, &mut report)?;
+        tidy_index(context, snapshot, options.dry_run, &mut report)?;
     }
-    report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
@@ -229,17 +242,17 @@ fn planned(
     options: &CompactOptions,
 ) -> Result<(CompactPlan, Kinds)> {
     let store = snapshot.dataset().store().as_ref();
-    let first = plan(&candidates(shards, settings, &Kinds::default()), options);
+    let first = plan(&candidates(snapshot, shards, settings, &Kinds::default()), options);
     let merged = first.groups.iter().flat_map(|group| &group.inputs).map(|i| shards[*i].path.as_str());
     let kinds = Kinds::of_shards(store, merged)?;
     if !kinds.any() {
         return Ok((first, kinds));
     }
     let kinds = Kinds::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?;
-    Ok((plan(&candidates(shards, settings, &kinds), options), kinds))
+    Ok((plan(&candidates(snapshot, shards, settings, &kinds), options), kinds))
 }
 
-fn candidates(shards: &[ShardMeta], settings: &Settings, kinds: &Kinds) -> Vec<Candidate> {
+fn candidates(snapshot: &Snapshot, shards: &[ShardMeta], settings: &Settings, kinds: &Kinds) -> Vec<Candidate> {
     let same = |a: &Codec, b: &Codec| std::mem::discriminant(a) == std::mem::discriminant(b);
     shards
         .iter()
@@ -248,7 +261,7 @@ fn candidates(shards: &[ShardMeta], settings: &Settings, kinds: &Kinds) -> Vec<C
             bytes: s.bytes,
             records: s.records,
             version: s.version,
-            committed_at: s.committed_at,
+            committed_at: snapshot.committed_at(s.version, s.committed_at),
             sorted: s.order.is_some(),
             settled: s.compacted_for >= settings.target_shard.0,
             joins: settings.shard_format == OutputFormat::Parquet
@@ -308,15 +321,16 @@ struct Done {
 
 impl Compaction<'_> {
     fn run(&self, report: &mut CompactReport) -> Result<()> {
-        let shards = self.snapshot.shards()?;
+        let transaction = TransactionId::fresh();
         let naming = ShardNaming {
-            tag: self.tag(shards),
+            tag: transaction.tag().to_owned(),
             format: self.settings.shard_format,
             codec: self.settings.codec,
             indexes: self.settings.indexes.clone(),
         };
-        self.snapshot.dataset().prove_store()?;
-        let _lock = self.snapshot.dataset().store().lock(&naming.tag)?;
+        let dataset = self.snapshot.dataset();
+        dataset.prove_store()?;
+        let publication = Publication::begin(dataset, &transaction, "compact", self.snapshot.version())?;
         let (done, failed) = self.merge_all(&naming)?;
         if done.is_empty() {
             return Err(failed.unwrap_or_else(all_gone));
@@ -328,7 +342,7 @@ impl Compaction<'_> {
             Err(error) => (segments::Merged::default(), failed.or(Some(error))),
             Ok(merged) => (merged, failed),
         };
-        self.commit(done, merged, report)?;
+        self.commit(done, merged, publication, report)?;
         let Some(error) = failed else { return Ok(()) };
         // Others need not wait until the damage is repaired.
         Err(error.hint(format!("shards of other merges are committed as {}", report.version)))
@@ -413,24 +427,6 @@ impl Compaction<'_> {
         Ok(self.plan.groups.iter().map(merge).collect())
     }
 
-    fn tag(&self, shards: &[ShardMeta]) -> String {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(b"compact");
-        hasher.update(&self.settings.target_shard.0.to_le_bytes());
-        hasher.update(&self.settings.row_group.0.to_le_bytes());
-        hasher.update(self.settings.codec.to_string().as_bytes());
-        for group in &self.plan.groups {
-            hasher.update(&(group.inputs.len() as u64).to_le_bytes());
-            group.inputs.par_iter().map(|i| shards[*i].checksum).collect::<Vec<_>>().iter().for_each(|checksum| {
-                hasher.update(checksum);
-            });
-            for i in &group.inputs {
-                hasher.update(shards[*i].path.as_bytes());
-            }
-        }
-        hasher.finalize().to_hex()[..12].to_owned()
-    }
-
     /// What the folders of the new shards say about the types of rows, if those of the old ones agree on it.
     fn types(&self, groups: &[Published], removes: &[String]) -> Result<Vec<Staged>> {
         if self.settings.shard_format == OutputFormat::Parquet {
@@ -444,13 +440,18 @@ impl Compaction<'_> {
     }
 
     /// Commits what was merged; groups whose inputs another run has replaced meanwhile are left out.
-    fn commit(&self, mut done: Vec<Done>, index: segments::Merged, report: &mut CompactReport) -> Result<()> {
+    fn commit(
+        &self,
+        mut done: Vec<Done>,
+        index: segments::Merged,
+        mut publication: Publication<'_>,
+        report: &mut CompactReport,
+    ) -> Result<()> {
         self.context.cancel.check()?;
         let numbers: Vec<usize> = done.iter().map(|d| d.group).collect();
         let gone = self.gone(&numbers)?;
         // What has no name yet disappears with this.
         done.retain(|d| !gone.contains(&d.group));
-        let store = self.snapshot.dataset().store().as_ref();
         let segments::Merged { merges, mut staged } = index;
         let mut groups: Vec<Published> = Vec::with_capacity(done.len());
         for Done { group, mut merged } in done {
@@ -461,17 +462,35 @@ impl Compaction<'_> {
             staged.extend(of_shard);
             groups.push(Published { group, merged, paths });
         }
-        let mut described = false;
+        match self.commit_groups(groups, (merges, staged), &mut publication, report) {
+            Ok(snapshot) => {
+                publication.settle(Ok(()))?;
+                refresh(&snapshot, None)
+            }
+            Err(error) => publication.settle(Err(error)),
+        }
+    }
+
+    /// Commits the groups together, and without those that turn out to be gone, until none is gone.
+    fn commit_groups(
+        &self,
+        mut groups: Vec<Published>,
+        (merges, mut staged): (Vec<SegmentMerge>, Vec<Staged>),
+        publication: &mut Publication<'_>,
+        report: &mut CompactReport,
+    ) -> Result<Snapshot> {
         loop {
             if groups.is_empty() {
                 return Err(all_gone());
             }
-            if !std::mem::replace(&mut described, true) {
-                let mut first = self.descriptions(&groups)?;
-                first.append(&mut staged);
-                store.publish(first)?;
-            }
-            let transaction = Transaction { merges: merges.clone(), ..self.transaction(&groups, report)? };
+            let descriptions = self.descriptions(&groups)?;
+            let described: Vec<String> = descriptions.iter().map(|staged| staged.path.clone()).collect();
+            publication.publish(descriptions.into_iter().chain(std::mem::take(&mut staged)).collect())?;
+            let transaction = Transaction {
+                id: publication.id().clone(),
+                merges: merges.clone(),
+                ..self.transaction(&groups, report)?
+            };
             match commit(self.snapshot.dataset(), &transaction, self.snapshot.version()) {
                 Ok(snapshot) => {
                     report.version = snapshot.version();
@@ -479,7 +498,7 @@ impl Compaction<'_> {
                     report.segments_merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
                     report.segments_after = snapshot.entry().segments.len() as u64;
                     report.groups_dropped = (self.plan.groups.len() - groups.len()) as u64;
-                    return refresh(&snapshot, None);
+                    return Ok(snapshot);
                 }
                 Err(error) if error.kind() == Kind::Conflict => {
                     let numbers: Vec<usize> = groups.iter().map(|g| g.group).collect();
@@ -487,10 +506,11 @@ impl Compaction<'_> {
                     if gone.is_empty() {
                         return Err(error);
                     }
-                    let (lost, left) = groups.into_iter().partition(|g| gone.contains(&g.group));
+                    let (lost, left): (Vec<_>, Vec<_>) = groups.into_iter().partition(|g| gone.contains(&g.group));
                     groups = left;
-                    described = false;
-                    self.take_back(lost)?;
+                    // What describes their folders is made anew of what is left.
+                    let lost = lost.into_iter().flat_map(|published| published.paths).chain(described);
+                    publication.withdraw(&lost.collect::<Vec<_>>())?;
                 }
                 Err(error) => return Err(error),
             }
@@ -533,20 +553,6 @@ impl Compaction<'_> {
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
         Ok(Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes))
-    }
-
-    /// Deletes what was published for groups that can never be committed, because their inputs are gone. On stores without
-    /// locks the run that was faster may have done the same merges: what a version refers to stays.
-    fn take_back(&self, lost: Vec<Published>) -> Result<()> {
-        let latest = self.snapshot.dataset().open()?;
-        let known: HashSet<&str> = latest.runs()?.all().iter().map(|run| run.shard.as_str()).collect();
-        for published in lost {
-            if !known.contains(published.merged.shard.shard.meta.path.as_str()) {
-                let store = self.snapshot.dataset().store();
-                published.paths.iter().try_for_each(|path| store.delete(path))?;
-            }
-        }
-        Ok(())
     }
 }
 

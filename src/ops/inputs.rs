@@ -107,7 +107,8 @@ impl Live {
         let Ok(location) = context.location(source) else { return Ok(None) };
         let snapshot = match context.dataset(&location).and_then(|dataset| dataset.latest()) {
             Ok(Some(snapshot)) => snapshot,
-            Err(e) if e.kind() == Kind::Integrity => return Err(e),
+            // A dataset that cannot be read would be taken for a pile of files, with all that was ever replaced or erased.
+            Err(e) if matches!(e.kind(), Kind::Integrity | Kind::Storage) => return Err(e),
             // Nor can a web server tell, and whatever else is wrong with the source was met when it was listed.
             Ok(None) | Err(_) => return Ok(None),
         };

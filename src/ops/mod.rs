@@ -24,10 +24,12 @@ pub mod verify;
 
 use std::{io::Read, path::PathBuf, sync::Arc};
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::{
-    dataset::{Dataset, IdKey},
-    error::Result,
-    events::{Cancel, Observer},
+    dataset::{Dataset, IdKey, Snapshot},
+    error::{Error, Kind, Result},
+    events::{Cancel, Event, Observer},
     storage::{self, Location, StoreSettings},
     units::Size,
 };
@@ -67,5 +69,61 @@ impl Context<'_> {
     /// When the text is neither.
     pub fn location(&self, text: &str) -> Result<Location> {
         Location::parse(text, &self.folder)
+    }
+}
+
+/// Times that a command starts again because what it read was vacuumed.
+const RESTARTS: usize = 3;
+
+/// Runs something on the newest version, again if `vacuum` has deleted what it read: another run has replaced it before.
+///
+/// # Errors
+/// Those of `run`; [`Kind::Conflict`] when it was overtaken each time.
+fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) -> Result<T> {
+    for _ in 0..RESTARTS {
+        let snapshot = dataset.open()?;
+        match run(&snapshot) {
+            Err(error) if is_overtaken(&snapshot, &error)? => {}
+            result => return result,
+        }
+    }
+    Err(Error::conflict("`vacuum` deleted what this command read, each time it started again")
+        .at(dataset.store().location().to_string())
+        .hint("nothing was committed; let `vacuum` retain versions for longer than a command takes"))
+}
+
+/// Whether an error may come from reading a version that cannot be read any more.
+fn is_overtaken(snapshot: &Snapshot, error: &Error) -> Result<bool> {
+    if !matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input) {
+        return Ok(false);
+    }
+    let newest = snapshot.dataset().open()?;
+    Ok(!newest.can_read(snapshot.version()))
+}
+
+/// How far clocks may disagree without a word.
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Tells the user where the clock of this machine, that of the store and the times of the log contradict one another.
+fn tell_of_clocks(context: &Context<'_>, snapshot: &Snapshot, now: Timestamp) {
+    let tell = |text: String| context.observer.event(Event::Note(text));
+    let here = Timestamp::now().duration_since(now);
+    if here.abs() > CLOCK_TOLERANCE {
+        tell(format!("the clock of this machine and that of the store differ by {here:#}; the store's is used"));
+    }
+    let entry = snapshot.entry();
+    let ahead = snapshot.committed_at(entry.version, entry.committed_at).duration_since(now);
+    if ahead > CLOCK_TOLERANCE {
+        tell(format!(
+            "version {} is dated {ahead:#} after the present: the clock of the machine that committed it was wrong, or \
+             this one is",
+            entry.version
+        ));
+    }
+    for wrong in &entry.corrections {
+        tell(format!(
+            "versions {} to {} were committed by a clock that was ahead; they count as of {:.0}",
+            wrong.first, wrong.last, wrong.at
+        ));
     }
 }

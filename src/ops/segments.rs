@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Context, compact::CompactReport};
 use crate::{
-    dataset::{Counts, MergedSegment, SegmentMerge, Snapshot, Transaction, commit, crowded, merge},
+    dataset::{Counts, MergedSegment, Publication, SegmentMerge, Snapshot, Transaction, crowded, merge},
     error::Result,
     events::Event,
     storage::Staged,
@@ -58,10 +58,13 @@ pub(super) fn merge_alone(context: &Context<'_>, snapshot: &Snapshot, report: &m
     }
     context.cancel.check()?;
     let dataset = snapshot.dataset();
-    dataset.store().publish(staged)?;
-    let merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
     let compaction = Transaction::compaction(snapshot, BTreeMap::new(), Counts::default(), Vec::new(), Vec::new());
-    let committed = commit(dataset, &Transaction { merges, ..compaction }, snapshot.version())?;
+    let mut publication = Publication::begin(dataset, &compaction.id, "compact", snapshot.version())?;
+    if let Err(error) = publication.publish(staged) {
+        return publication.give_up(error);
+    }
+    let merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
+    let committed = publication.commit(&Transaction { merges, ..compaction })?;
     report.version = committed.version();
     report.segments_merged = merged;
     report.segments_after = committed.entry().segments.len() as u64;

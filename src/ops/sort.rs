@@ -7,7 +7,7 @@ use super::{
     compact::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
-    dataset::{NewShard, Order, Settings, ShardMeta, Snapshot, Transaction, commit},
+    dataset::{NewShard, Order, Publication, Settings, ShardMeta, Snapshot, Transaction},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -17,6 +17,7 @@ use crate::{
         sort::{Input, Sort, Sorted, Sorter, ranges},
     },
     format::OutputFormat,
+    id::TransactionId,
     plan::{
         compact::{CompactOptions, in_window},
         memory::MemoryPlan,
@@ -83,7 +84,11 @@ impl Sorting<'_> {
             .map(|shard| SortCandidate {
                 bytes: shard.bytes,
                 records: shard.records,
-                in_window: in_window(shard.version, shard.committed_at, options),
+                in_window: in_window(
+                    shard.version,
+                    self.snapshot.committed_at(shard.version, shard.committed_at),
+                    options,
+                ),
                 partition: place(&shard.path, &self.kinds),
                 order: shard.order.clone(),
                 range: None,
@@ -125,15 +130,16 @@ impl Sorting<'_> {
 
     fn sort(&self, plan: &SortPlan, report: &mut CompactReport) -> Result<()> {
         let context = self.context;
+        let transaction = TransactionId::fresh();
         let naming = ShardNaming {
-            tag: self.tag(plan)?,
+            tag: transaction.tag().to_owned(),
             format: OutputFormat::Parquet,
             codec: self.settings.codec,
             indexes: self.settings.indexes.clone(),
         };
         let dataset = self.snapshot.dataset();
         dataset.prove_store()?;
-        let _lock = dataset.store().lock(&naming.tag)?;
+        let publication = Publication::begin(dataset, &transaction, "compact", self.snapshot.version())?;
         let total = plan.groups.iter().map(|g| g.bytes).sum();
         context.observer.event(Event::Phase { name: "sorting", bytes: Some(total) });
         let (target, row_group) = (self.settings.target_shard, self.settings.row_group);
@@ -150,7 +156,7 @@ impl Sorting<'_> {
             observer: context.observer,
             cancel: &context.cancel,
         };
-        let sorts = self.sorts(plan, &naming.tag)?;
+        let sorts = self.sorts(plan, &transaction)?;
         let mut done = Vec::with_capacity(sorts.len());
         for (group, sort) in plan.groups.iter().zip(&sorts) {
             match sorter.sort(sort) {
@@ -162,10 +168,10 @@ impl Sorting<'_> {
             }
         }
         report.folder = Some(naming.tag.clone());
-        self.commit(plan, done, report)
+        self.commit(plan, done, publication, report)
     }
 
-    fn sorts(&self, plan: &SortPlan, tag: &str) -> Result<Vec<Sort>> {
+    fn sorts(&self, plan: &SortPlan, transaction: &TransactionId) -> Result<Vec<Sort>> {
         let shards = self.snapshot.shards()?;
         let runs = self.snapshot.runs()?.by_shard(self.snapshot.version());
         let input = |i: &usize| -> Input {
@@ -177,34 +183,20 @@ impl Sorting<'_> {
             unsorted: group.unsorted.iter().map(input).collect(),
             sets: group.sets.iter().map(|set| set.iter().map(input).collect()).collect(),
             partition: group.partition.clone(),
-            set: if number == 0 { tag.to_owned() } else { format!("{tag}-{}", number + 1) },
+            set: transaction.tag_of(number),
         };
         Ok(plan.groups.iter().enumerate().map(sort).collect())
     }
 
-    /// Folder of the new shards: the same for the same inputs and options.
-    fn tag(&self, plan: &SortPlan) -> Result<String> {
-        let shards = self.snapshot.shards()?;
-        let order = serde_json::to_vec(self.order).map_err(|e| Error::internal("encoding an order failed").cause(e))?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(b"sort");
-        hasher.update(&order);
-        hasher.update(&self.settings.target_shard.0.to_le_bytes());
-        hasher.update(&self.settings.row_group.0.to_le_bytes());
-        hasher.update(self.settings.codec.to_string().as_bytes());
-        for group in &plan.groups {
-            hasher.update(&(group.inputs().count() as u64).to_le_bytes());
-            for i in group.inputs() {
-                hasher.update(&shards[i].checksum);
-                hasher.update(shards[i].path.as_bytes());
-            }
-        }
-        Ok(hasher.finalize().to_hex()[..12].to_owned())
-    }
-
     /// Commits what was sorted; groups whose inputs another run has replaced meanwhile are left out, and what was written for
     /// them disappears.
-    fn commit(&self, plan: &SortPlan, mut done: Vec<Done<'_>>, report: &mut CompactReport) -> Result<()> {
+    fn commit(
+        &self,
+        plan: &SortPlan,
+        mut done: Vec<Done<'_>>,
+        mut publication: Publication<'_>,
+        report: &mut CompactReport,
+    ) -> Result<()> {
         let replaced = replaced(self.snapshot)?;
         done.retain(|done| !is_gone(done.group, &replaced));
         if done.is_empty() {
@@ -239,8 +231,9 @@ impl Sorting<'_> {
         let planned = (groups.iter().map(|g| g.records).sum(), report.bytes_reencoded);
         report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
-        let dataset = self.snapshot.dataset();
-        dataset.store().publish(staged)?;
+        if let Err(error) = publication.publish(staged) {
+            return publication.give_up(error);
+        }
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
         let option = match self.order.by {
@@ -248,9 +241,12 @@ impl Sorting<'_> {
             crate::dataset::Arrangement::ZOrder => "zorder",
         };
         arguments.insert(option.to_owned(), self.order.columns.join(","));
-        let transaction =
-            Transaction { places, ..Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes) };
-        let snapshot = commit(dataset, &transaction, self.snapshot.version())?;
+        let transaction = Transaction {
+            id: publication.id().clone(),
+            places,
+            ..Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes)
+        };
+        let snapshot = publication.commit(&transaction)?;
         report.version = snapshot.version();
         report.shards_after = snapshot.entry().totals.shards;
         refresh(&snapshot, None)

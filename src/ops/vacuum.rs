@@ -1,31 +1,33 @@
 //! `vacuum`: deletes what no retained version needs, or says what it would delete.
 //!
-//! First the log learns which versions can no longer be read, then objects go, shards first and lists last. A run that is
-//! cut short leaves a dataset that is in order, and the next one finishes. Where the store has locks, a run that is active is
-//! noticed, and what it may have written is left alone however old it is.
+//! First the log learns which versions can no longer be read and which runs can no longer commit, then objects go, shards
+//! first and lists last. A run that is cut short leaves a dataset that is in order, and the next one finishes. Where the
+//! store has locks, a run that is active is noticed, and what it may have written is left alone however old it is.
 
 use std::{
     collections::BTreeMap,
+    io::Read as _,
     time::{Duration, Instant},
 };
 
-use jiff::Timestamp;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::Context;
 use crate::{
-    dataset::{Dataset, ObjectKind, Unneeded, expire, unreferenced},
-    error::{Error, Kind, Result},
+    dataset::{Dataset, ObjectKind, Retention, Unneeded, Unreferenced, expire, leases, still_unneeded, unreferenced},
+    error::{Error, Result},
     events::Event,
-    id::Version,
-    storage::{Location, Lock, SYSTEM_FOLDER},
+    id::{Version, run_of_folder},
+    storage::{Location, SYSTEM_FOLDER},
 };
 
 /// Versions are kept for so long unless told otherwise.
 pub const DEFAULT_RETAIN: Duration = Duration::from_secs(7 * 86_400);
 /// Less than this may be shorter than a run takes.
 const SHORTEST_RETAIN: Duration = Duration::from_secs(86_400);
+/// Bytes of a file that are read at once.
+const READ_BYTES: usize = 1 << 20;
 /// Deletions at once: each is a request of its own, and mostly waits.
 const DELETIONS_AT_ONCE: usize = 32;
 
@@ -85,6 +87,12 @@ pub struct VacuumReport {
     pub objects_young: u64,
     /// Objects without a reference that an active run may need.
     pub objects_in_use: u64,
+    /// Runs that did not finish, whose objects are deleted; one that is still active fails when it tries to commit.
+    pub runs_abandoned: u64,
+    /// Files that were adopted where they lie, and have other bytes now: they stay.
+    pub files_changed: Vec<String>,
+    /// Places that cannot be listed: folders that cannot be read, names that are not UTF-8. They are left alone.
+    pub unlisted: Vec<String>,
     /// Files in the folder that shardify did not write.
     pub files_foreign: u64,
     /// Time taken.
@@ -110,14 +118,20 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     }
     let dataset = context.dataset(location)?;
     let newest = dataset.open()?;
-    let cutoff = Timestamp::now()
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(&newest))?;
+    }
+    let now = dataset.now()?;
+    super::tell_of_clocks(context, &newest, now);
+    let cutoff = now
         .checked_sub(options.retain)
         .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
-    let _alone = if options.dry_run { None } else { Some(dataset.store().lock("vacuum")?) };
-    let (_locks, busy) = lock_all(&dataset)?;
-    let found = unreferenced(&dataset, cutoff)?;
-    let (objects, in_use): (Vec<Unneeded>, Vec<Unneeded>) =
-        found.objects.into_iter().partition(|object| object.committed || !busy);
+    let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
+    let leased = leases::oldest(&dataset, now)?;
+    let mut retention = Retention { cutoff, leased, ..Retention::default() };
+    retention.active.extend(leases::holders(&dataset, now)?);
+    let idle = look_at_locks(&dataset, &mut retention)?;
+    let mut found = unreferenced(&dataset, &retention)?;
     let mut report = VacuumReport {
         dataset: location.to_string(),
         version: found.version,
@@ -129,45 +143,120 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         bytes_deleted: 0,
         by_kind: BTreeMap::new(),
         objects_young: found.young,
-        objects_in_use: in_use.len() as u64,
+        objects_in_use: found.in_use,
+        runs_abandoned: 0,
+        files_changed: Vec::new(),
+        unlisted: std::mem::take(&mut found.unlisted),
         files_foreign: found.foreign.len() as u64,
         seconds: 0.0,
         deleted: Vec::new(),
-        foreign: found.foreign,
+        foreign: std::mem::take(&mut found.foreign),
     };
     if found.versions_expired > 0 {
         report.readable_from = found.oldest_retained;
-        if !options.dry_run {
-            let arguments = BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.as_secs()))]);
-            report.version = expire(&dataset, found.oldest_retained, &found.tagged, arguments)?.version();
-        }
     }
     if !options.dry_run {
-        delete(context, &dataset, &objects)?;
+        carry_out(context, &dataset, options, &mut found, &mut report)?;
+        idle.iter().try_for_each(|lock| delete_lock(&dataset, lock))?;
     }
-    count(&mut report, objects);
+    report.runs_abandoned = found.abandoned.len() as u64;
+    count(&mut report, found.objects);
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
-/// Takes the lock of every run that ever was, so that none of them starts again meanwhile; also says whether one is
-/// active. Stores without locks have none, and only the age of objects protects active runs there.
-fn lock_all(dataset: &Dataset) -> Result<(Vec<Lock>, bool)> {
+/// Commits what has to be known before, and deletes.
+fn carry_out(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    options: &VacuumOptions,
+    found: &mut Unreferenced,
+    report: &mut VacuumReport,
+) -> Result<()> {
+    if found.needs_entry() {
+        let arguments = BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.as_secs()))]);
+        report.version = expire(dataset, found, &arguments)?.version();
+    }
+    still_unneeded(dataset, found)?;
+    let objects = std::mem::take(&mut found.objects);
+    let (unchanged, changed) = check_files(context, dataset, objects)?;
+    report.files_changed = changed;
+    delete(context, dataset, &unchanged)?;
+    found.objects = unchanged;
+    Ok(())
+}
+
+/// The lock of `vacuum` itself.
+const OWN_LOCK: &str = "vacuum";
+
+/// Sees which runs are active by their locks, one at a time; returns the names of locks that nobody holds any more.
+fn look_at_locks(dataset: &Dataset, retention: &mut Retention) -> Result<Vec<String>> {
     let folder = format!("{SYSTEM_FOLDER}/locks");
-    let mut locks = Vec::new();
-    let mut busy = false;
+    let mut idle = Vec::new();
     for facts in dataset.store().list(&folder)? {
         let name = facts.path[folder.len() + 1..].to_owned();
-        if name == "vacuum" {
+        if name == OWN_LOCK {
             continue;
         }
-        match dataset.store().lock(&name) {
-            Ok(lock) => locks.push(lock),
-            Err(e) if e.kind() == Kind::Conflict => busy = true,
-            Err(e) => return Err(e),
+        match (dataset.store().is_locked(&name)?, run_of_folder(&name)) {
+            (Some(true), Some(run)) => {
+                retention.active.insert(run.to_owned());
+            }
+            (Some(true), None) => retention.unknown_active = true,
+            (Some(false), _) => idle.push(name),
+            // Where locks cannot be seen, the age of objects and the log decide.
+            (None, _) => {}
         }
     }
-    Ok((locks, busy))
+    Ok(idle)
+}
+
+/// Deletes the file of a lock that nobody holds, while it is held here.
+fn delete_lock(dataset: &Dataset, name: &str) -> Result<()> {
+    // Locks with fixed names are taken again and again.
+    if run_of_folder(name).is_none() {
+        return Ok(());
+    }
+    match dataset.store().lock(name) {
+        Ok(_held) => dataset.store().delete(&format!("{SYSTEM_FOLDER}/locks/{name}")),
+        // Somebody is faster.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Takes out files of the user that are not what was adopted any more; returns the others and the paths of these.
+fn check_files(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    objects: Vec<Unneeded>,
+) -> Result<(Vec<Unneeded>, Vec<String>)> {
+    let (mut unchanged, mut changed) = (Vec::with_capacity(objects.len()), Vec::new());
+    for object in objects {
+        context.cancel.check()?;
+        match object.checksum {
+            Some(expected) if blake3_of(dataset, &object.facts.path)? != Some(expected) => {
+                changed.push(object.facts.path);
+            }
+            _ => unchanged.push(object),
+        }
+    }
+    Ok((unchanged, changed))
+}
+
+/// BLAKE3 of an object; `None` when there is none.
+fn blake3_of(dataset: &Dataset, path: &str) -> Result<Option<[u8; 32]>> {
+    if dataset.store().head(path)?.is_none() {
+        return Ok(None);
+    }
+    let mut input = dataset.store().read(path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match input.read(&mut buffer)? {
+            0 => return Ok(Some(*hasher.finalize().as_bytes())),
+            n => hasher.update(&buffer[..n]),
+        };
+    }
 }
 
 /// Deletes objects, kind by kind.
@@ -194,7 +283,7 @@ fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[Unneeded]) -> Res
 fn delete_one(dataset: &Dataset, object: &Unneeded) -> Result<()> {
     let store = dataset.store();
     let path = &object.facts.path;
-    // A run that was killed and is repeated writes the same names again; what is new is not what was looked at.
+    // What is new is not what was looked at.
     if !object.committed && store.head(path)?.is_none_or(|now| now != object.facts) {
         return Ok(());
     }

@@ -100,7 +100,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     };
     if dataset.latest()?.is_none() && at.is_none() {
         // A first run that was killed leaves a folder without a version, which is in order.
-        if dataset.store().first(SYSTEM_FOLDER)?.is_none() {
+        if dataset.store().first(SYSTEM_FOLDER, &|_| true)?.is_none() {
             dataset.open()?;
         }
         return Ok(report);
@@ -267,7 +267,7 @@ impl Verification<'_> {
     /// Objects of which an erasure has made others are deleted.
     fn erased(&self, problems: &mut Vec<Problem>) -> Result<()> {
         let Some(latest) = self.dataset.latest()? else { return Ok(()) };
-        let found = match leftovers(self.dataset, latest.entry()) {
+        let found = match leftovers(&latest) {
             Ok(found) => found,
             Err(e) => return damage(e, problems),
         };

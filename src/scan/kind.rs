@@ -16,7 +16,7 @@ use super::{
 use crate::{
     array::CONSTANTS_FILE,
     codec::encoding::{self, Encoding},
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     format::RecordReader,
     record::{Split, key::split_key},
     schema,
@@ -247,9 +247,13 @@ fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSou
             .hint("name the right format with --from, or leave the file out with --exclude")),
         (found, _) => Ok(found),
     });
-    match found {
-        Err(e) if options.keep_going => Ok(Some(sniff::unreadable(file, options, e))),
-        found => found,
+    match (found, file.fault()) {
+        // What the bytes are cannot be told, whatever was made of those that came.
+        (_, Some(fault)) => Err(fault),
+        (Err(e), None) if options.keep_going && e.kind() != Kind::Storage => {
+            Ok(Some(sniff::unreadable(file, options, e)))
+        }
+        (found, None) => found,
     }
 }
 

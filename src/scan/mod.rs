@@ -24,9 +24,12 @@ pub use sniff::SniffOptions;
 
 use crate::{
     codec::decompress,
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     format::files::TreeFile,
-    storage::{self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, plain_urls},
+    storage::{
+        self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_urls,
+        watched,
+    },
     units::Size,
 };
 
@@ -37,6 +40,8 @@ pub const CONFIG_FILE: &str = "shardify.toml";
 #[derive(Debug)]
 struct Root {
     store: Arc<dyn Store>,
+    /// Notes when the store fails.
+    watch: Watch,
     /// What names of its sources have before their paths.
     prefix: String,
     /// Of a stream: where its bytes are kept, and what it is called instead.
@@ -45,7 +50,13 @@ struct Root {
 
 impl Root {
     fn new(store: Arc<dyn Store>, prefix: String) -> Arc<Self> {
-        Arc::new(Self { store, prefix, stream: None })
+        let (store, watch) = watched(store);
+        Arc::new(Self { store, watch, prefix, stream: None })
+    }
+
+    /// The same place, with other names.
+    fn named(&self, prefix: String) -> Arc<Self> {
+        Arc::new(Self { store: Arc::clone(&self.store), watch: self.watch.clone(), prefix, stream: None })
     }
 }
 
@@ -81,10 +92,11 @@ impl SourceFile {
     /// When it cannot be read or kept.
     pub fn of_stream(name: &str, input: impl Read) -> Result<Self> {
         let spool = Spool::of(input)?;
-        let (store, bytes) = (Arc::clone(spool.store()), spool.bytes());
+        let bytes = spool.bytes();
+        let (store, watch) = watched(Arc::clone(spool.store()));
         let digest = blake3::Hash::from(spool.checksum()).to_hex();
         let uri = format!("{name}:{}", &digest[..16]);
-        let root = Root { store, prefix: String::new(), stream: Some((spool, uri)) };
+        let root = Root { store, watch, prefix: String::new(), stream: Some((spool, uri)) };
         Ok(Self { root: Arc::new(root), name: name.into(), bytes, modified: 0, etag: None, is_store: false })
     }
 
@@ -110,7 +122,13 @@ impl SourceFile {
 
     /// Where to read it.
     pub fn object(&self) -> Object {
-        Object::new(Arc::clone(&self.root.store), self.path(), self.bytes)
+        Object::new(Arc::clone(&self.root.store), self.path(), self.bytes).of_version(self.etag())
+    }
+
+    /// What the store that it lies in failed with while something was read from it, if it did: then nothing that was read may
+    /// be taken for all there is, whatever a decoder made of it.
+    pub fn fault(&self) -> Option<Error> {
+        self.root.watch.fault()
     }
 
     /// Appends all of it to `into`, as stored; when that fails, part of it.
@@ -249,7 +267,7 @@ const FAULT_BYTES: u64 = 512;
 pub struct Found {
     /// Inputs, sorted by name.
     pub files: Vec<SourceFile>,
-    /// Folders that could not be listed and names that are not text, sorted by place.
+    /// Names that are not text, sorted by place.
     pub faults: Vec<Error>,
     /// Files passed over because they are hidden, configuration or part of another dataset, and links to folders.
     pub passed_over: u64,
@@ -398,7 +416,12 @@ impl Scan {
                     self.found.passed_over += 1;
                 }
                 Listed::Fault(fault) => {
-                    if self.fits(FAULT_BYTES) {
+                    if self.excludes(root, &fault) {
+                        self.found.filtered += 1;
+                    } else if fault.kind() == Kind::Storage {
+                        // What cannot be listed may hold anything, and may be there again in a minute.
+                        return Err(fault.hint("or leave it out with --exclude"));
+                    } else if self.fits(FAULT_BYTES) {
                         self.found.faults.push(fault);
                     }
                 }
@@ -411,6 +434,17 @@ impl Scan {
                 .hint("check the path; quote patterns so that the shell leaves them alone"));
         }
         Ok(())
+    }
+
+    /// Whether a place below `root` that cannot be listed is not wanted anyway, nor is anything below it.
+    fn excludes(&self, root: &Location, fault: &Error) -> bool {
+        let (Some(exclude), Some(place), Some(root)) =
+            (&self.exclude, fault.place().source.as_deref(), root.local_path())
+        else {
+            return false;
+        };
+        let path = Path::new(place).strip_prefix(root).map(|path| path.to_string_lossy().into_owned());
+        path.is_ok_and(|path| matches(exclude, &path) || matches(exclude, &format!("{path}/_")))
     }
 
     /// Keeps a thing that takes so many bytes, unless the list has outgrown its share: then only its size is of interest.

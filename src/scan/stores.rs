@@ -91,7 +91,7 @@ fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
         // What the user named is the store, and has its name.
         let location = root.store.location();
         let name = location.split_name().map_or_else(|| "zarr".to_owned(), |(_, name)| name);
-        (Root::new(Arc::clone(&root.store), name.clone()), name)
+        (root.named(name.clone()), name)
     } else {
         let name = format!("{}{folder}", root.prefix);
         (root, name)

@@ -31,7 +31,8 @@ use rustix::{
 };
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, back, changed,
+    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, back, beyond,
+    changed,
     durable::{Syncer, Syncs},
     missing, naming, occupied,
     sink::FileWriter,
@@ -266,16 +267,22 @@ impl Store for LocalStore {
             let file = File::open(self.at(path))?;
             let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
             // Asking for more than there is must not allocate it first.
-            if file.metadata()?.len() < range.end {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            let found = file.metadata()?.len();
+            if found < range.end {
+                return Ok(Err(found));
             }
             let mut buffer = vec![0; length];
-            file.read_exact_at(&mut buffer, range.start)?;
-            Ok(buffer)
+            match file.read_exact_at(&mut buffer, range.start) {
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Err(file.metadata()?.len())),
+                read => read.map(|()| Ok(buffer)),
+            }
         };
-        read().map(Bytes::from).map_err(|e: io::Error| {
-            if absent(&e) { missing(&self.location, path) } else { self.failed(path, "reading")(e).byte(range.start) }
-        })
+        match read() {
+            Ok(Ok(bytes)) => Ok(bytes.into()),
+            Ok(Err(found)) => Err(beyond(&self.location, path, &range, found)),
+            Err(e) if absent(&e) => Err(missing(&self.location, path)),
+            Err(e) => Err(self.failed(path, "reading")(e).byte(range.start)),
+        }
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
@@ -387,6 +394,19 @@ impl Store for LocalStore {
 
     fn replace(&self, staged: Vec<Staged>) -> Result<()> {
         self.name_all(staged, |from, to| fs::rename(from, to), &mut |_| {})
+    }
+
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        let file = match File::open(self.root.join(SYSTEM_FOLDER).join("locks").join(name)) {
+            Ok(file) => file,
+            Err(e) if absent(&e) => return Ok(Some(false)),
+            Err(e) => return Err(self.failed(name, "looking at a lock")(e)),
+        };
+        Ok(match file.try_lock_shared() {
+            Ok(()) => Some(false),
+            Err(fs::TryLockError::WouldBlock) => Some(true),
+            Err(fs::TryLockError::Error(_)) => None,
+        })
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {

@@ -21,6 +21,7 @@ mod local;
 mod location;
 mod naming;
 mod object;
+mod pin;
 mod ranges;
 mod secrets;
 mod settings;
@@ -30,6 +31,7 @@ mod spool;
 pub mod sys;
 mod upload;
 mod walk;
+mod watch;
 
 use std::{
     io::{Read, Write},
@@ -44,14 +46,16 @@ pub use deliver::{append_line, post_json};
 pub use local::{LocalStore, Scratch};
 pub use location::Location;
 pub use object::RemoteStore;
+pub use pin::Pin;
 pub use ranges::Ahead;
 pub use secrets::plain_urls;
 pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
+pub use watch::{Watch, listening, watched};
 
 use self::ranges::{Fetched, part};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Folder of a dataset, relative to its root, that holds everything but the shards.
 pub const SYSTEM_FOLDER: &str = "_shardify";
@@ -114,7 +118,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Reads a byte range of an object.
     ///
     /// # Errors
-    /// When the object is missing, shorter than the range, or the store fails.
+    /// When the object is missing or the store fails; of kind [`Kind::Input`](crate::error::Kind::Input) when it ends before
+    /// the range does.
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
 
     /// Reads several ranges of an object, several at a time where each is a request.
@@ -123,6 +128,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// As [`Self::get_range`].
     fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         ranges.iter().map(|range| self.get_range(path, range.clone())).collect()
+    }
+
+    /// As [`Self::get_ranges`], of the version of the object that `pin` names; the first answer sets what it does not know.
+    ///
+    /// # Errors
+    /// As [`Self::get_ranges`], and when the object is another one by now.
+    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        let _ = pin;
+        self.get_ranges(path, ranges)
     }
 
     /// The last bytes of an object, as many as there are up to `bytes`, and its size; `None` when there is none.
@@ -142,11 +156,28 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails.
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>>;
 
+    /// Looks that objects are there, and of the size that is given.
+    ///
+    /// # Errors
+    /// When one of them is missing or has another size, which the error names, or the store fails.
+    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
+        objects.iter().try_for_each(|(path, bytes)| present(self.location(), path, *bytes, self.head(path)?))
+    }
+
     /// Opens an object for reading from its first byte.
     ///
     /// # Errors
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
+
+    /// As [`Self::read`], of the version of the object that `pin` names; the first answer sets what it does not know.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and reading fails when the object is another one by now.
+    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        let _ = pin;
+        self.read(path)
+    }
 
     /// As [`Self::read`], for who looks only at how an object begins.
     ///
@@ -194,12 +225,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(out)
     }
 
-    /// Path of the first object below a folder, by name.
+    /// Path of the first object below a folder, by name, whose path is `wanted`.
     ///
     /// # Errors
     /// When the store fails.
-    fn first(&self, folder: &str) -> Result<Option<String>> {
-        Ok(self.list(folder)?.into_iter().next().map(|o| o.path))
+    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
+        Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)))
     }
 
     /// Writes an object whole, replacing any.
@@ -251,6 +282,25 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the store fails; some of them may have got their names.
     fn replace(&self, staged: Vec<Staged>) -> Result<()>;
+
+    /// The time by the clock that dates the objects of this store; one that is shared has to write the object `probe` to
+    /// learn it.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        let _ = probe;
+        Ok(Timestamp::now())
+    }
+
+    /// Whether a process holds a lock; `None` where that cannot be known. Writes nothing.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        let _ = name;
+        Ok(None)
+    }
 
     /// Takes a lock that ends with the process, so that two runs of one command do not write the same names.
     ///
@@ -360,6 +410,8 @@ struct Remote {
     window: Mutex<(u64, Bytes)>,
     /// What was asked for ahead.
     fetched: Arc<Fetched>,
+    /// The version that all reads must be of.
+    pin: Pin,
 }
 
 impl Object {
@@ -367,6 +419,15 @@ impl Object {
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
         let remote = store.location().local_path().is_none().then(Arc::default);
         Self { store, path: path.into(), bytes, remote }
+    }
+
+    /// The same, of the version that has this entity tag.
+    #[must_use]
+    pub fn of_version(mut self, etag: Option<&str>) -> Self {
+        if self.remote.is_some() {
+            self.remote = Some(Arc::new(Remote { pin: Pin::new(etag), ..Remote::default() }));
+        }
+        self
     }
 
     /// Size in bytes.
@@ -399,14 +460,12 @@ impl Object {
     /// When the object is missing or shorter than the range.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
         let length = range.end.saturating_sub(range.start);
-        let Some(remote) = self.remote.as_ref().filter(|_| range.end <= self.bytes) else {
-            return self.store.get_range(&self.path, range);
-        };
+        let Some(remote) = &self.remote else { return self.piece(range) };
         if let Some(found) = remote.fetched.get(&range) {
             return Ok(found);
         }
-        if length >= WINDOW {
-            return self.store.get_range(&self.path, range);
+        if length >= WINDOW || range.end > self.bytes {
+            return self.fetch(range);
         }
         let mut window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = part(window.0, &window.1, &range) {
@@ -416,7 +475,7 @@ impl Object {
         let start =
             if range.end == self.bytes { range.start.min(self.bytes.saturating_sub(WINDOW)) } else { range.start };
         let end = (start + WINDOW).clamp(range.end, self.bytes.max(range.end));
-        let bytes = self.store.get_range(&self.path, start..end)?;
+        let bytes = self.fetch(start..end)?;
         *window = (start, bytes);
         part(window.0, &window.1, &range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
     }
@@ -435,10 +494,30 @@ impl Object {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
-        if let Some(found) = self.known(&range) {
-            return Ok(found);
+        match self.known(&range) {
+            Some(found) => Ok(found),
+            None => self.fetch(range),
         }
-        self.store.get_range(&self.path, range)
+    }
+
+    /// Reads a range from the store.
+    fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        if range.end > self.bytes {
+            return Err(beyond(self.store.location(), &self.path, &range, self.bytes));
+        }
+        let found = match &self.remote {
+            Some(remote) => self
+                .store
+                .get_ranges_of(&self.path, std::slice::from_ref(&range), &remote.pin)
+                .and_then(|found| found.into_iter().next().ok_or_else(|| Error::internal("a range has no answer"))),
+            None => self.store.get_range(&self.path, range),
+        };
+        // It had these bytes when it was listed.
+        let found = found.map_err(|e| match e.kind() {
+            Kind::Input => changed(self.store.location(), &self.path, self.bytes, "fewer").cause(e),
+            _ => e,
+        });
+        found.inspect_err(watch::tell)
     }
 
     /// Asks for ranges before they are read, several at a time, neighbours together; as long as what is returned lives they
@@ -457,7 +536,7 @@ impl Object {
         if requests.is_empty() {
             return Ok(None);
         }
-        let found = self.store.get_ranges(&self.path, &requests)?;
+        let found = self.store.get_ranges_of(&self.path, &requests, &remote.pin).inspect_err(watch::tell)?;
         Ok(Some(remote.fetched.hold(requests.iter().map(|range| range.start).zip(found))))
     }
 
@@ -466,7 +545,12 @@ impl Object {
     /// # Errors
     /// When the object is missing.
     pub fn read(&self) -> Result<Box<dyn Read + Send>> {
-        self.store.read(&self.path)
+        let opened = match &self.remote {
+            Some(remote) => self.store.read_of(&self.path, &remote.pin),
+            None => self.store.read(&self.path),
+        };
+        let place = self.store.location().join(&self.path).to_string();
+        Ok(Box::new(watch::TellingReader(opened.inspect_err(watch::tell)?, place)))
     }
 
     /// Opens it for who looks only at how it begins.
@@ -508,7 +592,7 @@ impl Folder {
     /// # Errors
     /// When the store fails.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        self.store.get(&self.below(name))
+        self.store.get(&self.below(name)).inspect_err(watch::tell)
     }
 
     /// Size of an object; `None` when there is none.
@@ -524,7 +608,7 @@ impl Folder {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        self.store.get_range(&self.below(name), range)
+        self.store.get_range(&self.below(name), range).inspect_err(watch::tell)
     }
 
     /// Shows the name of every object below.
@@ -558,7 +642,8 @@ impl parquet::file::reader::ChunkReader for Object {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        self.range(start..start + length as u64).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
+        self.range(start..start + length as u64)
+            .map_err(|e| parquet::errors::ParquetError::External(Box::new(std::io::Error::from(e))))
     }
 }
 
@@ -629,9 +714,28 @@ fn occupied(location: &Location, path: &str) -> Error {
         .hint("nothing was overwritten and nothing was committed; run the command again")
 }
 
+/// The error of a range that ends where an object of `found` bytes does not reach.
+fn beyond(location: &Location, path: &str, range: &Range<u64>, found: u64) -> Error {
+    Error::input(format!("expected bytes {} to {}, found the end of the file at {found}", range.start, range.end))
+        .at(location.join(path).to_string())
+        .byte(range.start)
+}
+
+/// Checks what was found of an object that should be there.
+fn present(location: &Location, path: &str, bytes: Option<u64>, found: Option<ObjectFacts>) -> Result<()> {
+    let found = found.ok_or_else(|| missing(location, path))?;
+    match bytes {
+        Some(expected) if expected != found.bytes => {
+            let message = format!("expected an object of {expected} bytes, found {}", found.bytes);
+            Err(Error::storage(message).at(location.join(path).to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The error of an object that is not what the listing said.
 fn changed(location: &Location, path: &str, expected: u64, found: &str) -> Error {
-    Error::input(format!("expected {expected} bytes, found {found}"))
+    Error::storage(format!("expected {expected} bytes, found {found}"))
         .at(location.join(path).to_string())
         .hint("the file changed since it was listed; run the command again")
 }

@@ -22,13 +22,16 @@ use object_store::{
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store, StoreSettings, changed, missing,
-    secrets::Secrets, upload::Uploads,
+    Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store, StoreSettings, beyond, changed, missing,
+    present, secrets::Secrets, upload::Uploads,
 };
-use crate::error::{Effect, Error, Result};
+use crate::error::{Effect, Error, Kind, Result};
 
 /// Ranges that are asked for at a time.
 const RANGES_IN_FLIGHT: usize = 16;
+
+/// Objects that are looked up at a time.
+const LOOKS_IN_FLIGHT: usize = 64;
 
 /// Time that a request may take, in which a part must get through a slow line.
 const TIMEOUT: &str = "120 seconds";
@@ -136,35 +139,79 @@ impl RemoteStore {
         }
     }
 
-    /// Reads an object range by range.
-    fn read_ranges(&self, path: &str, at: ObjectPath) -> Result<Box<dyn Read + Send>> {
-        let options = GetOptions { range: Some(GetRange::Bounded(0..FIRST_BYTES)), ..GetOptions::default() };
+    /// Reads an object range by range, all of them of one version.
+    fn read_ranges(&self, path: &str, at: ObjectPath, pin: &Pin) -> Result<Box<dyn Read + Send>> {
         let first = async {
-            match self.inner.get_opts(&at, options).await {
-                Ok(result) => Ok((result.meta.size, result.bytes().await?)),
-                Err(e @ StoreError::NotFound { .. }) => Err(e),
+            match self.range_of(path, &at, 0..FIRST_BYTES, pin).await {
+                Ok(first) => Ok(Some(first)),
+                Err(Failed::Ours(e)) => Err(e),
+                Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
                 // An object without a byte has no range.
-                Err(e) => match self.inner.head(&at).await {
-                    Ok(meta) if meta.size == 0 => Ok((0, Bytes::new())),
-                    _ => Err(e),
+                Err(Failed::Store(e)) => match self.inner.head(&at).await {
+                    Ok(meta) if meta.size == 0 => Ok(None),
+                    _ => Err(self.failed(path, "reading", &e)),
                 },
             }
         };
-        let (end, ahead) = match runtime()?.block_on(first) {
-            Ok(first) => first,
-            Err(StoreError::NotFound { .. }) => return Err(missing(&self.location, path)),
-            Err(e) => return Err(self.failed(path, "reading", &e)),
-        };
+        let (ahead, end) = runtime()?.block_on(first)?.unwrap_or_default();
         Ok(Box::new(RemoteReader {
-            inner: Arc::clone(&self.inner),
-            path: at,
-            name: self.location.join(path).to_string(),
-            secrets: self.secrets.clone(),
+            store: self.reading(),
+            at_path: at,
+            path: path.to_owned(),
+            pin: pin.clone(),
             at: ahead.len() as u64,
             end,
             ahead,
             next: None,
         }))
+    }
+
+    /// What is needed to read, for tasks of their own.
+    fn reading(&self) -> Arc<Self> {
+        Arc::new(Self::of(Arc::clone(&self.inner), self.prefix.clone(), self.location.clone(), self.secrets.clone()))
+    }
+
+    /// Reads a range of the version that `pin` names, and the size of the object.
+    async fn range_of(
+        &self,
+        path: &str,
+        at: &ObjectPath,
+        range: Range<u64>,
+        pin: &Pin,
+    ) -> std::result::Result<(Bytes, u64), Failed> {
+        let range = Some(GetRange::Bounded(range));
+        let options = GetOptions { range, if_match: pin.condition(), ..GetOptions::default() };
+        let answer = match self.inner.get_opts(at, options).await {
+            Err(StoreError::Precondition { .. }) => {
+                return Err(Failed::Ours(pin.changed("another one", &self.location, path)));
+            }
+            answer => answer.map_err(Failed::Store)?,
+        };
+        pin.check(answer.meta.e_tag.as_deref(), &self.location, path).map_err(Failed::Ours)?;
+        let size = answer.meta.size;
+        Ok((answer.bytes().await.map_err(Failed::Store)?, size))
+    }
+
+    /// Reads a range that must be there as a whole.
+    async fn whole_range(&self, path: &str, at: &ObjectPath, range: Range<u64>, pin: &Pin) -> Result<Bytes> {
+        let expected = range.end.saturating_sub(range.start);
+        if expected == 0 {
+            return Ok(Bytes::new());
+        }
+        match self.range_of(path, at, range.clone(), pin).await {
+            Ok((bytes, _)) if bytes.len() as u64 == expected => Ok(bytes),
+            Ok((_, size)) if size < range.end => Err(beyond(&self.location, path, &range, size)),
+            Ok((bytes, _)) => Err(Error::storage(format!("expected {expected} bytes, found {}", bytes.len()))
+                .at(self.location.join(path).to_string())
+                .byte(range.start)),
+            Err(Failed::Ours(e)) => Err(e),
+            Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
+            Err(Failed::Store(e)) => match self.inner.head(at).await {
+                // Servers refuse ranges that begin behind the end.
+                Ok(meta) if meta.size < range.end => Err(beyond(&self.location, path, &range, meta.size)),
+                _ => Err(self.failed(path, "reading", &e).byte(range.start)),
+            },
+        }
     }
 
     /// Plain web servers have no listings.
@@ -207,43 +254,16 @@ impl Store for RemoteStore {
 
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let at = self.at(path)?;
-        let expected = range.end.saturating_sub(range.start);
-        if expected == 0 {
-            return Ok(Bytes::new());
-        }
-        match runtime()?.block_on(self.inner.get_range(&at, range.clone())) {
-            Ok(bytes) if bytes.len() as u64 == expected => Ok(bytes),
-            Ok(bytes) => Err(Error::storage(format!("expected {expected} bytes, found {}", bytes.len()))
-                .at(self.location.join(path).to_string())
-                .byte(range.start)),
-            Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "reading", &e).byte(range.start)),
-        }
+        runtime()?.block_on(self.whole_range(path, &at, range, &Pin::default()))
     }
 
     fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        if let [one] = ranges {
-            return Ok(vec![self.get_range(path, one.clone())?]);
-        }
+        self.get_ranges_of(path, ranges, &Pin::default())
+    }
+
+    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
         let at = self.at(path)?;
-        let fetch = |range: Range<u64>| {
-            let at = &at;
-            async move {
-                let start = range.start;
-                let bytes = self.inner.get_range(at, range.clone()).await.map_err(|e| match e {
-                    StoreError::NotFound { .. } => missing(&self.location, path),
-                    e => self.failed(path, "reading", &e).byte(start),
-                })?;
-                let expected = range.end - range.start;
-                if bytes.len() as u64 == expected {
-                    return Ok(bytes);
-                }
-                Err(Error::storage(format!("expected {expected} bytes, found {}", bytes.len()))
-                    .at(self.location.join(path).to_string())
-                    .byte(start))
-            }
-        };
-        let fetched: Vec<_> = ranges.iter().cloned().map(fetch).collect();
+        let fetched: Vec<_> = ranges.iter().map(|range| self.whole_range(path, &at, range.clone(), pin)).collect();
         runtime()?.block_on(stream::iter(fetched).buffered(RANGES_IN_FLIGHT).try_collect())
     }
 
@@ -277,13 +297,18 @@ impl Store for RemoteStore {
     }
 
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.read_of(path, &Pin::default())
+    }
+
+    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
-        if is_web(&self.location) { self.read_web(path, &at) } else { self.read_ranges(path, at) }
+        // What a web server gives in one answer is of one version.
+        if is_web(&self.location) { self.read_web(path, &at) } else { self.read_ranges(path, at, pin) }
     }
 
     fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
-        match self.read_ranges(path, at.clone()) {
+        match self.read_ranges(path, at.clone(), &Pin::default()) {
             // A plain web server need not know ranges.
             Err(_) if is_web(&self.location) => self.read_web(path, &at),
             begun => begun,
@@ -324,19 +349,38 @@ impl Store for RemoteStore {
         Ok(())
     }
 
-    fn first(&self, folder: &str) -> Result<Option<String>> {
+    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
         // Local and in-memory listings have no order; the cloud stores list by name, a page at a time.
         self.check_lists(folder)?;
         if self.location.url().scheme() == "memory" {
-            return Ok(self.list(folder)?.into_iter().next().map(|o| o.path));
+            return Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)));
         }
         let at = self.at(folder)?;
-        let next = runtime()?.block_on(async { self.inner.list(Some(&at)).next().await });
-        match next {
-            None => Ok(None),
-            Some(Ok(meta)) => Ok(Some(self.relative(&meta.location))),
-            Some(Err(e)) => Err(self.failed(folder, "listing", &e)),
+        let mut listing = self.inner.list(Some(&at));
+        let runtime = runtime()?;
+        while let Some(meta) = runtime.block_on(listing.next()) {
+            let path = self.relative(&meta.map_err(|e| self.failed(folder, "listing", &e))?.location);
+            if wanted(&path) {
+                return Ok(Some(path));
+            }
         }
+        Ok(None)
+    }
+
+    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
+        let look = |(path, bytes): (&str, Option<u64>)| {
+            let path = path.to_owned();
+            async move {
+                let found = match self.inner.head(&self.at(&path)?).await {
+                    Ok(meta) => Some(self.facts(&meta)),
+                    Err(StoreError::NotFound { .. }) => None,
+                    Err(e) => return Err(self.failed(&path, "looking up", &e)),
+                };
+                present(&self.location, &path, bytes, found)
+            }
+        };
+        let looked: Vec<_> = objects.iter().copied().map(look).collect();
+        runtime()?.block_on(stream::iter(looked).buffered(LOOKS_IN_FLIGHT).try_collect())
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -358,6 +402,11 @@ impl Store for RemoteStore {
             }
             Err(e) => Err(self.failed(path, "creating", &e).effect_is(Effect::Possible)),
         }
+    }
+
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        self.put(probe, Bytes::from_static(b"the time of this object is that of the store\n"))?;
+        self.head(probe)?.map(|facts| facts.modified).ok_or_else(|| missing(&self.location, probe))
     }
 
     fn delete(&self, path: &str) -> Result<()> {
@@ -385,17 +434,24 @@ impl Store for RemoteStore {
     }
 }
 
+/// Why a request for a range failed.
+enum Failed {
+    Store(StoreError),
+    /// The object is another one by now.
+    Ours(Error),
+}
+
 /// Reads an object in order, a large range per request; the next one is sent for while the last one is used up.
 struct RemoteReader {
-    inner: Arc<dyn ObjectStore>,
-    path: ObjectPath,
-    name: String,
-    secrets: Secrets,
+    store: Arc<RemoteStore>,
+    at_path: ObjectPath,
+    path: String,
+    pin: Pin,
     /// Where the next request begins.
     at: u64,
     end: u64,
     ahead: Bytes,
-    next: Option<JoinHandle<object_store::Result<Bytes>>>,
+    next: Option<JoinHandle<Result<Bytes>>>,
 }
 
 impl RemoteReader {
@@ -406,17 +462,23 @@ impl RemoteReader {
             return Ok(());
         }
         self.at = range.end;
-        let (inner, path) = (Arc::clone(&self.inner), self.path.clone());
-        self.next = Some(runtime()?.spawn(async move { inner.get_range(&path, range).await }));
+        let (store, pin) = (Arc::clone(&self.store), self.pin.clone());
+        let (path, at) = (self.path.clone(), self.at_path.clone());
+        let fetch = async move { store.whole_range(&path, &at, range, &pin).await };
+        self.next = Some(runtime()?.spawn(fetch));
         Ok(())
     }
 
-    fn take(&mut self, next: JoinHandle<object_store::Result<Bytes>>) -> Result<Bytes> {
-        let failed = |cause| Error::storage("reading failed").at(self.name.clone()).cause(cause);
+    fn take(&mut self, next: JoinHandle<Result<Bytes>>) -> Result<Bytes> {
+        let (location, size) = (&self.store.location, self.end);
         match runtime()?.block_on(next) {
-            Ok(Ok(bytes)) => Ok(bytes),
-            Ok(Err(e)) => Err(failed(self.secrets.hidden(&e))),
-            Err(e) => Err(failed(self.secrets.hidden(&e))),
+            // It had these bytes when the first ones were read.
+            Ok(Err(e)) if e.kind() == Kind::Input => Err(changed(location, &self.path, size, "fewer").cause(e)),
+            Ok(taken) => taken,
+            Err(e) => {
+                let error = Error::storage("reading failed").at(location.join(&self.path).to_string());
+                Err(error.cause(self.store.secrets.hidden(&e)))
+            }
         }
     }
 }

@@ -132,6 +132,15 @@ impl Folder {
         out
     }
 
+    /// The same with paths below the folders of runs, whose names are random.
+    pub fn shards_below_tags(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
+        let below = |(path, bytes): (String, Vec<u8>)| (path.split_once('/').unwrap().1.to_owned(), bytes);
+        let shards = self.shards(dataset).into_iter().filter(|(path, _)| !path.starts_with(".nv-meta"));
+        let mut out: Vec<_> = shards.map(below).collect();
+        out.sort();
+        out
+    }
+
     /// What is printed with this folder's name and times taken out.
     pub fn redact(&self, text: &str) -> String {
         let mut out = text.replace(&self.path().to_string_lossy().into_owned(), "[FOLDER]");
@@ -139,6 +148,23 @@ impl Folder {
         out = out.replace(&canonical.to_string_lossy().into_owned(), "[FOLDER]");
         out.lines().filter(|l| !l.trim_start().starts_with("took ")).map(|l| format!("{l}\n")).collect()
     }
+}
+
+/// A text without the random names of folders of runs.
+pub fn without_tags(text: &str) -> String {
+    let is_tag = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts = text.split('/').map(|part| match part.char_indices().rev().nth(15) {
+        Some((at, _)) if is_tag(&part[at..]) => &part[..at],
+        _ => part,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// Changes an entry of the log as a program would that writes entries by the rules of the format.
+pub fn rewrite_entry(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut entry: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    change(&mut entry);
+    std::fs::write(path, serde_json::to_vec_pretty(&entry).unwrap()).unwrap();
 }
 
 /// A file of `testdata/`.

@@ -1,5 +1,7 @@
 //! Arguments of `verify-proof`, and those of `manifest` about proofs.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 /// What `manifest` is asked to prove.
@@ -26,4 +28,10 @@ pub(in crate::cli) struct VerifyProofArgs {
     /// names
     #[arg(long, value_name = "HEX")]
     pub(in crate::cli) root: Option<String>,
+    /// The id that the proof has to be about; where ids are private it takes their key
+    #[arg(long, value_name = "ID")]
+    pub(in crate::cli) id: Option<String>,
+    /// With --id: file with the key of private ids; default: the key in $SHARDIFY_ID_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) id_key: Option<PathBuf>,
 }

@@ -167,14 +167,13 @@ pub struct WidsList {
     #[serde(rename = "__kind__")]
     kind: String,
     wids_version: u32,
-    /// The shards, sorted by path.
+    /// The shards, in the order of their records.
     pub shardlist: Vec<WidsShard>,
 }
 
 impl WidsList {
-    /// A list of shards.
-    pub fn new(mut shards: Vec<WidsShard>) -> Self {
-        shards.sort_by(|a, b| a.url.cmp(&b.url));
+    /// A list of shards, which readers number their samples by.
+    pub fn new(shards: Vec<WidsShard>) -> Self {
         Self { kind: "wids-shard-index-v1".to_owned(), wids_version: 1, shardlist: shards }
     }
 

@@ -29,8 +29,8 @@ use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
     dataset::{
-        Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Revision, Settings, Snapshot, SourceRow,
-        SuppressList, Transaction, choose_private, commit,
+        Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Publication, Revision, Settings, Snapshot,
+        SourceRow, SuppressList, Transaction, choose_private,
     },
     error::{Error, Result},
     events::Event,
@@ -209,6 +209,9 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, snapshot.as_ref())?;
+    }
     let (mut found, live) = find(context, out, options)?;
     if found.folder_links > 0 {
         let count = found.folder_links;
@@ -459,8 +462,9 @@ impl<'a> Conversion<'a> {
         self.check_sizes(&prepared, memory)?;
         self.fit_shapes(&mut prepared)?;
         self.constants = prepared.constants(&self.live)?;
+        let transaction = TransactionId::fresh();
         let naming = ShardNaming {
-            tag: self.tag(&prepared, memory)?,
+            tag: transaction.tag().to_owned(),
             format: self.settings.shard_format,
             codec: self.settings.codec,
             indexes: self.settings.indexes.clone(),
@@ -470,17 +474,15 @@ impl<'a> Conversion<'a> {
         report.memory_bytes = memory.estimate();
         report.counts.bytes_in = total;
         if self.options.dry_run {
-            report.folder = Some(naming.tag);
             report.columns = self.columns(&prepared);
             report.estimate = Some(self.estimate(&prepared)?);
             return Ok(report);
         }
         self.dataset.prove_store()?;
-        let transaction = TransactionId::fresh();
-        let _lock = self.dataset.store().lock(&naming.tag)?;
+        let publication = Publication::begin(self.dataset, &transaction, "convert", self.planned_on)?;
         let attempt = self.attempts(&mut prepared, &naming, memory, &transaction, total)?;
         report.columns = self.columns(&prepared);
-        self.commit(&prepared, naming, transaction, attempt, report)
+        self.commit(&prepared, naming, publication, attempt, report)
     }
 
     fn memory(&self) -> MemoryPlan {
@@ -660,7 +662,7 @@ impl<'a> Conversion<'a> {
         &self,
         prepared: &Prepared,
         naming: ShardNaming,
-        transaction: TransactionId,
+        mut publication: Publication<'_>,
         attempt: Attempt,
         mut report: ConvertReport,
     ) -> Result<ConvertReport> {
@@ -700,10 +702,16 @@ impl<'a> Conversion<'a> {
         report.folder = Some(naming.tag.clone());
         let memory = self.memory();
         self.context.cancel.check()?;
-        store.publish(staged)?;
-        let database = live::Database::with(self.snapshot, &adds, store, &self.settings.indexes)?;
+        let database = match publication.publish(staged) {
+            Ok(()) => live::Database::with(self.snapshot, &adds, store, &self.settings.indexes),
+            Err(error) => Err(error),
+        };
+        let database = match database {
+            Ok(database) => database,
+            Err(error) => return publication.give_up(error),
+        };
         let transaction = Transaction {
-            id: transaction,
+            id: publication.id().clone(),
             operation: "convert",
             arguments: self.arguments(memory),
             revisions: self.revisions(),
@@ -717,7 +725,7 @@ impl<'a> Conversion<'a> {
             sources: &Fresh { prepared, tally: &tally, hiding: self.hiding.as_ref() },
             numbers: Numbers::Fresh(converted.records),
         };
-        let snapshot = commit(self.dataset, &transaction, self.planned_on)?;
+        let snapshot = publication.commit(&transaction)?;
         report.version = Some(snapshot.version());
         live::refresh(&snapshot, database)?;
         Ok(report)

@@ -1,57 +1,14 @@
-//! What a run is called: the folder of its shards, and the options that decided what is in them.
+//! The options that decided what is in the shards of a run, as the log keeps them.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
-use super::{Conversion, prepare::Prepared};
+use super::Conversion;
 use crate::{
-    error::Result,
     plan::{memory::MemoryPlan, names::OnMissing},
     schema,
 };
 
-/// Bytes that are gathered before they are hashed.
-const GATHERED: usize = 64 << 10;
-
 impl Conversion<'_> {
-    /// Name of the folder for the new shards: a hash of what goes in and of every option that decides what comes out,
-    /// so that the same run writes the same names.
-    pub(super) fn tag(&self, prepared: &Prepared, memory: MemoryPlan) -> Result<String> {
-        let mut hasher = blake3::Hasher::new();
-        // There may be millions of names, each shorter than what is hashed at once.
-        let mut gathered = Vec::with_capacity(2 * GATHERED);
-        let mut add = |text: &str| {
-            gathered.extend_from_slice(&(text.len() as u64).to_le_bytes());
-            gathered.extend_from_slice(text.as_bytes());
-            if gathered.len() >= GATHERED {
-                hasher.update(&gathered);
-                gathered.clear();
-            }
-        };
-        prepared.files().for_each(|file| {
-            add(&self.hiding.as_ref().map_or(Cow::Borrowed(file.name()), |hiding| hiding.source(file.name())));
-            add(&file.bytes().to_string());
-            add(file.etag().unwrap_or_default());
-        });
-        for (name, value) in self.arguments(memory) {
-            add(&name);
-            add(&value);
-        }
-        hasher.update(&gathered);
-        let tag = hasher.finalize().to_hex()[..12].to_owned();
-        // The same inputs converted once more into the same dataset must not overwrite what is there.
-        let used = |tag: &str| -> Result<bool> {
-            let Some(snapshot) = self.snapshot else { return Ok(false) };
-            Ok(snapshot.runs()?.all().iter().any(|r| r.shard.split('/').next() == Some(tag)))
-        };
-        let mut unique = tag.clone();
-        let mut serial = 2;
-        while used(&unique)? {
-            unique = format!("{tag}-{serial}");
-            serial += 1;
-        }
-        Ok(unique)
-    }
-
     pub(super) fn arguments(&self, memory: MemoryPlan) -> BTreeMap<String, String> {
         let options = self.options;
         let mut out = BTreeMap::new();

@@ -152,7 +152,14 @@ fn read(
     };
     let table = snapshot.runs()?;
     let store = snapshot.dataset().store();
-    for (shard, runs) in table.by_shard(snapshot.version()) {
+    // In the order of the records: the names of shards are random.
+    let mut shards: Vec<(&str, Vec<&Run>)> = table.by_shard(snapshot.version()).into_iter().collect();
+    shards.sort_by_key(|(shard, runs)| {
+        let first = runs.iter().map(|run| run.first).min();
+        let in_set = runs.iter().find_map(|run| run.scattered.as_ref()).map(|scattered| scattered.shard);
+        (first, in_set, *shard)
+    });
+    for (shard, runs) in shards {
         if !runs.iter().any(|run: &&Run| overlaps(run.first, run.end())) {
             continue;
         }

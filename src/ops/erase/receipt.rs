@@ -6,7 +6,8 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{EraseOptions, EraseReport};
 use crate::{
@@ -14,15 +15,15 @@ use crate::{
         hex::{hash_or_none, hex},
         merkle::Hash,
     },
-    dataset::{Asked, Entry, Rewrite, Salt},
+    dataset::{Asked, Entry, Rewrite, Salt, receipt_path},
     error::{Error, Result},
     exec::erase::Victim,
     id::{TransactionId, Version},
-    storage::{self, Location, SYSTEM_FOLDER, Store, StoreSettings},
+    storage::{self, Location, Store, StoreSettings},
 };
 
 /// What became of a shard.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShardReceipt {
     /// Path of the old shard.
     pub was: String,
@@ -74,34 +75,34 @@ impl ShardReceipt {
 }
 
 /// An erased id.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct IdReceipt {
     hmac_sha256: String,
     records: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     erased_in: Option<Version>,
 }
 
-/// The receipt.
-#[derive(Debug, Serialize)]
+/// The receipt. What it has of versions and of deletions is known only when all is done.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Receipt {
-    r#type: &'static str,
+    r#type: String,
     schema: u32,
     dataset: String,
     erased_at: String,
-    tool: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    all_versions: bool,
-    version_before: Version,
-    version_after: Version,
+    pub(super) all_versions: bool,
+    pub(super) version_before: Version,
+    pub(super) version_after: Version,
     /// What `manifest --root` prints of these versions; absent where an older release wrote something of them.
-    #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
-    root_before: Option<Hash>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
-    root_after: Option<Hash>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub(super) root_before: Option<Hash>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub(super) root_after: Option<Hash>,
     /// Versions that still have the records, until they are vacuumed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_in: Option<(Version, Version)>,
     salt: String,
     ids: Vec<IdReceipt>,
@@ -109,11 +110,13 @@ pub(super) struct Receipt {
     shards: Vec<ShardReceipt>,
     /// What the new shards were held against: record by record, after they were written.
     verified: bool,
-    objects_deleted: Vec<String>,
-    rejects_erased: u64,
+    pub(super) objects_deleted: Vec<String>,
+    pub(super) rejects_erased: u64,
     sources_erased: u64,
     names_kept: u64,
-    objects_unreferenced: u64,
+    /// Objects that no version refers to; absent where not all places of the dataset could be listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) objects_unreferenced: Option<u64>,
 }
 
 impl Receipt {
@@ -121,8 +124,7 @@ impl Receipt {
         ids: &[Asked<'_>],
         salt: &Salt,
         report: &EraseReport,
-        deleted: Vec<String>,
-        (before, after): (&Entry, &Entry),
+        newest: &Entry,
         options: &EraseOptions,
     ) -> Self {
         let id = |(asked, report): (&Asked<'_>, &super::IdReport)| IdReceipt {
@@ -131,29 +133,39 @@ impl Receipt {
             erased_in: report.erased_in,
         };
         Self {
-            r#type: "erasure",
+            r#type: "erasure".to_owned(),
             schema: 1,
             dataset: report.dataset.clone(),
             erased_at: format!("{:.6}", Timestamp::now()),
-            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")),
+            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             reason: options.reason.clone(),
             all_versions: options.all_versions,
-            version_before: before.version,
-            version_after: after.version,
-            root_before: before.root,
-            root_after: after.root,
+            version_before: newest.version,
+            version_after: newest.version,
+            root_before: newest.root,
+            root_after: newest.root,
             kept_in: report.kept_in,
             salt: salt.encode(),
             ids: ids.iter().zip(&report.ids).filter(|(_, report)| !report.is_missing()).map(id).collect(),
             records_erased: report.records_erased,
             shards: report.shards.clone(),
             verified: true,
-            objects_deleted: deleted,
-            rejects_erased: report.rejects_erased,
+            objects_deleted: Vec::new(),
+            rejects_erased: 0,
             sources_erased: report.sources_erased,
             names_kept: report.names_kept.len() as u64,
-            objects_unreferenced: report.objects_unreferenced,
+            objects_unreferenced: None,
         }
+    }
+
+    /// As it stands in an order until it is complete.
+    pub(super) fn to_value(&self) -> Result<Value> {
+        serde_json::to_value(self).map_err(|e| Error::internal("encoding a receipt failed").cause(e))
+    }
+
+    /// Reads it back.
+    pub(super) fn of_value(value: Value) -> Result<Self> {
+        serde_json::from_value(value).map_err(|e| Error::integrity("the receipt of an erasure is damaged").cause(e))
     }
 
     fn encode(&self) -> Result<Bytes> {
@@ -163,15 +175,16 @@ impl Receipt {
         Ok(bytes.into())
     }
 
-    /// Keeps it in the dataset; returns its path.
+    /// Keeps it in the dataset, unless another run has done so by now; returns its path.
     pub(super) fn write(&self, store: &dyn Store, transaction: &TransactionId) -> Result<String> {
-        let path = format!("{SYSTEM_FOLDER}/receipts/{transaction}.json");
-        store.put(&path, self.encode()?)?;
+        let path = receipt_path(transaction);
+        store.put_if_absent(&path, self.encode()?)?;
         Ok(path)
     }
+}
 
-    /// Writes it where the user wants it.
-    pub(super) fn write_to(&self, location: &Location, settings: &StoreSettings) -> Result<()> {
-        storage::save(location, settings, self.encode()?)
-    }
+/// Copies a receipt to where the user wants it.
+pub(super) fn copy(store: &dyn Store, path: &str, to: &Location, settings: &StoreSettings) -> Result<()> {
+    let missing = || Error::storage("the receipt is missing").at(store.location().join(path).to_string());
+    storage::save(to, settings, store.get(path)?.ok_or_else(missing)?)
 }

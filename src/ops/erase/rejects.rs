@@ -1,26 +1,73 @@
 //! Rejected records that name somebody who is erased: they lie in files of lines, as text.
 
+use std::collections::{BTreeSet, HashSet};
+
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{
     codec::base64::from_base64,
+    dataset::{Salt, Word},
     error::{Error, Result},
     storage::{SYSTEM_FOLDER, Store},
 };
+
+/// Texts that must not be left: as they are, or where an erasure is finished by another run, by their hashes alone.
+pub(super) enum Words<'a> {
+    /// The texts.
+    Known(&'a [String]),
+    /// Their hashes, and the lengths that they have.
+    Hidden { salt: Salt, hashes: HashSet<Word>, lengths: BTreeSet<usize> },
+}
+
+impl Words<'_> {
+    /// Takes texts that an order names.
+    pub(super) fn hidden(salt: Salt, words: &[Word]) -> Self {
+        let lengths = words.iter().map(|word| word.bytes).filter(|bytes| *bytes > 0).collect();
+        Self::Hidden { salt, hashes: words.iter().copied().collect(), lengths }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Known(texts) => texts.is_empty(),
+            Self::Hidden { hashes, .. } => hashes.is_empty(),
+        }
+    }
+
+    /// Whether one of them is in a text, and not as a part of a longer word.
+    fn are_in(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Known(texts) => texts.iter().any(|word| has_word_in(text, word)),
+            Self::Hidden { salt, hashes, lengths } => {
+                // What is between two borders of words may be one of them, and its hash tells.
+                let begins = |at: &usize| !is_inner(at.checked_sub(1).and_then(|before| text.get(before)));
+                let ends =
+                    |(at, bytes): &(usize, &usize)| at + *bytes <= text.len() && !is_inner(text.get(at + *bytes));
+                let spans = (0..text.len()).filter(begins).flat_map(|at| lengths.iter().map(move |bytes| (at, bytes)));
+                spans
+                    .filter(ends)
+                    .filter_map(|(at, bytes)| std::str::from_utf8(&text[at..at + bytes]).ok())
+                    .any(|word| hashes.contains(&Word::of(salt, word)))
+            }
+        }
+    }
+}
 
 /// Takes lines out of all files of rejects that hold one of the texts as a word; returns how many there were. A file of
 /// which nothing is left is deleted.
 ///
 /// # Errors
 /// When the store fails or a file is damaged.
-pub(super) fn erase(store: &dyn Store, needles: &[String]) -> Result<u64> {
+pub(super) fn erase(store: &dyn Store, words: &Words<'_>) -> Result<u64> {
+    if words.is_empty() {
+        return Ok(0);
+    }
     let mut erased = 0;
     for object in store.list(&format!("{SYSTEM_FOLDER}/rejects"))? {
         let Some(bytes) = store.get(&object.path)? else { continue };
         let text = std::str::from_utf8(&bytes)
             .map_err(|e| Error::integrity("expected rejects in UTF-8").at(object.path.clone()).cause(e))?;
-        let kept: Vec<&str> = text.split_inclusive('\n').filter(|line| !names(line, needles)).collect();
+        let kept: Vec<&str> = text.split_inclusive('\n').filter(|line| !names(line, words)).collect();
         let gone = text.split_inclusive('\n').count() - kept.len();
         if gone == 0 {
             continue;
@@ -36,14 +83,16 @@ pub(super) fn erase(store: &dyn Store, needles: &[String]) -> Result<u64> {
 }
 
 /// Whether a line holds one of the texts; one that cannot be understood is looked at as it is.
-fn names(line: &str, needles: &[String]) -> bool {
+fn names(line: &str, words: &Words<'_>) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
-        return needles.iter().any(|needle| has_word(line, needle));
+        return words.are_in(line.as_bytes());
     };
     fields.iter().any(|(name, value)| {
         let Some(text) = value.as_str() else { return false };
-        let raw = if name == "raw_base64" { from_base64(text).unwrap_or_default() } else { text.as_bytes().to_vec() };
-        needles.iter().any(|needle| has_word_in(&raw, needle))
+        if name == "raw_base64" {
+            return words.are_in(&from_base64(text).unwrap_or_default());
+        }
+        words.are_in(text.as_bytes())
     })
 }
 
@@ -52,11 +101,15 @@ pub(super) fn has_word(text: &str, word: &str) -> bool {
     has_word_in(text.as_bytes(), word)
 }
 
+/// Whether a byte beside a text makes it a part of a longer word.
+fn is_inner(byte: Option<&u8>) -> bool {
+    byte.is_some_and(|b| b.is_ascii_alphanumeric() || !b.is_ascii())
+}
+
 fn has_word_in(text: &[u8], word: &str) -> bool {
-    let inner = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || !b.is_ascii());
     memchr::memmem::find_iter(text, word.as_bytes()).any(|at| {
         let before = at.checked_sub(1).and_then(|before| text.get(before));
-        !inner(before) && !inner(text.get(at + word.len()))
+        !is_inner(before) && !is_inner(text.get(at + word.len()))
     })
 }
 
@@ -70,10 +123,36 @@ mod tests {
     fn words_are_not_parts_of_longer_ones() {
         for text in ["PAT-1", "x,PAT-1,y", "PAT-10 PAT-1", "(PAT-1)", "dir/PAT-1.jpg"] {
             assert!(has_word(text, "PAT-1"), "{text}");
+            assert!(hidden(&["PAT-1"]).are_in(text.as_bytes()), "{text}");
         }
         for text in ["PAT-10", "XPAT-1", "äPAT-1", ""] {
             assert!(!has_word(text, "PAT-1"), "{text}");
+            assert!(!hidden(&["PAT-1"]).are_in(text.as_bytes()), "{text}");
         }
+    }
+
+    fn hidden(words: &[&str]) -> Words<'static> {
+        let salt = Salt::fresh();
+        Words::hidden(salt, &words.iter().map(|word| Word::of(&salt, word)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_are_found_by_their_hashes_where_they_are_found_as_they_are() {
+        let words = ["PAT-1", "-7", "Jörg M.", "a", "scan 1/x", "né"];
+        let parts = ["PAT-1", "PAT-10", "-7", "Jörg M.", " ", ",", "a", "scan 1/x", "né", "né!", "\"", "b", "漢"];
+        let mut seed = 7_u64;
+        for _ in 0..2000 {
+            let mut text = String::new();
+            for _ in 0..(seed >> 40) % 6 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text += parts[usize::try_from(seed >> 33).unwrap() % parts.len()];
+            }
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let known = words.map(str::to_owned);
+            let expected = Words::Known(&known).are_in(text.as_bytes());
+            assert_eq!(hidden(&words).are_in(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(erase(&RemoteStore::memory().unwrap(), &hidden(&[])).unwrap(), 0);
     }
 
     #[test]
@@ -84,7 +163,8 @@ mod tests {
         let put = |path: &str, text: String| store.put(path, text.into()).unwrap();
         put("_shardify/rejects/a.jsonl", [line("x,PAT-1"), line("x,PAT-12"), packed.clone()].concat());
         put("_shardify/rejects/b.jsonl", packed);
-        assert_eq!(erase(&store, &["PAT-1".into(), "nobody".into()]).unwrap(), 3);
+        let words = ["PAT-1".to_owned(), "nobody".to_owned()];
+        assert_eq!(erase(&store, &Words::Known(&words)).unwrap(), 3);
         let left = store.get("_shardify/rejects/a.jsonl").unwrap().unwrap();
         assert_eq!(left, line("x,PAT-12"));
         assert!(store.get("_shardify/rejects/b.jsonl").unwrap().is_none());

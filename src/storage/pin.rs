@@ -1,0 +1,83 @@
+//! The version of a remote object that all reads of it must be of: a source that is overwritten while it is read must not
+//! be read half as it was and half as it is.
+//!
+//! An entity tag names a version. It is known from the listing, or from the first answer; each later request is made on the
+//! condition that the object still has it, and each answer is looked at, since not every server knows conditions.
+
+use std::sync::{Arc, OnceLock};
+
+use super::Location;
+use crate::error::{Error, Result};
+
+/// A version of an object, by its entity tag; not known before the first answer where the listing had none.
+#[derive(Debug, Clone, Default)]
+pub struct Pin(Arc<OnceLock<String>>);
+
+impl Pin {
+    /// The version with this entity tag, or the one that is read first.
+    pub fn new(etag: Option<&str>) -> Self {
+        let pin = OnceLock::new();
+        if let Some(etag) = etag {
+            // It is new, so nothing is in it.
+            let _ = pin.set(etag.to_owned());
+        }
+        Self(Arc::new(pin))
+    }
+
+    /// The condition of a request. Weak tags can be compared but make no conditions.
+    pub(super) fn condition(&self) -> Option<String> {
+        self.0.get().filter(|etag| !etag.starts_with("W/")).cloned()
+    }
+
+    /// Looks at the entity tag of an answer.
+    pub(super) fn check(&self, found: Option<&str>, location: &Location, path: &str) -> Result<()> {
+        let Some(found) = found else { return Ok(()) };
+        let expected = self.0.get_or_init(|| found.to_owned());
+        if strong(expected) == strong(found) { Ok(()) } else { Err(self.changed(found, location, path)) }
+    }
+
+    /// The error of an object that is another version by now.
+    pub(super) fn changed(&self, found: &str, location: &Location, path: &str) -> Error {
+        let expected = self.0.get().map_or("", String::as_str);
+        Error::storage(format!("expected the object with entity tag {expected}, found {found}"))
+            .at(location.join(path).to_string())
+            .hint("the object was overwritten while it was read; run the command again")
+    }
+}
+
+/// A tag without the mark that it is weak.
+fn strong(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::{io::Read as _, sync::Arc};
+
+    use crate::storage::{Object, RemoteStore, Store};
+
+    #[test]
+    fn an_object_that_is_overwritten_while_it_is_read_is_an_error() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let bytes = |value: u8| vec![value; 20 << 20];
+        store.put("a", bytes(1).into()).unwrap();
+        let listed = store.head("a").unwrap().unwrap();
+        let (unknown, known) = (Object::new(Arc::clone(&store), "a", listed.bytes), {
+            Object::new(Arc::clone(&store), "a", listed.bytes).of_version(listed.etag.as_deref())
+        });
+        assert_eq!(unknown.range(0..4).unwrap(), [1, 1, 1, 1].as_slice());
+        let mut begun = unknown.read().unwrap();
+        begun.read_exact(&mut [0; 100]).unwrap();
+        store.put("a", bytes(2).into()).unwrap();
+        for object in [&unknown, &known] {
+            assert!(object.range(5 << 20..6 << 20).unwrap_err().to_string().contains("entity tag"));
+            assert!(object.piece(5 << 20..5 << 20 | 9).is_err());
+            assert!(object.ahead(vec![9 << 20..10 << 20, 15 << 20..16 << 20]).is_err());
+            assert!(object.read().map(drop).is_err());
+        }
+        assert!(std::io::copy(&mut begun, &mut std::io::sink()).is_err(), "the second half is of another object");
+        let fresh = Object::new(Arc::clone(&store), "a", listed.bytes);
+        assert_eq!(fresh.range(0..4).unwrap(), [2, 2, 2, 2].as_slice());
+    }
+}

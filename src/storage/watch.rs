@@ -1,0 +1,282 @@
+//! Remembering that a store failed while a source was read.
+//!
+//! Between a store and whoever decides what becomes of a bad record lie decoders, many of them in crates: they may take a
+//! failed read for the end of a file, report it as damage, or drop it. What is wrong with bytes may cost a record; a store
+//! that fails never does, for the record is whole and would be lost for good. So the store itself notes its first failure,
+//! and before anything is left out, and before anything is committed, the note is looked at.
+//!
+//! ```text
+//! Object, Folder -> Watched -> store          fault() <- whoever leaves records out, whoever commits
+//!                      `---- first failure ------'
+//! ```
+//!
+//! Objects also tell their thread: [`listening`] calls a decoder and hears what failed underneath, whatever becomes of it.
+
+use std::{
+    cell::RefCell,
+    io::{self, Read},
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store};
+use crate::error::{Error, Kind, Result};
+
+/// What a store that is watched failed with first.
+#[derive(Debug, Clone, Default)]
+pub struct Watch(Arc<Mutex<Option<Error>>>);
+
+impl Watch {
+    /// The first failure, if there was one.
+    pub fn fault(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Error::repeated)
+    }
+
+    fn note(&self, error: &Error) {
+        // What a store says about bytes, such as that they end before a range does, is no failure of it.
+        if error.kind() == Kind::Storage {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.repeated());
+        }
+    }
+
+    fn look<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.note(error))
+    }
+}
+
+thread_local! {
+    /// What failed first in this thread, while somebody listens.
+    static HEARD: RefCell<Option<Option<Error>>> = const { RefCell::new(None) };
+}
+
+/// Calls a decoder that reads objects in this thread, and returns what a store failed with meanwhile.
+pub fn listening<T>(work: impl FnOnce() -> T) -> (T, Option<Error>) {
+    let outer = HEARD.replace(Some(None));
+    let out = work();
+    let heard = HEARD.replace(outer).flatten();
+    if let Some(heard) = &heard {
+        tell(heard);
+    }
+    (out, heard)
+}
+
+/// Tells whoever listens in this thread that a store failed.
+pub(super) fn tell(error: &Error) {
+    if error.kind() == Kind::Storage {
+        HEARD.with_borrow_mut(|heard| {
+            if let Some(heard) = heard {
+                heard.get_or_insert_with(|| error.repeated());
+            }
+        });
+    }
+}
+
+/// A reader of an object, which tells its thread when it fails.
+pub(super) struct TellingReader(pub(super) Box<dyn Read + Send>, pub(super) String);
+
+impl Read for TellingReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(|error| named(error, &self.1, tell))
+    }
+}
+
+/// A failed read as an error of ours, which `tell` is told.
+fn named(error: io::Error, place: &str, tell: impl FnOnce(&Error)) -> io::Error {
+    if error.kind() == io::ErrorKind::Interrupted {
+        return error;
+    }
+    let error = match error.downcast::<Error>() {
+        Ok(ours) => ours,
+        Err(error) => Error::storage("reading failed").at(place).cause(error),
+    };
+    tell(&error);
+    error.into()
+}
+
+/// Watches a store.
+pub fn watched(store: Arc<dyn Store>) -> (Arc<dyn Store>, Watch) {
+    let watch = Watch::default();
+    (Arc::new(Watched { inner: store, watch: watch.clone() }), watch)
+}
+
+#[derive(Debug)]
+struct Watched {
+    inner: Arc<dyn Store>,
+    watch: Watch,
+}
+
+impl Watched {
+    fn reader(&self, path: &str, opened: Result<Box<dyn Read + Send>>) -> Result<Box<dyn Read + Send>> {
+        let inner = self.watch.look(opened)?;
+        let place = self.inner.location().join(path).to_string();
+        Ok(Box::new(WatchedReader { inner, place, watch: self.watch.clone() }))
+    }
+}
+
+struct WatchedReader {
+    inner: Box<dyn Read + Send>,
+    place: String,
+    watch: Watch,
+}
+
+impl Read for WatchedReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(buffer).map_err(|error| named(error, &self.place, |error| self.watch.note(error)))
+    }
+}
+
+impl Store for Watched {
+    fn location(&self) -> &Location {
+        self.inner.location()
+    }
+
+    fn get(&self, path: &str) -> Result<Option<Bytes>> {
+        self.watch.look(self.inner.get(path))
+    }
+
+    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.watch.look(self.inner.get_range(path, range))
+    }
+
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.watch.look(self.inner.get_ranges(path, ranges))
+    }
+
+    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        self.watch.look(self.inner.get_ranges_of(path, ranges, pin))
+    }
+
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        self.watch.look(self.inner.tail(path, bytes))
+    }
+
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
+        self.watch.look(self.inner.head(path))
+    }
+
+    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
+        self.watch.look(self.inner.check_present(objects))
+    }
+
+    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.reader(path, self.inner.read(path))
+    }
+
+    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        self.reader(path, self.inner.read_of(path, pin))
+    }
+
+    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.reader(path, self.inner.begin(path))
+    }
+
+    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.reader(path, self.inner.read_back(path))
+    }
+
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
+        self.watch.look(self.inner.read_whole(path, bytes, into))
+    }
+
+    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.inner.walk(folder, visit)
+    }
+
+    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
+        self.watch.look(self.inner.first(folder, wanted))
+    }
+
+    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.inner.put(path, bytes)
+    }
+
+    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.inner.put_if_absent(path, bytes)
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        self.inner.delete(path)
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
+        self.inner.create(path)
+    }
+
+    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
+        self.inner.link(source, path)
+    }
+
+    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
+        self.inner.publish(staged)
+    }
+
+    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+        self.inner.replace(staged)
+    }
+
+    fn lock(&self, name: &str) -> Result<Lock> {
+        self.inner.lock(name)
+    }
+
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        self.inner.now(probe)
+    }
+
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        self.inner.is_locked(name)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::{Object, RemoteStore};
+
+    #[test]
+    fn the_first_failure_of_a_store_is_noted_and_what_bytes_lack_is_not() {
+        let (store, watch) = watched(Arc::new(RemoteStore::memory().unwrap()));
+        store.put("a", "12345".into()).unwrap();
+        let object = Object::new(Arc::clone(&store), "a", 5);
+        assert_eq!(object.range(1..3).unwrap(), "23");
+        assert_eq!(object.range(3..9).unwrap_err().kind(), Kind::Input, "a damaged footer may ask for that");
+        assert_eq!(store.get_range("a", 3..9).unwrap_err().kind(), Kind::Input);
+        assert!(store.get("none").unwrap().is_none());
+        assert!(watch.fault().is_none());
+        assert_eq!(store.read("gone").map(drop).unwrap_err().kind(), Kind::Storage);
+        let _ = store.read("gone too").map(drop);
+        assert_eq!(watch.fault().unwrap().place().source.as_deref(), Some("memory:///gone"));
+    }
+
+    #[test]
+    fn whoever_listens_hears_what_failed_in_this_thread() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let gone = Object::new(Arc::clone(&store), "gone", 100);
+        let (inner, outer) = listening(|| listening(|| gone.range(0..5).ok()).1);
+        assert!(inner.is_some() && outer.is_some_and(|heard| heard.kind() == Kind::Storage));
+        let (_, heard) = listening(|| gone.range(90..200).ok());
+        assert!(heard.is_none(), "that is what bytes asked for");
+        let _ = gone.range(0..5);
+        assert!(listening(|| ()).1.is_none(), "nobody listened");
+    }
+
+    #[test]
+    fn a_failed_read_is_noted_whoever_swallows_it() {
+        struct Failing;
+        impl Read for Failing {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::from_raw_os_error(5))
+            }
+        }
+        let (inner, watch) = (Box::new(Failing), Watch::default());
+        let mut reader = WatchedReader { inner, place: "x.csv".to_owned(), watch: watch.clone() };
+        let error = Error::from(reader.read(&mut [0; 8]).unwrap_err());
+        assert_eq!((error.kind(), error.place().source.as_deref()), (Kind::Storage, Some("x.csv")));
+        let noted = watch.fault().unwrap();
+        assert_eq!((noted.kind(), noted.place().source.as_deref()), (Kind::Storage, Some("x.csv")));
+        assert!(std::error::Error::source(&noted).unwrap().to_string().contains("os error 5"));
+    }
+}
