@@ -21,6 +21,8 @@ pub mod error;
 pub mod events;
 pub mod exec;
 pub mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod id;
 pub mod ops;
 pub mod plan;

@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["exec"],
     &["ops"],
     &["cli"],
+    &["fuzzing"],
 ];
 
 /// Imports within a layer: who, and whom. Never in a circle.

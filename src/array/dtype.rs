@@ -107,12 +107,14 @@ impl DType {
 
     /// Why elements cannot be read, where they cannot.
     pub fn refusal(&self) -> Option<&str> {
-        match self {
-            Self::Refused(why) => Some(why),
+        let within = match self {
+            Self::Refused(why) => Some(why.as_str()),
             Self::Struct(members, _) => members.iter().find_map(|member| member.dtype.refusal()),
             Self::Array(item, _) | Self::Sequence(item) => item.refusal(),
             _ => None,
-        }
+        };
+        // How many of them there are could not be told from their bytes.
+        within.or_else(|| (self.width() == Some(0)).then_some("elements without a byte"))
     }
 
     /// The name for people.

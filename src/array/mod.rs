@@ -12,6 +12,7 @@
 pub mod calendar;
 pub mod cells;
 pub mod cf;
+pub mod claims;
 pub mod dtype;
 pub mod npy;
 pub mod origin;

@@ -38,6 +38,8 @@ pub struct ArrayOptions {
     pub stride: Vec<(String, u64)>,
     /// Whether each cell becomes a row.
     pub flatten: bool,
+    /// Whether there may be far more values than the stored bytes can hold.
+    pub sparse: bool,
     /// Whether tensors may be [coded](crate::record::coded), for whoever gets the records takes keys.
     pub coded: bool,
 }
@@ -212,6 +214,10 @@ impl Plan {
         let shape = column.shape(&self.patches);
         if shape.is_empty() || self.cells.is_some() {
             return Ok(Field::new(name, data_type, true));
+        }
+        if shape.contains(&0) {
+            // No format has tensors without elements.
+            return Ok(Field::new_list(name, Field::new("item", data_type, true), true));
         }
         let nullable = column.decode.gives_nulls() || column.dtype.may_be_null();
         let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();

@@ -11,8 +11,8 @@
 use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, DictionaryArray, FixedSizeListArray, RecordBatch},
-    buffer::Buffer,
+    array::{Array, ArrayRef, AsArray, DictionaryArray, FixedSizeListArray, ListArray, RecordBatch, new_empty_array},
+    buffer::{Buffer, OffsetBuffer},
     datatypes::{DataType, Field, Fields, UInt16Type},
 };
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
@@ -158,6 +158,9 @@ fn shaped(field: &Field, flat: ArrayRef) -> Result<ArrayRef> {
 }
 
 fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<u64>, keys: bool) -> Result<ArrayRef> {
+    if column.shape(&plan.patches).contains(&0) {
+        return nothing(column, rows.end - rows.start);
+    }
     let patches = plan.patches_per_record();
     let records = rows.start / patches..rows.end.div_ceil(patches);
     let rows = patch_starts(plan, rows.start, rows.end - rows.start);
@@ -186,6 +189,16 @@ fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<
         cut(plan, column, &slab, &rows, bytes, read.width)
     };
     tensors(column, plan, read.values(bytes), keys)
+}
+
+/// Values of rows whose shape has no elements: empty lists.
+fn nothing(column: &Column, rows: u64) -> Result<ArrayRef> {
+    let DataType::List(item) = column.field.data_type() else {
+        return Err(Error::internal("expected a column of lists for values without elements"));
+    };
+    let rows = usize::try_from(rows).map_err(|_| Error::internal("more records than memory has bytes"))?;
+    let offsets = OffsetBuffer::new_zeroed(rows);
+    Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, new_empty_array(item.data_type()), None)?))
 }
 
 /// Values of all rows, each in its shape.

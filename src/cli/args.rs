@@ -259,6 +259,9 @@ pub(super) struct ConvertArgs {
     /// Arrays: a row for each cell instead of each record
     #[arg(long)]
     flatten: bool,
+    /// Arrays: take sources that claim far more values than their stored bytes can hold, because most were never written
+    #[arg(long)]
+    sparse: bool,
     /// Arrays: what a tensor becomes in tfrecord
     #[arg(long, value_enum, value_name = "HOW", default_value_t = TensorChoice::Bytes)]
     tensors: TensorChoice,
@@ -485,6 +488,7 @@ impl ConvertArgs {
                 patch: self.patch.clone(),
                 stride: self.stride.clone(),
                 flatten: self.flatten,
+                sparse: self.sparse,
                 ..ArrayOptions::default()
             },
             tensor_lists: self.tensors == TensorChoice::Lists,

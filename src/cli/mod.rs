@@ -92,6 +92,22 @@ fn parse(arguments: Vec<OsString>) -> Result<Parsed> {
     })
 }
 
+/// Takes arguments apart as a run would, and does nothing.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when they are not understood.
+#[doc(hidden)]
+pub fn understand(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let merged = config::Config::default().merge(Cli::command(), arguments.into_iter().collect())?;
+    let parsed = Cli::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
+    let cli = parsed.map_err(|e| Error::usage(e.to_string()))?;
+    match &cli.command {
+        Command::Convert(args) => args.options().map(|_| ()),
+        Command::Compact(args) => args.options().map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
 fn folder() -> Result<PathBuf> {
     std::env::current_dir().map_err(|e| Error::storage("the current folder cannot be read").cause(e))
 }

@@ -228,21 +228,28 @@ pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) ->
     let missing = || Error::usage("expected a proof, found nothing").at(file.to_string());
     let (folder, name) = file.split_name().ok_or_else(missing)?;
     let bytes = storage::open(&folder, &context.settings)?.get(&name)?.ok_or_else(missing)?;
-    let bad =
-        |e: serde_json::Error| Error::input("expected a proof, found something else").at(file.to_string()).cause(e);
-    let value: Value = serde_json::from_slice(&bytes).map_err(bad)?;
+    verify_bytes(&bytes, &file.to_string(), expected, context.id_key.as_deref())
+}
+
+/// Checks a proof that is in memory; `place` says where it came from.
+///
+/// # Errors
+/// When it is no proof.
+pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Option<&IdKey>) -> Result<ProofReport> {
+    let bad = |e: serde_json::Error| Error::input("expected a proof, found something else").at(place).cause(e);
+    let value: Value = serde_json::from_slice(bytes).map_err(bad)?;
     if value["type"] != "proof" || value["schema"] != SCHEMA {
         return Err(Error::input(format!("expected a proof of schema {SCHEMA}, found something else"))
-            .at(file.to_string())
+            .at(place)
             .hint("`shardify manifest --prove` writes one"));
     }
     let proof: Proof = serde_json::from_value(value).map_err(bad)?;
-    if proof.private && expected.id.is_some() && context.id_key.is_none() {
+    if proof.private && expected.id.is_some() && key.is_none() {
         return Err(Error::usage("the proof is about the token of a private id: expected the key of the ids")
-            .at(file.to_string())
+            .at(place)
             .hint("name the file of the key with --id-key, or leave --id out"));
     }
-    Ok(check(&proof, expected, context.id_key.as_deref()))
+    Ok(check(&proof, expected, key))
 }
 
 fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) -> ProofReport {

@@ -320,6 +320,17 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
     Ok(found)
 }
 
+/// All files of a store as inputs, stores of Zarr put together.
+///
+/// # Errors
+/// When the store fails.
+pub fn in_store(store: &Arc<dyn Store>) -> Result<Vec<SourceFile>> {
+    let root = Root::new(Arc::clone(store), String::new());
+    let mut files: Vec<SourceFile> = store.list("")?.into_iter().map(|facts| SourceFile::new(&root, facts)).collect();
+    stores::gather(&mut files)?;
+    Ok(sorted(files))
+}
+
 /// Sorts by name. Files come folder by folder, each sorted, so often it is enough to put folders in order.
 fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
     let lengths: Vec<usize> = files.chunk_by(|a, b| a.name <= b.name).map(<[_]>::len).collect();

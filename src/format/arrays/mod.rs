@@ -31,6 +31,7 @@ use crate::{
     array::{
         Arrays,
         cells::cells,
+        claims,
         origin::Layout,
         records::{ArrayOptions, Axis, Column, Plan},
         rows::{coded_rows, hashes, rows, wanted},
@@ -120,6 +121,9 @@ impl ArrayReader {
         open: &Arc<OpenSources>,
     ) -> Result<Self> {
         let plan = Plan::new(source.header(), options).map_err(|e| e.at(name))?;
+        if !options.sparse {
+            claims::check(source.header(), &plan, bytes).map_err(|e| e.at(name))?;
+        }
         let opened = Opened { source: Striped::new(source), plan };
         let outline = open.outline(Outline::of(opened.header(), &opened.plan));
         let mut state = State { kept: open.keep(opened.source.held()), ..State::default() };

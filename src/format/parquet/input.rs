@@ -14,9 +14,12 @@
 //!
 //! Types are those of the file, in their plain form ([`schema::plain_fields`]). INT96 is a timestamp in nanoseconds.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use ::parquet::{
@@ -333,19 +336,23 @@ fn fitting(held: &[u64], limit: u64) -> usize {
 
 /// The metadata at the end of the file, walked through.
 pub(super) fn read_footer(input: &RangedInput) -> Result<Bytes> {
-    let length = input.bytes();
+    footer(input.bytes(), |range| input.range(range))
+}
+
+/// The same of a file of so many bytes.
+pub(super) fn footer(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) -> Result<Bytes> {
     let no_footer = || {
         Error::input("expected a Parquet file, found one that does not end with a footer")
             .hint("the file may have been cut short while it was copied or written")
     };
     let start = length.checked_sub(TAIL_BYTES).ok_or_else(no_footer)?;
-    let tail = input.range(start..length)?;
+    let tail = read(start..length)?;
     let metadata = match &tail[..] {
         [a, b, c, d, b'P', b'A', b'R', b'1'] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
         [.., b'P', b'A', b'R', b'E'] => return Err(Error::input("expected a Parquet file, found an encrypted one")),
         _ => return Err(no_footer()),
     };
-    let bytes = input.range(start.checked_sub(metadata).ok_or_else(no_footer)?..start)?;
+    let bytes = read(start.checked_sub(metadata).ok_or_else(no_footer)?..start)?;
     check_footer(&bytes).map_err(|fault| match fault {
         Fault::Short => no_footer(),
         Fault::Malformed(message) => Error::input(format!("{message}, found a damaged footer")),

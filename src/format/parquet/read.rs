@@ -4,17 +4,23 @@
 //! every call into it is guarded, so that a panic becomes an error which names the file, and three counts have to
 //! agree before a file counts as read: the footer's, the sum over the row groups, and the rows decoded.
 
+use std::sync::Arc;
+
 use ::parquet::{
     arrow::{
         ProjectionMask,
-        arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+        arrow_reader::{
+            ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+            RowSelection, RowSelector,
+        },
     },
     basic::Compression,
     errors::ParquetError,
-    file::reader::ChunkReader,
+    file::{metadata::ParquetMetaDataReader, reader::ChunkReader},
 };
 use arrow::{array::RecordBatch, datatypes::SchemaRef};
 
+use super::input::footer;
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -30,7 +36,16 @@ pub(super) const PARQUET: &str = "a Parquet file";
 /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read, and
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) when footer and row groups disagree about the number of rows.
 pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
-    let builder = guard(PARQUET, name, || ParquetRecordBatchReaderBuilder::try_new(input))?;
+    let footer = footer(input.len(), |range| {
+        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        guard(PARQUET, name, || input.get_bytes(range.start, length))
+    })
+    .map_err(|e| e.at(name))?;
+    let builder = guard(PARQUET, name, || -> Result<_, ParquetError> {
+        let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
+        Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata))
+    })?;
     let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;

@@ -235,13 +235,16 @@ impl Walk<'_> {
         let (count, of) = self.list()?;
         // Children still to come of each open group.
         let mut open: Vec<i64> = Vec::new();
-        for _ in 0..count {
+        for number in 0..count {
             if of != STRUCT {
                 return Err(Fault::Malformed("expected a schema of structs"));
             }
             let (mut last, mut children) = (0, 0);
             while let Some((id, of)) = self.field(&mut last)? {
                 if id == 5 { children = self.integer(of)? } else { self.skip(of, MAX_DEPTH)? }
+            }
+            if children > 0 && children.cast_unsigned() >= count - number {
+                return Err(Fault::Malformed("expected a schema with as many columns as its groups say"));
             }
             while open.last() == Some(&0) {
                 open.pop();
@@ -349,14 +352,23 @@ mod tests {
     fn deep_schemas_are_refused() {
         let schema = |depth: u8| {
             let mut footer = vec![0x29, 0xfc, depth];
-            for _ in 0..depth {
+            for _ in 1..depth {
                 footer.extend([0x55, 2, 0]); // one child
             }
-            footer.push(0);
+            footer.extend([0, 0]);
             footer
         };
         assert_eq!(check_footer(&schema(60)), Ok(()));
         assert!(matches!(check_footer(&schema(100)), Err(Fault::Malformed(_))));
+    }
+
+    #[test]
+    fn groups_without_their_columns_are_refused() {
+        // A schema of one group that says it has 1, or 2^31 - 1, columns; then of one that has its column.
+        assert!(matches!(check_footer(&[0x29, 0x1c, 0x55, 2, 0, 0]), Err(Fault::Malformed(_))));
+        let many = [0x29, 0x1c, 0x55, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0];
+        assert!(matches!(check_footer(&many), Err(Fault::Malformed(_))));
+        assert_eq!(check_footer(&[0x29, 0x2c, 0x55, 2, 0, 0, 0]), Ok(()));
     }
 
     #[test]

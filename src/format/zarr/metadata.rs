@@ -71,6 +71,7 @@ pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<
     if dtype.width().is_none() && descr.as_str().is_some_and(|text| text.ends_with('O')) && codecs.is_varied() {
         dtype = if filters.contains("vlen-utf8") { DType::AnyText } else { DType::AnyBytes };
     }
+    suits(&codecs, &dtype)?;
     let mut attributes = attributes.as_object().cloned().unwrap_or_default();
     let dims = take_names(attributes.remove("_ARRAY_DIMENSIONS"), shape.len());
     let given = metadata.get("fill_value").unwrap_or(&Value::Null);
@@ -97,6 +98,7 @@ pub(super) fn of_v3(path: &str, metadata: &Value) -> Result<ArrayMetadata> {
     checked(&shape, &chunks)?;
     let dtype = dtype_of(metadata.get("data_type").unwrap_or(&Value::Null))?;
     let codecs = Codecs::of_v3(metadata.get("codecs"), &chunks, 2)?;
+    suits(&codecs, &dtype)?;
     if let Some(Value::Array(list)) = metadata.get("storage_transformers").filter(|value| !value.is_null())
         && !list.is_empty()
     {
@@ -117,6 +119,16 @@ pub(super) fn of_v3(path: &str, metadata: &Value) -> Result<ArrayMetadata> {
     let dims = take_names(metadata.get("dimension_names").cloned(), shape.len());
     let variable = variable(path, dtype, shape, dims, &chunks, &codecs, attributes);
     Ok(ArrayMetadata { variable, path: path.to_owned(), chunks, codecs, fill, key })
+}
+
+/// Texts and bytes of any length have codecs of their own.
+fn suits(codecs: &Codecs, dtype: &DType) -> Result<()> {
+    match dtype.width() {
+        Some(_) if codecs.is_varied() => {
+            Err(Error::input(format!("expected a codec for {}, found one for values of any length", dtype.name())))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn variable(
