@@ -6,6 +6,7 @@ use shardify::{cli, events::Cancel, storage::sys};
 
 fn main() -> ExitCode {
     sys::keep_freed_memory();
+    sys::survive_file_limits();
     let cancel = Cancel::default();
     let raised = cancel.clone();
     // Without a handler Ctrl-C still ends the program; nothing uncommitted is visible then either.

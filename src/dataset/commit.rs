@@ -14,8 +14,10 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashSet, hash_map::RandomState},
+    hash::BuildHasher,
     sync::Arc,
+    time::Duration,
 };
 
 use arrow::{
@@ -54,6 +56,12 @@ const MOST_MERGED_ROWS: u64 = 12_288;
 
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
 const ATTEMPTS: usize = 100;
+
+/// The longest wait before the second attempt.
+const FIRST_WAIT: Duration = Duration::from_millis(5);
+
+/// The longest wait before any attempt.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// What a run wants to commit.
 pub struct Transaction<'a> {
@@ -197,6 +205,7 @@ pub(super) fn until_created(
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
     for attempt in 0..ATTEMPTS {
+        wait(attempt);
         match make(attempt)? {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
@@ -217,6 +226,20 @@ pub(super) fn until_created(
     Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
         .at(dataset.store().location().to_string())
         .hint(format!("nothing was {done}; try again when there is less traffic")))
+}
+
+/// Waits before an attempt to commit, the longer the more there were, and never as long as others do: writers that go in step
+/// would get into each other's way for ever.
+fn wait(attempt: usize) {
+    let Some(most) = longest_wait(attempt) else { return };
+    let random = RandomState::new().hash_one(attempt) % (most.as_micros() as u64 + 1);
+    std::thread::sleep(Duration::from_micros(random));
+}
+
+/// The longest that an attempt is waited for; the first is not.
+fn longest_wait(attempt: usize) -> Option<Duration> {
+    let doublings = u32::try_from(attempt.checked_sub(1)?).unwrap_or(u32::MAX);
+    Some(FIRST_WAIT.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(LONGEST_WAIT))
 }
 
 /// The entry of a run that changes no record: it says of everything what its parent says.
@@ -695,6 +718,13 @@ mod tests {
             dataset.store().put(&sidecar_path(&shard.meta.path), "".into()).unwrap();
         }
         super::commit(dataset, transaction, planned_on)
+    }
+
+    #[test]
+    fn waits_grow_and_end() {
+        let waits: Vec<_> = (0..200).map(longest_wait).collect();
+        assert_eq!(waits[..3], [None, Some(FIRST_WAIT), Some(2 * FIRST_WAIT)]);
+        assert!(waits.is_sorted() && waits[199] == Some(LONGEST_WAIT));
     }
 
     #[test]

@@ -24,7 +24,11 @@ use arrow::{
 };
 
 use super::table::{self, column};
-use crate::{error::Result, id::Version, storage::Store};
+use crate::{
+    error::Result,
+    id::Version,
+    storage::{Store, checked_path},
+};
 
 /// Consecutive records in consecutive rows of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -234,6 +238,7 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
             let (spans, sets, shards) = scattered.filter(|(_, sets, _)| sets.is_valid(i))?;
             Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i) })
         };
+        (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop).map_err(|e| e.at(path)))?;
         out.extend((0..batch.num_rows()).map(|i| Run {
             first: first.value(i),
             records: records.value(i),

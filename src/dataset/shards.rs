@@ -18,7 +18,7 @@ use crate::{
     codec::Codec,
     error::{Error, Result},
     id::Version,
-    storage::Store,
+    storage::{Store, checked_path},
 };
 
 /// Facts about one shard.
@@ -158,7 +158,7 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
                     .at(path)
             })?;
             out.push(ShardMeta {
-                path: paths.value(i).to_owned(),
+                path: checked_path(paths.value(i)).map_err(|e| e.at(path))?.to_owned(),
                 records: records.value(i),
                 bytes: bytes.value(i),
                 codec: codecs

@@ -189,6 +189,8 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
     tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
     let feedback = Arc::new(Feedback::default());
     std::thread::scope(|scope| {
+        // Whoever waits for a size that will never come must not keep the scope open, also when this thread panics.
+        let _closing = Closing(&feedback);
         let memory = &pipeline.memory;
         // Only in Parquet have samples columns that they must fit.
         let columns = match pipeline.encoder.output() {
@@ -265,10 +267,17 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
             Some(fault) => Err(fault),
             None => Ok(converted),
         });
-        // Whoever waits for a size that will never come must not keep the scope open.
-        feedback.close();
         result
     })
+}
+
+/// Ends all waiting for sizes when it is dropped.
+struct Closing<'a>(&'a Feedback);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {
