@@ -39,7 +39,7 @@ use super::{
     walk,
 };
 use crate::{
-    error::{Effect, Error, Result},
+    error::{Effect, Error, Kind, Result},
     id::TransactionId,
 };
 
@@ -407,9 +407,22 @@ struct LocalSink {
     staged: StagedFile,
 }
 
+impl LocalSink {
+    /// A failure with the name of the file that it is about.
+    fn named(&self, error: Error) -> Error {
+        if error.kind() != Kind::Storage || error.place().source.is_some() {
+            return error;
+        }
+        Error::storage("writing failed").at(self.staged.to.display().to_string()).cause(error)
+    }
+}
+
 impl Write for LocalSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file.write(bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::Interrupted => e,
+            _ => self.named(e.into()).into(),
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -424,7 +437,7 @@ impl Sink for LocalSink {
         bytes: u64,
         look: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<u64> {
-        self.file.append_from(source, bytes, look)
+        self.file.append_from(source, bytes, look).map_err(|e| self.named(e))
     }
 
     fn finish(self: Box<Self>) -> Result<Staged> {
