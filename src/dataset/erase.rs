@@ -219,6 +219,8 @@ pub struct Rewrite {
 pub struct Erasure {
     /// Names the run.
     pub id: TransactionId,
+    /// The version that its first attempt looked at, since when objects of it may lie there.
+    pub begun_on: Version,
     /// Options of the run; none of them names anybody.
     pub arguments: BTreeMap<String, String>,
     /// What was done.
@@ -237,6 +239,8 @@ pub struct Erasure {
     pub known: HashSet<String>,
     /// Hashes of the erased ids.
     pub hashes: Vec<IdHash>,
+    /// Names of sources that some of the ids may be origins in, as they are stored.
+    pub origins: HashSet<String>,
     /// Numbers of the erased records: first and how many.
     pub numbers: Vec<(u64, u64)>,
     /// Salt of the hashes below.
@@ -255,7 +259,7 @@ pub struct Erasure {
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
-    until_created(dataset, (&erasure.id, planned_on), "erased", |attempt| {
+    until_created(dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
@@ -281,6 +285,15 @@ impl Erasure {
         let salts = parent.entry().erasures.as_ref().map(Erasures::salt).transpose()?;
         if salts.is_some_and(|salt| salt != self.salt) {
             return conflict("somebody else was erased meanwhile".to_owned());
+        }
+        if !self.origins.is_empty() {
+            parent.each_source(&mut |source| match source.version > planned_on
+                && source.records > 0
+                && self.origins.contains(&source.name)
+            {
+                true => conflict("another run converted a source of the same name meanwhile".to_owned()),
+                false => Ok(()),
+            })?;
         }
         let store = parent.dataset().store();
         for segment in parent.entry().segments.iter().filter(|segment| !self.known.contains(&segment.path)) {

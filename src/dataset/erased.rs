@@ -411,15 +411,6 @@ pub(super) struct Gone {
     stems: HashSet<String>,
 }
 
-/// Paths of shards that erasures from all versions have made, those among them that were rewritten again.
-///
-/// # Errors
-/// When a list cannot be read.
-pub fn made(dataset: &Dataset, newest: &Entry) -> Result<HashSet<String>> {
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
-    Ok(stand_ins.shards.into_values().flatten().map(|shard| shard.path).collect())
-}
-
 /// Runs of a version that is not in the newest run table, because only a name keeps it, led over to what stands for its
 /// shards: the same, without numbers of records that were erased from all versions. `erased` are these, in order.
 fn led_alone(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {

@@ -175,6 +175,15 @@ pub fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
     Ok(current(dataset.store().as_ref(), now)?.into_iter().map(|claim| claim.version).min())
 }
 
+/// Tags of runs that hold a lease at an instant, by the clock of the store: they are active.
+///
+/// # Errors
+/// When the store fails.
+pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<String>> {
+    let claims = current(dataset.store().as_ref(), now)?;
+    Ok(claims.into_iter().map(|claim| claim.transaction.tag().to_owned()).collect())
+}
+
 /// Holds back a commit while an erasure that lost to others several times makes its own, for some seconds at most.
 ///
 /// # Errors

@@ -63,7 +63,7 @@ use rayon::prelude::*;
 
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
 pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
-pub use erased::{Erasures, Tombstone, made, tombstones};
+pub use erased::{Erasures, Tombstone, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};
 pub use ids::{IdColumn, IdHashes};
@@ -250,6 +250,15 @@ impl Dataset {
     /// When the entry cannot be read.
     pub fn root_of(&self, version: Version) -> Result<Option<Hash>> {
         Ok(log::read(self.store.as_ref(), version)?.and_then(|entry| entry.root))
+    }
+
+    /// Whether a version after `since` says that a run must not commit any more, because what it wrote may be deleted.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn is_abandoned(&self, run: &TransactionId, since: Version) -> Result<bool> {
+        let newest = self.open()?.version();
+        Ok(newest > since && self.entries(since.next(), newest)?.iter().any(|entry| entry.abandons(run)))
     }
 
     /// The run that made a version.

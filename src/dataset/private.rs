@@ -389,6 +389,13 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Name of the source whose origin it may be, as it is stored.
+    pub fn source_of_origin(&self) -> Option<String> {
+        let origin = self.origin()?;
+        let (source, row) = origin.rsplit_once('#')?;
+        row.parse::<u64>().is_ok().then(|| source.to_owned())
+    }
+
     /// The id as people know it.
     pub fn id(&self) -> &'a str {
         self.id

@@ -45,6 +45,12 @@ impl Reindexed {
         &self.replaced.was
     }
 
+    /// The same, without objects that wait for their names.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { replaced: self.replaced.clone(), staged: Vec::new() }
+    }
+
     /// Its buckets; 0 for lists.
     pub fn was_buckets(&self) -> u64 {
         self.replaced.was_buckets

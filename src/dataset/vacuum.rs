@@ -417,9 +417,9 @@ fn kind_of(path: &str) -> Place {
         Some("sidecar") => ObjectKind::Sidecar,
         Some("index") => ObjectKind::IdIndex,
         Some("rejects") => ObjectKind::Rejects,
-        Some("staging" | "proof") => ObjectKind::Staging,
+        Some("staging" | "proof" | "leases") => ObjectKind::Staging,
         Some("intents") => ObjectKind::Intent,
-        Some("log" | "locks" | "receipts" | "erasures" | "leases") => return Place::Permanent,
+        Some("log" | "locks" | "receipts" | "erasures") => return Place::Permanent,
         None if matches!(below, "store.json" | "clock") => return Place::Permanent,
         _ => return Place::Outside,
     })

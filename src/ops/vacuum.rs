@@ -129,6 +129,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
     let leased = leases::oldest(&dataset, now)?;
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
+    retention.active.extend(leases::holders(&dataset, now)?);
     let idle = look_at_locks(&dataset, &mut retention)?;
     let mut found = unreferenced(&dataset, &retention)?;
     let mut report = VacuumReport {

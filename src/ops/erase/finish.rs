@@ -3,6 +3,8 @@
 //! All that it takes stands in an order that the entry names, so that an erasure which was killed is finished by whichever
 //! command writes next.
 
+use std::collections::BTreeMap;
+
 use super::{receipt::Receipt, rejects, rejects::Words};
 use crate::{
     dataset::{Dataset, ErasureOrder, Retention, Snapshot, Unfinished, without_used},
@@ -11,6 +13,20 @@ use crate::{
     id::Version,
     ops::Context,
 };
+
+/// What a snapshot knows of the versions that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Readable {
+    from: Version,
+    tags: BTreeMap<String, Version>,
+    newest: Version,
+}
+
+impl Readable {
+    pub(super) fn of(newest: &Snapshot) -> Self {
+        Self { from: newest.readable_from(), tags: newest.tags().clone(), newest: newest.version() }
+    }
+}
 
 /// An erasure that was finished.
 #[derive(Debug)]

@@ -8,10 +8,11 @@
 mod finish;
 mod receipt;
 mod rejects;
+mod work;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rayon::prelude::*;
@@ -20,34 +21,41 @@ use serde::Serialize;
 use self::{
     receipt::{Receipt, ShardReceipt},
     rejects::Words,
+    work::{Wanted, Work, is_overtaken},
 };
 use super::{Context, compact::partition};
 use crate::{
     dataset::{
-        Asked, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, PlaceRef, Reindexed,
-        Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
-        hiding_of, indexes, leftovers, lookup, made, put_out_of_use, receipt_path, reindex, relist, shards_of,
+        Asked, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed, Rewrite, Salt,
+        ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure, hiding_of,
+        indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use, receipt_path, reindex, relist, shards_of,
         stored_hash, token_of, tombstones,
     },
     error::{Error, Kind, Result},
     events::Event,
     exec::{
-        constants,
         erase::{Eraser, Spared, Victim},
-        index::wids_list,
         live::refresh,
         ordered::ordered,
         shard::ShardNaming,
-        types,
     },
-    format::{OutputFormat, files::split_key},
+    format::{OutputFormat, files::split_key, index::IndexKind},
     id::{IdHash, TransactionId, Version},
     plan::memory::MemoryPlan,
-    storage::{Location, Staged},
+    storage::{Location, Lock},
 };
 
-/// Times that an erasure is made anew because other runs committed meanwhile.
-const ATTEMPTS: usize = 5;
+/// Times that an erasure is planned anew because other runs committed meanwhile; each time it has to write only what is new.
+const ATTEMPTS: u32 = 40;
+
+/// Attempts after which others are asked to hold back their commits for some seconds.
+const PATIENT_ATTEMPTS: u32 = 2;
+
+/// Longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long an erasure waits for another one on the same machine.
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Shards of tar and TFRecord that are written anew at a time.
 const COPIES_AT_ONCE: usize = 4;
@@ -156,22 +164,94 @@ pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions)
     }
     let dataset = context.dataset(location)?;
     let newest = dataset.open()?;
-    let _lock = if options.dry_run { None } else { Some(dataset.store().lock("erase")?) };
-    if !options.dry_run {
+    let mut report = if options.dry_run {
+        Run::new(context, &dataset, &ids, options, newest)?.plan()?
+    } else {
+        let _lock = lock(context, &dataset)?;
         finish_cut_short(context, Some(&newest))?;
-    }
-    for attempt in 1.. {
-        let run = Run::new(context, &dataset, &ids, options)?;
-        match run.run() {
-            Err(e) if e.kind() == Kind::Conflict && attempt < ATTEMPTS => {}
-            result => {
-                let mut report = result?;
-                report.seconds = started.elapsed().as_secs_f64();
-                return Ok(report);
-            }
+        Session { context, dataset: &dataset, ids: &ids, options }.run()?
+    };
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Waits until no other erasure runs on this machine: two at a time would only hinder each other.
+fn lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
+    let begun = Instant::now();
+    loop {
+        match dataset.store().lock("erase") {
+            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_PATIENCE => pause(context, 0)?,
+            taken => return taken,
         }
     }
-    Err(Error::internal("an erasure ended without an answer"))
+}
+
+/// Waits for a time that grows with the attempts and is never the same for two runs.
+fn pause(context: &Context<'_>, attempt: u32) -> Result<()> {
+    let random = u64::from_str_radix(&TransactionId::fresh().0[..8], 16).unwrap_or_default();
+    let longest = Duration::from_millis(50 << attempt.min(6)).min(LONGEST_PAUSE);
+    std::thread::sleep(longest.mul_f64((random % 1000) as f64 / 1000.0) + Duration::from_millis(5));
+    context.cancel.check()
+}
+
+/// An erasure with its attempts.
+struct Session<'a> {
+    context: &'a Context<'a>,
+    dataset: &'a Dataset,
+    ids: &'a [String],
+    options: &'a EraseOptions,
+}
+
+impl Session<'_> {
+    fn run(&self) -> Result<EraseReport> {
+        loop {
+            let transaction = TransactionId::fresh();
+            let newest = self.dataset.open()?;
+            let begun_on = newest.version();
+            let lease = Lease::take(self.dataset, &transaction, "erase", self.oldest(&newest), leases::LEASE)?;
+            match self.attempts(&transaction, &lease) {
+                // What it wrote may be deleted by now: it has to begin from nothing, under another name.
+                Err(e) if e.kind() == Kind::Conflict && self.dataset.is_abandoned(&transaction, begun_on)? => {}
+                result => return result,
+            }
+            pause(self.context, PATIENT_ATTEMPTS)?;
+        }
+    }
+
+    /// The oldest version that is read.
+    fn oldest(&self, newest: &Snapshot) -> Version {
+        if self.options.all_versions { newest.readable_from().max(Version(1)) } else { newest.version() }
+    }
+
+    fn attempts(&self, transaction: &TransactionId, lease: &Lease) -> Result<EraseReport> {
+        let mut work: Option<Work<'_>> = None;
+        for attempt in 1.. {
+            let newest = self.dataset.open()?;
+            let seen = finish::Readable::of(&newest);
+            lease.renew(self.oldest(&newest), attempt > PATIENT_ATTEMPTS)?;
+            let done = Run::new(self.context, self.dataset, self.ids, self.options, newest)
+                .and_then(|run| run.run(transaction, &mut work));
+            match done {
+                Err(e) if attempt < ATTEMPTS && is_overtaken(self.dataset, &e, &seen) => {
+                    if work.as_ref().is_some_and(|work| work.is_abandoned()) {
+                        work.into_iter().for_each(|work| work.give_up(Some(&e)));
+                        return Err(e);
+                    }
+                    pause(self.context, attempt)?;
+                }
+                Err(e) => {
+                    work.into_iter().for_each(|work| work.give_up(Some(&e)));
+                    return Err(e);
+                }
+                Ok(report) => {
+                    // What is left of it was written in vain: others have erased the same meanwhile.
+                    work.into_iter().for_each(|work| work.give_up(None));
+                    return Ok(report);
+                }
+            }
+        }
+        Err(Error::internal("an erasure ended without an answer"))
+    }
 }
 
 /// One attempt.
@@ -186,7 +266,6 @@ struct Run<'a> {
     hiding: Option<Hiding>,
     options: &'a EraseOptions,
     salt: Salt,
-    transaction: TransactionId,
     segments: Vec<crate::dataset::SegmentRef>,
     sources: Vec<crate::dataset::ListRef>,
     /// For each id the records that carry it.
@@ -195,24 +274,14 @@ struct Run<'a> {
     before: Vec<Option<(Version, u64)>>,
 }
 
-/// A folder of new shards.
-struct Folder {
-    tag: String,
-    /// Folder of the old ones.
-    was: String,
-}
-
-/// What is deleted if it cannot be committed.
-type Published = Vec<String>;
-
 impl<'a> Run<'a> {
     fn new(
         context: &'a Context<'a>,
         dataset: &'a Dataset,
         ids: &'a [String],
         options: &'a EraseOptions,
+        newest: Snapshot,
     ) -> Result<Self> {
-        let newest = dataset.open()?;
         let hiding = hiding_of(&newest)?;
         let suppressed = SuppressList::of(&newest)?;
         let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| list.find(id))).collect();
@@ -224,22 +293,7 @@ impl<'a> Run<'a> {
         let named = Named::of(&newest, options.all_versions)?;
         let asked = asked(ids, hiding.as_ref());
         let hits = lookup(&newest, &named, &segments, &asked, options.all_versions)?;
-        let transaction = TransactionId::fresh();
-        Ok(Self {
-            context,
-            dataset,
-            newest,
-            named,
-            ids,
-            hiding,
-            options,
-            salt,
-            transaction,
-            segments,
-            sources,
-            hits,
-            before,
-        })
+        Ok(Self { context, dataset, newest, named, ids, hiding, options, salt, segments, sources, hits, before })
     }
 
     /// The ids as the dataset stores them.
@@ -251,15 +305,22 @@ impl<'a> Run<'a> {
         self.hits.iter().flatten()
     }
 
-    fn run(&self) -> Result<EraseReport> {
+    /// What would be done.
+    fn plan(&self) -> Result<EraseReport> {
+        let mut report = self.report();
+        let victims = self.victims()?;
+        report.shards_rewritten = victims.len() as u64;
+        self.sources_to_drop(&mut report)?;
+        report.shards = victims.iter().map(|(victim, live)| ShardReceipt::planned(victim, *live)).collect();
+        Ok(report)
+    }
+
+    /// One attempt; what it writes is kept in `work` for the next one, should it come too late.
+    fn run(&self, transaction: &TransactionId, work: &mut Option<Work<'a>>) -> Result<EraseReport> {
         let mut report = self.report();
         let victims = self.victims()?;
         report.shards_rewritten = victims.len() as u64;
         let gone = self.sources_to_drop(&mut report)?;
-        if self.options.dry_run {
-            report.shards = victims.iter().map(|(victim, live)| ShardReceipt::planned(victim, *live)).collect();
-            return Ok(report);
-        }
         if victims.is_empty() {
             if report.ids.iter().any(|id| id.erased_in.is_some()) {
                 refresh(&self.newest, None)?;
@@ -268,40 +329,27 @@ impl<'a> Run<'a> {
             return Ok(report);
         }
         self.dataset.prove_store()?;
-        let mut published = Published::new();
-        let done = self.write(&victims, &gone, &mut report, &mut published).and_then(|(erasure, order)| {
+        let mut writing = match work.take() {
+            Some(work) => work,
+            None => Work::begin(self.dataset, transaction, self.newest.version())?,
+        };
+        writing.committing = false;
+        let done = self.write(&victims, &gone, &mut report, &mut writing).and_then(|(erasure, order)| {
             self.context.cancel.check()?;
+            writing.committing = true;
             Ok((commit_erasure(self.dataset, &erasure, self.newest.version())?, erasure.unfinished, order))
         });
-        match done {
-            Ok((snapshot, unfinished, order)) => {
-                report.version = snapshot.version();
-                refresh(&snapshot, None)?;
-                self.finish(&snapshot, &unfinished.of_version(snapshot.version()), order, &mut report)?;
-                Ok(report)
-            }
+        let (snapshot, unfinished, order) = match done {
+            Ok((snapshot, unfinished, order)) => (writing.commit(snapshot)?, unfinished, order),
             Err(e) => {
-                // Whether a commit whose reply was lost took place is not known; what it may refer to stays.
-                if e.kind() == Kind::Conflict {
-                    self.take_back(&published)?;
-                }
-                Err(e)
+                *work = Some(writing);
+                return Err(e);
             }
-        }
-    }
-
-    /// Deletes what was published and cannot be committed. On stores without locks the run that was faster may have made the
-    /// same erasure: folders that a version refers to stay.
-    fn take_back(&self, published: &[String]) -> Result<()> {
-        let latest = self.dataset.open()?;
-        let made = made(self.dataset, latest.entry())?;
-        let runs = latest.runs()?.all().iter().map(|run| &run.shard);
-        let known: HashSet<&str> = runs.chain(&made).filter_map(|shard| shard.split('/').next()).collect();
-        let folder =
-            |path: &str| path.strip_prefix("_shardify/sidecar/").unwrap_or(path).split('/').next().map(str::to_owned);
-        let places: HashSet<&str> = latest.entry().places.iter().map(|place| place.path.as_str()).collect();
-        let stays = |path: &str| folder(path).is_some_and(|tag| known.contains(tag.as_str())) || places.contains(path);
-        published.iter().filter(|path| !stays(path)).try_for_each(|path| self.dataset.store().delete(path))
+        };
+        report.version = snapshot.version();
+        refresh(&snapshot, None)?;
+        self.finish(&snapshot, &unfinished.of_version(snapshot.version()), order, &mut report)?;
+        Ok(report)
     }
 
     fn report(&self) -> EraseReport {
@@ -364,49 +412,23 @@ impl<'a> Run<'a> {
             folders.entry(folder(&path)).or_default().push((shard, rows));
         }
         let runs = self.named.runs();
-        let made = made(self.dataset, self.newest.entry())?;
-        let shards = runs.all().iter().map(|run| &run.shard).chain(&made);
-        let used: HashSet<&str> = shards.filter_map(|shard| shard.split('/').next()).collect();
-        let mut taken: HashSet<String> = HashSet::new();
         let mut out = Vec::new();
         for (_, shards) in folders {
-            let tag = self.tag(&shards, &|tag| used.contains(tag) || taken.contains(tag))?;
-            taken.insert(tag.clone());
-            for (number, (shard, ordinals)) in shards.into_iter().enumerate() {
+            for (shard, ordinals) in shards {
                 let version = versions.get(&shard.path).copied().unwrap_or_default();
-                let partition = partition(&shard.path);
                 let naming = ShardNaming {
-                    tag: format!("{tag}/{partition}").trim_end_matches('/').to_owned(),
+                    // The folder before it is named when it is written.
+                    tag: partition(&shard.path).to_owned(),
                     format: self.newest.entry().settings.shard_format,
                     codec: shard.codec,
                     indexes: self.newest.entry().settings.indexes.clone(),
                 };
                 let runs = runs.of_shard(&shard.path, version).into_iter().cloned().collect();
                 let is_live = live.contains(shard.path.as_str());
-                out.push((Victim { shard, runs, ordinals, naming, number }, is_live));
+                out.push((Victim { shard, runs, ordinals, naming, number: 0 }, is_live));
             }
         }
         Ok(out)
-    }
-
-    /// Name of a folder: the same for the same shards and rows. It says nothing about whom they are about.
-    fn tag(&self, shards: &[(ShardMeta, Vec<u64>)], is_used: &dyn Fn(&str) -> bool) -> Result<String> {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(if self.options.all_versions { b"erase all" } else { b"erase new" });
-        for (shard, ordinals) in shards {
-            hasher.update(&shard.checksum);
-            hasher.update(shard.path.as_bytes());
-            hasher.update(&(ordinals.len() as u64).to_le_bytes());
-            ordinals.iter().for_each(|ordinal| {
-                hasher.update(&ordinal.to_le_bytes());
-            });
-        }
-        let tag = hasher.finalize().to_hex()[..12].to_owned();
-        let serials = (2_u64..).map(|serial| format!("{tag}-{serial}"));
-        std::iter::once(tag.clone())
-            .chain(serials)
-            .find(|tag| !is_used(tag))
-            .ok_or_else(|| Error::internal("every name is used"))
     }
 
     /// Writes everything that the new version needs, and gives it its names.
@@ -415,8 +437,10 @@ impl<'a> Run<'a> {
         victims: &[(Victim, bool)],
         gone: &HashSet<String>,
         report: &mut EraseReport,
-        published: &mut Published,
+        work: &mut Work<'_>,
     ) -> Result<(Erasure, ErasureOrder)> {
+        self.keep(victims, gone, work)?;
+        let fresh = work.name(victims);
         let needles: Vec<String> = self.needles()?;
         let settings = &self.newest.entry().settings;
         let memory = MemoryPlan::new(
@@ -434,7 +458,7 @@ impl<'a> Run<'a> {
             observer: self.context.observer,
             cancel: &self.context.cancel,
         };
-        let total = victims.iter().map(|(victim, _)| victim.shard.bytes).sum();
+        let total = fresh.iter().map(|victim| victim.shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "erasing", bytes: Some(total) });
         let at_once = match settings.shard_format {
             OutputFormat::Parquet => usize::try_from(self.context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1),
@@ -442,40 +466,37 @@ impl<'a> Run<'a> {
         }
         .clamp(1, self.context.jobs);
         let eraser_ref = &eraser;
-        let mut spared: Vec<Spared> = std::thread::scope(|scope| {
-            let input = victims.iter().map(|(victim, _)| Ok(victim));
+        let spared: Vec<Spared> = std::thread::scope(|scope| {
+            let input = fresh.iter().map(Ok);
             ordered(scope, input, at_once, at_once, &self.context.cancel, move |victim| eraser_ref.erase(victim))
                 .collect::<Result<_>>()
         })?;
-        self.publish_shards(victims, &mut spared, published)?;
         let made: Vec<_> = spared.iter().filter_map(Spared::made).collect();
+        work.publish(&fresh, spared)?;
         made.par_iter().try_for_each(|made| eraser.prove(made))?;
-        report.bytes_copied = spared.iter().map(|one| one.bytes_copied).sum();
-        report.bytes_reencoded = spared.iter().map(|one| one.bytes_reencoded).sum();
-        let places: Vec<PlaceRef> = spared.iter().flat_map(|one| one.places.clone()).collect();
-        let rewrites: Vec<Rewrite> = victims
-            .iter()
-            .zip(spared)
-            .map(|((victim, live), spared)| {
-                let now = spared.finished.map(|finished| finished.shard);
-                Rewrite { was: victim.shard.clone(), live: *live, now }
-            })
-            .collect();
+        let (mut rewrites, mut places) = (Vec::new(), Vec::new());
+        for (victim, live) in victims {
+            let done = work.of_shard(&victim.shard.path)?;
+            report.bytes_copied += done.bytes_copied;
+            report.bytes_reencoded += done.bytes_reencoded;
+            places.extend(done.places.iter().cloned());
+            rewrites.push(Rewrite { was: victim.shard.clone(), live: *live, now: done.now.clone() });
+        }
         report.shards = rewrites.iter().map(ShardReceipt::of).collect();
         let counts = counts(&rewrites)?;
         // How many were erased, older versions included, the report says itself.
         report.counts = Counts { records_erased: 0, ..counts };
-        let reindexed = self.reindex(gone, published)?;
+        let reindexed = self.reindex(gone, work)?;
         report.sources_erased = gone.len() as u64;
         let mut numbers = NumberSet::default();
         self.hits().for_each(|hit| {
             numbers.insert(hit.record);
         });
         let order = self.order(&rewrites, &reindexed, needles, report)?;
-        let unfinished = order.write(self.dataset, &self.transaction, 0)?;
-        published.push(unfinished.order.clone());
+        let unfinished = work.keep_order(&order)?;
         let erasure = Erasure {
-            id: self.transaction.clone(),
+            id: work.transaction().clone(),
+            begun_on: work.begun_on,
             arguments: self.arguments(),
             counts,
             all_versions: self.options.all_versions,
@@ -485,6 +506,7 @@ impl<'a> Run<'a> {
             reindexed,
             known: self.segments.iter().map(|segment| segment.path.clone()).collect(),
             hashes: self.asked().iter().map(|asked| asked.hash).collect(),
+            origins: self.asked().iter().filter_map(|asked| asked.source_of_origin()).collect(),
             numbers: numbers.ranges(),
             salt: self.salt,
             suppressed: self.suppressed(gone),
@@ -538,43 +560,21 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// Gives new shards their names, with what describes their folders.
-    fn publish_shards(
-        &self,
-        victims: &[(Victim, bool)],
-        spared: &mut [Spared],
-        published: &mut Published,
-    ) -> Result<()> {
-        let store = self.dataset.store().as_ref();
-        let mut folders: BTreeMap<String, Folder> = BTreeMap::new();
-        for (victim, _) in victims {
-            let was = victim.shard.path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-            folders.insert(victim.naming.tag.clone(), Folder { tag: victim.naming.tag.clone(), was });
-        }
-        let mut staged: Vec<Staged> = Vec::new();
-        for folder in folders.values() {
-            let of_folder =
-                victims.iter().zip(spared.iter()).filter(|((victim, _), _)| victim.naming.tag == folder.tag);
-            let finished: Vec<_> = of_folder.filter_map(|(_, spared)| spared.finished.as_ref()).collect();
-            if finished.is_empty() {
-                continue;
-            }
-            staged.extend(wids_list(store, finished.iter().copied())?);
-            staged.extend(types::copy(store, &folder.was, &folder.tag)?);
-            staged.extend(constants::copy(store, &folder.was, &folder.tag)?);
-        }
-        for one in spared {
-            staged.append(&mut one.staged);
-            if let Some(finished) = &mut one.finished {
-                staged.append(&mut finished.staged);
-            }
-        }
-        published.extend(staged.iter().map(|staged| staged.path.clone()));
-        store.publish(staged)
+    /// Takes back what earlier attempts wrote and this one does not want.
+    fn keep(&self, victims: &[(Victim, bool)], gone: &HashSet<String>, work: &mut Work<'_>) -> Result<()> {
+        let segments = self.segments.iter().map(|segment| segment.path.as_str());
+        let lists = self.sources.iter().map(|list| list.path.as_str()).filter(|_| !gone.is_empty());
+        let wanted = Wanted {
+            records: self.hits().map(|hit| hit.record).collect(),
+            next_record: self.newest.entry().next_record,
+            sources: gone.clone(),
+        };
+        let listed = self.newest.entry().settings.indexes.contains(&IndexKind::Wids);
+        work.keep(victims, &segments.chain(lists).collect(), wanted, listed)
     }
 
     /// Writes segments and lists of sources anew that name somebody who goes.
-    fn reindex(&self, gone: &HashSet<String>, published: &mut Published) -> Result<Vec<Reindexed>> {
+    fn reindex(&self, gone: &HashSet<String>, work: &mut Work<'_>) -> Result<Vec<Reindexed>> {
         let erased: HashSet<u64> = self.hits().map(|hit| hit.record).collect();
         let settings = &self.newest.entry().settings;
         let hashes = |kind: IdKind| -> Vec<IdHash> {
@@ -585,19 +585,22 @@ impl<'a> Run<'a> {
             self.hits().filter_map(id).collect()
         };
         let (records, subjects) = (hashes(IdKind::Record), hashes(IdKind::Subject));
-        let mut out = Vec::new();
-        for (number, segment) in self.segments.iter().enumerate() {
-            let hashes = if segment.kind == IdKind::Record { &records } else { &subjects };
-            out.extend(reindex(self.dataset, segment, &erased, hashes, (&self.transaction, number))?);
-        }
+        let transaction = work.transaction().clone();
+        let mut out = work.look_into(
+            &self.segments,
+            |segment| segment.path.as_str(),
+            |segment, number| {
+                let hashes = if segment.kind == IdKind::Record { &records } else { &subjects };
+                reindex(self.dataset, segment, &erased, hashes, (&transaction, number))
+            },
+        )?;
         if !gone.is_empty() {
-            for (number, list) in self.sources.iter().enumerate() {
-                out.extend(relist(self.dataset, list, gone, (&self.transaction, number))?);
-            }
+            out.extend(work.look_into(
+                &self.sources,
+                |list| list.path.as_str(),
+                |list, number| relist(self.dataset, list, gone, (&transaction, number)),
+            )?);
         }
-        let staged: Vec<Staged> = out.iter_mut().flat_map(|one| std::mem::take(&mut one.staged)).collect();
-        published.extend(staged.iter().map(|staged| staged.path.clone()));
-        self.dataset.store().publish(staged)?;
         Ok(out)
     }
 
@@ -733,7 +736,7 @@ impl<'a> Run<'a> {
             receipt.objects_deleted = deleted;
             receipt.rejects_erased = report.rejects_erased;
             receipt.objects_unreferenced = Some(report.objects_unreferenced);
-            return self.hand_over(receipt.write(store.as_ref(), &self.transaction)?, report);
+            return self.hand_over(receipt.write(store.as_ref(), &TransactionId::fresh())?, report);
         }
         // There was nothing to do: what was done is told by the receipt of the erasure.
         let Some(version) = report.ids.iter().filter_map(|id| id.erased_in).max() else { return Ok(()) };

@@ -1,0 +1,298 @@
+//! What the attempts of one erasure have in common.
+//!
+//! When others commit in between, the erasure is planned anew on top of them; shards, segments and lists that were written
+//! stay as far as the new plan wants them as they are, so that an attempt has to write only what has come since. What it
+//! does not want any more is taken back at once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::finish;
+use crate::{
+    dataset::{Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Snapshot, Unfinished},
+    error::{Error, Kind, Result},
+    exec::{
+        constants,
+        erase::{Spared, Victim},
+        index::wids_list,
+        types,
+    },
+    id::{TransactionId, Version},
+    storage::Staged,
+};
+
+/// A shard that was written anew.
+pub(super) struct Done {
+    ordinals: Vec<u64>,
+    /// Folder of the new shard, with its partition.
+    folder: String,
+    pub(super) now: Option<NewShard>,
+    pub(super) places: Vec<PlaceRef>,
+    pub(super) bytes_copied: u64,
+    pub(super) bytes_reencoded: u64,
+    /// What was published for it alone.
+    paths: Vec<String>,
+}
+
+/// A segment or a list that was looked into: what was made of it, if anything, and what was published for it.
+type Looked = (Option<Reindexed>, Vec<String>);
+
+/// What segments and lists were written anew for.
+#[derive(PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Numbers of the records to be erased.
+    pub(super) records: BTreeSet<u64>,
+    /// Records with this number and greater ones were not there yet.
+    pub(super) next_record: u64,
+    /// Sources to be dropped.
+    pub(super) sources: HashSet<String>,
+}
+
+impl Wanted {
+    /// Whether what was written for this is right for a later plan, too: records that came since are in none of it.
+    fn holds_for(&self, later: &Self) -> bool {
+        self.sources == later.sources && later.records.range(..self.next_record).eq(self.records.iter())
+    }
+}
+
+/// What was written so far.
+pub(super) struct Work<'a> {
+    dataset: &'a Dataset,
+    publication: Publication<'a>,
+    /// The version that the first attempt looked at.
+    pub(super) begun_on: Version,
+    /// By the paths of old shards.
+    shards: HashMap<String, Done>,
+    /// What describes the folders of new shards.
+    folders: HashMap<String, Vec<String>>,
+    /// By the paths of segments and lists.
+    others: HashMap<String, Looked>,
+    wanted: Option<Wanted>,
+    order: Option<Unfinished>,
+    /// Numbers given to folders, and to other objects.
+    numbers: (usize, usize),
+    /// Whether the commit was begun, whose outcome may not be known.
+    pub(super) committing: bool,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn begin(dataset: &'a Dataset, transaction: &TransactionId, newest: Version) -> Result<Self> {
+        let publication = Publication::begin(dataset, transaction, "erase", newest)?;
+        Ok(Self {
+            dataset,
+            publication,
+            begun_on: newest,
+            shards: HashMap::new(),
+            folders: HashMap::new(),
+            others: HashMap::new(),
+            wanted: None,
+            order: None,
+            numbers: (0, 0),
+            committing: false,
+        })
+    }
+
+    pub(super) fn transaction(&self) -> &TransactionId {
+        self.publication.id()
+    }
+
+    /// Whether somebody has taken the run for dead, so that what it wrote may be deleted.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.dataset.is_abandoned(self.publication.id(), self.begun_on).unwrap_or(false)
+    }
+
+    /// Takes back what a new plan does not want as it is. A list of the shards of a folder would name what is not there
+    /// any more, so where there are such lists (`listed`) a folder stays as a whole or goes as a whole.
+    pub(super) fn keep(
+        &mut self,
+        victims: &[(Victim, bool)],
+        others: &HashSet<&str>,
+        wanted: Wanted,
+        listed: bool,
+    ) -> Result<()> {
+        let wants: HashMap<&str, &[u64]> =
+            victims.iter().map(|(victim, _)| (victim.shard.path.as_str(), victim.ordinals.as_slice())).collect();
+        let is_wanted = |path: &str, done: &Done| wants.get(path).is_some_and(|ordinals| *ordinals == done.ordinals);
+        let broken: HashSet<String> = self
+            .shards
+            .iter()
+            .filter(|(path, done)| !is_wanted(path, done))
+            .map(|(_, done)| done.folder.clone())
+            .collect();
+        let mut gone: Vec<String> = Vec::new();
+        self.shards.retain(|path, done| {
+            let stays = is_wanted(path, done) && !(listed && broken.contains(&done.folder));
+            if !stays {
+                gone.append(&mut done.paths);
+            }
+            stays
+        });
+        let left: HashSet<&str> = self.shards.values().map(|done| done.folder.as_str()).collect();
+        self.folders.retain(|folder, paths| {
+            let stays = left.contains(folder.as_str());
+            if !stays {
+                gone.append(paths);
+            }
+            stays
+        });
+        let holds = self.wanted.as_ref().is_none_or(|before| before.holds_for(&wanted));
+        self.others.retain(|path, (_, paths)| {
+            let stays = holds && others.contains(path.as_str());
+            if !stays {
+                gone.append(paths);
+            }
+            stays
+        });
+        self.wanted = Some(wanted);
+        self.drop_order()?;
+        self.publication.withdraw(&gone)
+    }
+
+    /// Names the new shards of victims that were not written yet: a folder for each folder of old ones.
+    pub(super) fn name(&mut self, victims: &[(Victim, bool)]) -> Vec<Victim> {
+        let mut folders: BTreeMap<&str, Vec<&Victim>> = BTreeMap::new();
+        for (victim, _) in victims.iter().filter(|(victim, _)| !self.shards.contains_key(&victim.shard.path)) {
+            folders.entry(folder_of(&victim.shard.path)).or_default().push(victim);
+        }
+        let mut out = Vec::new();
+        for victims in folders.into_values() {
+            let tag = self.publication.id().tag_of(self.numbers.0);
+            self.numbers.0 += 1;
+            for (number, victim) in victims.into_iter().enumerate() {
+                let mut victim = victim.clone();
+                // So far it is the partition alone.
+                victim.naming.tag = format!("{tag}/{}", victim.naming.tag).trim_end_matches('/').to_owned();
+                victim.number = number;
+                out.push(victim);
+            }
+        }
+        out
+    }
+
+    /// Gives new shards their names, with what describes their folders.
+    pub(super) fn publish(&mut self, victims: &[Victim], spared: Vec<Spared>) -> Result<()> {
+        let store = self.dataset.store().as_ref();
+        let mut staged: Vec<Staged> = Vec::new();
+        let mut folders: BTreeMap<&str, (&str, Vec<usize>)> = BTreeMap::new();
+        for (i, victim) in victims.iter().enumerate().filter(|(i, _)| spared[*i].finished.is_some()) {
+            folders.entry(&victim.naming.tag).or_insert((folder_of(&victim.shard.path), Vec::new())).1.push(i);
+        }
+        for (folder, (was, members)) in folders {
+            let mut own: Vec<Staged> = Vec::new();
+            own.extend(wids_list(store, members.iter().filter_map(|i| spared[*i].finished.as_ref()))?);
+            own.extend(types::copy(store, was, folder)?);
+            own.extend(constants::copy(store, was, folder)?);
+            self.folders.insert(folder.to_owned(), own.iter().map(|staged| staged.path.clone()).collect());
+            staged.append(&mut own);
+        }
+        for (victim, mut one) in victims.iter().zip(spared) {
+            let mut own = std::mem::take(&mut one.staged);
+            if let Some(finished) = &mut one.finished {
+                own.append(&mut finished.staged);
+            }
+            let done = Done {
+                ordinals: victim.ordinals.clone(),
+                folder: victim.naming.tag.clone(),
+                now: one.finished.map(|finished| finished.shard),
+                places: one.places,
+                bytes_copied: one.bytes_copied,
+                bytes_reencoded: one.bytes_reencoded,
+                paths: own.iter().map(|staged| staged.path.clone()).collect(),
+            };
+            self.shards.insert(victim.shard.path.clone(), done);
+            staged.append(&mut own);
+        }
+        self.publication.publish(staged)
+    }
+
+    /// What was made of a shard.
+    pub(super) fn of_shard(&self, path: &str) -> Result<&Done> {
+        self.shards.get(path).ok_or_else(|| Error::internal("a shard was not written anew"))
+    }
+
+    /// What becomes of segments or lists, given their paths: those that were not looked into yet are shown to `make` with a
+    /// number that no other has.
+    pub(super) fn look_into<T>(
+        &mut self,
+        all: &[T],
+        path: impl Fn(&T) -> &str,
+        mut make: impl FnMut(&T, usize) -> Result<Option<Reindexed>>,
+    ) -> Result<Vec<Reindexed>> {
+        let mut staged: Vec<Staged> = Vec::new();
+        for one in all {
+            if self.others.contains_key(path(one)) {
+                continue;
+            }
+            self.numbers.1 += 1;
+            let mut made = make(one, self.numbers.1)?;
+            let mut own = made.as_mut().map(|made| std::mem::take(&mut made.staged)).unwrap_or_default();
+            let paths = own.iter().map(|staged| staged.path.clone()).collect();
+            staged.append(&mut own);
+            self.others.insert(path(one).to_owned(), (made, paths));
+        }
+        self.publication.publish(staged)?;
+        Ok(all.iter().filter_map(|one| self.others.get(path(one))?.0.as_ref()).map(Reindexed::again).collect())
+    }
+
+    /// Keeps what is left to do after the commit.
+    pub(super) fn keep_order(&mut self, order: &ErasureOrder) -> Result<Unfinished> {
+        self.numbers.1 += 1;
+        let kept = order.write(self.dataset, self.publication.id(), self.numbers.1)?;
+        self.order = Some(kept.clone());
+        Ok(kept)
+    }
+
+    fn drop_order(&mut self) -> Result<()> {
+        self.order.take().map_or(Ok(()), |order| self.dataset.store().delete(&order.order))
+    }
+
+    /// Ends after the commit.
+    pub(super) fn commit(self, snapshot: Snapshot) -> Result<Snapshot> {
+        self.publication.settle(Ok(snapshot))
+    }
+
+    /// Ends without a commit, and takes back what was written, unless nobody knows whether the commit took place.
+    pub(super) fn give_up(mut self, error: Option<&Error>) {
+        if self.committing && error.is_some_and(|error| error.kind() != Kind::Conflict) {
+            return;
+        }
+        // The error is what the user has to know; what stays is left to `vacuum`.
+        let _ = self.drop_order();
+        let _ = self.publication.take_back();
+    }
+}
+
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// Whether others have taken away what an attempt was reading, or have committed what it did not see, so that it is worth to
+/// begin anew. `seen` is what the attempt knew of the versions that can be read.
+pub(super) fn is_overtaken(dataset: &Dataset, error: &Error, seen: &finish::Readable) -> bool {
+    match error.kind() {
+        Kind::Conflict => true,
+        Kind::Storage | Kind::Integrity | Kind::Usage => {
+            dataset.open().is_ok_and(|newest| finish::Readable::of(&newest) != *seen)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_holds_for_later_plans_with_the_same_old_records() {
+        let wanted = |records: &[u64], next_record, sources: &[&str]| Wanted {
+            records: records.iter().copied().collect(),
+            next_record,
+            sources: sources.iter().map(|uri| (*uri).to_owned()).collect(),
+        };
+        let first = wanted(&[3, 7], 10, &["a"]);
+        assert!(first.holds_for(&wanted(&[3, 7], 10, &["a"])));
+        assert!(first.holds_for(&wanted(&[3, 7, 12], 20, &["a"])), "12 is new");
+        assert!(!first.holds_for(&wanted(&[3], 20, &["a"])), "somebody else has erased 7");
+        assert!(!first.holds_for(&wanted(&[3, 7, 9], 20, &["a"])));
+        assert!(!first.holds_for(&wanted(&[3, 7], 20, &[])));
+    }
+}
