@@ -27,6 +27,7 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("events", "units"),
     ("record", "schema"),
     ("record", "codec"),
+    ("storage", "codec"),
     ("array", "record"),
     ("array", "schema"),
 ];

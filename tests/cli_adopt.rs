@@ -1,9 +1,12 @@
 //! Shards of others through the command line: where their ids come from, and what is said about those that have none.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and make their own folders")]
 
+#[path = "support/older.rs"]
+mod older;
 mod support;
 
 use insta::assert_snapshot;
+use older::make_older;
 use serde_json::Value;
 use shardify::codec::checksum::masked_crc32c;
 use support::Folder;
@@ -92,6 +95,7 @@ fn ids_that_are_not_those_of_their_records_are_damage() {
     tables(&folder);
     folder.run("adopt data --id id --out one").ok();
     folder.run("adopt data --id who --out other").ok();
+    make_older(&folder.path().join("one"));
     let sidecar = |set: &str| {
         let tag =
             std::fs::read_dir(folder.path().join(set).join("_shardify/sidecar")).unwrap().next().unwrap().unwrap();
@@ -252,6 +256,7 @@ fn rows_of_adopted_parquet_are_held_against_their_hashes() {
         folder.run(&format!("verify {name} --read-data")).ok();
     }
     // The same ids and places, but of other records.
+    ["mine", "theirs"].iter().for_each(|name| make_older(&folder.path().join(name)));
     let sidecar = |name: &str| folder.path().join(name).join("_shardify/sidecar/adopted/part.parquet.parquet");
     std::fs::copy(sidecar("theirs"), sidecar("mine")).unwrap();
     folder.run("verify mine").ok();

@@ -3,10 +3,13 @@
 //! What other people's readers make of them is `scripts/index_check.py`.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
+#[path = "support/older.rs"]
+mod older;
 mod support;
 
 use std::io::Read as _;
 
+use older::make_older;
 use serde_json::Value;
 use support::Folder;
 
@@ -77,14 +80,18 @@ fn what_a_killed_run_left_behind_is_reported_and_written_anew() {
 
 #[test]
 fn damaged_indexes_are_found() {
-    for (options, extension) in [
-        ("--index dali,energon", ".idx"),
-        ("--index energon", ".tar.idx"),
-        ("--to tfrecord", ".tfindex"),
-        ("--to tfrecord", ".idx"),
+    for (options, extension, older) in [
+        ("--index dali,energon", ".idx", true),
+        ("--index energon", ".tar.idx", true),
+        ("--to tfrecord", ".tfindex", true),
+        ("--to tfrecord", ".idx", true),
+        ("--index dali", ".idx", false),
     ] {
         let folder = Folder::new();
         samples(&folder, options);
+        if older {
+            make_older(&folder.path().join("shards"));
+        }
         let name = folder.shards("shards").into_iter().map(|(name, _)| name).find(|n| n.ends_with(extension)).unwrap();
         let path = folder.path().join("shards").join(name);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -96,9 +103,10 @@ fn damaged_indexes_are_found() {
         std::fs::write(&path, bytes).unwrap();
         let ran = folder.run("verify");
         assert_eq!(ran.code, 1, "{options} {extension}: {ran:?}");
-        assert!(ran.stdout.contains("is not what the sidecar says"), "{ran:?}");
+        let expected = if older { "is not what the sidecar says" } else { "expected 90 bytes, found 70" };
+        assert!(ran.stdout.contains(expected), "{ran:?}");
         std::fs::remove_file(&path).unwrap();
-        assert!(folder.run("verify").stdout.contains("expected an index of"), "{options} {extension}");
+        assert!(folder.run("verify").stdout.contains("found none"), "{options} {extension}");
     }
 }
 

@@ -1,10 +1,13 @@
 //! `verify` finds damage of every kind, and says where.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
 
+#[path = "support/older.rs"]
+mod older;
 mod support;
 
 use std::path::{Path, PathBuf};
 
+use older::make_older;
 use support::Folder;
 
 fn files_below(folder: &Path, out: &mut Vec<PathBuf>) {
@@ -120,6 +123,7 @@ fn an_index_of_other_ids_is_found() {
             found
         };
         let (ours, others) = (build(0), build(5));
+        make_older(&ours.path().join("shards"));
         assert_eq!(ours.run("verify --json").summary()["ids"], 1200);
         for (bucket, other) in buckets(&ours, "record").iter().zip(buckets(&others, "record")) {
             std::fs::copy(other, bucket).unwrap();

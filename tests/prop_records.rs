@@ -199,7 +199,7 @@ fn contents(context: &Context<'_>, out: &Location) -> BTreeMap<(String, u64), u6
     let snapshot = dataset.open().unwrap();
     let mut counts = BTreeMap::new();
     for shard in snapshot.shards().unwrap() {
-        for batch in read_sidecar(dataset.store().as_ref(), &shard.path).unwrap() {
+        for batch in read_sidecar(dataset.store().as_ref(), &shard.sidecar()).unwrap() {
             let ids: &StringArray = batch.column(0).as_any().downcast_ref().unwrap();
             let hashes: &UInt64Array = batch.column(6).as_any().downcast_ref().unwrap();
             assert_eq!(ids.null_count(), 0);

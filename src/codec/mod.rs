@@ -4,7 +4,8 @@
 //! [`stream`] compresses whole shards in parallel units that can later be copied from file to file, [`decompress`] reads
 //! them and inputs, [`encoding`] turns text of any encoding into UTF-8, [`checksum`] holds the sums that formats and the
 //! catalog use, [`sha256`] hashes ids, [`hex`] and [`base64`] write bytes as text, [`merkle`] makes one hash of many,
-//! [`chunk_tree`] shows that bytes are part of what was hashed, and [`metered`] reads a stream while hashing each record in it.
+//! [`chunk_tree`] shows that bytes are part of what was hashed, [`seal`] what an object has to be, and [`metered`] reads a stream
+//! while hashing each record in it.
 
 pub mod base64;
 pub mod blosc;
@@ -16,6 +17,7 @@ pub mod hex;
 pub mod lzf;
 pub mod merkle;
 pub mod metered;
+pub mod seal;
 pub mod sha256;
 pub mod stream;
 pub mod zip;

@@ -371,7 +371,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::table::{Group, GroupWriter},
+        super::{
+            sealed::Sealed,
+            table::{Group, GroupWriter},
+        },
         *,
     };
     use crate::storage::{RemoteStore, Store};
@@ -386,8 +389,10 @@ mod tests {
             let chunk = encode(&columns.column(0), rows, values).unwrap();
             writer.append(Group { chunks: vec![chunk], rows: rows as u64 }).unwrap();
         }
-        store.publish(vec![writer.finish().unwrap()]).unwrap();
-        let batches: Vec<RecordBatch> = table::read(store.as_ref(), "t").unwrap();
+        let staged = writer.finish().unwrap();
+        let written = Sealed::new("t", staged.seal());
+        store.publish(vec![staged]).unwrap();
+        let batches: Vec<RecordBatch> = table::read(store.as_ref(), &written).unwrap();
         let all = arrow::compute::concat_batches(&Arc::new(schema), &batches).unwrap();
         (0..2).map(|group| all.column(0).slice(group * rows, rows)).collect()
     }

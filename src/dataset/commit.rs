@@ -28,10 +28,10 @@ use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Dataset, Snapshot, clock, erased,
+    Dataset, Newest, Snapshot, clock, erased,
     index::SegmentRef,
     leases,
-    log::{self, Counts, Entry, FIRST_FORMAT, FORMAT_VERSION, ListRef, Revision, SORTED_FORMAT, Settings, Totals},
+    log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals},
     places::PlaceRef,
     root,
     runs::{self, Run, Scattered},
@@ -43,7 +43,7 @@ use super::{
 };
 use crate::{
     codec::merkle,
-    error::{Effect, Error, Result},
+    error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, run_of_folder},
     storage::{PutOutcome, Staged, Store},
 };
@@ -204,9 +204,17 @@ pub(super) fn until_created(
     done: &str,
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
+    let mut failed_on = None;
     for attempt in 0..ATTEMPTS {
         wait(attempt);
-        match make(attempt)? {
+        let next = match make(attempt) {
+            Err(error) => {
+                check_overtaken(dataset, error, seen, &mut failed_on)?;
+                continue;
+            }
+            Ok(next) => next,
+        };
+        match next {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
                 let parent = Version(entry.version.0.saturating_sub(1));
@@ -218,7 +226,9 @@ pub(super) fn until_created(
                 }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
-                    return dataset.at(entry.version);
+                    // By now it may be an old one, whose lists are vacuumed: what was committed stays committed.
+                    let newest = Newest::of(&entry);
+                    return Ok(dataset.snapshot_of(*entry, newest));
                 }
             }
         }
@@ -242,6 +252,21 @@ fn longest_wait(attempt: usize) -> Option<Duration> {
     Some(FIRST_WAIT.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(LONGEST_WAIT))
 }
 
+/// Passes on the error of an attempt unless others have committed since `seen`: then `vacuum` may have deleted what the
+/// attempt read, and the next one stands on the newest version. A version that attempts fail on twice is damaged.
+fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &mut Option<Version>) -> Result<()> {
+    if !matches!(error.kind(), Kind::Storage | Kind::Integrity) {
+        return Err(error);
+    }
+    match dataset.latest() {
+        Ok(Some(newest)) if newest.version() > seen && *failed_on != Some(newest.version()) => {
+            *failed_on = Some(newest.version());
+            Ok(())
+        }
+        _ => Err(error),
+    }
+}
+
 /// The entry of a run that changes no record: it says of everything what its parent says.
 ///
 /// # Errors
@@ -255,6 +280,7 @@ pub(super) fn after(
     let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
     let parent = parent.entry();
     Ok(Entry {
+        format: FORMAT_VERSION,
         version: parent.version.next(),
         transaction: transaction.clone(),
         committed_at: moment.committed_at,
@@ -412,7 +438,7 @@ impl Draft<'_> {
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
         Ok(Entry {
-            format: self.format(old),
+            format: FORMAT_VERSION,
             version,
             transaction: self.transaction.id.clone(),
             committed_at,
@@ -438,17 +464,6 @@ impl Draft<'_> {
             erasures: old.and_then(|e| e.erasures.clone()),
             root: None,
         })
-    }
-
-    /// Datasets that were never sorted can be read by releases that know nothing of it.
-    fn format(&self, old: Option<&Entry>) -> u32 {
-        let sorts = |shard: &NewShard| shard.scattered.is_some() || shard.meta.order.is_some();
-        let needed = match &self.transaction.settings.private {
-            Some(_) => FORMAT_VERSION,
-            None if self.transaction.adds.iter().any(sorts) => SORTED_FORMAT,
-            None => FIRST_FORMAT,
-        };
-        old.map_or(FIRST_FORMAT, |e| e.format).max(needed)
     }
 
     fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
@@ -498,7 +513,7 @@ impl Draft<'_> {
                 lists.keep(list.clone());
                 continue;
             }
-            let rows = shards::read(lists.store().as_ref(), &list.path)?;
+            let rows = shards::read(lists.store().as_ref(), &list.sealed())?;
             let (gone, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(|s| removed.contains(s.path.as_str()));
             if gone.is_empty() {
                 lists.keep(list.clone());
@@ -533,7 +548,7 @@ impl Draft<'_> {
                 lists.keep(list.clone());
                 continue;
             }
-            let mut rows = runs::read(lists.store().as_ref(), &list.path)?;
+            let mut rows = runs::read(lists.store().as_ref(), &list.sealed())?;
             let mut changed = false;
             for run in rows.iter_mut().filter(|r| r.until.is_none() && removed.contains(r.shard.as_str())) {
                 run.until = Some(version);
@@ -555,6 +570,7 @@ impl Draft<'_> {
                     until: None,
                     since: None,
                     scattered: shard.scattered.clone(),
+                    beside: shard.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
                 })
             })
             .collect();
@@ -633,28 +649,32 @@ impl<'a> ListWriter<'a> {
             table.add(rows)
         })?;
         if let Some((staged, rows)) = table.finish()? {
+            let seal = staged.seal();
             self.draft.staged.borrow_mut().push(staged);
             self.written += 1;
             let root = (self.kind == SHARDS).then(|| merkle::root(&leaves));
-            self.lists.push(ListRef { path, rows, level, root });
+            self.lists.push(ListRef { path, rows, level, root, seal });
         }
         Ok(())
     }
 
     /// Columns of several lists together; `None` for kinds that always have the same.
     fn schema_of(&self, lists: &[ListRef]) -> Result<Option<SchemaRef>> {
-        let (full, optional): (fn(bool) -> Schema, &str) = match self.kind {
-            "runs" => (runs::schema, "set"),
-            SHARDS => (shards::schema, "order"),
-            "replaced" => (erased::replaced_schema, "root"),
-            "sources" => (sources::schema, sources::ARRAYS),
+        let full = match self.kind {
+            "runs" => runs::schema(),
+            SHARDS => shards::schema(),
+            "replaced" => erased::replaced_schema(),
+            "rewritten" => erased::rewritten_schema(),
+            "sources" => sources::schema(),
             _ => return Ok(None),
         };
-        let mut any = false;
+        let mut known = HashSet::new();
         for list in lists {
-            any = any || table::has_column(self.store(), list, optional)?;
+            known.extend(table::columns_of(self.store(), list)?);
         }
-        Ok(Some(Arc::new(full(any))))
+        // Every list has those that cannot be null.
+        let kept = full.fields().iter().filter(|field| !field.is_nullable() || known.contains(field.name().as_str()));
+        Ok(Some(Arc::new(Schema::new(kept.cloned().collect::<Vec<_>>()))))
     }
 
     /// The lists, after merging each level that has become crowded into one list of the next level, where that is no more
@@ -701,6 +721,7 @@ mod tests {
     use crate::{
         codec::Codec,
         dataset::{Arrangement, Order, ShardOrder},
+        error::Kind,
         format::OutputFormat,
         storage::RemoteStore,
         units::Size,
@@ -759,6 +780,7 @@ mod tests {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
+            beside: None,
         };
         NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
     }
@@ -820,6 +842,7 @@ mod tests {
             buckets: 1,
             bytes: 0,
             root: None,
+            seals: Vec::new(),
         };
         for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
             let mut append = transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
@@ -887,6 +910,13 @@ mod tests {
         assert!(problem(&dataset).contains("does not follow"), "another version has another root");
         let other = dataset.store().get(&entry.shards[1].path).unwrap().unwrap();
         dataset.store().put(&entry.shards[0].path, other).unwrap();
+        let error = root::check_root(&dataset.open().unwrap()).unwrap_err();
+        assert_eq!((error.kind(), error.place().byte), (Kind::Integrity, Some(0)), "{error}");
+        // A list of an older release has no seal, but a root.
+        let mut old = entry.clone();
+        old.version = Version(4);
+        old.shards.iter_mut().for_each(|list| list.seal = None);
+        assert!(create(dataset.store().as_ref(), &old).unwrap());
         assert!(problem(&dataset).contains("found another"));
     }
 
@@ -914,13 +944,13 @@ mod tests {
     }
 
     #[test]
-    fn lists_with_and_without_orders_are_merged_and_only_sorting_raises_the_format() {
+    fn lists_with_and_without_orders_are_merged() {
         let dataset = dataset();
         let append = |i: u64| {
             let add = shard(&format!("s{i}"), 0, 2);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(2)), Version(i)).unwrap()
         };
-        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FIRST_FORMAT));
+        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
         let mut sorted = shard("sorted", 0, 4);
         let scattered = Scattered { span: 4, set: "set".into(), shard: 0 };
         sorted.scattered = Some(scattered.clone());
@@ -934,11 +964,12 @@ mod tests {
             last: 3,
             rows: 4,
             bytes: 0,
+            seal: None,
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
-        assert_eq!(commit(&dataset, &sort, Version(10)).unwrap().entry().format, SORTED_FORMAT);
-        (11..40).for_each(|i| assert_eq!(append(i).entry().format, SORTED_FORMAT));
+        commit(&dataset, &sort, Version(10)).unwrap();
+        (11..40).for_each(|i| assert_eq!(append(i).version(), Version(i + 1)));
         let snapshot = dataset.open().unwrap();
         assert_eq!(snapshot.entry().places, [place]);
         let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();

@@ -13,6 +13,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map},
+    sync::Arc,
 };
 
 use rayon::prelude::*;
@@ -23,7 +24,7 @@ use super::{
     erased::{self, Erasures, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
     find::{self, Hit, IdKind, State},
     index::{self, SegmentRef},
-    log::{Counts, ERASED_FORMAT, Entry, ListRef},
+    log::{Counts, Entry, FORMAT_VERSION, ListRef},
     places::PlaceRef,
     private::Asked,
     reindex::Reindexed,
@@ -350,7 +351,7 @@ impl Erasure {
         };
         let stand_ins = StandIns::of_reindexed(&self.reindexed);
         Ok(Entry {
-            format: old.format.max(ERASED_FORMAT),
+            format: FORMAT_VERSION,
             version,
             transaction: self.id.clone(),
             committed_at,
@@ -423,6 +424,7 @@ impl Erasure {
         if self.all_versions {
             let row = |rewrite: &Rewrite| Rewritten {
                 was: rewrite.was.path.clone(),
+                was_sidecar: rewrite.was.beside.as_ref().and_then(|beside| beside.at.clone()),
                 now: rewrite.now.as_ref().map(|now| ShardMeta {
                     version: rewrite.was.version,
                     committed_at: rewrite.was.committed_at,
@@ -455,6 +457,7 @@ fn led<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a
             until: from.until,
             since: from.since,
             scattered: now.scattered.clone(),
+            beside: now.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
         })
     })
 }

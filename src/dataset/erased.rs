@@ -31,9 +31,11 @@ use super::{
     Dataset, Snapshot,
     index::SegmentRef,
     log::{Entry, ListRef, Totals},
-    numbers::{NumberSet, numbers_path},
+    numbers::{NumberSet, numbers_beside, numbers_path},
+    parts::parts_beside,
     parts_path,
     runs::{Run, RunTable, Scattered},
+    sealed::Sealed,
     shards::{self, ShardMeta},
     sidecar_path,
     suppress::Salt,
@@ -42,7 +44,10 @@ use super::{
     vacuum::{index_stem, stem},
 };
 use crate::{
-    codec::merkle::Hash,
+    codec::{
+        merkle::Hash,
+        seal::{self, Seal},
+    },
     error::{Error, Result},
     id::Version,
     storage::Store,
@@ -144,7 +149,7 @@ pub(super) fn tombstone_batch(rows: &[Tombstone]) -> Result<RecordBatch> {
 pub fn tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
     let mut out = Vec::new();
     for list in entry.erasures.iter().flat_map(|erasures| &erasures.tombstones) {
-        for batch in table::read(dataset.store().as_ref(), &list.path)? {
+        for batch in table::read(dataset.store().as_ref(), &list.sealed())? {
             let number = |name| column::<UInt64Array>(&batch, name);
             let (first, records, version) = (number("first")?, number("records")?, number("version")?);
             let (all, reason): (&BooleanArray, &StringArray) =
@@ -166,6 +171,8 @@ pub fn tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
 pub(super) struct Rewritten {
     /// Path of the old one, whose bytes are deleted.
     pub(super) was: String,
+    /// Path of its sidecar, where that of the shard does not tell.
+    pub(super) was_sidecar: Option<String>,
     /// What stands for it; `None` when no record was left.
     pub(super) now: Option<ShardMeta>,
 }
@@ -174,22 +181,37 @@ pub(super) struct Rewritten {
 pub(super) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBatch> {
     let nothing = ShardMeta::nothing();
     let metas: Vec<ShardMeta> = rows.iter().map(|row| row.now.clone().unwrap_or_else(|| nothing.clone())).collect();
-    let shards = shards::batch_with(&metas, true)?;
-    let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
-    fields.extend(shards.schema().fields().iter().cloned());
+    let shards = shards::full_batch(&metas)?;
     let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was)))];
     columns.extend_from_slice(shards.columns());
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    columns.push(Arc::new(rows.iter().map(|row| row.was_sidecar.as_deref()).collect::<StringArray>()));
+    Ok(RecordBatch::try_new(Arc::new(rewritten_schema()), columns)?)
 }
 
-fn read_rewritten(store: &dyn Store, path: &str) -> Result<Vec<Rewritten>> {
-    let metas = shards::read(store, path)?;
+/// Columns of a list of what was rewritten.
+pub(super) fn rewritten_schema() -> Schema {
+    let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
+    fields.extend(shards::schema().fields().iter().cloned());
+    fields.push(Arc::new(Field::new(WAS_SIDECAR, DataType::Utf8, true)));
+    Schema::new(fields)
+}
+
+const WAS_SIDECAR: &str = "was_sidecar";
+
+fn read_rewritten(store: &dyn Store, list: &Sealed) -> Result<Vec<Rewritten>> {
+    let batches = table::read(store, list)?;
+    let metas = shards::decode(&batches).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))?;
     let mut was = Vec::with_capacity(metas.len());
-    for batch in table::read(store, path)? {
-        was.extend(column::<StringArray>(&batch, "was")?.iter().flatten().map(str::to_owned));
+    for batch in batches {
+        let sidecars =
+            batch.column_by_name(WAS_SIDECAR).map(|_| column::<StringArray>(&batch, WAS_SIDECAR)).transpose()?;
+        let sidecar = |row: usize| Some(sidecars.filter(|paths| paths.is_valid(row))?.value(row).to_owned());
+        let paths = column::<StringArray>(&batch, "was")?;
+        was.extend((0..batch.num_rows()).map(|row| (paths.value(row).to_owned(), sidecar(row))));
     }
     let some = |meta: ShardMeta| (!meta.path.is_empty()).then_some(meta);
-    Ok(was.into_iter().zip(metas).map(|(was, meta)| Rewritten { was, now: some(meta) }).collect())
+    let row = |((was, was_sidecar), meta)| Rewritten { was, was_sidecar, now: some(meta) };
+    Ok(was.into_iter().zip(metas).map(row).collect())
 }
 
 /// A segment of the id index, or a list, that was written anew.
@@ -207,25 +229,26 @@ pub(super) struct Replaced {
     pub(super) buckets: u64,
     /// Root of their hashes, where those are known.
     pub(super) root: Option<Hash>,
+    /// What they have to be, or the list; empty: unknown.
+    pub(super) seals: Vec<Seal>,
 }
 
-/// Columns of a list of what was replaced; older releases had no roots.
-pub(super) fn replaced_schema(roots: bool) -> Schema {
+/// Columns of a list of what was replaced; older releases had no roots, and no seals.
+pub(super) fn replaced_schema() -> Schema {
     let number = |name: &str| Field::new(name, DataType::UInt64, false);
-    let mut fields = vec![
+    Schema::new(vec![
         Field::new("was", DataType::Utf8, false),
         number("was_buckets"),
         Field::new("now", DataType::Utf8, true),
         number("rows"),
         number("buckets"),
-    ];
-    if roots {
-        fields.push(Field::new("root", DataType::Binary, true));
-    }
-    Schema::new(fields)
+        Field::new("root", DataType::Binary, true),
+        Field::new("seals", DataType::Binary, true),
+    ])
 }
 
 pub(super) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
+    let seals = |row: &Replaced| (!row.seals.is_empty()).then(|| seal::encode(&row.seals));
     let numbers =
         |of: fn(&Replaced) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
     let columns: Vec<ArrayRef> = vec![
@@ -235,19 +258,22 @@ pub(super) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
         numbers(|row| row.rows),
         numbers(|row| row.buckets),
         Arc::new(rows.iter().map(|row| row.root).collect::<BinaryArray>()),
+        Arc::new(rows.iter().map(seals).collect::<BinaryArray>()),
     ];
-    Ok(RecordBatch::try_new(Arc::new(replaced_schema(true)), columns)?)
+    Ok(RecordBatch::try_new(Arc::new(replaced_schema()), columns)?)
 }
 
-fn read_replaced(store: &dyn Store, path: &str) -> Result<Vec<Replaced>> {
+fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<Replaced>> {
     let mut out = Vec::new();
-    for batch in table::read(store, path)? {
+    for batch in table::read(store, list)? {
         let text = |name| column::<StringArray>(&batch, name);
         let number = |name| column::<UInt64Array>(&batch, name);
         let (was, now) = (text("was")?, text("now")?);
         let (was_buckets, rows, buckets) = (number("was_buckets")?, number("rows")?, number("buckets")?);
-        let roots = batch.column_by_name("root").map(|_| column::<BinaryArray>(&batch, "root")).transpose()?;
+        let optional = |name| batch.column_by_name(name).map(|_| column::<BinaryArray>(&batch, name)).transpose();
+        let (roots, seals) = (optional("root")?, optional("seals")?);
         let root = |row: usize| roots.filter(|roots| roots.is_valid(row))?.value(row).try_into().ok();
+        let seals = |row: usize| seal::decode(seals.filter(|seals| seals.is_valid(row))?.value(row));
         out.extend((0..batch.num_rows()).map(|i| Replaced {
             was: was.value(i).to_owned(),
             was_buckets: was_buckets.value(i),
@@ -255,6 +281,7 @@ fn read_replaced(store: &dyn Store, path: &str) -> Result<Vec<Replaced>> {
             rows: rows.value(i),
             buckets: buckets.value(i),
             root: root(i),
+            seals: seals(i).unwrap_or_default(),
         }));
     }
     Ok(out)
@@ -264,6 +291,8 @@ fn read_replaced(store: &dyn Store, path: &str) -> Result<Vec<Replaced>> {
 #[derive(Debug, Default)]
 pub(super) struct StandIns {
     shards: HashMap<String, Option<ShardMeta>>,
+    /// Sidecars of old shards that lie where the paths of these do not tell.
+    sidecars: Vec<String>,
     others: HashMap<String, Replaced>,
 }
 
@@ -273,10 +302,13 @@ impl StandIns {
         let mut out = Self::default();
         let Some(erasures) = &entry.erasures else { return Ok(out) };
         for list in &erasures.rewritten {
-            out.shards.extend(read_rewritten(store, &list.path)?.into_iter().map(|row| (row.was, row.now)));
+            for row in read_rewritten(store, &list.sealed())? {
+                out.sidecars.extend(row.was_sidecar);
+                out.shards.insert(row.was, row.now);
+            }
         }
         for list in &erasures.replaced {
-            out.others.extend(read_replaced(store, &list.path)?.into_iter().map(|row| (row.was.clone(), row)));
+            out.others.extend(read_replaced(store, &list.sealed())?.into_iter().map(|row| (row.was.clone(), row)));
         }
         Ok(out)
     }
@@ -284,7 +316,7 @@ impl StandIns {
     /// Those of objects that were just written.
     pub(super) fn of_reindexed(reindexed: &[super::Reindexed]) -> Self {
         let others = reindexed.iter().map(|one| (one.replaced.was.clone(), one.replaced.clone())).collect();
-        Self { shards: HashMap::new(), others }
+        Self { others, ..Self::default() }
     }
 
     /// What stands for the shard of a path, at the end of the chain: of one that was never rewritten `None`, of one of
@@ -335,6 +367,7 @@ impl StandIns {
                 pairs: now.rows,
                 buckets: now.buckets,
                 root: now.root,
+                seals: now.seals.clone(),
                 ..segment.clone()
             }),
         };
@@ -347,20 +380,26 @@ impl StandIns {
             None => Some(list.clone()),
             Some(now) => {
                 let path = |now: &Replaced| now.now.clone().unwrap_or_default();
-                now.map(|now| ListRef { path: path(now), rows: now.rows, level: list.level, root: now.root })
+                now.map(|now| ListRef {
+                    path: path(now),
+                    rows: now.rows,
+                    level: list.level,
+                    root: now.root,
+                    seal: now.seals.first().copied(),
+                })
             }
         };
         lists.iter().filter_map(stand_in).collect()
     }
 
-    /// Objects that stand for any of those given, which `has` tells by their paths: shards, and the paths of others.
-    pub(super) fn needed_for(&self, has: impl Fn(&str) -> bool) -> (Vec<String>, Vec<String>) {
-        let mut shards: HashSet<String> = HashSet::new();
+    /// Objects that stand for any of those given, which `has` tells by their paths: shards, and paths of others.
+    pub(super) fn needed_for(&self, has: impl Fn(&str) -> bool) -> (Vec<&ShardMeta>, Vec<String>) {
+        let mut shards: HashMap<&str, &ShardMeta> = HashMap::new();
         for was in self.shards.keys().filter(|was| has(was)) {
             let mut path = was.as_str();
             while let Some(Some(now)) = self.shards.get(path) {
                 path = &now.path;
-                shards.insert(now.path.clone());
+                shards.insert(path, now);
             }
         }
         let mut others = Vec::new();
@@ -369,7 +408,7 @@ impl StandIns {
             let now = if needed { self.other(was).flatten() } else { None };
             others.extend(now.into_iter().flat_map(Replaced::now_paths));
         }
-        (shards.into_iter().collect(), others)
+        (shards.into_values().collect(), others)
     }
 
     /// Whether an object was written anew without somebody, and must not be there any more.
@@ -383,6 +422,9 @@ impl StandIns {
         for was in self.shards.keys() {
             gone.objects.extend([was.clone(), sidecar_path(was), parts_path(was), numbers_path(was)]);
             gone.stems.insert(stem(was).to_owned());
+        }
+        for sidecar in &self.sidecars {
+            gone.objects.extend([sidecar.clone(), parts_beside(sidecar), numbers_beside(sidecar)]);
         }
         for replaced in self.others.values() {
             match replaced.was_buckets {
@@ -430,6 +472,7 @@ fn led_alone(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], versi
             shard: now.path.clone(),
             ordinal,
             scattered: None,
+            beside: now.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
             ..run.clone()
         };
         let mut ordinal = 0;
@@ -541,20 +584,22 @@ mod tests {
             rows: 7,
             buckets,
             root: Some([7; 32]),
+            seals: now.map(|now| Seal::of(now.as_bytes())).into_iter().collect(),
         }
     }
 
     #[test]
     fn chains_are_followed_to_their_ends() {
         let rows = [
-            Rewritten { was: "a".into(), now: Some(shard("b", 9)) },
-            Rewritten { was: "b".into(), now: Some(shard("c", 8)) },
-            Rewritten { was: "x".into(), now: Some(shard("y", 1)) },
-            Rewritten { was: "y".into(), now: None },
+            ("a".to_owned(), Some(shard("b", 9))),
+            ("b".to_owned(), Some(shard("c", 8))),
+            ("x".to_owned(), Some(shard("y", 1))),
+            ("y".to_owned(), None),
         ];
         let others = [replaced("s", Some("t"), 2), replaced("t", Some("u"), 2), replaced("l", None, 0)];
         let stand_ins = StandIns {
-            shards: rows.into_iter().map(|row| (row.was, row.now)).collect(),
+            shards: rows.into_iter().collect(),
+            sidecars: vec!["_shardify/sidecar/t/adopted/a.parquet".into()],
             others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
         };
         let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
@@ -570,17 +615,18 @@ mod tests {
             buckets: 2,
             bytes: 0,
             root: None,
+            seals: Vec::new(),
         };
         let led = stand_ins.segments(&[segment("s"), segment("other")]);
         assert_eq!((led[0].path.as_str(), led[0].pairs, led[0].record_base), ("u", 7, 5));
         assert_eq!(led[1], segment("other"));
-        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None };
+        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None, seal: None };
         assert_eq!(stand_ins.lists(&[list("l"), list("m")]), [list("m")]);
         let (shards, objects) = stand_ins.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
-        assert_eq!(shards.iter().collect::<std::collections::BTreeSet<_>>().len(), 2);
+        assert_eq!(shards.len(), 2);
         assert_eq!(objects, ["u/b=0000.parquet", "u/b=0001.parquet"]);
         let gone = stand_ins.gone();
-        for path in ["a", "b", "y", "t/b=0001.parquet", "l"] {
+        for path in ["a", "b", "y", "t/b=0001.parquet", "l", "_shardify/sidecar/t/adopted/a.parquet"] {
             assert!(stand_ins.is_gone(&gone, path), "{path}");
         }
         for path in ["c", "u/b=0000.parquet", "m"] {
@@ -602,6 +648,7 @@ mod tests {
             until: None,
             since: Some(Version(1)),
             scattered: set.map(|set| Scattered { span: records, set: set.into(), shard: 7 }),
+            beside: None,
         };
         let sorted = |set: &str| {
             let order = crate::dataset::Order { by: crate::dataset::Arrangement::Sort, columns: Vec::new() };
@@ -614,7 +661,7 @@ mod tests {
                 ("x".to_owned(), None),
                 ("s".to_owned(), Some(ShardMeta { order: sorted("new"), ..shard("t", 9) })),
             ]),
-            others: HashMap::new(),
+            ..StandIns::default()
         };
         let runs = RunTable::new(vec![
             run(100, 10, "a", 0, None),
@@ -641,14 +688,19 @@ mod tests {
     fn lists_are_read_back() {
         let store = RemoteStore::memory().unwrap();
         let put = |path: &str, rows: &RecordBatch| {
-            table::write(&store, path, rows, table::properties().build()).unwrap();
+            let seal = table::write(&store, path, rows, table::properties().build()).unwrap();
+            Sealed::new(path, Some(seal))
         };
-        let rewritten =
-            [Rewritten { was: "a".into(), now: Some(shard("b", 9)) }, Rewritten { was: "c".into(), now: None }];
-        put("rewritten", &rewritten_batch(&rewritten).unwrap());
-        assert_eq!(read_rewritten(&store, "rewritten").unwrap(), rewritten);
+        let rewritten = [
+            Rewritten { was: "a".into(), was_sidecar: Some("s".into()), now: Some(shard("b", 9)) },
+            Rewritten { was: "c".into(), was_sidecar: None, now: None },
+        ];
+        let list = put("rewritten", &rewritten_batch(&rewritten).unwrap());
+        assert_eq!(read_rewritten(&store, &list).unwrap(), rewritten);
         let others = [replaced("s", Some("t"), 2), replaced("l", None, 0)];
-        put("replaced", &replaced_batch(&others).unwrap());
-        assert_eq!(read_replaced(&store, "replaced").unwrap(), others);
+        let list = put("replaced", &replaced_batch(&others).unwrap());
+        assert_eq!(read_replaced(&store, &list).unwrap(), others);
+        let other = Sealed { seal: Some(Seal::of(b"")), ..list };
+        assert_eq!(read_replaced(&store, &other).unwrap_err().kind(), crate::error::Kind::Integrity);
     }
 }

@@ -25,10 +25,14 @@ use parquet::{
     },
 };
 
-use super::table;
+use super::{
+    sealed::{Sealed, checked_tail},
+    table,
+};
 use crate::{
+    codec::seal::{BLOCK_BYTES, Blocks, Seal},
     error::{Error, Result},
-    storage::{Object, Store},
+    storage::{DAMAGED_BLOCK, Object, RESTORE, Store},
 };
 
 /// Bytes between two parts that are fetched with them rather than with another request.
@@ -37,11 +41,13 @@ const GAP: usize = 64 << 10;
 /// Requests under way at a time.
 const AT_ONCE: usize = 16;
 
-/// An object of which some parts are in memory. What is not is fetched when it is read.
+/// An object of which some parts are in memory. What is not is fetched when it is read. Of an object with a seal
+/// everything is checked before it is held.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
     store: Arc<dyn Store>,
     object: Object,
+    blocks: Option<Blocks>,
     held: Vec<(u64, Bytes)>,
 }
 
@@ -49,8 +55,14 @@ impl Parts {
     /// Reads the last `tail` bytes of an object, and at the same time a part that will probably be needed.
     ///
     /// # Errors
-    /// When there is no such object or the store fails. A guess beyond the object is no error.
-    pub(super) fn open(store: &Arc<dyn Store>, path: &str, tail: u64, guess: Option<Range<u64>>) -> Result<Self> {
+    /// When there is no such object, it is not what it has to be, or the store fails. A guess beyond the object is no
+    /// error.
+    pub(super) fn open(store: &Arc<dyn Store>, object: &Sealed, tail: u64, guess: Option<Range<u64>>) -> Result<Self> {
+        let path = object.path.as_str();
+        let (tail, guess) = match &object.seal {
+            Some(seal) => in_blocks(seal, tail, guess),
+            None => (tail, guess),
+        };
         let guessed = |range: Range<u64>| Some((range.start, store.get_range(path, range).ok()?));
         let (tail, guessed) = match guess {
             None => (store.tail(path, tail), None),
@@ -61,12 +73,46 @@ impl Parts {
             }),
         };
         let (end, bytes) = tail?.ok_or_else(|| {
-            Error::integrity("expected an object that the log refers to, found none")
-                .at(store.location().join(path).to_string())
+            Error::integrity("expected an object that the log refers to, found none").at(object.place(store.as_ref()))
         })?;
-        let mut held = vec![(bytes.saturating_sub(end.len() as u64), end)];
-        held.extend(guessed);
-        Ok(Self { store: Arc::clone(store), object: Object::new(Arc::clone(store), path, bytes), held })
+        let opened = Object::new(Arc::clone(store), path, bytes);
+        let start = bytes.saturating_sub(end.len() as u64);
+        let Some(seal) = &object.seal else {
+            let mut held = vec![(start, end)];
+            held.extend(guessed);
+            return Ok(Self { store: Arc::clone(store), object: opened, blocks: None, held });
+        };
+        let before = usize::try_from(seal.body().saturating_sub(start)).unwrap_or(usize::MAX).min(end.len());
+        let blocks = checked_tail(store.as_ref(), object, seal, bytes, &end.slice(before..))?;
+        let mut parts = Self {
+            store: Arc::clone(store),
+            object: opened.checked(blocks.clone(), end.slice(before..)),
+            blocks: Some(blocks),
+            held: Vec::new(),
+        };
+        parts.check(start, &end[..before])?;
+        parts.held.push((start, end));
+        if let Some((start, bytes)) = guessed {
+            parts.hold(start, bytes)?;
+        }
+        Ok(parts)
+    }
+
+    /// Checks whole blocks that were fetched.
+    fn check(&self, start: u64, bytes: &[u8]) -> Result<()> {
+        match self.blocks.as_ref().and_then(|blocks| blocks.damage(start, bytes)) {
+            Some(at) => Err(Error::integrity(DAMAGED_BLOCK)
+                .at(self.store.location().join(self.object.path()).to_string())
+                .byte(at)
+                .hint(RESTORE)),
+            None => Ok(()),
+        }
+    }
+
+    fn hold(&mut self, start: u64, bytes: Bytes) -> Result<()> {
+        self.check(start, &bytes)?;
+        self.held.push((start, bytes));
+        Ok(())
     }
 
     fn held(&self, range: &Range<u64>) -> Option<Bytes> {
@@ -80,13 +126,14 @@ impl Parts {
     /// Makes sure that parts, given in order, are in memory; what was fetched before them, but for the end, is dropped.
     ///
     /// # Errors
-    /// When the store fails.
+    /// When the store fails, or what is fetched is not what it has to be.
     pub(super) fn fetch(&mut self, parts: &[Range<u64>]) -> Result<()> {
         let mut missing: Vec<Range<u64>> = Vec::new();
         for part in parts.iter().filter(|part| self.held(part).is_none()) {
+            let part = self.blocks.as_ref().map_or_else(|| part.clone(), |blocks| blocks.around(part));
             match missing.last_mut() {
                 Some(last) if part.start <= last.end.saturating_add(GAP as u64) => last.end = last.end.max(part.end),
-                _ => missing.push(part.clone()),
+                _ => missing.push(part),
             }
         }
         if missing.is_empty() {
@@ -110,7 +157,7 @@ impl Parts {
         let (store, path) = (&self.store, self.object.path());
         let fetched = at_once(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
-            self.held.push((range.start, bytes?));
+            self.hold(range.start, bytes?)?;
         }
         Ok(())
     }
@@ -129,6 +176,18 @@ impl Parts {
     pub(super) fn reader(self, metadata: ArrowReaderMetadata) -> ParquetRecordBatchReaderBuilder<Self> {
         ParquetRecordBatchReaderBuilder::new_with_metadata(self, metadata)
     }
+}
+
+/// What to read of an object so that all of it can be checked: bytes at its end, and a part, which is left out where these
+/// have it already.
+fn in_blocks(seal: &Seal, tail: u64, guess: Option<Range<u64>>) -> (u64, Option<Range<u64>>) {
+    let wanted = seal.bytes.saturating_sub(tail.max(seal.tail));
+    let start = wanted / BLOCK_BYTES * BLOCK_BYTES;
+    let around = |range: Range<u64>| {
+        let end = range.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).min(seal.body());
+        range.start / BLOCK_BYTES * BLOCK_BYTES..end
+    };
+    (seal.bytes - start, guess.map(around).filter(|range| range.start < range.end.min(start)))
 }
 
 /// Where the pages of a row group are.

@@ -313,12 +313,12 @@ type Found = (u64, IdKind, Place, SidecarRow, Option<Version>);
 /// The first versions of rows of a sorted shard, whose numbers have to be those that were asked for.
 fn first_versions(
     store: &Arc<dyn Store>,
-    shard: &str,
     rows: &BTreeMap<u64, Vec<Asker<'_>>>,
     ordinals: &[u64],
     known: u64,
 ) -> Result<Vec<Version>> {
-    let numbers = numbers::read_rows(store, shard, ordinals, known)?;
+    let Some((_, _, run)) = rows.values().flatten().next() else { return Ok(Vec::new()) };
+    let numbers = numbers::read_rows(store, &run.numbers(), ordinals, known)?;
     let check = |((ordinal, askers), (number, version)): ((&u64, &Vec<Asker<'_>>), (u64, Version))| match askers
         .iter()
         .find(|(record, _, _)| *record != number)
@@ -326,7 +326,7 @@ fn first_versions(
         None => Ok(version),
         Some((record, _, _)) => {
             Err(Error::integrity(format!("expected record {record} in row {ordinal}, found record {number}"))
-                .at(store.location().join(shard).to_string()))
+                .at(store.location().join(&run.shard).to_string()))
         }
     };
     rows.iter().zip(numbers).map(check).collect()
@@ -477,14 +477,16 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             _ => rows.values().flatten().map(|(_, _, run)| *run).collect(),
         };
         let known = runs.iter().map(|run| run.ordinal.saturating_add(run.records)).max().unwrap_or(0);
-        let scattered = rows.values().flatten().any(|(_, _, run)| run.scattered.is_some());
+        let mut askers = rows.values().flatten().map(|(_, _, run)| *run);
+        let scattered = askers.clone().any(|run| run.scattered.is_some());
+        let Some(sidecar) = askers.next().map(Run::sidecar) else { return Ok(Vec::new()) };
         let since = || -> Result<Vec<Option<Version>>> {
             if !scattered {
                 return Ok(vec![None; ordinals.len()]);
             }
-            Ok(first_versions(store, shard, rows, &ordinals, known)?.into_iter().map(Some).collect())
+            Ok(first_versions(store, rows, &ordinals, known)?.into_iter().map(Some).collect())
         };
-        let sidecar = || sidecar::read_rows_near(store, shard, &ordinals, known, packed);
+        let sidecar = || sidecar::read_rows_near(store, &sidecar, &ordinals, known, packed);
         let (read, since) = if scattered && few {
             // Neither needs the other.
             std::thread::scope(|scope| {

@@ -3,34 +3,34 @@
 //! An entry is complete: it names every list and segment of its version, so opening a snapshot takes one listing, one
 //! read of the entry, and one parallel round of reads. Names count down, so that the newest version comes first in a
 //! listing. Unknown fields are ignored, so later releases may add some; `format` grows when an old release could not
-//! read the dataset correctly any more.
+//! read the dataset correctly any more. The last field is a checksum over all bytes before it.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, system_path};
+use super::{erased::Erasures, index::SegmentRef, places::PlaceRef, private::PrivateIds, sealed::Sealed, system_path};
 use crate::{
-    codec::{Codec, hex::hash_or_none, merkle::Hash},
+    codec::{
+        Codec,
+        hex::hash_or_none,
+        merkle::Hash,
+        seal::{Seal, close_json, json_is_whole},
+    },
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    storage::{Store, checked_path},
+    storage::{RESTORE, Store, checked_path},
     units::Size,
 };
 
 /// Version of everything below `_shardify/`; a release reads datasets up to its own.
-pub const FORMAT_VERSION: u32 = 3;
+/// Every entry that is written has it.
+pub const FORMAT_VERSION: u32 = 4;
 
-/// Version of datasets that use nothing of what came later.
-pub(super) const FIRST_FORMAT: u32 = 1;
-
-/// Version of datasets that were sorted.
-pub(super) const SORTED_FORMAT: u32 = 2;
-
-/// Version of datasets from which somebody was erased.
-pub(super) const ERASED_FORMAT: u32 = 3;
+/// First version whose entries carry a checksum.
+const CHECKED_FORMAT: u32 = 4;
 
 /// One version of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,6 +248,16 @@ pub struct ListRef {
     /// Root of the hashes of its rows, of lists of shards.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
+    /// What the list has to be; absent: an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Seal>,
+}
+
+impl ListRef {
+    /// The object.
+    pub fn sealed(&self) -> Sealed {
+        Sealed::new(self.path.as_str(), self.seal)
+    }
 }
 
 /// Path of a version's entry.
@@ -280,12 +290,24 @@ pub(super) fn read(store: &dyn Store, version: Version) -> Result<Option<Entry>>
     store.get(&path)?.map(|bytes| decode(store, &path, &bytes)).transpose()
 }
 
-/// Bytes of an entry.
+/// First version of receipts that carry a checksum.
+pub const CHECKED_RECEIPT: u32 = 2;
+
+/// Whether a receipt is as it was written, given what its checksum says; those of older releases have none.
+pub(super) fn receipt_is_whole(bytes: &[u8], checked: Option<bool>) -> bool {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: u32,
+    }
+    let head: Option<Head> = serde_json::from_slice(bytes).ok();
+    checked.unwrap_or_else(|| head.is_some_and(|head| head.schema < CHECKED_RECEIPT))
+}
+
+/// Bytes of an entry, with its checksum.
 pub(super) fn encode(entry: &Entry) -> Result<Vec<u8>> {
-    let mut bytes =
-        serde_json::to_vec_pretty(entry).map_err(|e| Error::internal("encoding a log entry failed").cause(e))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    let failed = || Error::internal("encoding a log entry failed");
+    let json = serde_json::to_vec_pretty(entry).map_err(|e| failed().cause(e))?;
+    close_json(json).ok_or_else(failed)
 }
 
 fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
@@ -295,9 +317,19 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
         format: u32,
     }
     let place = || store.location().join(path).to_string();
-    let bad =
-        |e: serde_json::Error| Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).cause(e);
+    let changed = |what: &str| Error::integrity(format!("the log entry is damaged: {what}")).at(place()).hint(RESTORE);
+    // Of an entry that carries a checksum nothing is believed before it is known to be right.
+    let checked = json_is_whole(bytes);
+    if checked == Some(false) {
+        return Err(changed("expected what its checksum is of, found other bytes"));
+    }
+    let bad = |e: serde_json::Error| {
+        Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).hint(RESTORE).cause(e)
+    };
     let head: Head = serde_json::from_slice(bytes).map_err(bad)?;
+    if head.format >= CHECKED_FORMAT && checked.is_none() {
+        return Err(changed("expected a checksum at its end, found none"));
+    }
     if head.format > FORMAT_VERSION {
         return Err(Error::usage(format!("expected dataset format {FORMAT_VERSION} or older, found {}", head.format))
             .at(place())
@@ -305,6 +337,9 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
     }
     let entry: Entry = serde_json::from_slice(bytes).map_err(bad)?;
     check_paths(&entry).map_err(|e| e.at(place()))?;
+    if checked.is_some() && entry.path() != path {
+        return Err(changed(&format!("expected the version that its name says, found {}", entry.version)));
+    }
     Ok(entry)
 }
 
@@ -333,8 +368,10 @@ mod instant {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     #[test]
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
@@ -354,6 +391,43 @@ mod tests {
     fn newer_versions_sort_first() {
         assert!(path(Version(2)) < path(Version(1)));
         assert_eq!(path(Version(1)), "_shardify/log/18446744073709551614.json");
+    }
+
+    #[test]
+    fn an_entry_of_which_a_bit_was_flipped_is_damaged() {
+        let store = crate::storage::RemoteStore::memory().unwrap();
+        let entry = |format| {
+            serde_json::json!({
+                "format": format, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
+                "operation": "convert", "tool": "t", "arguments": {},
+                "counts": {"records_in": 0, "records_out": 0, "records_rejected": 0, "records_deduplicated": 0,
+                    "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
+                "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [], "subject": null},
+                "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
+                "shards": [], "runs": [], "sources": [], "segments": [],
+            })
+        };
+        let path = path(Version(1));
+        let read = |bytes: &[u8]| decode(&store, &path, bytes);
+        let old = serde_json::to_vec_pretty(&entry(3)).unwrap();
+        let parsed = read(&old).unwrap();
+        assert_eq!((parsed.format, parsed.version), (3, Version(1)), "older releases wrote no checksum");
+        let kind = |bytes: &[u8]| read(bytes).unwrap_err().kind();
+        assert_eq!(kind(&serde_json::to_vec_pretty(&entry(4)).unwrap()), Kind::Integrity);
+        let bytes = encode(&Entry { format: FORMAT_VERSION, ..parsed.clone() }).unwrap();
+        assert_eq!(read(&bytes).unwrap().format, FORMAT_VERSION);
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                assert_eq!(kind(&flipped), Kind::Integrity, "byte {at} bit {bit}");
+            }
+        }
+        // An entry under another name is another version.
+        let other = encode(&Entry { format: FORMAT_VERSION, version: Version(2), ..parsed }).unwrap();
+        assert_eq!(kind(&other), Kind::Integrity);
+        let newer = close_json(serde_json::to_vec_pretty(&entry(5)).unwrap()).unwrap();
+        assert_eq!(kind(&newer), Kind::Usage);
     }
 
     #[test]

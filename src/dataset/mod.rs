@@ -20,6 +20,7 @@
 //! a missing object. Record numbers are dense, given at commit, and never change: compaction rewrites the run table,
 //! never the id index. `docs/FORMAT.md` has every column.
 
+mod audit;
 mod chunks;
 mod clock;
 mod commit;
@@ -44,6 +45,7 @@ mod publication;
 mod reindex;
 mod root;
 mod runs;
+mod sealed;
 mod shards;
 mod sidecar;
 mod sources;
@@ -61,6 +63,7 @@ use std::{
 use jiff::Timestamp;
 use rayon::prelude::*;
 
+pub use audit::Audit;
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
 pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
 pub use erased::{Erasures, Tombstone, tombstones};
@@ -71,7 +74,7 @@ pub use index::{
     BLOCK_PAIRS, Block, MergedSegment, PAIR_BYTES, SegmentRef, SegmentTree, SegmentWriter, Segments, bucket_leaf,
     bucket_of, crowded, each_pair, merge, read_segment, segment_leaf,
 };
-pub use log::{Correction, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
+pub use log::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
 pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
 pub use order::{Arrangement, Order, ShardOrder};
 pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
@@ -84,6 +87,10 @@ pub use publication::Publication;
 pub use reindex::{Reindexed, reindex, relist};
 pub use root::{VersionTree, check_root};
 pub use runs::{Run, RunTable, Scattered};
+pub use sealed::{
+    Beside, Sealed, SealingSink, check as check_sealed, check_folders, get as get_sealed, note_beside,
+    stage as stage_small,
+};
 pub use shards::ShardMeta;
 pub use sidecar::{
     RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
@@ -462,10 +469,10 @@ impl Snapshot {
     fn read_lists<T: Send>(
         &self,
         lists: &[ListRef],
-        read: impl Fn(&dyn Store, &str) -> Result<Vec<T>> + Sync,
+        read: impl Fn(&dyn Store, &Sealed) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
         let parts: Vec<Vec<T>> = fetch::at_once(lists, &|list: &ListRef| {
-            let rows = read(self.dataset.store.as_ref(), &list.path)?;
+            let rows = read(self.dataset.store.as_ref(), &list.sealed())?;
             if rows.len() as u64 == list.rows {
                 Ok(rows)
             } else {

@@ -20,6 +20,7 @@ use super::{
     chunks::{self, Values},
     fetch::{Parts, pages_of},
     runs::{Run, RunTable},
+    sealed::Sealed,
     sidecar::sidecar_path,
     table::{self, Group, GroupWriter, column},
 };
@@ -37,7 +38,12 @@ const BATCH_ROWS: usize = 8_192;
 
 /// Path of the numbers of a shard: that of its sidecar, with the same begin of its name.
 pub fn numbers_path(shard: &str) -> String {
-    sidecar_path(shard).replace(".parquet", ".records.parquet")
+    numbers_beside(&sidecar_path(shard))
+}
+
+/// Path of the numbers beside a sidecar.
+pub(super) fn numbers_beside(sidecar: &str) -> String {
+    sidecar.replace(".parquet", ".records.parquet")
 }
 
 /// Writes the numbers of a shard as it grows.
@@ -106,14 +112,13 @@ pub struct Numbered {
     pub from: Version,
 }
 
-/// For each row of a shard, in order, who it is; nothing for rows that no live run holds. `runs` are the live runs of the
-/// shard in row order, `table` knows since when their records are there.
+/// For each row of a shard, in order, who it is; nothing for rows that no live run holds. `runs` are the live runs of it
+/// in row order, `table` knows since when their records are there.
 ///
 /// # Errors
 /// When the numbers of a scattered shard cannot be read.
 pub fn numbered<'a>(
     store: &Arc<dyn Store>,
-    shard: &str,
     runs: &[&'a Run],
     table: &RunTable,
 ) -> Result<Box<dyn Iterator<Item = Result<Option<Numbered>>> + Send + 'a>> {
@@ -121,7 +126,7 @@ pub fn numbered<'a>(
         && run.scattered.is_some()
     {
         let (from, records) = (run.from, run.records);
-        let rows = stream(store, shard)?
+        let rows = stream(store, &run.numbers())?
             .map(move |row| row.map(|(record, first_version)| Some(Numbered { record, first_version, from })));
         return Ok(Box::new(Counted { rows, left: records }));
     }
@@ -169,11 +174,13 @@ impl<I: Iterator<Item = Result<Option<Numbered>>>> Iterator for Counted<I> {
 }
 
 /// All rows: record number and first version.
-fn stream(store: &Arc<dyn Store>, shard: &str) -> Result<impl Iterator<Item = Result<(u64, Version)>> + Send + use<>> {
-    let path = numbers_path(shard);
-    let place = store.location().join(&path).to_string();
-    let damaged = move |e: Error| Error::integrity("the record numbers are damaged").at(&*place).cause(e);
-    let builder = table::open(store, &path)?.with_batch_size(BATCH_ROWS);
+fn stream(
+    store: &Arc<dyn Store>,
+    numbers: &Sealed,
+) -> Result<impl Iterator<Item = Result<(u64, Version)>> + Send + use<>> {
+    let place = numbers.place(store.as_ref());
+    let damaged = move |e: Error| table::damaged(e, "the record numbers are damaged", place.clone());
+    let builder = table::open(store, numbers)?.with_batch_size(BATCH_ROWS);
     let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
     let mut failed = false;
     let batches = std::iter::from_fn(move || {
@@ -210,15 +217,14 @@ const MOST_TAIL: u64 = 128 << 10;
 /// When the table is missing, damaged or shorter.
 pub(super) fn read_rows(
     store: &Arc<dyn Store>,
-    shard: &str,
+    numbers: &Sealed,
     ordinals: &[u64],
     known: u64,
 ) -> Result<Vec<(u64, Version)>> {
-    let path = numbers_path(shard);
-    let place = || store.location().join(&path).to_string();
+    let place = || numbers.place(store.as_ref());
     let selection = table::selection(ordinals)?;
     let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
-    let mut parts = Parts::open(store, &path, if whole <= MOST_TAIL { whole } else { FOOTER_BYTES }, None)?;
+    let mut parts = Parts::open(store, numbers, if whole <= MOST_TAIL { whole } else { FOOTER_BYTES }, None)?;
     let rows = table::guarded(|| {
         let metadata = parts.metadata(true)?;
         parts.fetch(&pages_of(metadata.metadata(), ordinals))?;
@@ -296,7 +302,17 @@ mod tests {
     use crate::{dataset::runs::Scattered, storage::RemoteStore};
 
     fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>) -> Run {
-        Run { first, records, shard: "s".into(), ordinal, from: Version(4), until: None, since: None, scattered }
+        Run {
+            first,
+            records,
+            shard: "0123456789ab/000001.parquet".into(),
+            ordinal,
+            from: Version(4),
+            until: None,
+            since: None,
+            scattered,
+            beside: None,
+        }
     }
 
     #[test]
@@ -312,14 +328,17 @@ mod tests {
         let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0 });
         let one = run(0, 150_000, 0, scattered.clone());
         let table = RunTable::new(vec![one.clone()]);
-        let found: Vec<_> = numbered(&store, shard, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
+        let found: Vec<_> = numbered(&store, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
         assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
         assert!(found.iter().all(|n| n.from == Version(4)));
         for known in [1, 10_000, 150_000, u64::MAX] {
-            assert_eq!(read_rows(&store, shard, &[0, 70_000], known).unwrap(), [expected[0], expected[70_000]]);
+            assert_eq!(
+                read_rows(&store, &one.numbers(), &[0, 70_000], known).unwrap(),
+                [expected[0], expected[70_000]]
+            );
         }
         let longer = run(0, 150_001, 0, scattered);
-        assert!(numbered(&store, shard, &[&longer], &table).unwrap().any(|n| n.is_err()));
+        assert!(numbered(&store, &[&longer], &table).unwrap().any(|n| n.is_err()));
     }
 
     #[test]
@@ -327,7 +346,7 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let runs = [run(10, 2, 0, None), run(50, 1, 3, None)];
         let table = RunTable::new(runs.to_vec());
-        let found: Vec<_> = numbered(&store, "s", &[&runs[0], &runs[1]], &table).unwrap().map(|n| n.unwrap()).collect();
+        let found: Vec<_> = numbered(&store, &[&runs[0], &runs[1]], &table).unwrap().map(|n| n.unwrap()).collect();
         assert_eq!(found.iter().map(|n| n.map(|n| n.record)).collect::<Vec<_>>(), [Some(10), Some(11), None, Some(50)]);
     }
 

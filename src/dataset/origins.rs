@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 
-use super::{Snapshot, places::places_of, sidecar};
+use super::{Snapshot, places::places_of, sealed::Sealed, sidecar};
 use crate::error::Result;
 
 /// Searches that go on together.
@@ -132,18 +132,18 @@ fn known(snapshot: &Snapshot, rows: &HashMap<u64, (String, u64)>, search: &Searc
 
 /// Source and row of some records, which ascend.
 fn rows_of(snapshot: &Snapshot, records: &[u64]) -> Result<HashMap<u64, (String, u64)>> {
-    let mut wanted: BTreeMap<&str, BTreeMap<u64, u64>> = BTreeMap::new();
+    let mut wanted: BTreeMap<&str, (Sealed, BTreeMap<u64, u64>)> = BTreeMap::new();
     for (record, places) in places_of(snapshot, records)? {
         if let Some((run, ordinal)) = places.into_iter().rfind(|(run, _)| run.from <= snapshot.version()) {
-            wanted.entry(&run.shard).or_default().insert(ordinal, record);
+            wanted.entry(&run.shard).or_insert_with(|| (run.sidecar(), BTreeMap::new())).1.insert(ordinal, record);
         }
     }
     let store = snapshot.dataset().store();
     let read: Vec<Vec<(u64, (String, u64))>> = wanted
         .into_par_iter()
-        .map(|(shard, rows)| {
+        .map(|(_, (sidecar, rows))| {
             let ordinals: Vec<u64> = rows.keys().copied().collect();
-            let sidecar = sidecar::read_rows(store, shard, &ordinals)?;
+            let sidecar = sidecar::read_rows(store, &sidecar, &ordinals)?;
             let row = |(record, row): (u64, sidecar::SidecarRow)| Some((record, (row.source, row.row?)));
             Ok(rows.into_values().zip(sidecar).filter_map(row).collect())
         })

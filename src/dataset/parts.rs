@@ -15,12 +15,13 @@ use arrow::{
 use parquet::arrow::ArrowWriter;
 
 use super::{
+    sealed::{Sealed, SealingSink},
     sidecar::sidecar_path,
     table::{self, column},
 };
 use crate::{
     error::Result,
-    storage::{Sink, Staged, Store},
+    storage::{Staged, Store},
 };
 
 /// Rows gathered before they are encoded.
@@ -28,7 +29,12 @@ const BATCH: usize = 8_192;
 
 /// Path of the members of a shard: that of its sidecar, with the same begin of its name.
 pub fn parts_path(shard: &str) -> String {
-    sidecar_path(shard).replace(".parquet", ".parts.parquet")
+    parts_beside(&sidecar_path(shard))
+}
+
+/// Path of the members beside a sidecar.
+pub(super) fn parts_beside(sidecar: &str) -> String {
+    sidecar.replace(".parquet", ".parts.parquet")
 }
 
 /// One member.
@@ -46,7 +52,7 @@ pub struct PartRow {
 
 /// Writes the members of a shard as it grows.
 pub struct PartsWriter {
-    writer: ArrowWriter<Box<dyn Sink>>,
+    writer: ArrowWriter<SealingSink>,
     rows: Vec<PartRow>,
 }
 
@@ -64,7 +70,7 @@ impl PartsWriter {
     pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
         let properties = ["record", "offset"].into_iter().fold(table::properties(), table::delta);
         let properties = properties.set_column_dictionary_enabled("name".into(), false).build();
-        let sink = store.create(&parts_path(shard))?;
+        let sink = SealingSink::in_blocks(store, &parts_path(shard))?;
         let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;
         Ok(Self { writer, rows: Vec::new() })
     }
@@ -84,7 +90,7 @@ impl PartsWriter {
     /// When the store fails.
     pub fn finish(mut self) -> Result<Staged> {
         self.flush()?;
-        self.writer.into_inner().map_err(table::failed)?.finish()
+        table::finish(self.writer)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -101,9 +107,9 @@ impl PartsWriter {
 ///
 /// # Errors
 /// When the list is missing or damaged.
-pub fn read(store: &dyn Store, shard: &str) -> Result<Vec<PartRow>> {
+pub fn read(store: &dyn Store, parts: &Sealed) -> Result<Vec<PartRow>> {
     let mut out = Vec::new();
-    for batch in table::read(store, &parts_path(shard))? {
+    for batch in table::read(store, parts)? {
         let names: &StringArray = column(&batch, "name")?;
         let number = |name| column::<UInt64Array>(&batch, name);
         let (records, offsets, sizes) = (number("record")?, number("offset")?, number("size")?);
@@ -140,8 +146,11 @@ mod tests {
             .map(|i| PartRow { record: i / 2, name: format!("k{i}.jpg"), offset: i * 1024, size: i })
             .collect();
         rows.iter().for_each(|row| writer.push(row.clone()).unwrap());
-        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let staged = writer.finish().unwrap();
+        let parts = Sealed::new(staged.path.as_str(), staged.seal());
+        store.publish(vec![staged]).unwrap();
         assert_eq!(parts_path("0123456789ab/000001.tar"), "_shardify/sidecar/0123456789ab/000001.parts.parquet");
-        assert_eq!(read(&store, "0123456789ab/000001.tar").unwrap(), rows);
+        assert_eq!(parts.path, parts_path("0123456789ab/000001.tar"));
+        assert_eq!(read(&store, &parts).unwrap(), rows);
     }
 }

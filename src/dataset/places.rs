@@ -24,10 +24,12 @@ use super::{
     chunks::{self, Values},
     fetch::{Parts, group_range},
     runs::Run,
+    sealed::Sealed,
     system_path,
     table::{self, Group, GroupWriter, column},
 };
 use crate::{
+    codec::seal::Seal,
     error::{Error, Result},
     storage::{Staged, Store},
 };
@@ -54,6 +56,16 @@ pub struct PlaceRef {
     /// Bytes of the rows, without the footer: where in the table a record is can be guessed from it. 0: not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
+    /// What the table has to be; absent: an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Seal>,
+}
+
+impl PlaceRef {
+    /// The object.
+    pub fn sealed(&self) -> Sealed {
+        Sealed::new(self.path.as_str(), self.seal)
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
@@ -107,7 +119,8 @@ impl<'a> PlacesWriter<'a> {
         if self.open.is_none() {
             let path = system_path(&format!("index/place/{}/{:06}.parquet", self.set, self.done.len()));
             let writer = GroupWriter::create(self.store, &path, &self.columns)?;
-            self.open = Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0, bytes: 0 }));
+            self.open =
+                Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0, bytes: 0, seal: None }));
         }
         let columns = &self.columns;
         let chunk = |(i, values): (usize, &mut Vec<u64>)| {
@@ -129,7 +142,9 @@ impl<'a> PlacesWriter<'a> {
     fn close(&mut self) -> Result<()> {
         if let Some((writer, mut place)) = self.open.take() {
             place.bytes = writer.bytes();
-            self.done.push((place, writer.finish()?));
+            let staged = writer.finish()?;
+            place.seal = staged.seal();
+            self.done.push((place, staged));
         }
         Ok(())
     }
@@ -155,8 +170,8 @@ pub fn read_places(
     visit: &mut dyn FnMut(u64, u64, u64) -> Result<()>,
 ) -> Result<()> {
     let place = || store.location().join(&table.path).to_string();
-    let damaged = |e: Error| Error::integrity("the places of records are damaged").at(place()).cause(e);
-    let builder = table::open(store, &table.path)?.with_batch_size(GROUP_ROWS);
+    let damaged = |e: Error| table::damaged(e, "the places of records are damaged", place());
+    let builder = table::open(store, &table.sealed())?.with_batch_size(GROUP_ROWS);
     let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
     let (mut rows, mut next) = (0, 0);
     while let Some(batch) = table::guarded(|| Ok(reader.next().transpose()?)).map_err(damaged)? {
@@ -183,7 +198,7 @@ pub fn read_places(
 fn lookup(store: &Arc<dyn Store>, table: &PlaceRef, records: &[u64]) -> Result<Vec<(u64, (u64, u64))>> {
     let place = || store.location().join(&table.path).to_string();
     let (tail, guess) = guess(table, records);
-    let mut parts = Parts::open(store, &table.path, tail, guess)?;
+    let mut parts = Parts::open(store, &table.sealed(), tail, guess)?;
     table::guarded(|| {
         let metadata = parts.metadata(false)?;
         let footer = Arc::clone(metadata.metadata());

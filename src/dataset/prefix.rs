@@ -22,7 +22,7 @@ use super::{
     find::{Hit, IdKind, Resolver},
     numbers,
     runs::Run,
-    sidecar::sidecar_path,
+    sealed::Sealed,
     table::{self, column},
 };
 use crate::{
@@ -64,7 +64,7 @@ pub fn find_prefix(
         cancel.check()?;
         let look = |shard: &super::ShardMeta| {
             let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-            Looked { store, shard: &shard.path, prefix, limit: left, runs }.look()
+            Looked { store, sidecar: shard.sidecar(), prefix, limit: left, runs }.look()
         };
         let found: Vec<(u64, Vec<(u64, IdKind)>)> = shards.par_iter().map(look).collect::<Result<_>>()?;
         for (count, records) in found {
@@ -84,7 +84,7 @@ pub fn find_prefix(
 /// A shard that is looked through.
 struct Looked<'a> {
     store: &'a Arc<dyn Store>,
-    shard: &'a str,
+    sidecar: Sealed,
     prefix: &'a str,
     /// Records of which more is to be known than that they are there.
     limit: u64,
@@ -94,9 +94,8 @@ struct Looked<'a> {
 impl Looked<'_> {
     /// How many records match, and the first of them.
     fn look(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
-        let path = sidecar_path(self.shard);
-        let parts = Parts::open(self.store, &path, TAIL, None)?;
-        let place = || self.store.location().join(&path).to_string();
+        let parts = Parts::open(self.store, &self.sidecar, TAIL, None)?;
+        let place = || self.sidecar.place(self.store.as_ref());
         let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place());
         let (mut count, mut rows) = (0, Vec::new());
         table::guarded(|| self.rows(parts, &mut count, &mut rows)).map_err(damaged)?;
@@ -183,7 +182,7 @@ impl Looked<'_> {
         {
             let mut ordinals: Vec<u64> = rows.iter().map(|(ordinal, _)| *ordinal).collect();
             ordinals.dedup();
-            let known = numbers::read_rows(self.store, self.shard, &ordinals, u64::MAX)?;
+            let known = numbers::read_rows(self.store, &run.numbers(), &ordinals, u64::MAX)?;
             let number = |(ordinal, kind): &(u64, IdKind)| {
                 let at = ordinals.binary_search(ordinal).ok()?;
                 Some((known.get(at)?.0, *kind))

@@ -17,12 +17,13 @@ use super::{
     erased::Replaced,
     index::{self, BucketWriter, SegmentRef, WrittenBucket},
     log::ListRef,
+    sealed::Sealed,
     sources::{self, SourceRow},
     system_path,
     table::{self, TableWriter, column},
 };
 use crate::{
-    codec::merkle::Hash,
+    codec::{merkle::Hash, seal::Seal},
     error::{Error, Result},
     id::{IdHash, TransactionId},
     storage::{Staged, Store},
@@ -92,6 +93,7 @@ pub fn reindex(
         rows: pairs,
         buckets: segment.buckets,
         root: None,
+        seals: Vec::new(),
     };
     if pairs == 0 {
         return Ok(Some(Reindexed { replaced, staged: Vec::new() }));
@@ -101,10 +103,14 @@ pub fn reindex(
     let kept = index::facts_of(store, segment, &untouched)?;
     let mut facts: BTreeMap<u64, (u64, Hash)> = untouched.iter().copied().zip(kept).collect();
     facts.extend(rewritten.iter().map(|(bucket, written)| (*bucket, (written.pairs, written.hash))));
-    let mut staged: Vec<Staged> = rewritten.into_values().map(|written| written.staged).collect();
+    let mut buckets: BTreeMap<u64, Staged> =
+        rewritten.into_iter().map(|(bucket, written)| (bucket, written.staged)).collect();
     for bucket in untouched {
-        staged.push(copy(store.as_ref(), &segment.bucket_path(bucket), &made.bucket_path(bucket))?);
+        buckets.insert(bucket, copy(store.as_ref(), &segment.bucket(bucket), &made.bucket_path(bucket))?);
     }
+    let seals: Option<Vec<Seal>> = buckets.values().map(Staged::seal).collect();
+    replaced.seals = seals.unwrap_or_default();
+    let staged = buckets.into_values().collect();
     replaced.now = Some(folder);
     replaced.root = Some(index::root_of(facts.into_values()));
     Ok(Some(Reindexed { replaced, staged }))
@@ -121,7 +127,7 @@ fn rewrite_bucket(
     let made = SegmentRef { path: folder.to_owned(), ..segment.clone() };
     let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
     let mut removed = 0;
-    for batch in table::read(store.as_ref(), &segment.bucket_path(bucket))? {
+    for batch in table::read(store.as_ref(), &segment.bucket(bucket))? {
         let (all_hashes, all_records) =
             (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
         let pairs = all_hashes.values().iter().copied().zip(all_records.values().iter().copied());
@@ -136,16 +142,17 @@ fn rewrite_bucket(
     Ok(Some((written.finish()?, removed)))
 }
 
-fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Staged> {
-    if let Some(linked) = store.link(&store.location().join(from), to)? {
-        return Ok(linked);
+/// A bucket under another name; what it has to be stays.
+fn copy(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
+    if let Some(linked) = store.link(&store.location().join(&from.path), to)? {
+        return Ok(linked.sealed(from.seal));
     }
-    let (mut source, mut sink) = (store.read(from)?, store.create(to)?);
+    let (mut source, mut sink) = (store.read(&from.path)?, store.create(to)?);
     let mut buffer = vec![0; COPY_BYTES];
     loop {
         let n = source.read(&mut buffer)?;
         if n == 0 {
-            return sink.finish();
+            return Ok(sink.finish()?.sealed(from.seal));
         }
         sink.write_all(&buffer[..n])?;
     }
@@ -165,7 +172,7 @@ pub fn relist(
     let path = system_path(&format!("lists/{transaction}-e-sources-{number}.parquet"));
     let mut table = TableWriter::new(store.as_ref(), &path);
     let (mut pending, mut removed): (Vec<SourceRow>, u64) = (Vec::new(), 0);
-    let arrays = table::has_column(store, list, sources::ARRAYS)?;
+    let arrays = table::columns_of(store, list)?.iter().any(|column| column == sources::ARRAYS);
     sources::read(store, list, &mut |row| {
         if gone.contains(&row.uri) {
             removed += 1;
@@ -184,10 +191,19 @@ pub fn relist(
     if !pending.is_empty() {
         table.add(&sources::batch(&pending, arrays)?)?;
     }
-    let mut replaced = Replaced { was: list.path.clone(), was_buckets: 0, now: None, rows: 0, buckets: 0, root: None };
+    let mut replaced = Replaced {
+        was: list.path.clone(),
+        was_buckets: 0,
+        now: None,
+        rows: 0,
+        buckets: 0,
+        root: None,
+        seals: Vec::new(),
+    };
     let mut staged = Vec::new();
     if let Some((written, rows)) = table.finish()? {
         (replaced.now, replaced.rows) = (Some(path.clone()), rows);
+        replaced.seals = written.seal().into_iter().collect();
         staged.push(written);
     }
     Ok(Some(Reindexed { replaced, staged }))

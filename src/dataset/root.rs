@@ -82,7 +82,7 @@ pub fn check_root(snapshot: &Snapshot) -> Result<()> {
     let place = |path: &str| dataset.store().location().join(path).to_string();
     for list in &entry.shards {
         let Some(known) = list.root else { continue };
-        if root_of_shards(&shards::read(dataset.store().as_ref(), &list.path)?) != known {
+        if root_of_shards(&shards::read(dataset.store().as_ref(), &list.sealed())?) != known {
             return Err(Error::integrity("expected the list of shards that the log has the hash of, found another")
                 .at(place(&list.path)));
         }

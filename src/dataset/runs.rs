@@ -16,14 +16,20 @@
 //! Such a shard has one *scattered* run: its numbers lie between two bounds, and which row has which number stands in
 //! the [numbers](super::numbers) of the shard and, the other way round, in the [places](super::places) of its set.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array},
+    array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder, UInt64Array},
     datatypes::{DataType, Field, Schema},
 };
 
-use super::table::{self, column};
+use super::{
+    sealed::{self, Beside, Sealed},
+    table::{self, column},
+};
 use crate::{
     error::Result,
     id::Version,
@@ -49,6 +55,8 @@ pub struct Run {
     pub since: Option<Version>,
     /// Where its numbers stand when they do not follow one another.
     pub scattered: Option<Scattered>,
+    /// Where the sidecar of the shard lies, and what it has to be; `None` when an older release wrote it.
+    pub beside: Option<Arc<Beside>>,
 }
 
 /// Records of a shard whose numbers are in no order.
@@ -71,6 +79,16 @@ impl Run {
     /// The number after its last one.
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.scattered.as_ref().map_or(self.records, |scattered| scattered.span))
+    }
+
+    /// The sidecar of its shard.
+    pub fn sidecar(&self) -> Sealed {
+        sealed::sidecar_of(&self.shard, self.beside.as_deref())
+    }
+
+    /// The record numbers of its shard, if it is scattered.
+    pub fn numbers(&self) -> Sealed {
+        sealed::numbers_of(&self.shard, self.beside.as_deref())
     }
 
     /// Whether `oldest` or a newer version contains the run.
@@ -176,8 +194,8 @@ impl RunTable {
     }
 }
 
-/// Columns of a list.
-pub(super) fn schema(scattered: bool) -> Schema {
+/// Columns of a list; those at its end that can be null are left out where nothing is in them.
+pub(super) fn schema() -> Schema {
     let field = |name: &str, nullable| Field::new(name, DataType::UInt64, nullable);
     let mut fields = vec![
         field("first", false),
@@ -188,16 +206,20 @@ pub(super) fn schema(scattered: bool) -> Schema {
         field("until_version", true),
         field("since_version", true),
     ];
-    if scattered {
-        fields.extend([field("span", true), Field::new("set", DataType::Utf8, true), field("set_shard", true)]);
-    }
+    let text = |name: &str| Field::new(name, DataType::Utf8, true);
+    fields.extend([field("span", true), text("set"), field("set_shard", true), text(BESIDE)]);
     Schema::new(fields)
 }
 
+/// Number of columns that every list has.
+const ALWAYS: usize = 7;
+
+/// Name of the column that says what lies beside the shard.
+const BESIDE: &str = "beside";
+
 /// Encodes rows for [`table::write`].
 pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
-    let scattered = runs.iter().any(|run| run.scattered.is_some());
-    let schema = schema(scattered);
+    let schema = schema();
     let numbers = |of: fn(&Run) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(runs.iter().map(of))) };
     let mut columns: Vec<ArrayRef> = vec![
         numbers(|r| r.first),
@@ -208,38 +230,83 @@ pub(super) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         Arc::new(runs.iter().map(|r| r.until.map(|v| v.0)).collect::<UInt64Array>()),
         Arc::new(runs.iter().map(|r| r.since.map(|v| v.0)).collect::<UInt64Array>()),
     ];
-    if scattered {
-        let number = |of: fn(&Scattered) -> u64| -> ArrayRef {
-            Arc::new(runs.iter().map(|r| r.scattered.as_ref().map(of)).collect::<UInt64Array>())
+    let number = |of: fn(&Scattered) -> u64| -> ArrayRef {
+        Arc::new(runs.iter().map(|r| r.scattered.as_ref().map(of)).collect::<UInt64Array>())
+    };
+    let sets: StringArray = runs.iter().map(|r| r.scattered.as_ref().map(|s| s.set.as_str())).collect();
+    columns.extend([
+        number(|s| s.span),
+        Arc::new(sets) as ArrayRef,
+        number(|s| s.shard),
+        Arc::new(beside_column(runs)?),
+    ]);
+    let full = RecordBatch::try_new(Arc::new(schema), columns)?;
+    let used = (0..full.num_columns()).filter(|i| *i < ALWAYS || full.column(*i).null_count() < runs.len());
+    Ok(full.project(&used.collect::<Vec<_>>())?)
+}
+
+/// What lies beside the shards of runs; neighbours mostly share it.
+fn beside_column(runs: &[Run]) -> Result<StringArray> {
+    let mut out = StringBuilder::new();
+    let mut last: Option<(&Arc<Beside>, String)> = None;
+    for run in runs {
+        let Some(beside) = &run.beside else {
+            out.append_null();
+            continue;
         };
-        let sets: StringArray = runs.iter().map(|r| r.scattered.as_ref().map(|s| s.set.as_str())).collect();
-        columns.extend([number(|s| s.span), Arc::new(sets) as ArrayRef, number(|s| s.shard)]);
+        if last.as_ref().is_none_or(|(known, _)| *known != beside) {
+            last = Some((beside, beside.encode()?));
+        }
+        out.append_option(last.as_ref().map(|(_, text)| text));
     }
-    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+    Ok(out.finish())
+}
+
+/// Reads what [`beside_column`] wrote; equal texts become one.
+fn read_beside(texts: &StringArray) -> Result<Vec<Option<Arc<Beside>>>> {
+    let mut known: HashMap<&str, Arc<Beside>> = HashMap::new();
+    let mut read = |text| match known.get(text) {
+        Some(beside) => Ok(Arc::clone(beside)),
+        None => {
+            let beside = Arc::new(Beside::decode(text)?);
+            known.insert(text, Arc::clone(&beside));
+            Ok(beside)
+        }
+    };
+    texts.iter().map(|text| text.map(&mut read).transpose()).collect()
 }
 
 /// Reads a list.
-pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
+pub(super) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Run>> {
+    let damaged = |e| table::damaged(e, "the table is damaged", list.place(store));
+    decode(&table::read(store, list)?).map_err(damaged)
+}
+
+fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
     let mut out = Vec::new();
-    for batch in table::read(store, path)? {
-        let number = |name| column::<UInt64Array>(&batch, name);
+    for batch in batches {
+        let number = |name| column::<UInt64Array>(batch, name);
         let (first, records, ordinal) = (number("first")?, number("records")?, number("ordinal")?);
         let (from, until) = (number("from_version")?, number("until_version")?);
-        let shard: &StringArray = column(&batch, "shard")?;
+        let shard: &StringArray = column(batch, "shard")?;
         // Datasets that were never vacuumed may lack it.
         let since = batch.column_by_name("since_version").map(|_| number("since_version")).transpose()?;
         let some = |array: &UInt64Array, i: usize| array.is_valid(i).then(|| Version(array.value(i)));
         // Only lists of datasets that were sorted have these.
         let scattered = match batch.column_by_name("set") {
             None => None,
-            Some(_) => Some((number("span")?, column::<StringArray>(&batch, "set")?, number("set_shard")?)),
+            Some(_) => Some((number("span")?, column::<StringArray>(batch, "set")?, number("set_shard")?)),
         };
         let scattered = |i: usize| {
             let (spans, sets, shards) = scattered.filter(|(_, sets, _)| sets.is_valid(i))?;
             Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i) })
         };
-        (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop).map_err(|e| e.at(path)))?;
-        out.extend((0..batch.num_rows()).map(|i| Run {
+        (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop))?;
+        let beside = match batch.column_by_name(BESIDE) {
+            None => vec![None; batch.num_rows()],
+            Some(_) => read_beside(column(batch, BESIDE)?)?,
+        };
+        out.extend(beside.into_iter().enumerate().map(|(i, beside)| Run {
             first: first.value(i),
             records: records.value(i),
             shard: shard.value(i).to_owned(),
@@ -248,6 +315,7 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<Run>> {
             until: some(until, i),
             since: since.and_then(|since| some(since, i)),
             scattered: scattered(i),
+            beside,
         }));
     }
     Ok(out)
@@ -268,6 +336,7 @@ mod tests {
             until: until.map(Version),
             since: None,
             scattered: None,
+            beside: None,
         }
     }
 

@@ -6,12 +6,13 @@ use arrow::{
     array::{
         Array, ArrayRef, BinaryArray, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array, UInt64Array,
     },
-    datatypes::{DataType, Field, Schema, TimeUnit},
+    datatypes::{DataType, Field, FieldRef, Schema, TimeUnit},
 };
 use jiff::Timestamp;
 
 use super::{
     order::ShardOrder,
+    sealed::{self, Beside, Sealed},
     table::{self, column},
 };
 use crate::{
@@ -53,6 +54,8 @@ pub struct ShardMeta {
     pub committed_at: Timestamp,
     /// How its records are ordered, where a compaction sorted them.
     pub order: Option<ShardOrder>,
+    /// What lies beside it; `None` when an older release wrote it.
+    pub beside: Option<Arc<Beside>>,
 }
 
 impl ShardMeta {
@@ -73,12 +76,43 @@ impl ShardMeta {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
+            beside: None,
         }
+    }
+
+    /// Its sidecar.
+    pub fn sidecar(&self) -> Sealed {
+        sealed::sidecar_of(&self.path, self.beside.as_deref())
+    }
+
+    /// The numbers of its records, if it is sorted.
+    pub fn numbers(&self) -> Sealed {
+        sealed::numbers_of(&self.path, self.beside.as_deref())
+    }
+
+    /// Its members, if it has that index.
+    pub fn parts(&self) -> Sealed {
+        sealed::parts_of(&self.path, self.beside.as_deref())
+    }
+
+    /// Everything beside it that has a seal: sidecar, indexes, and what describes its folder.
+    pub fn all_beside(&self) -> Vec<Sealed> {
+        self.beside.as_deref().map(|beside| sealed::all_of(&self.path, beside)).unwrap_or_default()
+    }
+
+    /// An object that belongs to it, by its path.
+    pub fn beside_at(&self, path: &str) -> Sealed {
+        self.all_beside().into_iter().find(|object| object.path == path).unwrap_or_else(|| Sealed::unknown(path))
+    }
+
+    /// What describes its folder and changes what its records mean: types and constants.
+    pub fn of_folder(&self) -> Vec<Sealed> {
+        self.beside.as_deref().map(|beside| sealed::of_folder(&self.path, beside)).unwrap_or_default()
     }
 }
 
-/// Columns of a list.
-pub(super) fn schema(ordered: bool) -> Schema {
+/// Columns of a list; those that can be null are left out where nothing is in them.
+pub(super) fn schema() -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let mut fields = vec![
         field("path", DataType::Utf8),
@@ -95,20 +129,27 @@ pub(super) fn schema(ordered: bool) -> Schema {
         field("version", DataType::UInt64),
         field("committed_at", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
     ];
-    if ordered {
-        fields.push(Field::new("order", DataType::Utf8, true));
-    }
+    fields.extend([ORDER, BESIDE].map(|name| Field::new(name, DataType::Utf8, true)));
     Schema::new(fields)
 }
 
+/// Names of the columns that can be null.
+const ORDER: &str = "order";
+const BESIDE: &str = "beside";
+
 /// Encodes rows for [`table::write`].
 pub(super) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
-    batch_with(shards, shards.iter().any(|shard| shard.order.is_some()))
+    let full = full_batch(shards)?;
+    let used = |(i, field): (usize, &FieldRef)| {
+        (!field.is_nullable() || full.column(i).null_count() < shards.len()).then_some(i)
+    };
+    let used: Vec<usize> = full.schema_ref().fields().iter().enumerate().filter_map(used).collect();
+    Ok(full.project(&used)?)
 }
 
-/// The same, with the column of orders or without it.
-pub(super) fn batch_with(shards: &[ShardMeta], ordered: bool) -> Result<RecordBatch> {
-    let schema = schema(ordered);
+/// The same with all columns.
+pub(super) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
+    let schema = schema();
     let numbers =
         |of: fn(&ShardMeta) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(shards.iter().map(of))) };
     let mut columns: Vec<ArrayRef> = vec![
@@ -129,42 +170,47 @@ pub(super) fn batch_with(shards: &[ShardMeta], ordered: bool) -> Result<RecordBa
                 .with_timezone("UTC"),
         ),
     ];
-    if ordered {
-        let texts = shards.iter().map(|shard| shard.order.as_ref().map(ShardOrder::encode).transpose());
-        columns.push(Arc::new(texts.collect::<Result<StringArray>>()?));
-    }
+    let orders = shards.iter().map(|shard| shard.order.as_ref().map(ShardOrder::encode).transpose());
+    columns.push(Arc::new(orders.collect::<Result<StringArray>>()?));
+    let beside = shards.iter().map(|shard| shard.beside.as_deref().map(Beside::encode).transpose());
+    columns.push(Arc::new(beside.collect::<Result<StringArray>>()?));
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
 
 /// Reads a list.
-pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
+pub(super) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<ShardMeta>> {
+    decode(&table::read(store, list)?).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
+}
+
+/// Rows of a list.
+pub(super) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
     let mut out = Vec::new();
-    for batch in table::read(store, path)? {
-        let paths: &StringArray = column(&batch, "path")?;
-        let codecs: &StringArray = column(&batch, "codec")?;
-        let checksums: &BinaryArray = column(&batch, "checksum")?;
-        let crcs: &UInt32Array = column(&batch, "body_crc32")?;
-        let times: &TimestampMicrosecondArray = column(&batch, "committed_at")?;
-        let number = |name| column::<UInt64Array>(&batch, name);
+    for batch in batches {
+        let paths: &StringArray = column(batch, "path")?;
+        let codecs: &StringArray = column(batch, "codec")?;
+        let checksums: &BinaryArray = column(batch, "checksum")?;
+        let crcs: &UInt32Array = column(batch, "body_crc32")?;
+        let times: &TimestampMicrosecondArray = column(batch, "committed_at")?;
+        let number = |name| column::<UInt64Array>(batch, name);
         let (records, bytes, raw_bytes) = (number("records")?, number("bytes")?, number("raw_bytes")?);
         let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
         let (first_record, version) = (number("first_record")?, number("version")?);
         let compacted_for = number("compacted_for")?;
         // Only lists of datasets that were sorted have it.
-        let orders = batch.column_by_name("order").map(|_| column::<StringArray>(&batch, "order")).transpose()?;
+        let optional = |name| batch.column_by_name(name).map(|_| column::<StringArray>(batch, name)).transpose();
+        let (orders, beside) = (optional(ORDER)?, optional(BESIDE)?);
         for i in 0..batch.num_rows() {
             let checksum = checksums.value(i).try_into().map_err(|_| {
                 Error::integrity(format!("expected a checksum of 32 bytes, found {}", checksums.value(i).len()))
-                    .at(path)
             })?;
             out.push(ShardMeta {
-                path: checked_path(paths.value(i)).map_err(|e| e.at(path))?.to_owned(),
+                path: checked_path(paths.value(i))?.to_owned(),
                 records: records.value(i),
                 bytes: bytes.value(i),
                 codec: codecs
                     .value(i)
                     .parse()
-                    .map_err(|e: Error| Error::integrity("expected the name of a codec").at(path).cause(e))?,
+                    .map_err(|e: Error| Error::integrity("expected the name of a codec").cause(e))?,
                 raw_bytes: raw_bytes.value(i),
                 checksum,
                 body_offset: body_offset.value(i),
@@ -175,7 +221,11 @@ pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<ShardMeta>> {
                 version: Version(version.value(i)),
                 committed_at: Timestamp::from_microsecond(times.value(i)).unwrap_or_default(),
                 order: match orders.filter(|orders| orders.is_valid(i)) {
-                    Some(orders) => Some(ShardOrder::decode(orders.value(i)).map_err(|e| e.at(path))?),
+                    Some(orders) => Some(ShardOrder::decode(orders.value(i))?),
+                    None => None,
+                },
+                beside: match beside.filter(|beside| beside.is_valid(i)) {
+                    Some(beside) => Some(Arc::new(Beside::decode(beside.value(i))?)),
                     None => None,
                 },
             });

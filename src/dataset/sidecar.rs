@@ -28,13 +28,16 @@ use super::{
     fetch::{Parts, pages_of},
     frames::{FrameTable, METADATA_KEY},
     ids::{IdColumn, Texts},
-    is_shard_name, system_path,
+    is_shard_name,
+    sealed::{self, Sealed},
+    system_path,
     table::{self, Group, column},
 };
 use crate::{
+    codec::seal::Seal,
     error::{Error, Result},
     record::numbers::Numbers,
-    storage::{Object, Store},
+    storage::Store,
 };
 
 pub use write::{SidecarPart, SidecarWriter};
@@ -481,10 +484,9 @@ pub fn end_ids(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
 ///
 /// # Errors
 /// When it is missing or damaged.
-pub fn read_all(store: &dyn Store, shard: &str) -> Result<Vec<RecordBatch>> {
-    let path = sidecar_path(shard);
-    let batches = table::read(store, &path)?;
-    check_columns(&batches).map_err(|e| e.at(store.location().join(&path).to_string()))?;
+pub fn read_all(store: &dyn Store, sidecar: &Sealed) -> Result<Vec<RecordBatch>> {
+    let batches = table::read(store, sidecar)?;
+    check_columns(&batches).map_err(|e| e.at(sidecar.place(store)))?;
     Ok(batches)
 }
 
@@ -501,14 +503,12 @@ fn check_columns(batches: &[RecordBatch]) -> Result<()> {
 /// When it is missing or its footer is damaged; each batch may fail as well.
 pub fn stream(
     store: &Arc<dyn Store>,
-    shard: &str,
+    sidecar: &Sealed,
     rows: usize,
 ) -> Result<impl Iterator<Item = Result<Vec<SidecarRow>>> + use<>> {
-    let path = sidecar_path(shard);
-    let place = store.location().join(&path).to_string();
-    let facts = store.head(&path)?.ok_or_else(|| Error::integrity("expected a sidecar, found none").at(&*place))?;
-    let damaged = move |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
-    let object = Object::new(Arc::clone(store), path, facts.bytes);
+    let place = sidecar.place(store.as_ref());
+    let damaged = move |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
+    let object = sealed::open(store, sidecar)?;
     let mut reader = table::guarded(|| {
         let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
         builder.with_batch_size(rows).build().map_err(table::failed)
@@ -531,13 +531,12 @@ pub fn stream(
 /// When it is missing or its footer is damaged; each batch may fail as well.
 pub fn batches(
     store: &Arc<dyn Store>,
-    shard: &str,
+    sidecar: &Sealed,
     rows: usize,
 ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
-    let path = sidecar_path(shard);
-    let place = store.location().join(&path).to_string();
-    let builder = table::open(store, &path)?.with_batch_size(rows);
-    let damaged = move |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
+    let place = sidecar.place(store.as_ref());
+    let builder = table::open(store, sidecar)?.with_batch_size(rows);
+    let damaged = move |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
     let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
     Ok(std::iter::from_fn(move || {
         let batch = table::guarded(|| Ok(reader.next().transpose()?)).and_then(|batch| match batch {
@@ -554,8 +553,8 @@ pub fn batches(
 ///
 /// # Errors
 /// When the sidecar is missing, damaged or shorter.
-pub fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Result<Vec<SidecarRow>> {
-    Ok(read_rows_near(store, shard, ordinals, u64::MAX, false)?.0)
+pub fn read_rows(store: &Arc<dyn Store>, sidecar: &Sealed, ordinals: &[u64]) -> Result<Vec<SidecarRow>> {
+    Ok(read_rows_near(store, sidecar, ordinals, u64::MAX, false)?.0)
 }
 
 /// The same, and where the units of the shard begin if that is asked for and known. `known` are rows that the shard has
@@ -565,15 +564,13 @@ pub fn read_rows(store: &Arc<dyn Store>, shard: &str, ordinals: &[u64]) -> Resul
 /// As [`read_rows`].
 pub(super) fn read_rows_near(
     store: &Arc<dyn Store>,
-    shard: &str,
+    sidecar: &Sealed,
     ordinals: &[u64],
     known: u64,
     frames: bool,
 ) -> Result<(Vec<SidecarRow>, Option<FrameTable>)> {
-    let path = sidecar_path(shard);
-    let place = || store.location().join(&path).to_string();
-    let tail = first_read(known);
-    let mut parts = Parts::open(store, &path, tail, None)?;
+    let place = || sidecar.place(store.as_ref());
+    let mut parts = Parts::open(store, sidecar, first_read(known, sidecar.seal.as_ref()), None)?;
     let read = table::guarded(|| {
         // Tables that list their pages let single pages be read.
         let metadata = parts.metadata(true)?;
@@ -597,7 +594,10 @@ pub(super) fn read_rows_near(
 
 /// Bytes at the end of a sidecar that are read first, given how many rows it has: all of it where it is small, for another
 /// request takes longer than some bytes more.
-fn first_read(rows: u64) -> u64 {
+fn first_read(rows: u64, seal: Option<&Seal>) -> u64 {
+    if let Some(seal) = seal {
+        return if seal.bytes <= MOST_TAIL { seal.bytes } else { seal.tail };
+    }
     let bytes = |row_bytes| rows.saturating_mul(row_bytes).saturating_add(FOOTER_BYTES);
     match (bytes(ROW_BYTES), bytes(LEAST_ROW_BYTES)) {
         (usual, _) if usual <= MOST_TAIL => usual,
@@ -610,8 +610,8 @@ fn first_read(rows: u64) -> u64 {
 ///
 /// # Errors
 /// When the sidecar is missing or damaged.
-pub fn read_frames(store: &Arc<dyn Store>, shard: &str) -> Result<Option<FrameTable>> {
-    described(store, shard, METADATA_KEY, FrameTable::decode)
+pub fn read_frames(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<Option<FrameTable>> {
+    described(store, sidecar, METADATA_KEY, FrameTable::decode)
 }
 
 /// Key of the metadata that says what the hashes are of, where that is known.
@@ -623,28 +623,25 @@ const OF_VALUES: &str = "values";
 ///
 /// # Errors
 /// When the sidecar is missing or damaged.
-pub fn says_values(store: &Arc<dyn Store>, shard: &str) -> Result<bool> {
-    Ok(described(store, shard, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
+pub fn says_values(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<bool> {
+    Ok(described(store, sidecar, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
 }
 
 /// What the footer of a sidecar says under a key.
 fn described<T>(
     store: &Arc<dyn Store>,
-    shard: &str,
+    sidecar: &Sealed,
     key: &str,
     decode: impl Fn(&str) -> Result<T>,
 ) -> Result<Option<T>> {
-    let path = sidecar_path(shard);
-    let place = || store.location().join(&path).to_string();
-    let facts = store.head(&path)?.ok_or_else(|| Error::integrity("expected a sidecar, found none").at(place()))?;
-    let object = Object::new(Arc::clone(store), path.clone(), facts.bytes);
+    let object = sealed::open(store, sidecar)?;
     table::guarded(|| {
         let metadata = ParquetMetaDataReader::new().parse_and_finish(&object).map_err(table::failed)?;
         let pairs = metadata.file_metadata().key_value_metadata();
         let text = pairs.into_iter().flatten().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref());
         text.map(&decode).transpose()
     })
-    .map_err(|e| Error::integrity("the sidecar is damaged").at(place()).cause(e))
+    .map_err(|e| table::damaged(e, "the sidecar is damaged", sidecar.place(store.as_ref())))
 }
 
 /// Rows of a batch.
@@ -733,12 +730,57 @@ mod tests {
         writer.append(columns(0..50_000)).unwrap();
         writer.append(columns(50_000..100_000)).unwrap();
         assert_eq!(writer.rows(), 100_000);
-        store.publish(vec![writer.finish().unwrap()]).unwrap();
-        let rows = read_rows(&store, "tag/000003.tar.gz", &[0, 32_768, 99_999]).unwrap();
+        let sidecar = publish(store.as_ref(), writer);
+        let rows = read_rows(&store, &sidecar, &[0, 32_768, 99_999]).unwrap();
         assert_eq!(rows.iter().map(|r| r.row.unwrap()).collect::<Vec<_>>(), [0, 32_768, 99_999]);
         assert_eq!(rows[2].id(), "a.csv#99999");
         assert_eq!(rows[1].offset, Some(32_768 * 512));
-        assert!(read_rows(&store, "tag/000003.tar.gz", &[100_000]).is_err());
+        assert!(read_rows(&store, &sidecar, &[100_000]).is_err());
+        assert_eq!(
+            batches(&store, &sidecar, 9_000).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
+            100_000
+        );
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed_wherever_it_is_read() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.parquet").unwrap();
+        writer.append(columns(0..200_000)).unwrap();
+        let sidecar = publish(store.as_ref(), writer);
+        let whole = store.get(&sidecar.path).unwrap().unwrap();
+        let seal = sidecar.seal.unwrap();
+        assert!(!seal.is_whole() && seal.bytes == whole.len() as u64);
+        let (asked, right) = ([70_000, 199_999], read_rows(&store, &sidecar, &[70_000, 199_999]).unwrap());
+        let mut refused = 0;
+        for at in (0..whole.len()).step_by(10_007).chain([whole.len() - 1, whole.len() - 9]) {
+            let mut flipped = whole.to_vec();
+            flipped[at] ^= 1;
+            store.put(&sidecar.path, flipped.into()).unwrap();
+            let integrity = |e: Error| assert_eq!(e.kind(), crate::error::Kind::Integrity, "{at}");
+            integrity(read_all(store.as_ref(), &sidecar).unwrap_err());
+            integrity(sealed::check(&store, &sidecar).unwrap_err());
+            let streamed = batches(&store, &sidecar, 8_192).and_then(Iterator::collect::<Result<Vec<_>>>);
+            // A dictionary may be read before pages of other columns, but none is left out.
+            integrity(streamed.unwrap_err());
+            match read_rows(&store, &sidecar, &asked) {
+                Ok(rows) => assert_eq!(rows, right, "{at}"),
+                Err(e) => {
+                    refused += 1;
+                    integrity(e);
+                }
+            }
+        }
+        assert!(refused > 2, "{refused}");
+        store.put(&sidecar.path, whole.slice(..whole.len() - 1)).unwrap();
+        assert_eq!(read_rows(&store, &sidecar, &asked).unwrap_err().kind(), crate::error::Kind::Integrity);
+    }
+
+    fn publish(store: &dyn Store, writer: SidecarWriter) -> Sealed {
+        let staged = writer.finish().unwrap();
+        let sidecar = Sealed::new(staged.path.as_str(), staged.seal());
+        store.publish(vec![staged]).unwrap();
+        sidecar
     }
 
     #[test]
@@ -746,12 +788,12 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SidecarWriter::create(store.as_ref(), "t/000000.tar").unwrap();
         writer.append(columns(10..12)).unwrap();
-        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let sidecar = publish(store.as_ref(), writer);
         let mut moved = SidecarWriter::create(store.as_ref(), "t/000001.tar").unwrap();
-        for batch in read_all(store.as_ref(), "t/000000.tar").unwrap() {
+        for batch in read_all(store.as_ref(), &sidecar).unwrap() {
             moved.append_moved(&batch, -5_120).unwrap();
         }
-        store.publish(vec![moved.finish().unwrap()]).unwrap();
-        assert_eq!(read_rows(&store, "t/000001.tar", &[0, 1]).unwrap()[1].offset, Some(512));
+        let sidecar = publish(store.as_ref(), moved);
+        assert_eq!(read_rows(&store, &sidecar, &[0, 1]).unwrap()[1].offset, Some(512));
     }
 }

@@ -78,8 +78,8 @@ impl NewSources for Vec<SourceRow> {
 /// Name of the column that only lists of sources with arrays have.
 pub(super) const ARRAYS: &str = "arrays";
 
-/// Columns of a list.
-pub(super) fn schema(arrays: bool) -> Schema {
+/// Columns of a list; that for arrays is left out where nothing is in it.
+pub(super) fn schema() -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let mut fields = vec![
         field("uri", DataType::Utf8),
@@ -92,9 +92,7 @@ pub(super) fn schema(arrays: bool) -> Schema {
         field("first_record", DataType::UInt64),
         field("version", DataType::UInt64),
     ];
-    if arrays {
-        fields.push(Field::new(ARRAYS, DataType::Utf8, true));
-    }
+    fields.push(Field::new(ARRAYS, DataType::Utf8, true));
     Schema::new(fields)
 }
 
@@ -116,10 +114,13 @@ pub(super) fn batch(sources: &[SourceRow], arrays: bool) -> Result<RecordBatch> 
         numbers(|s| s.first_record),
         numbers(|s| s.version.0),
     ];
+    let mut fields = schema().fields().to_vec();
     if arrays {
         columns.push(Arc::new(sources.iter().map(|s| s.arrays.as_deref()).collect::<StringArray>()));
+    } else {
+        fields.pop();
     }
-    Ok(RecordBatch::try_new(Arc::new(schema(arrays)), columns)?)
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
 /// Shows the rows of a list to `visit`, holding few at a time.
@@ -183,7 +184,7 @@ impl Catalog {
     pub(super) fn open(snapshot: &Snapshot) -> Result<Self> {
         let store = Arc::clone(snapshot.dataset().store());
         let open = |list: &ListRef| {
-            let parts = Parts::open(&store, &list.path, TAIL, None)?;
+            let parts = Parts::open(&store, &list.sealed(), TAIL, None)?;
             let metadata = table::guarded(|| parts.metadata(false)).map_err(|e| damaged(&store, &list.path, e))?;
             Ok((list.path.clone(), parts, metadata))
         };

@@ -26,6 +26,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Snapshot,
     private::{Hiding, hiding_of, token_of},
+    sealed::Sealed,
     table::{self, column},
 };
 use crate::{
@@ -135,10 +136,10 @@ pub(super) fn batch(rows: &[Suppressed]) -> Result<RecordBatch> {
 }
 
 /// Reads a list.
-fn read(store: &dyn Store, path: &str) -> Result<Vec<Suppressed>> {
-    let damaged = || Error::integrity("the list of erased ids is damaged").at(store.location().join(path).to_string());
+fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Suppressed>> {
+    let damaged = || Error::integrity("the list of erased ids is damaged").at(list.place(store));
     let mut out = Vec::new();
-    for batch in table::read(store, path)? {
+    for batch in table::read(store, list)? {
         let (hashes, sources) = (column::<BinaryArray>(&batch, "hash")?, column::<BinaryArray>(&batch, "source")?);
         let kinds: &StringArray = column(&batch, "kind")?;
         let (versions, records) =
@@ -197,7 +198,7 @@ impl SuppressList {
             private: snapshot.entry().settings.private.is_some(),
         };
         for list_ref in &erasures.suppressed {
-            for row in read(store, &list_ref.path)? {
+            for row in read(store, &list_ref.sealed())? {
                 list.sources.extend(row.source);
                 // What was erased twice was erased first by the first.
                 list.rows.entry((row.hash, row.kind)).or_insert(row);

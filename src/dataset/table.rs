@@ -24,11 +24,16 @@ use parquet::{
     schema::types::SchemaDescriptor,
 };
 
-use super::{chunks::Chunk, log::ListRef};
+use super::{
+    chunks::Chunk,
+    log::ListRef,
+    sealed::{self, Sealed, SealingSink},
+};
 use crate::{
+    codec::seal::Seal,
     error::{Error, Kind, Result},
     format::parquet::TableChunk,
-    storage::{Object, Sink, Staged, Store},
+    storage::{Object, Staged, Store},
 };
 
 /// Rows of a row group in lists: small enough that one lookup reads little.
@@ -73,12 +78,12 @@ pub(super) fn list_properties(schema: &Schema) -> WriterProperties {
 /// Columns of lists whose texts differ little from one to the next.
 const NAMES: [&str; 4] = ["path", "shard", "uri", "name"];
 
-/// Writes one batch as a table.
-pub(super) fn write(store: &dyn Store, path: &str, batch: &RecordBatch, properties: WriterProperties) -> Result<u64> {
+/// Writes one batch as a table; returns what it has to be from now on.
+pub(super) fn write(store: &dyn Store, path: &str, batch: &RecordBatch, properties: WriterProperties) -> Result<Seal> {
     let bytes = encode(batch, properties)?;
-    let length = bytes.len() as u64;
+    let seal = Seal::of(&bytes);
     store.put(path, bytes.into())?;
-    Ok(length)
+    Ok(seal)
 }
 
 /// Bytes of one batch as a table.
@@ -92,7 +97,7 @@ pub(super) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Resul
 pub(super) struct TableWriter<'a> {
     store: &'a dyn Store,
     path: &'a str,
-    writer: Option<ArrowWriter<Box<dyn Sink>>>,
+    writer: Option<ArrowWriter<SealingSink>>,
     rows: u64,
 }
 
@@ -108,7 +113,7 @@ impl<'a> TableWriter<'a> {
             return Ok(());
         }
         if self.writer.is_none() {
-            let sink = self.store.create(self.path)?;
+            let sink = SealingSink::in_blocks(self.store, self.path)?;
             self.writer = Some(
                 ArrowWriter::try_new(sink, batch.schema(), Some(list_properties(&batch.schema()))).map_err(failed)?,
             );
@@ -120,8 +125,18 @@ impl<'a> TableWriter<'a> {
     /// Ends the table; it has no name yet. `None` when it has no rows.
     pub(super) fn finish(self) -> Result<Option<(Staged, u64)>> {
         let Some(writer) = self.writer else { return Ok(None) };
-        Ok(Some((writer.into_inner().map_err(failed)?.finish()?, self.rows)))
+        Ok(Some((finish(writer)?, self.rows)))
     }
+}
+
+/// Ends a table with the hashes of its blocks; it has no name yet.
+pub(super) fn finish(mut writer: ArrowWriter<SealingSink>) -> Result<Staged> {
+    writer.flush().map_err(failed)?;
+    writer.sync()?;
+    if let Some(blocks) = writer.inner_mut().end_body() {
+        writer.append_key_value_metadata(KeyValue::new(sealed::KEY.to_owned(), blocks));
+    }
+    writer.into_inner().map_err(failed)?.finish()
 }
 
 /// A row group in memory, encoded.
@@ -137,7 +152,7 @@ pub(super) fn describe(schema: &Schema) -> Result<SchemaDescriptor> {
 
 /// Writes a table whose row groups are encoded elsewhere.
 pub(super) struct GroupWriter {
-    writer: SerializedFileWriter<Box<dyn Sink>>,
+    writer: SerializedFileWriter<SealingSink>,
     rows: u64,
 }
 
@@ -146,7 +161,11 @@ impl GroupWriter {
     pub(super) fn create(store: &dyn Store, path: &str, columns: &SchemaDescriptor) -> Result<Self> {
         // A list of pages, by which a reader of one row finds its page.
         let properties = properties().set_offset_index_disabled(false).build();
-        let writer = SerializedFileWriter::new(store.create(path)?, columns.root_schema_ptr(), Arc::new(properties));
+        let writer = SerializedFileWriter::new(
+            SealingSink::in_blocks(store, path)?,
+            columns.root_schema_ptr(),
+            Arc::new(properties),
+        );
         Ok(Self { writer: writer.map_err(failed)?, rows: 0 })
     }
 
@@ -192,18 +211,18 @@ impl GroupWriter {
     }
 
     /// Ends the table; it has no name yet.
-    pub(super) fn finish(self) -> Result<Staged> {
+    pub(super) fn finish(mut self) -> Result<Staged> {
+        self.writer.flush()?;
+        if let Some(blocks) = self.writer.inner_mut().end_body() {
+            self.describe(sealed::KEY, blocks);
+        }
         self.writer.into_inner().map_err(failed)?.finish()
     }
 }
 
 /// Reads a whole table.
-pub(super) fn read(store: &dyn Store, path: &str) -> Result<Vec<RecordBatch>> {
-    let place = || store.location().join(path).to_string();
-    let bytes = store
-        .get(path)?
-        .ok_or_else(|| Error::integrity("expected an object that the log refers to, found none").at(place()))?;
-    decode(bytes).map_err(|e| Error::integrity("the table is damaged").at(place()).cause(e))
+pub(super) fn read(store: &dyn Store, table: &Sealed) -> Result<Vec<RecordBatch>> {
+    decode(sealed::get(store, table)?).map_err(|e| damaged(e, "the table is damaged", table.place(store)))
 }
 
 /// Shows a list to `visit`, a batch at a time.
@@ -213,11 +232,8 @@ pub(super) fn read_batches(
     visit: &mut dyn FnMut(&RecordBatch) -> Result<()>,
 ) -> Result<()> {
     let place = || store.location().join(&list.path).to_string();
-    let damaged = |e: Error| Error::integrity("the table is damaged").at(place()).cause(e);
-    let facts = store
-        .head(&list.path)?
-        .ok_or_else(|| Error::integrity("expected an object that the log refers to, found none").at(place()))?;
-    let object = Object::new(Arc::clone(store), list.path.clone(), facts.bytes);
+    let damaged = |e: Error| damaged(e, "the table is damaged", place());
+    let object = sealed::open(store, &list.sealed())?;
     let mut reader = guarded(|| {
         ParquetRecordBatchReaderBuilder::try_new(object)
             .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
@@ -235,10 +251,10 @@ pub(super) fn read_batches(
     Ok(())
 }
 
-/// Whether a list has a column; reads its footer.
-pub(super) fn has_column(store: &Arc<dyn Store>, list: &ListRef, name: &str) -> Result<bool> {
-    let reader = open(store, &list.path)?;
-    Ok(reader.schema().column_with_name(name).is_some())
+/// Names of the columns of a list; reads its footer.
+pub(super) fn columns_of(store: &Arc<dyn Store>, list: &ListRef) -> Result<Vec<String>> {
+    let reader = open(store, &list.sealed())?;
+    Ok(reader.schema().fields().iter().map(|field| field.name().clone()).collect())
 }
 
 /// Selects single rows, given in ascending order.
@@ -258,14 +274,10 @@ pub(super) fn selection(rows: &[u64]) -> Result<RowSelection> {
 }
 
 /// Opens a table that is read in parts.
-pub(super) fn open(store: &Arc<dyn Store>, path: &str) -> Result<ParquetRecordBatchReaderBuilder<Object>> {
-    let place = || store.location().join(path).to_string();
-    let facts = store
-        .head(path)?
-        .ok_or_else(|| Error::integrity("expected an object that the log refers to, found none").at(place()))?;
-    let object = Object::new(Arc::clone(store), path, facts.bytes);
+pub(super) fn open(store: &Arc<dyn Store>, table: &Sealed) -> Result<ParquetRecordBatchReaderBuilder<Object>> {
+    let object = sealed::open(store, table)?;
     guarded(|| ParquetRecordBatchReaderBuilder::try_new(object).map_err(failed))
-        .map_err(|e| Error::integrity("the table is damaged").at(place()).cause(e))
+        .map_err(|e| damaged(e, "the table is damaged", table.place(store.as_ref())))
 }
 
 /// The same rows with all columns of a schema; those that lists of older releases lack are null.
@@ -311,7 +323,10 @@ pub(super) fn failed(error: ParquetError) -> Error {
     match error {
         ParquetError::External(error) => match error.downcast::<std::io::Error>() {
             Ok(error) => Error::from(*error),
-            Err(error) => internal.cause(ParquetError::External(error)),
+            Err(error) => match error.downcast::<Error>() {
+                Ok(ours) => *ours,
+                Err(error) => internal.cause(ParquetError::External(error)),
+            },
         },
         error => internal.cause(error),
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use super::{
     Dataset, Snapshot,
     commit::{Next, after, until_created},
-    log::{Entry, FORMAT_VERSION},
+    log::Entry,
 };
 use crate::{
     error::{Error, Result},
@@ -91,11 +91,6 @@ fn commit(
     until_created(dataset, (&transaction, newest), "committed", |_| {
         let parent = dataset.open()?;
         let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
-        Ok(Next::Entry(Box::new(Entry {
-            // Releases that know nothing of tags would not repeat them, and delete what they keep.
-            format: FORMAT_VERSION,
-            tags,
-            ..after(&parent, &transaction, operation, arguments.clone())?
-        })))
+        Ok(Next::Entry(Box::new(Entry { tags, ..after(&parent, &transaction, operation, arguments.clone())? })))
     })
 }

@@ -26,10 +26,8 @@ use super::{
     erased::{Erasures, StandIns},
     index::SegmentRef,
     log::Entry,
-    numbers::numbers_path,
-    parts_path,
+    sealed::Sealed,
     shards::{self, ShardMeta},
-    sidecar_path,
     suppress::{KeyedHash, Salt},
     system_path,
     vacuum::{index_stem, is_shard_name},
@@ -221,14 +219,16 @@ impl PendingDeletion {
 
 /// What goes with a shard of which an erasure made another: the shard, what is kept about it, and indexes beside it where
 /// the path is one of shardify's own.
-fn objects_of(path: &str, checksum: Option<[u8; 32]>) -> Vec<PendingDeletion> {
+fn objects_of(shard: &ShardMeta) -> Vec<PendingDeletion> {
     let own = |path: String| PendingDeletion { path, blake3: None };
-    let mut out: Vec<PendingDeletion> = [sidecar_path(path), parts_path(path), numbers_path(path)].map(own).into();
+    let mut out: Vec<PendingDeletion> =
+        [shard.sidecar(), shard.parts(), shard.numbers()].map(|object| own(object.path)).into();
+    let path = shard.path.as_str();
     if is_shard_name(path) {
         out.push(own(path.to_owned()));
         out.extend(IndexKind::ALL.iter().filter_map(|kind| kind.beside(path)).map(own));
-    } else if let Some(checksum) = checksum {
-        out.push(PendingDeletion { path: path.to_owned(), blake3: Some(checksum) });
+    } else {
+        out.push(PendingDeletion { path: path.to_owned(), blake3: Some(shard.checksum) });
     }
     out
 }
@@ -243,8 +243,7 @@ pub fn put_out_of_use<'a>(
     shards: impl Iterator<Item = &'a ShardMeta>,
     others: impl Iterator<Item = (&'a str, u64)>,
 ) -> Result<Vec<PendingDeletion>> {
-    let mut all: Vec<PendingDeletion> =
-        shards.flat_map(|shard| objects_of(&shard.path, Some(shard.checksum))).collect();
+    let mut all: Vec<PendingDeletion> = shards.flat_map(objects_of).collect();
     all.extend(others.flat_map(|(path, buckets)| others_of(path, buckets)));
     let mut out = Vec::new();
     for object in all {
@@ -302,7 +301,7 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
         readable.push(dataset.entry(*version)?);
     }
     let mut out: HashSet<String> = HashSet::new();
-    let mut lists: HashSet<(String, bool)> = HashSet::new();
+    let mut lists: HashMap<(String, bool), Sealed> = HashMap::new();
     for old in readable {
         let led = old.version < led_before;
         let (segments, sources) = match led {
@@ -311,12 +310,12 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
         };
         out.extend(segments.iter().flat_map(|segment| segment.bucket_paths().collect::<Vec<_>>()));
         out.extend(sources.into_iter().map(|list| list.path));
-        lists.extend(old.shards.into_iter().map(|list| (list.path, led)));
+        lists.extend(old.shards.iter().map(|list| ((list.path.clone(), led), list.sealed())));
     }
-    for (list, led) in lists {
+    for ((_, led), list) in lists {
         for shard in shards::read(dataset.store().as_ref(), &list)? {
             let now = if led { stand_ins.shard(shard) } else { Some(shard) };
-            out.extend(now.into_iter().flat_map(|shard| objects_of(&shard.path, Some(shard.checksum))).map(|o| o.path));
+            out.extend(now.iter().flat_map(objects_of).map(|object| object.path));
         }
     }
     Ok(out)
@@ -429,20 +428,22 @@ mod tests {
         assert!(dataset.store().head("a.tar").unwrap().is_none());
     }
 
+    fn shard(path: &str) -> ShardMeta {
+        ShardMeta { path: path.into(), checksum: [1; 32], ..ShardMeta::nothing() }
+    }
+
     #[test]
     fn what_goes_with_a_shard_is_named_but_never_files_beside_those_of_a_user() {
-        let paths = |path: &str| -> Vec<String> {
-            objects_of(path, Some([1; 32])).into_iter().map(|object| object.path).collect()
-        };
+        let paths =
+            |path: &str| -> Vec<String> { objects_of(&shard(path)).into_iter().map(|object| object.path).collect() };
         let own = paths("0123456789ab/000000.tar");
         for path in ["0123456789ab/000000.tar", "0123456789ab/000000.idx", "0123456789ab/000000.tar.idx"] {
             assert!(own.contains(&path.to_owned()), "{path}");
         }
         assert_eq!(own.len(), 3 + 1 + 3);
-        let foreign = objects_of("data/a.tar", Some([1; 32]));
+        let foreign = objects_of(&shard("data/a.tar"));
         assert_eq!(foreign.len(), 4);
         assert_eq!(foreign[3], PendingDeletion { path: "data/a.tar".into(), blake3: Some([1; 32]) });
-        assert_eq!(objects_of("data/a.tar", None).len(), 3, "what it was is not known");
         for path in ["_shardify/lists/x", "0123456789ab/000000.tar", "0123456789ab/000000.idx"] {
             assert!(is_own(path), "{path}");
         }

@@ -29,12 +29,12 @@ use super::{
     commit::{FAN_OUT, Next, after, until_created},
     erased::StandIns,
     log::{Entry, FORMAT_VERSION, ListRef},
-    numbers::numbers_path,
-    parts_path,
     places::PlaceRef,
     publication::Intent,
     runs::{self, Run, RunTable},
-    shards, sidecar_path, system_path, table,
+    sealed::Sealed,
+    shards::{self, ShardMeta},
+    system_path, table,
     unfinished::leftovers_among,
 };
 use crate::{
@@ -332,9 +332,10 @@ impl References {
     /// The same, without the shards of lists that are not there any more.
     fn of_left(dataset: &Dataset, entries: &[Entry], is_there: &dyn Fn(&str) -> bool) -> Result<Self> {
         let mut out = Self::default();
-        let mut lists: BTreeMap<&str, &[IndexKind]> = BTreeMap::new();
+        let mut lists: BTreeMap<&str, (Sealed, &[IndexKind])> = BTreeMap::new();
         for entry in entries {
-            lists.extend(entry.shards.iter().map(|l| (l.path.as_str(), entry.settings.indexes.as_slice())));
+            let own = |list: &'_ ListRef| (list.sealed(), entry.settings.indexes.as_slice());
+            lists.extend(entry.shards.iter().map(|list| (list.path.as_str(), own(list))));
             for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
@@ -345,16 +346,17 @@ impl References {
         }
         lists.retain(|path, _| is_there(path));
         let store = dataset.store().as_ref();
-        let lists: Vec<(&str, &[IndexKind])> = lists.into_iter().collect();
+        let lists: Vec<(Sealed, &[IndexKind])> = lists.into_values().collect();
         let found: Vec<_> = lists.par_iter().map(|(list, _)| shards::read(store, list)).collect::<Result<_>>()?;
         for ((_, indexes), shards) in lists.iter().zip(found) {
-            shards.iter().for_each(|shard| out.add_shard(&shard.path, shard.checksum, indexes));
+            shards.iter().for_each(|shard| out.add_shard(shard, indexes));
         }
         Ok(out)
     }
 
-    fn add_shard(&mut self, path: &str, checksum: [u8; 32], indexes: &[IndexKind]) {
-        self.objects.extend([sidecar_path(path), parts_path(path), numbers_path(path)]);
+    fn add_shard(&mut self, shard: &ShardMeta, indexes: &[IndexKind]) {
+        let path = shard.path.as_str();
+        self.objects.extend([shard.sidecar(), shard.parts(), shard.numbers()].map(|object| object.path));
         let is_own = is_own_folder(path);
         if is_own {
             self.beside.extend(indexes.iter().filter_map(|kind| kind.beside(path)));
@@ -362,15 +364,14 @@ impl References {
         }
         self.folders.insert(folder_of(path).to_owned());
         self.stems.insert(stem(path).to_owned());
-        self.shards.insert(path.to_owned(), (!is_own).then_some(checksum));
+        self.shards.insert(path.to_owned(), (!is_own).then_some(shard.checksum));
     }
 
     /// With what stands for objects that were rewritten.
     fn led_by(mut self, stand_ins: &StandIns) -> Self {
         let (shards, others) =
             stand_ins.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
-        // Erasures write into folders of their own, so the checksum is not asked for.
-        shards.iter().for_each(|path| self.add_shard(path, [0; 32], &IndexKind::ALL));
+        shards.into_iter().for_each(|shard| self.add_shard(shard, &IndexKind::ALL));
         self.objects.extend(others);
         self
     }
@@ -558,8 +559,9 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
     let write = |kind: &str, runs: &[Run], level: u32| -> Result<ListRef> {
         let path = system_path(&format!("lists/{name}-{kind}-0.parquet"));
         let rows = runs::batch(runs)?;
-        table::write(parent.dataset().store().as_ref(), &path, &rows, table::list_properties(&rows.schema()))?;
-        Ok(ListRef { path, rows: runs.len() as u64, level, root: None })
+        let store = parent.dataset().store().as_ref();
+        let seal = table::write(store, &path, &rows, table::list_properties(&rows.schema()))?;
+        Ok(ListRef { path, rows: runs.len() as u64, level, root: None, seal: Some(seal) })
     };
     // A scattered run says where a record was only together with its places, which go with the shards: there is one for
     // each record, and to keep them for ever would cost as much as the shards' ids.

@@ -22,7 +22,8 @@ use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
     dataset::{
-        Hiding, IdColumn, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns, SuppressList,
+        Beside, Hiding, IdColumn, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns,
+        SuppressList,
     },
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -74,6 +75,8 @@ pub struct Candidate {
     pub codec: Codec,
     /// Path of the shard in the dataset.
     pub path: String,
+    /// Path of its sidecar, where that of the shard does not tell.
+    pub sidecar: Option<String>,
     /// Where the file lies, when it is not there yet.
     pub from: Option<Location>,
 }
@@ -142,6 +145,7 @@ impl Adopter<'_> {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
+            beside: candidate.sidecar.clone().map(|at| Arc::new(Beside { at: Some(at), ..Beside::default() })),
         };
         self.observer.event(Event::Read { bytes: meta.bytes, records });
         Ok(Adopted {
@@ -357,7 +361,10 @@ impl<'a> Rows<'a> {
         let source = hiding.as_ref().map_or(Cow::Borrowed(candidate.file.name()), |h| h.source(candidate.file.name()));
         Ok(Self {
             suppress,
-            sidecar: SidecarWriter::create(store, &candidate.path)?,
+            sidecar: match &candidate.sidecar {
+                Some(path) => SidecarWriter::create_at(store, path)?,
+                None => SidecarWriter::create(store, &candidate.path)?,
+            },
             name: candidate.file.name().into(),
             source: source.into(),
             hiding,

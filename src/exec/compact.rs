@@ -189,7 +189,7 @@ impl Merger<'_> {
 
     /// The sidecar of an input, which is to tell of each record.
     pub(super) fn sidecar(&self, input: &ShardMeta) -> Result<SidecarPart> {
-        let part = SidecarPart::open(self.dataset.store(), &input.path, input.records)?;
+        let part = SidecarPart::open(self.dataset.store(), &input.sidecar(), input.records)?;
         self.check_row_count(input, part.rows())?;
         Ok(part)
     }

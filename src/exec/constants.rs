@@ -2,10 +2,7 @@
 //!
 //! Shards are only merged with others that have the same, so that it can lie beside what they become.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    io::Write,
-};
+use std::collections::{BTreeSet, HashMap};
 
 use arrow::{array::RecordBatch, ipc::writer::FileWriter};
 use bytes::Bytes;
@@ -14,6 +11,7 @@ use rayon::prelude::*;
 use super::types::copy_small;
 use crate::{
     array::CONSTANTS_FILE,
+    dataset::stage_small,
     error::{Error, Result},
     format::RecordReader,
     storage::{Staged, Store},
@@ -67,9 +65,7 @@ pub fn encoded(constants: &RecordBatch) -> Result<Bytes> {
 /// # Errors
 /// When the store fails.
 pub fn stage(store: &dyn Store, folder: &str, content: &[u8]) -> Result<Staged> {
-    let mut sink = store.create(&path(folder))?;
-    sink.write_all(content)?;
-    sink.finish()
+    stage_small(store, &path(folder), content)
 }
 
 /// Stages the file of one folder for another; `None` when it has none.

@@ -51,7 +51,7 @@ impl Merger<'_> {
         let mut out = self.create(&encoder, merge)?;
         let mut last = None;
         for (input, _) in &merge.inputs {
-            let rows = read_sidecar(self.store(), &input.path)?;
+            let rows = read_sidecar(self.store(), &input.sidecar())?;
             self.check_rows(input, &rows)?;
             if framing.has_keys()
                 && let Some((first, end)) = end_ids(&rows)?
@@ -72,7 +72,7 @@ impl Merger<'_> {
         if input.codec.stream_extension().is_empty() {
             return Ok(Frames::default());
         }
-        Ok(read_frames(self.dataset.store(), &input.path)?.map_or(Frames::UNKNOWN, |table| table.frames()))
+        Ok(read_frames(self.dataset.store(), &input.sidecar())?.map_or(Frames::UNKNOWN, |table| table.frames()))
     }
 
     /// Refuses to make neighbours of two records with the same id, which readers of keys would take for one.

@@ -180,7 +180,7 @@ impl Eraser<'_> {
             }
             return if rows.digest() == *expected { Ok(()) } else { differs("other rows") };
         }
-        let rows = read_sidecar(self.store(), &made.path)?;
+        let rows = read_sidecar(self.store(), &made.sidecar())?;
         let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
         let last =
             extents.iter().rev().find_map(|batch| batch.offsets.values().last().zip(batch.lengths.values().last()));
@@ -224,7 +224,7 @@ impl Eraser<'_> {
         sieve.finish(shard)?;
         pending.finish(&mut out)?;
         let mut sieve = Sieve::new(&victim.ordinals);
-        for batch in sidecar_batches(self.dataset.store(), &shard.path, ROWS)? {
+        for batch in sidecar_batches(self.dataset.store(), &shard.sidecar(), ROWS)? {
             out.append_sidecar(&sieve.filter(&batch?)?, 0)?;
         }
         sieve.finish(shard)?;
@@ -236,7 +236,7 @@ impl Eraser<'_> {
     /// Copies the records that stay.
     fn stream(&self, victim: &Victim, format: OutputFormat, spared: &mut Spared) -> Result<FinishedShard> {
         let shard = &victim.shard;
-        let sidecar = read_sidecar(self.store(), &shard.path)?;
+        let sidecar = read_sidecar(self.store(), &shard.sidecar())?;
         let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
         if framing.has_keys() {
             self.check_seams(victim)?;
@@ -258,7 +258,7 @@ impl Eraser<'_> {
             copied: 0,
             reencoded: 0,
         };
-        let frames = if plain { None } else { read_frames(self.dataset.store(), &shard.path)? };
+        let frames = if plain { None } else { read_frames(self.dataset.store(), &shard.sidecar())? };
         match frames {
             _ if plain => copying.plain()?,
             Some(frames) => copying.units(&frames)?,
@@ -290,7 +290,7 @@ impl Eraser<'_> {
         }
         let mut rows = ends.clone();
         rows.dedup();
-        let found = read_sidecar_rows(self.dataset.store(), &victim.shard.path, &rows)?;
+        let found = read_sidecar_rows(self.dataset.store(), &victim.shard.sidecar(), &rows)?;
         let id = |row: &u64| rows.binary_search(row).ok().and_then(|at| found.get(at)).map(SidecarRow::id);
         match ends.chunks_exact(2).find(|pair| id(&pair[0]) == id(&pair[1])) {
             None => Ok(()),
@@ -309,7 +309,7 @@ impl Eraser<'_> {
         let mut numbers = NumbersWriter::create(store.as_ref(), &shard.meta.path)?;
         let mut pairs: Vec<(u64, u64)> = Vec::new();
         let mut holes = victim.ordinals.iter().peekable();
-        for (ordinal, known) in (0_u64..).zip(numbered(store, &victim.shard.path, &live, self.runs)?) {
+        for (ordinal, known) in (0_u64..).zip(numbered(store, &live, self.runs)?) {
             let known = known?.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
             if holes.next_if_eq(&&ordinal).is_some() {
                 continue;
@@ -677,6 +677,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
+            beside: None,
         };
         let naming =
             ShardNaming { tag: "t".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() };

@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use super::shard::FinishedShard;
 use crate::{
     codec::hex::hex,
-    dataset::{PartRow, PartsWriter},
+    dataset::{PartRow, PartsWriter, SealingSink, stage_small},
     error::{Error, Result},
     format::{
         OutputFormat,
@@ -16,7 +16,7 @@ use crate::{
         tar::index::{MemberScanner, Place, WidsList, WidsShard, dali_head, push_dali},
         tfrecord::index::push_record,
     },
-    storage::{Sink, Staged, Store},
+    storage::{Staged, Store},
 };
 
 /// Text gathered before it goes on.
@@ -27,7 +27,7 @@ pub struct ShardIndexes {
     scanner: MemberScanner,
     tar: Option<TarIndexes>,
     /// Indexes that list records, all with the same text.
-    record_lists: Vec<Box<dyn Sink>>,
+    record_lists: Vec<SealingSink>,
     text: Vec<u8>,
 }
 
@@ -35,8 +35,8 @@ pub struct ShardIndexes {
 type Lines = zstd::stream::write::Encoder<'static, Vec<u8>>;
 
 struct TarIndexes {
-    dali: Option<(Box<dyn Sink>, Lines)>,
-    energon: Option<(Box<dyn Sink>, PartsWriter)>,
+    dali: Option<(SealingSink, Lines)>,
+    energon: Option<(SealingSink, PartsWriter)>,
     samples: u64,
 }
 
@@ -46,7 +46,7 @@ impl ShardIndexes {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, path: &str, format: OutputFormat, kinds: &[IndexKind]) -> Result<Self> {
-        let sink = |kind: IndexKind| kind.beside(path).map(|place| store.create(&place)).transpose();
+        let sink = |kind: IndexKind| kind.beside(path).map(|place| SealingSink::whole(store, &place)).transpose();
         let sink_if = |kind: IndexKind| if kinds.contains(&kind) { sink(kind) } else { Ok(None) };
         let mut tar = None;
         let mut record_lists = Vec::new();
@@ -95,7 +95,7 @@ impl ShardIndexes {
     /// When the tar does not hold `records` samples, or the store fails.
     pub fn finish(mut self, records: u64) -> Result<Vec<Staged>> {
         self.flush_records()?;
-        let mut staged: Vec<Staged> = self.record_lists.into_iter().map(Sink::finish).collect::<Result<_>>()?;
+        let mut staged: Vec<Staged> = self.record_lists.into_iter().map(SealingSink::finish).collect::<Result<_>>()?;
         if let Some(tar) = self.tar {
             let found = self.scanner.samples();
             if found != records {
@@ -195,7 +195,5 @@ pub fn wids_list<'a>(store: &dyn Store, shards: impl IntoIterator<Item = &'a Fin
         })
     };
     let Some(list) = shards.map(entry).collect::<Option<Vec<_>>>() else { return Ok(None) };
-    let mut sink = store.create(&wids_path(&first.shard.meta.path))?;
-    sink.write_all(&WidsList::new(list).encode()?)?;
-    Ok(Some(sink.finish()?))
+    Ok(Some(stage_small(store, &wids_path(&first.shard.meta.path), &WidsList::new(list).encode()?)?))
 }

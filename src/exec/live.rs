@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::index::{WIDS_LIST, wids_path};
 use crate::{
-    dataset::{NewShard, ShardMeta, Snapshot, read_parts},
+    dataset::{NewShard, ShardMeta, Snapshot, get_sealed, read_parts},
     error::{Error, Result},
     format::{
         index::IndexKind,
@@ -72,24 +72,24 @@ impl Database {
         kinds: &[IndexKind],
     ) -> Result<Option<Self>> {
         let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
-        let paths = live.iter().map(|shard| &shard.path).chain(adds.iter().map(|shard| &shard.meta.path));
-        Self::create(store, kinds, paths.cloned().collect())
+        let shards: Vec<&ShardMeta> = live.iter().chain(adds.iter().map(|shard| &shard.meta)).collect();
+        Self::create(store, kinds, &shards)
     }
 
     /// Makes the database of these shards, if `kinds` ask for one.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) when two samples have one key; when the store fails.
-    pub fn create(store: &dyn Store, kinds: &[IndexKind], shards: Vec<String>) -> Result<Option<Self>> {
+    pub fn create(store: &dyn Store, kinds: &[IndexKind], shards: &[&ShardMeta]) -> Result<Option<Self>> {
         if !kinds.contains(&IndexKind::Energon) {
             return Ok(None);
         }
         let scratch = storage::scratch_path(store.location())?;
-        fill(store, scratch.path(), &shards)?;
+        fill(store, scratch.path(), shards)?;
         let mut sink = store.create(&format!("{ENERGON_FOLDER}/index.sqlite"))?;
         scratch.copy_to(&mut sink)?;
         let staged = sink.finish()?;
-        Ok(Some(Self { shards, staged }))
+        Ok(Some(Self { shards: shards.iter().map(|shard| shard.path.clone()).collect(), staged }))
     }
 }
 
@@ -101,11 +101,12 @@ pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()
     let mut newer: Option<Snapshot> = None;
     for _ in 0..ATTEMPTS {
         let current = newer.as_ref().unwrap_or(snapshot);
-        write(current, database.take())?;
+        let written = write(current, database.take());
         let latest = current.dataset().open()?;
         if latest.version() == current.version() {
-            return Ok(());
+            return written;
         }
+        // What an older version has may be vacuumed by now; the newer one counts.
         newer = Some(latest);
     }
     Ok(())
@@ -157,7 +158,7 @@ fn write(snapshot: &Snapshot, database: Option<Database>) -> Result<()> {
     let paths: Vec<String> = shards.iter().map(|shard| shard.path.clone()).collect();
     let database = match database.filter(|database| database.shards == paths) {
         Some(database) => Some(database),
-        None => Database::create(store, kinds, paths)?,
+        None => Database::create(store, kinds, &shards.iter().collect::<Vec<_>>())?,
     };
     let Some(database) = database else { return Ok(()) };
     store.replace(vec![database.staged])?;
@@ -178,9 +179,7 @@ fn wids(snapshot: &Snapshot) -> Result<Vec<u8>> {
         let path = wids_path(&shard.path);
         if !lists.contains_key(&path) {
             let place = store.location().join(&path).to_string();
-            let bytes = store
-                .get(&path)?
-                .ok_or_else(|| Error::integrity("expected a list of shards for wids, found none").at(place.clone()))?;
+            let bytes = get_sealed(store, &shard.beside_at(&path))?;
             lists.insert(path.clone(), WidsList::decode(&bytes).map_err(|e| e.at(place))?);
         }
         let name = shard.path.rsplit('/').next().unwrap_or_default();
@@ -225,7 +224,7 @@ fn uuid(shards: &[ShardMeta]) -> String {
     format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[12..15], &hex[15..18], &hex[18..30])
 }
 
-fn fill(store: &dyn Store, path: &std::path::Path, shards: &[String]) -> Result<()> {
+fn fill(store: &dyn Store, path: &std::path::Path, shards: &[&ShardMeta]) -> Result<()> {
     let failed = |e: rusqlite::Error| unwritable(path, e);
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.execute_batch(TABLES).map_err(failed)?;
@@ -246,14 +245,15 @@ fn unwritable(path: &std::path::Path, cause: rusqlite::Error) -> Error {
 }
 
 /// Adds the samples of a shard, and their parts.
-fn insert(store: &dyn Store, connection: &Connection, path: &std::path::Path, shard: &str, id: i64) -> Result<()> {
+fn insert(store: &dyn Store, connection: &Connection, path: &std::path::Path, meta: &ShardMeta, id: i64) -> Result<()> {
+    let shard = meta.path.as_str();
     let failed = |e: rusqlite::Error| unwritable(path, e);
-    let starts = starts(store, shard)?;
+    let starts = starts(store, meta)?;
     let number = |n: u64| i64::try_from(n).map_err(|_| Error::integrity("an offset is out of range").at(shard));
     let mut samples = connection.prepare("INSERT INTO samples VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
     let mut parts = connection.prepare("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
     let mut record = None;
-    for part in read_parts(store, shard)? {
+    for part in read_parts(store, &meta.parts())? {
         let name = part.name.rfind('/').map_or(0, |slash| slash + 1);
         let dot = part.name[name..].find('.').map_or(part.name.len(), |dot| name + dot);
         let (key, extension) = (&part.name[..dot], part.name.get(dot + 1..).unwrap_or_default());
@@ -280,11 +280,9 @@ fn twice(key: &str) -> Error {
 }
 
 /// Offsets where samples begin, and where the last one ends, from the index beside the shard.
-fn starts(store: &dyn Store, shard: &str) -> Result<Vec<u64>> {
-    let path = IndexKind::Energon.beside(shard).unwrap_or_default();
-    let bytes = store
-        .get(&path)?
-        .ok_or_else(|| Error::integrity("expected an index beside the shard, found none").at(path.clone()))?;
+fn starts(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<u64>> {
+    let path = IndexKind::Energon.beside(&shard.path).unwrap_or_default();
+    let bytes = get_sealed(store, &shard.beside_at(&path))?;
     let starts: Vec<u64> =
         bytes.chunks_exact(8).filter_map(|chunk| Some(u64::from_le_bytes(*chunk.first_chunk()?))).collect();
     if bytes.len() % 8 != 0 || !starts.is_sorted() {

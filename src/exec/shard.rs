@@ -425,6 +425,7 @@ impl<'a> OpenShard<'a> {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
+            beside: None,
         };
         Ok(FinishedShard { staged, shard: NewShard { meta, runs: placed, scattered: None }, md5: ended.md5 })
     }

@@ -2,11 +2,12 @@
 //!
 //! With it rows in TFRecord, and rows in tar as JSON, are read back as they were.
 
-use std::{collections::BTreeSet, io::Write};
+use std::collections::BTreeSet;
 
 use arrow::datatypes::Fields;
 
 use crate::{
+    dataset::stage_small,
     error::{Error, Result},
     schema,
     storage::{Staged, Store},
@@ -17,9 +18,7 @@ use crate::{
 /// # Errors
 /// When the store fails.
 pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged> {
-    let mut sink = store.create(&path(folder))?;
-    sink.write_all(schema::file::print(&schema::settle(fields)).as_bytes())?;
-    sink.finish()
+    stage_small(store, &path(folder), schema::file::print(&schema::settle(fields)).as_bytes())
 }
 
 /// Stages the file of one folder for another; `None` when it has none.
@@ -33,9 +32,7 @@ pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
 /// Stages a copy of a small object; `None` when there is no such object.
 pub(super) fn copy_small(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
     let Some(bytes) = store.get(from)? else { return Ok(None) };
-    let mut sink = store.create(to)?;
-    sink.write_all(&bytes)?;
-    sink.finish().map(Some)
+    stage_small(store, to, &bytes).map(Some)
 }
 
 /// The columns of shards in several folders; `None` when one of these has no file, or when a column has different types

@@ -28,7 +28,8 @@ use crate::{
     },
     dataset::{
         Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Publication, Revision, SegmentWriter, Segments,
-        Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private, is_shard_name, sidecar_path,
+        Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private, is_shard_name, note_beside,
+        sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -40,7 +41,7 @@ use crate::{
     format::{OutputFormat, tar},
     id::{TransactionId, Version},
     scan::{self, ScanOptions, SourceFile},
-    storage::{Location, Staged},
+    storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
 };
 
@@ -153,7 +154,8 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
             skipped: Vec::new(),
         },
     };
-    adoption.run()?;
+    let adopted = adoption.run();
+    super::or_overtaken(snapshot.as_ref(), adopted)?;
     let mut report = adoption.report;
     report.files_skipped = report.skipped.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();
@@ -410,12 +412,14 @@ impl Adoption<'_> {
                 let naming = ShardNaming { tag: format!("{tag}{partition}"), format, codec, indexes: Vec::new() };
                 (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
             };
+            // No other run may choose the same, even if it adopts the same file.
+            let sidecar = from.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
             if !sidecars.insert(sidecar_path(&path)) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
                     .at(file.uri())
                     .hint("names that differ in their ending only cannot be told apart here; use --out"));
             }
-            out.push(Candidate { file, codec, path, from });
+            out.push(Candidate { file, codec, path, sidecar, from });
         }
         Ok(out)
     }
@@ -493,6 +497,7 @@ impl Adoption<'_> {
         let segments = Segments::finish(segments)?;
         staged.extend(segments.staged);
         self.context.cancel.check()?;
+        note_beside(adds.iter_mut(), &staged);
         if let Err(error) = publication.publish(staged) {
             return publication.give_up(error);
         }

@@ -11,7 +11,8 @@ use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
     dataset::{
-        Counts, Dataset, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction, commit,
+        Counts, Dataset, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction,
+        check_folders, commit, note_beside,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -204,6 +205,7 @@ fn compact_version(
     };
     if let Some(order) = &options.order {
         let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
+        check_folders(dataset.store().as_ref(), snapshot.shards()?.iter())?;
         let kinds = Kinds::of_shards(dataset.store().as_ref(), shards)?;
         let sorting = Sorting { context, snapshot, settings, order, kinds };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
@@ -243,8 +245,9 @@ fn planned(
 ) -> Result<(CompactPlan, Kinds)> {
     let store = snapshot.dataset().store().as_ref();
     let first = plan(&candidates(snapshot, shards, settings, &Kinds::default()), options);
-    let merged = first.groups.iter().flat_map(|group| &group.inputs).map(|i| shards[*i].path.as_str());
-    let kinds = Kinds::of_shards(store, merged)?;
+    let merged = || first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]);
+    check_folders(store, merged())?;
+    let kinds = Kinds::of_shards(store, merged().map(|shard| shard.path.as_str()))?;
     if !kinds.any() {
         return Ok((first, kinds));
     }
@@ -483,9 +486,11 @@ impl Compaction<'_> {
             if groups.is_empty() {
                 return Err(all_gone());
             }
-            let descriptions = self.descriptions(&groups)?;
-            let described: Vec<String> = descriptions.iter().map(|staged| staged.path.clone()).collect();
-            publication.publish(descriptions.into_iter().chain(std::mem::take(&mut staged)).collect())?;
+            let mut publishing = self.descriptions(&groups)?;
+            let described: Vec<String> = publishing.iter().map(|staged| staged.path.clone()).collect();
+            publishing.append(&mut staged);
+            note_beside(groups.iter_mut().map(|group| &mut group.merged.shard.shard), &publishing);
+            publication.publish(publishing)?;
             let transaction = Transaction {
                 id: publication.id().clone(),
                 merges: merges.clone(),

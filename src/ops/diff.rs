@@ -270,7 +270,7 @@ fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
     let (scattered, mut runs): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.scattered.is_some());
     let mut numbers = NumberSet::default();
     for run in &scattered {
-        for known in numbered(snapshot.dataset().store(), &run.shard, &[run], snapshot.runs()?)? {
+        for known in numbered(snapshot.dataset().store(), &[run], snapshot.runs()?)? {
             numbers.insert(known?.map_or(run.first, |known| known.record));
         }
     }
@@ -284,6 +284,7 @@ fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
         until: None,
         since: None,
         scattered: None,
+        beside: None,
     };
     runs.extend(numbers.ranges().into_iter().map(run));
     runs.sort_by_key(|run| run.first);
@@ -341,6 +342,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
+            beside: None,
         }
     }
 

@@ -95,9 +95,9 @@ pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[Exp
     let mut exported = 0;
     for shard in snapshot.shards()? {
         let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-        let mut numbers = numbered(store, &shard.path, runs, table)?;
+        let mut numbers = numbered(store, runs, table)?;
         let mut ordinal = 0;
-        for batch in stream_sidecar(store, &shard.path, BATCH_ROWS)? {
+        for batch in stream_sidecar(store, &shard.sidecar(), BATCH_ROWS)? {
             cancel.check()?;
             let mut rows = Vec::with_capacity(BATCH_ROWS);
             for row in batch? {

@@ -9,7 +9,7 @@ use arrow::array::UInt64Array;
 
 use crate::{
     codec::{Codec, stream::Frames},
-    dataset::{ShardMeta, read_frames, read_sidecar},
+    dataset::{ShardMeta, get_sealed, read_frames, read_sidecar},
     error::{Error, Result},
     exec::index::WIDS_LIST,
     format::{OutputFormat, index::IndexKind, tar::index::dali_head, tfrecord::index::push_record},
@@ -87,9 +87,7 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
     let extents = extents(store.as_ref(), shard)?;
     for (kind, path) in beside {
         let at = |e: Error| e.at(store.location().join(&path).to_string());
-        let bytes = store
-            .get(&path)?
-            .ok_or_else(|| at(Error::integrity(format!("expected an index of {kind}, found none"))))?;
+        let bytes = get_sealed(store.as_ref(), &shard.beside_at(&path))?;
         let sound = match (kind, format) {
             (IndexKind::Energon, _) => offsets_agree(&bytes, &extents),
             (_, OutputFormat::TfRecord) => bytes == record_lines(&extents),
@@ -106,7 +104,7 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
 /// Offset and length of every record.
 fn extents(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<(u64, u64)>> {
     let mut out = Vec::new();
-    for batch in read_sidecar(store, &shard.path)? {
+    for batch in read_sidecar(store, &shard.sidecar())? {
         let number = |name| batch.column_by_name(name).and_then(|c| c.as_any().downcast_ref::<UInt64Array>());
         if let (Some(offsets), Some(lengths)) = (number("offset"), number("length")) {
             out.extend(offsets.values().iter().copied().zip(lengths.values().iter().copied()));
@@ -157,7 +155,7 @@ fn check_frames(store: &Arc<dyn Store>, shard: &ShardMeta) -> Result<()> {
     if shard.codec.stream_extension().is_empty() || shard.body_bytes == 0 {
         return Ok(());
     }
-    let Some(table) = read_frames(store, &shard.path)? else { return Ok(()) };
+    let Some(table) = read_frames(store, &shard.sidecar())? else { return Ok(()) };
     let body = (shard.body_offset, shard.body_offset.saturating_add(shard.body_bytes));
     if table.stored() != body {
         let (start, end) = table.stored();

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Context;
 use crate::{
-    dataset::{Hiding, Snapshot, SourceRow, is_shard_name},
+    dataset::{Hiding, Snapshot, SourceRow, check_folders, is_shard_name},
     error::{Error, Kind, Result},
     exec::constants::Kinds,
     id::Version,
@@ -116,6 +116,7 @@ impl Live {
             Some(folder) => folder.join(path).display().to_string(),
             None => location.join(path).to_string(),
         };
+        check_folders(snapshot.dataset().store().as_ref(), snapshot.shards()?.iter())?;
         Ok(Some(Self {
             store: Arc::clone(snapshot.dataset().store()),
             root: uri(""),

@@ -92,6 +92,21 @@ fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) 
         .hint("nothing was committed; let `vacuum` retain versions for longer than a command takes"))
 }
 
+/// The result of a run that was planned on a version; a conflict in place of an error that comes from `vacuum`, which
+/// deleted what the run read.
+///
+/// # Errors
+/// That of the run, or [`Kind::Conflict`].
+fn or_overtaken<T>(snapshot: Option<&Snapshot>, result: Result<T>) -> Result<T> {
+    let (Err(error), Some(snapshot)) = (&result, snapshot) else { return result };
+    if !is_overtaken(snapshot, error)? {
+        return result;
+    }
+    Err(Error::conflict(format!("{} was vacuumed while this command read it", snapshot.version()))
+        .at(snapshot.dataset().store().location().to_string())
+        .hint("nothing was committed; run the command again"))
+}
+
 /// Whether an error may come from reading a version that cannot be read any more.
 fn is_overtaken(snapshot: &Snapshot, error: &Error) -> Result<bool> {
     if !matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input) {

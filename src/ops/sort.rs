@@ -7,7 +7,7 @@ use super::{
     compact::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
-    dataset::{NewShard, Order, Publication, Settings, ShardMeta, Snapshot, Transaction},
+    dataset::{NewShard, Order, Publication, Settings, ShardMeta, Snapshot, Transaction, note_beside},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -231,6 +231,7 @@ impl Sorting<'_> {
         let planned = (groups.iter().map(|g| g.records).sum(), report.bytes_reencoded);
         report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
+        note_beside(adds.iter_mut(), &staged);
         if let Err(error) = publication.publish(staged) {
             return publication.give_up(error);
         }

@@ -22,8 +22,8 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root, hiding_of, is_shard_name,
-        leftovers, numbered, read_places, read_sidecar, says_values,
+        Audit, Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root, hiding_of,
+        is_shard_name, leftovers, numbered, read_places, read_sidecar, says_values,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -168,6 +168,7 @@ impl Verification<'_> {
         if let Err(e) = self.snapshot.runs() {
             return damage(e, &mut report.problems);
         }
+        self.chain(shards, &mut report.problems)?;
         if let Err(e) = check_root(self.snapshot) {
             damage(e, &mut report.problems)?;
         }
@@ -211,6 +212,21 @@ impl Verification<'_> {
         self.erased(&mut report.problems)?;
         report.unreferenced = self.unreferenced()?;
         Ok(())
+    }
+
+    /// The chain of checksums: from the entries of the log to everything that versions lead to, which can be read. Live shards
+    /// are looked at one by one.
+    fn chain(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
+        let newest = self.dataset.open()?;
+        let only = (newest.version() != self.snapshot.version()).then(|| self.snapshot.version());
+        let live: HashSet<&str> = shards.iter().map(|shard| shard.path.as_str()).collect();
+        let cancel = &self.context.cancel;
+        let found = Audit::new(&newest, only, self.read_data)?.run(
+            self.dataset,
+            |path| live.contains(path),
+            || cancel.check(),
+        )?;
+        found.into_iter().try_for_each(|error| damage(error, problems))
     }
 
     /// Everything that is wrong with a shard.
@@ -289,7 +305,7 @@ impl Verification<'_> {
     }
 
     fn stream(&self, shard: &ShardMeta, format: OutputFormat) -> Result<()> {
-        let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
+        let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.sidecar())?;
         let rows = || sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
         let stored = self.dataset.store().read(&shard.path)?;
         let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
@@ -332,10 +348,10 @@ impl Verification<'_> {
     }
 
     fn parquet(&self, shard: &ShardMeta) -> Result<()> {
-        let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.path)?;
+        let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.sidecar())?;
         let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
         let mut rows = 0;
-        let hashed = says_values(self.dataset.store(), &shard.path)?;
+        let hashed = says_values(self.dataset.store(), &shard.sidecar())?;
         let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.hiding.as_ref());
         for batch in file.batches(8_192) {
             self.context.cancel.check()?;
@@ -410,7 +426,7 @@ impl Verification<'_> {
         for run in runs {
             let Some(scattered) = &run.scattered else { continue };
             let (sum, _) = sums.entry((&scattered.set, scattered.shard)).or_default();
-            for (ordinal, known) in (0..).zip(numbered(store, &run.shard, &[run], self.snapshot.runs()?)?) {
+            for (ordinal, known) in (0..).zip(numbered(store, &[run], self.snapshot.runs()?)?) {
                 let Some(known) = known? else { continue };
                 if !numbers.insert(known.record) || !(run.first..run.end()).contains(&known.record) {
                     return Err(Error::integrity(format!("record {} is there twice, or out of bounds", known.record))
@@ -444,6 +460,7 @@ impl Verification<'_> {
             until: None,
             since: None,
             scattered: None,
+            beside: None,
         };
         Ok(numbers.ranges().into_iter().map(range).collect())
     }

@@ -274,7 +274,7 @@ impl Store for LocalStore {
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
         let staged = self.stage_whole(path, &bytes)?;
-        self.replace(vec![Staged { path: path.to_owned(), inner: StagedInner::File(staged) }])
+        self.replace(vec![Staged::new(path, StagedInner::File(staged))])
     }
 
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
@@ -313,7 +313,7 @@ impl Store for LocalStore {
         // A link to a link would not outlive what that points to.
         let linked = fs::canonicalize(source).and_then(|source| fs::hard_link(source, &staged.from));
         match linked {
-            Ok(()) => Ok(Some(Staged { path: path.to_owned(), inner: StagedInner::File(staged) })),
+            Ok(()) => Ok(Some(Staged::new(path, StagedInner::File(staged)))),
             Err(e) if absent(&e) => Err(missing(&self.location, &source.display().to_string())),
             // Another file system, one without links, or too many links: whoever asks has to copy.
             Err(_) => Ok(None),
@@ -444,7 +444,7 @@ impl Sink for LocalSink {
         let Self { path, file, syncer, mut staged } = *self;
         let durable = file.finish().and_then(|file| staged.syncs.last(&syncer, file));
         durable.map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
-        Ok(Staged { path, inner: StagedInner::File(staged) })
+        Ok(Staged::new(path, StagedInner::File(staged)))
     }
 }
 

@@ -15,6 +15,7 @@
 //! large file without copying it through small buffers; everything else goes through the `object_store` crate.
 
 mod back;
+mod checks;
 mod deliver;
 mod durable;
 mod local;
@@ -44,6 +45,7 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
+pub use checks::{DAMAGED_BLOCK, RESTORE};
 pub use deliver::{append_line, post_json};
 pub use local::LocalStore;
 pub use location::Location;
@@ -57,8 +59,14 @@ pub use spill::Spill;
 pub use spool::Spool;
 pub use watch::{Watch, listening, watched};
 
-use self::ranges::{Fetched, part};
-use crate::error::{Error, Kind, Result};
+use self::{
+    checks::Checks,
+    ranges::{Fetched, part},
+};
+use crate::{
+    codec::seal::{Blocks, Seal},
+    error::{Error, Kind, Result},
+};
 
 /// Folder of a dataset, relative to its root, that holds everything but the shards.
 pub const SYSTEM_FOLDER: &str = "_shardify";
@@ -374,6 +382,7 @@ pub struct Staged {
     /// The name it will get.
     pub path: String,
     inner: StagedInner,
+    seal: Option<Seal>,
 }
 
 #[derive(Debug)]
@@ -383,6 +392,21 @@ enum StagedInner {
 }
 
 impl Staged {
+    fn new(path: impl Into<String>, inner: StagedInner) -> Self {
+        Self { path: path.into(), inner, seal: None }
+    }
+
+    /// The same with what its bytes have to be.
+    #[must_use]
+    pub fn sealed(self, seal: Option<Seal>) -> Self {
+        Self { seal, ..self }
+    }
+
+    /// What its bytes have to be, where whoever wrote it has said so.
+    pub fn seal(&self) -> Option<Seal> {
+        self.seal
+    }
+
     /// Path in its store at which it can be read before it has its name; `None` where nothing can be read before that.
     pub fn readable_at(&self, store: &dyn Store) -> Option<String> {
         match &self.inner {
@@ -406,6 +430,8 @@ pub struct Object {
     bytes: u64,
     /// What was fetched of a remote object.
     remote: Option<Arc<Remote>>,
+    /// What its bytes have to be, where that is known.
+    checks: Option<Arc<Checks>>,
 }
 
 /// Bytes that a request to a remote store asks for at least, unless just these are wanted.
@@ -426,7 +452,14 @@ impl Object {
     /// Names an object of a store; `bytes` is its size.
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
         let remote = store.location().local_path().is_none().then(Arc::default);
-        Self { store, path: path.into(), bytes, remote }
+        Self { store, path: path.into(), bytes, remote, checks: None }
+    }
+
+    /// The same, whose ranges are checked block by block as they are read. `tail` is what follows the blocks, checked
+    /// already.
+    #[must_use]
+    pub fn checked(self, blocks: Blocks, tail: Bytes) -> Self {
+        Self { checks: Some(Arc::new(Checks { blocks, tail })), ..self }
     }
 
     /// The same, of the version that has this entity tag.
@@ -467,8 +500,15 @@ impl Object {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
+        match &self.checks {
+            Some(checks) => checks.range(self, &range),
+            None => self.fetched(range),
+        }
+    }
+
+    fn fetched(&self, range: Range<u64>) -> Result<Bytes> {
         let length = range.end.saturating_sub(range.start);
-        let Some(remote) = &self.remote else { return self.piece(range) };
+        let Some(remote) = &self.remote else { return self.fetch(range) };
         if let Some(found) = remote.fetched.get(&range) {
             return Ok(found);
         }
@@ -490,7 +530,8 @@ impl Object {
 
     /// A range of a remote object that is in memory already.
     pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
-        let remote = self.remote.as_ref()?;
+        // What is checked is read in blocks.
+        let remote = self.remote.as_ref().filter(|_| self.checks.is_none())?;
         remote.fetched.get(range).or_else(|| {
             let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
             part(window.0, &window.1, range)
@@ -502,6 +543,9 @@ impl Object {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+        if self.checks.is_some() {
+            return self.range(range);
+        }
         match self.known(&range) {
             Some(found) => Ok(found),
             None => self.fetch(range),

@@ -368,7 +368,7 @@ impl Sink for RemoteSink {
             staged.send(buffer)?;
         }
         staged.wait(0)?;
-        Ok(Staged { path, inner: StagedInner::Upload(staged) })
+        Ok(Staged::new(path, StagedInner::Upload(staged)))
     }
 }
 

@@ -10,11 +10,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use arrow::array::{StringArray, StringBuilder};
 use jiff::Timestamp;
 use shardify::{
-    codec::Codec,
+    codec::{Codec, seal::Seal},
     dataset::{
-        Counts, Dataset, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef, SegmentWriter, Segments,
-        Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns, Transaction, commit,
-        crowded, merge,
+        Beside, Counts, Dataset, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef, SegmentWriter,
+        Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns, Transaction,
+        commit, crowded, merge,
     },
     error::Result,
     events::Cancel,
@@ -194,6 +194,11 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
         version: Version(0),
         committed_at: Timestamp::UNIX_EPOCH,
         order: None,
+        // As long as what a shard has, of an object that none of them has.
+        beside: Some(Arc::new(Beside {
+            at: None,
+            seals: [("records".to_owned(), Seal::whole(bytes, checksum))].into(),
+        })),
     };
     NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
 }

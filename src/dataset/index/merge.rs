@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, read::PairStream, sum};
+use super::{
+    super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, read::PairStream, seals_of, sum,
+};
 use crate::{
     error::{Error, Result},
     events::Cancel,
@@ -93,6 +95,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
         buckets: pairs.div_ceil(BUCKET_PAIRS).next_power_of_two(),
         bytes: 0,
         root: None,
+        seals: Vec::new(),
     };
     let at_once = usize::try_from(memory / (INPUT_BYTES * inputs.len() as u64)).unwrap_or(usize::MAX).max(1);
     let buckets: Vec<u64> = (0..output.buckets).collect();
@@ -108,6 +111,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
     }
     output.bytes = written.iter().map(|bucket| bucket.bytes).sum();
     output.root = Some(sum::root_of(written.iter().map(|bucket| (bucket.pairs, bucket.hash))));
+    output.seals = seals_of(&written);
     Ok(MergedSegment { inputs, output, staged: written.into_iter().map(|bucket| bucket.staged).collect() })
 }
 
@@ -187,7 +191,16 @@ mod tests {
     use crate::{id::IdHash, storage::RemoteStore};
 
     fn segment(pairs: u64, name: &str) -> SegmentRef {
-        SegmentRef { kind: IdKind::Record, path: name.into(), record_base: 0, pairs, buckets: 1, bytes: 0, root: None }
+        SegmentRef {
+            kind: IdKind::Record,
+            path: name.into(),
+            record_base: 0,
+            pairs,
+            buckets: 1,
+            bytes: 0,
+            root: None,
+            seals: Vec::new(),
+        }
     }
 
     fn sizes(segments: &[u64]) -> Option<Vec<u64>> {

@@ -33,12 +33,14 @@ use self::sum::BucketSum;
 use super::{
     chunks::{self, Values},
     find::IdKind,
+    sealed::Sealed,
     table::{self, Group, GroupWriter},
 };
 use crate::{
     codec::{
         hex::{hash_or_none, hex},
         merkle::Hash,
+        seal::{self, Seal},
     },
     error::Result,
     id::IdHash,
@@ -78,6 +80,9 @@ pub struct SegmentRef {
     /// Root of the hashes of its buckets; releases that had none wrote none.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
+    /// What each bucket has to be; empty: an older release wrote it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "seal::many")]
+    pub seals: Vec<Seal>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
@@ -88,6 +93,12 @@ fn is_zero(number: &u64) -> bool {
 impl SegmentRef {
     pub(super) fn bucket_path(&self, bucket: u64) -> String {
         Self::bucket_at(&self.path, bucket)
+    }
+
+    /// A bucket.
+    pub fn bucket(&self, bucket: u64) -> Sealed {
+        let seal = usize::try_from(bucket).ok().and_then(|bucket| self.seals.get(bucket));
+        Sealed::new(self.bucket_path(bucket), seal.copied())
     }
 
     /// Path of a bucket of the segment in a folder.
@@ -197,6 +208,12 @@ impl BucketWriter {
     }
 }
 
+/// What all buckets of a segment have to be, in order; nothing where one of them has no seal.
+fn seals_of(buckets: &[WrittenBucket]) -> Vec<Seal> {
+    let seals: Option<Vec<Seal>> = buckets.iter().map(|bucket| bucket.staged.seal()).collect();
+    seals.unwrap_or_default()
+}
+
 /// A bucket without a name.
 pub(super) struct WrittenBucket {
     pub(super) staged: Staged,
@@ -300,6 +317,7 @@ mod tests {
             buckets: 1,
             bytes: 0,
             root: None,
+            seals: Vec::new(),
         };
         assert!(lookup_one(&store, &segment, IdHash::of("a")).is_err());
     }

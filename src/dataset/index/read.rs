@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use super::{
     super::{
         fetch::{Parts, group_range},
+        sealed,
         table::{self, column},
     },
     ROW_GROUP_ROWS, SegmentRef, bucket_of,
@@ -23,7 +24,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     id::IdHash,
-    storage::{Object, Store},
+    storage::Store,
 };
 
 /// Bytes of a footer that describe a row group, and those that it has besides; rounded up.
@@ -75,7 +76,7 @@ fn in_bucket(
     hashes: &[IdHash],
     visit: &mut dyn FnMut(IdHash, u64),
 ) -> Result<()> {
-    let path = segment.bucket_path(bucket);
+    let object = segment.bucket(bucket);
     let footer = FOOTER_BYTES + (segment.pairs / segment.buckets / ROW_GROUP_ROWS as u64 + 2) * FOOTER_GROUP_BYTES;
     let (tail, guess) = match hashes {
         [hash] => match guess(segment, *hash) {
@@ -85,11 +86,8 @@ fn in_bucket(
         },
         _ => (footer, None),
     };
-    let mut parts = Parts::open(store, &path, tail, guess)?;
-    let damaged = |e: Error| {
-        let place = store.location().join(&path).to_string();
-        if e.kind() == crate::error::Kind::Storage { e } else { damage(place, e) }
-    };
+    let mut parts = Parts::open(store, &object, tail, guess)?;
+    let damaged = |e: Error| damage(object.place(store.as_ref()), e);
     table::guarded(|| {
         let metadata = parts.metadata(false)?;
         let footer = Arc::clone(metadata.metadata());
@@ -109,7 +107,7 @@ fn in_bucket(
 }
 
 fn damage(place: String, cause: Error) -> Error {
-    Error::integrity("the id index is damaged").at(place).cause(cause)
+    table::damaged(cause, "the id index is damaged", place)
 }
 
 /// Shows the pairs of a batch that have one of some ascending hashes to `visit`.
@@ -248,13 +246,9 @@ impl PairStream {
     }
 
     fn open(&self, bucket: u64) -> Result<ParquetRecordBatchReader> {
-        let path = self.segment.bucket_path(bucket);
-        let place = || self.store.location().join(&path).to_string();
-        let facts = self
-            .store
-            .head(&path)?
-            .ok_or_else(|| Error::integrity("expected a bucket of the id index, found none").at(place()))?;
-        let object = Object::new(Arc::clone(&self.store), path.clone(), facts.bytes);
+        let bucket = self.segment.bucket(bucket);
+        let place = || bucket.place(self.store.as_ref());
+        let object = sealed::open(&self.store, &bucket)?;
         table::guarded(|| {
             let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
             let meets = |group: &usize| {

@@ -206,7 +206,7 @@ pub(in super::super) fn facts_of(
 }
 
 fn bucket_facts(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {
-    let footer = table::open(store, &segment.bucket_path(bucket))?;
+    let footer = table::open(store, &segment.bucket(bucket))?;
     let about = footer.metadata().file_metadata();
     let value = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == KEY);
     let hash = value.and_then(|pair| from_hex(pair.value.as_deref()?)?.try_into().ok());

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{
     super::{ids::IdHashes, system_path},
-    BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, sum,
+    BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, seals_of, sum,
 };
 use crate::{
     error::{Error, Result},
@@ -131,6 +131,7 @@ impl SegmentWriter {
             buckets: (pairs.len as u64).div_ceil(BUCKET_PAIRS).next_power_of_two().min(PARTS as u64),
             bytes: 0,
             root: None,
+            seals: Vec::new(),
         };
         self.started += 1;
         let store = Arc::clone(&self.store);
@@ -141,6 +142,7 @@ impl SegmentWriter {
                 .collect::<Result<_>>()?;
             segment.bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
             segment.root = Some(sum::root_of(buckets.iter().map(|bucket| (bucket.pairs, bucket.hash))));
+            segment.seals = seals_of(&buckets);
             let repeated = buckets.iter().map(|bucket| bucket.repeated).sum();
             Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect(), repeated))
         };

@@ -15,6 +15,7 @@ use super::{GROUP_ROWS, HASHES_KEY, OF_VALUES, SidecarColumns, SidecarGroups, ch
 use crate::{
     dataset::{
         frames::{FrameTable, METADATA_KEY},
+        sealed::{self, Sealed},
         table::{self, GroupWriter},
     },
     error::{Error, Result},
@@ -22,7 +23,7 @@ use crate::{
         parquet::{GroupPart, Source, splice_table},
         ranged::RangedInput,
     },
-    storage::{Object, Staged, Store},
+    storage::{Staged, Store},
 };
 
 /// Rows of sidecars that become a row group together.
@@ -45,17 +46,14 @@ impl SidecarPart {
     ///
     /// # Errors
     /// When it is missing or damaged.
-    pub fn open(store: &Arc<dyn Store>, shard: &str, records: u64) -> Result<Self> {
-        let path = sidecar_path(shard);
-        let place = store.location().join(&path).to_string();
-        let missing = || Error::integrity("expected a sidecar, found none").at(&*place);
+    pub fn open(store: &Arc<dyn Store>, sidecar: &Sealed, records: u64) -> Result<Self> {
+        let place = sidecar.place(store.as_ref());
         let input = if records <= WHOLE_ROWS {
-            RangedInput::Bytes(store.get(&path)?.ok_or_else(missing)?)
+            RangedInput::Bytes(sealed::get(store.as_ref(), sidecar)?)
         } else {
-            let facts = store.head(&path)?.ok_or_else(missing)?;
-            RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes))
+            RangedInput::Object(sealed::open(store, sidecar)?)
         };
-        let damaged = |e: Error| Error::integrity("the sidecar is damaged").at(&*place).cause(e);
+        let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
         Ok(Self { source: Arc::new(Source::open(input, &place).map_err(damaged)?) })
     }
 
@@ -89,8 +87,16 @@ impl SidecarWriter {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
+        Self::create_at(store, &sidecar_path(shard))
+    }
+
+    /// Starts a sidecar that lies where its shard does not tell.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create_at(store: &dyn Store, path: &str) -> Result<Self> {
         let columns = table::describe(&schema())?;
-        let writer = GroupWriter::create(store, &sidecar_path(shard), &columns)?;
+        let writer = GroupWriter::create(store, path, &columns)?;
         Ok(Self { writer, columns, pending: Vec::new(), pending_rows: 0, parts: Vec::new(), parts_rows: 0 })
     }
 

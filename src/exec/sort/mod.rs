@@ -371,9 +371,10 @@ impl Sorter<'_> {
         verify_checksum(self.dataset, shard, self.cancel)?;
         let rows = self.rows_of_batch(shard);
         let mut data = self.open(shard)?.batches(rows);
-        let mut sidecar = Slices { batches: sidecar_batches(self.dataset.store(), &shard.path, rows)?, rest: None };
+        let mut sidecar =
+            Slices { batches: sidecar_batches(self.dataset.store(), &shard.sidecar(), rows)?, rest: None };
         let live: Vec<&NumberRun> = runs.iter().collect();
-        let mut numbers = numbered(self.dataset.store(), &shard.path, &live, self.runs)?;
+        let mut numbers = numbered(self.dataset.store(), &live, self.runs)?;
         let mut left = shard.records;
         let mut next = move || -> Result<Option<RecordBatch>> {
             self.cancel.check()?;

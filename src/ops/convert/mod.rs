@@ -30,7 +30,7 @@ use crate::{
     codec::{Codec, encoding::Encoding},
     dataset::{
         Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Publication, Revision, Settings, Snapshot,
-        SourceRow, SuppressList, Transaction, choose_private,
+        SourceRow, SuppressList, Transaction, choose_private, note_beside,
     },
     error::{Error, Result},
     events::Event,
@@ -209,8 +209,20 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let started = Instant::now();
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
+    let result = convert_onto(context, (out, &dataset, snapshot.as_ref()), options);
+    let mut report = super::or_overtaken(snapshot.as_ref(), result)?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Converts sources into a dataset whose newest snapshot is given.
+fn convert_onto(
+    context: &Context<'_>,
+    (out, dataset, snapshot): (&Location, &Dataset, Option<&Snapshot>),
+    options: &ConvertOptions,
+) -> Result<ConvertReport> {
     if !options.dry_run {
-        super::erase::finish_cut_short(context, snapshot.as_ref())?;
+        super::erase::finish_cut_short(context, snapshot)?;
     }
     let (mut found, live) = find(context, out, options)?;
     if found.folder_links > 0 {
@@ -223,14 +235,14 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
         return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
     }
     let passed_over = found.passed_over;
-    let suppress = snapshot.as_ref().map(SuppressList::of).transpose()?.flatten();
+    let suppress = snapshot.map(SuppressList::of).transpose()?.flatten();
     let files = found.files.len();
     if let Some(list) = &suppress {
         found.files.retain(|file| !list.has_source(&file.uri()));
     }
     let erased = (files - found.files.len()) as u64;
-    let sorted = inputs::sort(context, found.files, snapshot.as_ref(), options.on_changed)?;
-    let mut conversion = Conversion::new(context, &dataset, snapshot.as_ref(), options, found.faults)?;
+    let sorted = inputs::sort(context, found.files, snapshot, options.on_changed)?;
+    let mut conversion = Conversion::new(context, dataset, snapshot, options, found.faults)?;
     conversion.suppress = suppress;
     conversion.live = live;
     conversion.sources_erased = erased;
@@ -238,7 +250,6 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
     report.files_passed_over = passed_over;
-    report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
@@ -702,6 +713,7 @@ impl<'a> Conversion<'a> {
         report.folder = Some(naming.tag.clone());
         let memory = self.memory();
         self.context.cancel.check()?;
+        note_beside(adds.iter_mut(), &staged);
         let database = match publication.publish(staged) {
             Ok(()) => live::Database::with(self.snapshot, &adds, store, &self.settings.indexes),
             Err(error) => Err(error),

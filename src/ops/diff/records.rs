@@ -164,9 +164,10 @@ fn read(
             continue;
         }
         let name: Arc<str> = shard.into();
-        let mut numbers = numbered(store, shard, &runs, table)?;
+        let mut numbers = numbered(store, &runs, table)?;
         let mut ordinal = 0;
-        for batch in stream_sidecar(store, shard, BATCH_ROWS)? {
+        let Some(sidecar) = runs.first().map(|run| run.sidecar()) else { continue };
+        for batch in stream_sidecar(store, &sidecar, BATCH_ROWS)? {
             cancel.check()?;
             for row in batch? {
                 let known = numbers.next().transpose()?.flatten();

@@ -308,7 +308,7 @@ impl Comparison<'_> {
             let place = dataset.store().location().join(&shard.path).to_string();
             Box::new(parquet::open(dataset.object(&shard.path, shard.bytes), &place)?.batches(BATCH_ROWS))
         } else {
-            Box::new(sidecar_batches(dataset.store(), &shard.path, BATCH_ROWS)?.map(|batch| {
+            Box::new(sidecar_batches(dataset.store(), &shard.sidecar(), BATCH_ROWS)?.map(|batch| {
                 let batch = batch?;
                 let lengths = batch.column_by_name("length").cloned();
                 let lengths = lengths.ok_or_else(|| Error::integrity("expected lengths in a sidecar, found none"))?;
@@ -381,6 +381,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
+            beside: None,
         };
         let runs = [run(0, 3), run(3, 1), run(5, 12), run(18, 0), run(20, 2), run(30, 40)];
         let runs: Vec<&Run> = runs.iter().collect();

@@ -14,8 +14,9 @@ use crate::{
     codec::{
         hex::{hash_or_none, hex},
         merkle::Hash,
+        seal::close_json,
     },
-    dataset::{Asked, Entry, Rewrite, Salt, receipt_path},
+    dataset::{Asked, CHECKED_RECEIPT, Entry, Rewrite, Salt, receipt_path},
     error::{Error, Result},
     exec::erase::Victim,
     id::{TransactionId, Version},
@@ -134,7 +135,7 @@ impl Receipt {
         };
         Self {
             r#type: "erasure".to_owned(),
-            schema: 1,
+            schema: CHECKED_RECEIPT,
             dataset: report.dataset.clone(),
             erased_at: format!("{:.6}", Timestamp::now()),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -169,10 +170,9 @@ impl Receipt {
     }
 
     fn encode(&self) -> Result<Bytes> {
-        let mut bytes =
-            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("encoding a receipt failed").cause(e))?;
-        bytes.push(b'\n');
-        Ok(bytes.into())
+        let failed = || Error::internal("encoding a receipt failed");
+        let json = serde_json::to_vec_pretty(self).map_err(|e| failed().cause(e))?;
+        Ok(close_json(json).ok_or_else(failed)?.into())
     }
 
     /// Keeps it in the dataset, unless another run has done so by now; returns its path.

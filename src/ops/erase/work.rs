@@ -8,8 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::finish;
 use crate::{
-    dataset::{Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Snapshot, Unfinished},
-    error::{Error, Kind, Result},
+    dataset::{
+        Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Snapshot, Unfinished, check_folders,
+        note_beside,
+    },
+    error::{Effect, Error, Kind, Result},
     exec::{
         constants,
         erase::{Spared, Victim},
@@ -171,6 +174,7 @@ impl<'a> Work<'a> {
     /// Gives new shards their names, with what describes their folders.
     pub(super) fn publish(&mut self, victims: &[Victim], spared: Vec<Spared>) -> Result<()> {
         let store = self.dataset.store().as_ref();
+        check_folders(store, victims.iter().map(|victim| &victim.shard))?;
         let mut staged: Vec<Staged> = Vec::new();
         let mut folders: BTreeMap<&str, (&str, Vec<usize>)> = BTreeMap::new();
         for (i, victim) in victims.iter().enumerate().filter(|(i, _)| spared[*i].finished.is_some()) {
@@ -201,6 +205,7 @@ impl<'a> Work<'a> {
             self.shards.insert(victim.shard.path.clone(), done);
             staged.append(&mut own);
         }
+        note_beside(self.shards.values_mut().filter_map(|done| done.now.as_mut()), &staged);
         self.publication.publish(staged)
     }
 
@@ -268,6 +273,10 @@ fn folder_of(path: &str) -> &str {
 /// Whether others have taken away what an attempt was reading, or have committed what it did not see, so that it is worth to
 /// begin anew. `seen` is what the attempt knew of the versions that can be read.
 pub(super) fn is_overtaken(dataset: &Dataset, error: &Error, seen: &finish::Readable) -> bool {
+    // What this run may have committed itself is not what others did.
+    if error.effect() != Effect::None {
+        return false;
+    }
     match error.kind() {
         Kind::Conflict => true,
         Kind::Storage | Kind::Integrity | Kind::Usage => {

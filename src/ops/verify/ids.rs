@@ -195,9 +195,9 @@ impl<'a> Index<'a> {
     fn each(&self, shard: &ShardMeta, visit: &mut dyn FnMut(u64, Pair, &str) -> Result<()>) -> Result<u64> {
         let (store, table) = (self.snapshot.dataset().store(), self.snapshot.runs()?);
         let runs = table.of_shard(&shard.path, self.snapshot.version());
-        let mut numbers = numbered(store, &shard.path, &runs, table)?;
+        let mut numbers = numbered(store, &runs, table)?;
         let mut first = 0;
-        for batch in sidecar_batches(store, &shard.path, ROWS)? {
+        for batch in sidecar_batches(store, &shard.sidecar(), ROWS)? {
             let batch = batch?;
             let kinds = [(0, IdKind::Record), (1, IdKind::Subject)];
             let columns: Vec<(IdKind, StringArray, Vec<Option<IdHash>>)> =

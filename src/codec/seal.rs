@@ -1,0 +1,397 @@
+//! Seals: what an object has to be, byte by byte, as whoever refers to it has written down.
+//!
+//! A seal has the size of an object and the BLAKE3 of its tail. Of most objects the tail is all of it. Of tables of which
+//! only parts are read it is what follows the row groups, and the footer in it has a hash of each block before:
+//!
+//! ```text
+//! | block 0 | block 1 | ... | block n |  page index, footer (with the hashes of the blocks)  |
+//! |<------------- body ------------->|<----------------------- tail ------------------------>|
+//!   16 KiB each, the last one shorter       its BLAKE3 is in the seal
+//! ```
+//!
+//! So any range is checked by reading the tail and the blocks around the range, and the whole by reading it once. A JSON
+//! document carries its own checksum as its last field.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use super::{
+    base64::{base64, from_base64},
+    hex::{from_hex, hex},
+};
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: u64 = 16 << 10;
+
+/// Bytes of a block's hash.
+const HASH_BYTES: usize = 16;
+
+/// Objects whose body has no more bytes than this are checked as a whole.
+const WHOLE_BYTES: u64 = 4 * BLOCK_BYTES;
+
+/// What an object has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seal {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bytes at its end that the hash is of.
+    pub tail: u64,
+    /// BLAKE3 of its last `tail` bytes.
+    pub hash: [u8; 32],
+}
+
+impl Seal {
+    /// The seal of an object that is checked as a whole.
+    pub fn of(bytes: &[u8]) -> Self {
+        let length = bytes.len() as u64;
+        Self { bytes: length, tail: length, hash: *blake3::hash(bytes).as_bytes() }
+    }
+
+    /// The seal of an object of which size and BLAKE3 are known.
+    pub fn whole(bytes: u64, hash: [u8; 32]) -> Self {
+        Self { bytes, tail: bytes, hash }
+    }
+
+    /// Whether the hash is of the whole object.
+    pub fn is_whole(&self) -> bool {
+        self.tail == self.bytes
+    }
+
+    /// Where the tail begins.
+    pub fn body(&self) -> u64 {
+        self.bytes.saturating_sub(self.tail)
+    }
+
+    /// Whether these are the last bytes of the object.
+    pub fn is_tail(&self, tail: &[u8]) -> bool {
+        tail.len() as u64 == self.tail && *blake3::hash(tail).as_bytes() == self.hash
+    }
+
+    fn push(&self, out: &mut Vec<u8>) {
+        for mut number in [self.bytes, self.tail] {
+            while number >= 0x80 {
+                out.push(number.to_le_bytes()[0] | 0x80);
+                number >>= 7;
+            }
+            out.push(number.to_le_bytes()[0]);
+        }
+        out.extend_from_slice(&self.hash);
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let mut number = || {
+            let mut number = 0;
+            for shift in (0..63).step_by(7) {
+                let (byte, rest) = bytes.split_first()?;
+                *bytes = rest;
+                number |= u64::from(byte & 0x7f) << shift;
+                if byte & 0x80 == 0 {
+                    return Some(number);
+                }
+            }
+            None
+        };
+        let (length, tail) = (number()?, number()?);
+        let (hash, rest) = bytes.split_first_chunk()?;
+        *bytes = rest;
+        (tail <= length).then_some(Self { bytes: length, tail, hash: *hash })
+    }
+}
+
+/// Several seals as bytes: of each its size and tail as LEB128, and the hash.
+pub fn encode(seals: &[Seal]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(seals.len() * 40);
+    seals.iter().for_each(|seal| seal.push(&mut out));
+    out
+}
+
+/// The seals that [`encode`] made such bytes of; `None` when they are other bytes.
+pub fn decode(mut bytes: &[u8]) -> Option<Vec<Seal>> {
+    let mut out = Vec::new();
+    while !bytes.is_empty() {
+        out.push(Seal::take(&mut bytes)?);
+    }
+    Some(out)
+}
+
+/// Text in JSON: `<bytes>:<tail>:<hexadecimal digits of the hash>`.
+impl Serialize for Seal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}:{}:{}", self.bytes, self.tail, hex(&self.hash)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Seal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let mut parts = text.splitn(3, ':');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let seal = number().zip(number()).and_then(|(bytes, tail)| {
+            let hash = from_hex(parts.next()?)?.try_into().ok()?;
+            (tail <= bytes).then_some(Self { bytes, tail, hash })
+        });
+        seal.ok_or_else(|| D::Error::custom(format!("expected a seal `<bytes>:<tail>:<BLAKE3>`, found `{text}`")))
+    }
+}
+
+/// Many seals in JSON, as short as can be: base64 of their bytes.
+pub mod many {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    use super::{Seal, base64, decode, encode, from_base64};
+
+    /// Writes them.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(seals: &[Seal], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&base64(&encode(seals)))
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When the text holds no seals.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Seal>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let seals = from_base64(&text).and_then(|bytes| decode(&bytes));
+        seals.ok_or_else(|| D::Error::custom("expected seals in base64"))
+    }
+}
+
+/// Hashes an object as it is written.
+#[derive(Debug)]
+pub struct Sealer {
+    /// Of all bytes of the tail so far; until a body has become long this may be the whole object.
+    tail: Option<Box<blake3::Hasher>>,
+    /// Where the tail begins.
+    start: u64,
+    /// Blocks of the body, unless the object is checked as a whole.
+    blocks: Option<OpenBlocks>,
+    bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct OpenBlocks {
+    hashes: Vec<u8>,
+    open: Box<blake3::Hasher>,
+    filled: usize,
+}
+
+impl OpenBlocks {
+    fn update(&mut self, mut bytes: &[u8]) {
+        const BLOCK: usize = 16 << 10;
+        while !bytes.is_empty() {
+            let (now, rest) = bytes.split_at(bytes.len().min(BLOCK - self.filled));
+            self.open.update(now);
+            self.filled += now.len();
+            if self.filled == BLOCK {
+                self.close();
+            }
+            bytes = rest;
+        }
+    }
+
+    fn close(&mut self) {
+        if self.filled > 0 {
+            self.hashes.extend_from_slice(&self.open.finalize().as_bytes()[..HASH_BYTES]);
+            self.open.reset();
+            self.filled = 0;
+        }
+    }
+}
+
+impl Sealer {
+    /// Seals an object that will be checked as a whole.
+    pub fn whole() -> Self {
+        Self { tail: Some(Box::default()), start: 0, blocks: None, bytes: 0 }
+    }
+
+    /// Seals an object with a body, of which parts may be checked alone.
+    pub fn in_blocks() -> Self {
+        Self { blocks: Some(OpenBlocks::default()), ..Self::whole() }
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        if let Some(blocks) = &mut self.blocks {
+            blocks.update(bytes);
+            if self.bytes > WHOLE_BYTES {
+                self.tail = None;
+            }
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.update(bytes);
+        }
+    }
+
+    /// Ends the body: returns the text that has to stand in the tail. `None` when the body is so short that the object
+    /// is checked as a whole.
+    pub fn end_body(&mut self) -> Option<String> {
+        let mut blocks = self.blocks.take()?;
+        if self.tail.is_some() {
+            return None;
+        }
+        blocks.close();
+        self.start = self.bytes;
+        self.tail = Some(Box::default());
+        Some(base64(&blocks.hashes))
+    }
+
+    /// The seal of all bytes that came.
+    pub fn finish(&self) -> Option<Seal> {
+        let hash = *self.tail.as_ref()?.finalize().as_bytes();
+        Some(Seal { bytes: self.bytes, tail: self.bytes - self.start, hash })
+    }
+}
+
+/// Hashes of the blocks of a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    body: u64,
+    hashes: Vec<u8>,
+}
+
+impl Blocks {
+    /// Reads the text that [`Sealer::end_body`] gave; `None` when it is not that of a body of so many bytes.
+    pub fn parse(text: &str, body: u64) -> Option<Self> {
+        let hashes = from_base64(text)?;
+        let blocks = usize::try_from(body.div_ceil(BLOCK_BYTES)).ok()?;
+        (hashes.len() == blocks * HASH_BYTES).then_some(Self { body, hashes })
+    }
+
+    /// Those of an object without a body.
+    pub fn none() -> Self {
+        Self { body: 0, hashes: Vec::new() }
+    }
+
+    /// Bytes of the body.
+    pub fn body(&self) -> u64 {
+        self.body
+    }
+
+    /// The blocks that a range of the body lies in.
+    pub fn around(&self, range: &Range<u64>) -> Range<u64> {
+        let start = (range.start / BLOCK_BYTES * BLOCK_BYTES).min(self.body);
+        start..range.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).clamp(start, self.body)
+    }
+
+    /// The first byte of whole blocks that is not as it was written, if there is one. `start` is where they begin.
+    pub fn damage(&self, start: u64, bytes: &[u8]) -> Option<u64> {
+        const BLOCK: usize = 16 << 10;
+        let first = usize::try_from(start / BLOCK_BYTES).ok()?;
+        let known = self.hashes.chunks_exact(HASH_BYTES).skip(first);
+        let mut known = known.chain(std::iter::repeat(&[][..]));
+        let wrong = bytes.chunks(BLOCK).position(|block| {
+            let hash = blake3::hash(block);
+            known.next() != Some(&hash.as_bytes()[..HASH_BYTES])
+        });
+        wrong.map(|block| start + block as u64 * BLOCK_BYTES)
+    }
+}
+
+/// What comes before the checksum of a JSON document, and after it.
+const FIELD: &[u8] = b",\n  \"checksum\": \"";
+const END: &[u8] = b"\"\n}\n";
+
+/// Ends a JSON object, given as [`serde_json::to_vec_pretty`] writes it, with a field `checksum`: the BLAKE3 of all bytes
+/// before that field. `None` when it does not end as an object with fields does.
+pub fn close_json(mut json: Vec<u8>) -> Option<Vec<u8>> {
+    let fields = json.strip_suffix(b"\n}")?.len();
+    json.truncate(fields);
+    let hash = blake3::hash(&json);
+    json.extend_from_slice(FIELD);
+    json.extend_from_slice(hash.to_hex().as_bytes());
+    json.extend_from_slice(END);
+    Some(json)
+}
+
+/// Whether a JSON document is what its checksum says; `None` when it carries none.
+pub fn json_is_whole(bytes: &[u8]) -> Option<bool> {
+    let rest = bytes.strip_suffix(END)?;
+    let (rest, digits) = rest.split_last_chunk::<64>()?;
+    let rest = rest.strip_suffix(FIELD)?;
+    Some(blake3::hash(rest).to_hex().as_bytes() == digits)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn noise(bytes: usize) -> Vec<u8> {
+        let mut state = 7_u64;
+        std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.to_be_bytes()[0]
+        })
+        .take(bytes)
+        .collect()
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_block_is_noticed() {
+        for body in [0, 1, 65_536, 65_537, 81_920, 100_001] {
+            let content = noise(body);
+            let mut sealer = Sealer::in_blocks();
+            content.chunks(10_007).for_each(|piece| sealer.update(piece));
+            let text = sealer.end_body();
+            let tail = text.clone().unwrap_or_else(|| "footer".to_owned());
+            sealer.update(tail.as_bytes());
+            let seal = sealer.finish().unwrap();
+            let all = [&content[..], tail.as_bytes()].concat();
+            assert_eq!(seal.bytes, all.len() as u64);
+            assert_eq!(seal.is_whole(), body <= 65_536, "{body}");
+            assert!(seal.is_tail(&all[usize::try_from(seal.body()).unwrap()..]));
+            let Some(text) = text else {
+                assert_eq!(seal, Seal::of(&all));
+                continue;
+            };
+            let blocks = Blocks::parse(&text, seal.body()).unwrap();
+            assert!(Blocks::parse(&text, seal.body() + BLOCK_BYTES).is_none());
+            assert_eq!(blocks.damage(0, &content), None);
+            let around = blocks.around(&(40_000..40_001));
+            assert_eq!(around, 32_768..49_152);
+            assert_eq!(blocks.around(&(body as u64 - 1..body as u64)).end, body as u64);
+            assert_eq!(blocks.damage(around.start, &content[32_768..49_152]), None);
+            for at in [0, 16_384, 50_000, body - 1] {
+                let mut flipped = content.clone();
+                flipped[at] ^= 4;
+                assert_eq!(blocks.damage(0, &flipped), Some(at as u64 / BLOCK_BYTES * BLOCK_BYTES));
+            }
+            // More bytes than there were are damage as well.
+            assert!(blocks.damage(0, &[&content[..], &[0; 20_000]].concat()).is_some());
+        }
+    }
+
+    #[test]
+    fn seals_are_read_back() {
+        let seals = [Seal::of(b""), Seal::of(b"abc"), Seal { bytes: u64::MAX >> 1, tail: 300, hash: [7; 32] }];
+        assert_eq!(decode(&encode(&seals)).unwrap(), seals);
+        assert!(decode(&encode(&seals)[1..]).is_none());
+        for seal in seals {
+            let text = serde_json::to_string(&seal).unwrap();
+            assert_eq!(serde_json::from_str::<Seal>(&text).unwrap(), seal);
+        }
+        assert!(serde_json::from_str::<Seal>("\"1:2:00\"").is_err());
+    }
+
+    #[test]
+    fn a_document_that_was_changed_anywhere_is_not_what_its_checksum_says() {
+        let json = serde_json::to_vec_pretty(&serde_json::json!({"format": 4, "name": "a"})).unwrap();
+        assert_eq!(json_is_whole(&json), None);
+        let closed = close_json(json).unwrap();
+        assert_eq!(json_is_whole(&closed), Some(true));
+        assert!(serde_json::from_slice::<serde_json::Value>(&closed).unwrap()["checksum"].is_string());
+        for at in 0..closed.len() {
+            for bit in 0..8 {
+                let mut flipped = closed.clone();
+                flipped[at] ^= 1 << bit;
+                assert_ne!(json_is_whole(&flipped), Some(true), "byte {at}");
+            }
+        }
+        assert!(close_json(b"{}".to_vec()).is_none());
+    }
+}
