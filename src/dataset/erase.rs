@@ -222,6 +222,8 @@ pub struct Erasure {
     pub id: TransactionId,
     /// The version that its first attempt looked at, since when objects of it may lie there.
     pub begun_on: Version,
+    /// Attempts to commit that were made before, whose lists have names already.
+    pub attempts: usize,
     /// Options of the run; none of them names anybody.
     pub arguments: BTreeMap<String, String>,
     /// What was done.
@@ -264,6 +266,7 @@ pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version)
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
+        let attempt = erasure.attempts + attempt;
         let draft = Draft { dataset, transaction: &transaction, attempt, staged: RefCell::default() };
         let entry = erasure.entry(&draft, &parent)?;
         draft.publish()?;

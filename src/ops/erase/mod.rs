@@ -497,6 +497,7 @@ impl<'a> Run<'a> {
         let erasure = Erasure {
             id: work.transaction().clone(),
             begun_on: work.begun_on,
+            attempts: work.attempts_to_commit(),
             arguments: self.arguments(),
             counts,
             all_versions: self.options.all_versions,

@@ -23,6 +23,9 @@ use crate::{
     storage::Staged,
 };
 
+/// More attempts than one plan makes to commit.
+const MOST_COMMITS: usize = 1000;
+
 /// A shard that was written anew.
 pub(super) struct Done {
     ordinals: Vec<u64>,
@@ -73,6 +76,8 @@ pub(super) struct Work<'a> {
     order: Option<Unfinished>,
     /// Numbers given to folders, and to other objects.
     numbers: (usize, usize),
+    /// Plans that came as far as the commit.
+    plans: usize,
     /// Whether the commit was begun, whose outcome may not be known.
     pub(super) committing: bool,
 }
@@ -90,12 +95,19 @@ impl<'a> Work<'a> {
             wanted: None,
             order: None,
             numbers: (0, 0),
+            plans: 0,
             committing: false,
         })
     }
 
     pub(super) fn transaction(&self) -> &TransactionId {
         self.publication.id()
+    }
+
+    /// Attempts to commit that earlier plans may have made: each numbers its lists, which keep their names.
+    pub(super) fn attempts_to_commit(&mut self) -> usize {
+        self.plans += 1;
+        (self.plans - 1) * MOST_COMMITS
     }
 
     /// Whether somebody has taken the run for dead, so that what it wrote may be deleted.

@@ -1,0 +1,312 @@
+//! A store that stops a run at one of its calls, until whoever holds the gate lets it go on or ends it.
+//!
+//! What is stopped stands for a process: all of its threads wait, each at its next call. A run that is ended meets an error
+//! at every call from then on, as if the machine had lost it; nothing that it would clean up afterwards reaches the store.
+
+use std::{
+    io::{Read, Write},
+    ops::Range,
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use shardify::{
+    error::{Error, Result},
+    storage::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store},
+};
+
+/// What those that wait are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// Wait.
+    Wait,
+    /// Go on as if nothing had been.
+    Go,
+    /// Everything fails from now on.
+    End,
+}
+
+#[derive(Debug)]
+struct State {
+    calls: usize,
+    word: Word,
+    /// The run is over.
+    over: bool,
+    /// What was called, in order.
+    trace: Vec<String>,
+}
+
+/// Lets the calls of a run through up to one of them.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// Calls that go through before the stop.
+    stop_at: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// A gate that opens for so many calls.
+    pub(crate) fn new(stop_at: usize) -> Arc<Self> {
+        let state = State { calls: 0, word: Word::Wait, over: false, trace: Vec::new() };
+        Arc::new(Self { stop_at, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// A gate that is never closed and only counts.
+    pub(crate) fn open() -> Arc<Self> {
+        Self::new(usize::MAX)
+    }
+
+    fn call(&self, what: &str, path: &str) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.calls += 1;
+        let number = state.calls;
+        state.trace.push(format!("{what} {path}"));
+        if number > self.stop_at {
+            self.changed.notify_all();
+            while state.word == Word::Wait {
+                state = self.changed.wait(state).unwrap();
+            }
+        }
+        if state.word == Word::End {
+            return Err(Error::storage("this process was ended by the test").at(path.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Calls so far.
+    pub(crate) fn calls(&self) -> usize {
+        self.state.lock().unwrap().calls
+    }
+
+    /// What was called.
+    pub(crate) fn trace(&self) -> Vec<String> {
+        self.state.lock().unwrap().trace.clone()
+    }
+
+    /// Whether its run was ended.
+    pub(crate) fn ended(&self) -> bool {
+        self.state.lock().unwrap().word == Word::End
+    }
+
+    /// Waits until the run is stopped; false when it came to its end first.
+    pub(crate) fn wait(&self) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let mut state = self.state.lock().unwrap();
+        while state.calls <= self.stop_at && !state.over {
+            let left = deadline.checked_duration_since(Instant::now()).unwrap_or_else(|| {
+                panic!("neither at call {} nor over after two minutes: {:#?}", self.stop_at, state.trace)
+            });
+            state = self.changed.wait_timeout(state, left).unwrap().0;
+        }
+        state.calls > self.stop_at
+    }
+
+    /// Says that the run is over.
+    pub(crate) fn over(&self) {
+        self.state.lock().unwrap().over = true;
+        self.changed.notify_all();
+    }
+
+    /// Lets everybody go on.
+    pub(crate) fn go(&self) {
+        self.say(Word::Go);
+    }
+
+    /// Ends the run where it stands.
+    pub(crate) fn end(&self) {
+        self.say(Word::End);
+    }
+
+    fn say(&self, word: Word) {
+        self.state.lock().unwrap().word = word;
+        self.changed.notify_all();
+    }
+}
+
+/// A store behind a gate.
+#[derive(Debug)]
+pub(crate) struct Gated {
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl Gated {
+    /// Objects get their names one after the other: a run may be stopped between any two of them.
+    fn one_by_one(&self, what: &str, staged: Vec<Staged>, give: impl Fn(Vec<Staged>) -> Result<()>) -> Result<()> {
+        let mut staged = staged.into_iter();
+        while let Some(one) = staged.next() {
+            if let Err(e) = self.gate.call(what, &one.path) {
+                // What is dropped would be cleaned up, which nobody does for a run that is lost.
+                std::mem::forget(one);
+                staged.for_each(std::mem::forget);
+                return Err(e);
+            }
+            give(vec![one])?;
+        }
+        Ok(())
+    }
+}
+
+impl Store for Gated {
+    fn location(&self) -> &Location {
+        self.inner.location()
+    }
+
+    fn get(&self, path: &str) -> Result<Option<Bytes>> {
+        self.gate.call("get", path)?;
+        self.inner.get(path)
+    }
+
+    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.gate.call("range", path)?;
+        self.inner.get_range(path, range)
+    }
+
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.gate.call("ranges", path)?;
+        self.inner.get_ranges(path, ranges)
+    }
+
+    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        self.gate.call("ranges of", path)?;
+        self.inner.get_ranges_of(path, ranges, pin)
+    }
+
+    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        self.gate.call("read of", path)?;
+        self.inner.read_of(path, pin)
+    }
+
+    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
+        self.gate.call("check present", "")?;
+        self.inner.check_present(objects)
+    }
+
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        self.gate.call("tail", path)?;
+        self.inner.tail(path, bytes)
+    }
+
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
+        self.gate.call("head", path)?;
+        self.inner.head(path)
+    }
+
+    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.gate.call("read", path)?;
+        self.inner.read(path)
+    }
+
+    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.gate.call("begin", path)?;
+        self.inner.begin(path)
+    }
+
+    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.gate.call("read back", path)?;
+        self.inner.read_back(path)
+    }
+
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
+        self.gate.call("read whole", path)?;
+        self.inner.read_whole(path, bytes, into)
+    }
+
+    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.gate.call("walk", folder)?;
+        self.inner.walk(folder, visit)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
+        self.gate.call("list", folder)?;
+        self.inner.list(folder)
+    }
+
+    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
+        self.gate.call("first", folder)?;
+        self.inner.first(folder, wanted)
+    }
+
+    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.gate.call("put", path)?;
+        self.inner.put(path, bytes)
+    }
+
+    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
+        self.gate.call("put if absent", path)?;
+        self.inner.put_if_absent(path, bytes)
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        self.gate.call("delete", path)?;
+        self.inner.delete(path)
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
+        self.gate.call("create", path)?;
+        Ok(Box::new(GatedSink { inner: self.inner.create(path)?, gate: Arc::clone(&self.gate), path: path.to_owned() }))
+    }
+
+    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
+        self.gate.call("link", path)?;
+        self.inner.link(source, path)
+    }
+
+    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
+        self.one_by_one("publish", staged, |one| self.inner.publish(one))
+    }
+
+    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+        self.one_by_one("replace", staged, |one| self.inner.replace(one))
+    }
+
+    fn now(&self, probe: &str) -> Result<Timestamp> {
+        self.gate.call("now", probe)?;
+        self.inner.now(probe)
+    }
+
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        self.gate.call("is locked", name)?;
+        self.inner.is_locked(name)
+    }
+
+    fn lock(&self, name: &str) -> Result<Lock> {
+        self.gate.call("lock", name)?;
+        self.inner.lock(name)
+    }
+}
+
+struct GatedSink {
+    inner: Box<dyn Sink>,
+    gate: Arc<Gate>,
+    path: String,
+}
+
+impl Write for GatedSink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl Sink for GatedSink {
+    fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        self.inner.append_from(source, bytes, look)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Staged> {
+        self.gate.call("finish", &self.path)?;
+        self.inner.finish()
+    }
+}

@@ -1,0 +1,202 @@
+//! Any commands, one after the other and into one another, and a model that knows what has to be in each version.
+//!
+//! A sequence is made of a seed: where the dataset lies, what its shards are, which sources of one name and one size there are,
+//! and what is done. At some steps a run is stopped at one of its storage calls while others run; then it goes on, or is ended.
+//! After each step every readable and tagged version is read and compared with the model, and so are the files of the user's.
+//!
+//! `SHARDIFY_SEQUENCES=10000 SHARDIFY_SEED=1 cargo test --release --test histories model`; sequence 17 alone: `SHARDIFY_SEQUENCES=17..18`.
+
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use super::dice::Dice;
+use super::gate::Gate;
+use super::world::{Command, Ended, Ground, World};
+use shardify::format::OutputFormat;
+
+/// Sequences unless told otherwise.
+const FEW: u64 = 40;
+
+/// Sequences at a time.
+const AT_ONCE: usize = 2;
+
+/// Sources of one sequence.
+const SOURCES: usize = 6;
+
+/// A step of a sequence.
+#[derive(Debug, Clone)]
+enum Step {
+    /// One command from begin to end.
+    Run(Command),
+    /// The first is stopped at a call, the others run, and it goes on or is ended.
+    Into { first: Command, stop_at: usize, others: Vec<Command>, ended: bool },
+    /// The user puts shards into the folder.
+    Give(usize),
+}
+
+fn command(dice: &mut Dice, format: OutputFormat) -> Command {
+    let source = dice.below(SOURCES);
+    match dice.below(24) {
+        0..=5 => Command::Convert(source),
+        6..=7 => Command::ConvertStdin(10 + source),
+        8..=9 if format != OutputFormat::TfRecord => Command::AdoptLinked(20 + source),
+        10 if format != OutputFormat::TfRecord => Command::AdoptInPlace,
+        8..=12 => Command::Compact,
+        13 => Command::Sort,
+        14 => Command::ZOrder,
+        15..=16 => Command::Erase { who: person(dice), all: false },
+        17..=18 => Command::Erase { who: person(dice), all: true },
+        19..=21 => Command::Vacuum,
+        22 => Command::Tag { name: format!("t{}", dice.below(3)), back: dice.below(3) as u64 },
+        _ => Command::Untag(format!("t{}", dice.below(3))),
+    }
+}
+
+/// A subject of one source, or one that all have.
+fn person(dice: &mut Dice) -> String {
+    if dice.below(2) == 0 { format!("Q{:02}", dice.below(SOURCES)) } else { format!("P{:02}", 1 + dice.below(2)) }
+}
+
+fn steps(dice: &mut Dice, format: OutputFormat) -> Vec<Step> {
+    let mut given = 40;
+    (0..3 + dice.below(7))
+        .map(|_| match dice.below(10) {
+            0 if format != OutputFormat::TfRecord => {
+                given += 1;
+                Step::Give(given)
+            }
+            0..=4 => Step::Run(command(dice, format)),
+            _ => Step::Into {
+                first: command(dice, format),
+                // Near the begin, where snapshots are taken, or anywhere.
+                stop_at: if dice.below(3) == 0 { dice.below(12) } else { dice.below(220) },
+                others: (0..1 + dice.below(3)).map(|_| command(dice, format)).collect(),
+                ended: dice.below(4) == 0,
+            },
+        })
+        .collect()
+}
+
+/// Commands that need a dataset wait until there is one.
+fn take(world: &mut World, step: &Step) -> Result<(), String> {
+    match step {
+        Step::Give(number) => {
+            world.give_in_place(*number);
+            Ok(())
+        }
+        Step::Run(command) => {
+            world.prepare(command);
+            let ended = world.run(command, None);
+            world.settle(&[&ended])
+        }
+        Step::Into { first, stop_at, others, ended } => {
+            world.prepare(first);
+            let gate = Gate::new(*stop_at);
+            let (mine, theirs) = std::thread::scope(|scope| {
+                let (world, gate) = (&*world, &gate);
+                let stopped = scope.spawn(move || {
+                    let done = catch_unwind(AssertUnwindSafe(|| world.run(first, Some(gate))));
+                    gate.over();
+                    done
+                });
+                gate.wait();
+                let run = |command: &Command| {
+                    // Two that read standard input would share it.
+                    let piped = |command: &Command| matches!(command, Command::ConvertStdin(_));
+                    (!piped(command) || !piped(first)).then(|| {
+                        world.prepare(command);
+                        world.run(command, None)
+                    })
+                };
+                let theirs = catch_unwind(AssertUnwindSafe(|| others.iter().filter_map(run).collect::<Vec<Ended>>()));
+                if *ended {
+                    gate.end()
+                } else {
+                    gate.go()
+                }
+                (stopped.join(), theirs)
+            });
+            let (Ok(Ok(mine)), Ok(theirs)) = (mine, theirs) else { return Err("a command panicked".to_owned()) };
+            let mut all: Vec<&Ended> = theirs.iter().collect();
+            all.push(&mine);
+            world.settle(&all)
+        }
+    }
+}
+
+/// Runs a sequence; the error says which step went wrong and how.
+fn sequence(seed: u64, number: u64, pipe: usize) -> Result<usize, String> {
+    let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(number));
+    let ground = if dice.below(2) == 0 { Ground::Local } else { Ground::Lockless };
+    let format =
+        [OutputFormat::Parquet, OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord][dice.below(4)];
+    let target = [1, 1 << 20][dice.below(2)];
+    let mut world = World::new(ground, format, target, 1 + dice.below(4), pipe);
+    let mut todo = vec![Step::Run(Command::Convert(dice.below(SOURCES)))];
+    todo.extend(steps(&mut dice, format));
+    for (at, step) in todo.iter().enumerate() {
+        take(&mut world, step).map_err(|e| {
+            let before: Vec<String> = todo[..=at].iter().map(|step| format!("    {step:?}")).collect();
+            format!("{ground:?} {format} target {target}: {e}\n{}", before.join("\n"))
+        })?;
+        if at == 0 {
+            world.plant_beside_shards();
+        }
+    }
+    world.finish().map_err(|e| {
+        let steps: Vec<String> = todo.iter().map(|step| format!("    {step:?}")).collect();
+        format!("{ground:?} {format} target {target}, at the end: {e}\n{}", steps.join("\n"))
+    })?;
+    Ok(todo.len())
+}
+
+fn wanted() -> Range<u64> {
+    let text = std::env::var("SHARDIFY_SEQUENCES").unwrap_or_default();
+    match text.split_once("..") {
+        Some((from, to)) => from.parse().unwrap()..to.parse().unwrap(),
+        None => 0..text.parse().unwrap_or(FEW),
+    }
+}
+
+#[test]
+fn each_version_holds_what_was_put_into_it() {
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(24).build_global();
+    let seed: u64 = std::env::var("SHARDIFY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let wanted = wanted();
+    let (next, done) = (AtomicU64::new(wanted.start), AtomicUsize::new(0));
+    let failures: Mutex<Vec<String>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for pipe in 0..AT_ONCE {
+            let (next, done, failures, wanted) = (&next, &done, &failures, &wanted);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= wanted.end {
+                        return;
+                    }
+                    match catch_unwind(|| sequence(seed, number, pipe))
+                        .unwrap_or_else(|_| Err("it panicked".to_owned()))
+                    {
+                        Ok(steps) => {
+                            done.fetch_add(steps, Ordering::Relaxed);
+                        }
+                        Err(e) => {
+                            eprintln!("FAILED sequence {number} of seed {seed}: {e}");
+                            failures.lock().unwrap().push(format!("{number}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    let (count, steps) = (wanted.end - wanted.start, done.load(Ordering::Relaxed));
+    eprintln!("{count} sequences of seed {seed}, {steps} steps, {} failed", failures.len());
+    assert!(failures.is_empty(), "{} of {count} sequences failed: {failures:?}", failures.len());
+}

@@ -1,0 +1,894 @@
+//! A small world for tests of what may happen to a dataset: sources of equal names and sizes, files of the user's, a store with
+//! locks or without, and a model that knows which records each version has to hold.
+//!
+//! ```text
+//! WORLD/in/<n>/export.csv     sources: each of them has the same name and, with as many rows, the same size
+//! WORLD/given/<n>/part.*      shards of somebody else's, to be linked
+//! WORLD/ds/                   the dataset, or memory:///ds
+//! WORLD/ds/mine/part-<n>.*    shards of somebody else's in the folder of the dataset
+//! ```
+//!
+//! The model is a list of versions, each a multiset of records. It is brought forward by the entries of the log: an entry says
+//! which command made it, the command says what that does to the records, and nothing else may have happened.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io::{Cursor, Read},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use arrow::array::{Array, AsArray};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use shardify::{
+    codec::Codec,
+    dataset::{Arrangement, Entry, Order, ShardMeta, Snapshot, find, read_sidecar},
+    error::{Error, Kind},
+    events::{Cancel, Silent},
+    format::OutputFormat,
+    id::Version,
+    ops::{
+        Context, adopt, compact,
+        convert::{ConvertOptions, convert},
+        erase::{EraseOptions, erase},
+        tag::{tag, untag},
+        vacuum::{VacuumOptions, vacuum},
+        verify::verify,
+    },
+    scan::InputFormat,
+    storage::{LocalStore, Location, RemoteStore, Store, StoreSettings},
+    units::Size,
+};
+
+use super::gate::{Gate, Gated};
+
+/// Where the dataset lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// A folder: with locks, links and renames.
+    Local,
+    /// A store without locks.
+    Lockless,
+}
+
+/// A record as a reader of the shards sees it: id, whom it is about, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    pub(crate) who: String,
+    pub(crate) value: String,
+}
+
+/// A multiset of records.
+pub(crate) type Records = BTreeMap<Record, usize>;
+
+/// What somebody does to the dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Converts the file of this number.
+    Convert(usize),
+    /// Converts the same bytes from standard input.
+    ConvertStdin(usize),
+    /// Links or copies the shards of this number.
+    AdoptLinked(usize),
+    /// Takes what lies in the folder.
+    AdoptInPlace,
+    Compact,
+    Sort,
+    ZOrder,
+    /// Erases everybody's records about one subject.
+    Erase {
+        who: String,
+        all: bool,
+    },
+    Vacuum,
+    /// Names a version, counted back from the newest.
+    Tag {
+        name: String,
+        back: u64,
+    },
+    Untag(String),
+}
+
+impl Command {
+    /// The operation that its entry names.
+    fn operation(&self) -> &'static str {
+        match self {
+            Self::Convert(_) | Self::ConvertStdin(_) => "convert",
+            Self::AdoptLinked(_) | Self::AdoptInPlace => "adopt",
+            Self::Compact | Self::Sort | Self::ZOrder => "compact",
+            Self::Erase { .. } => "erase",
+            Self::Vacuum => "vacuum",
+            Self::Tag { .. } => "tag",
+            Self::Untag(_) => "untag",
+        }
+    }
+
+    fn changes_records(&self) -> bool {
+        matches!(self.operation(), "convert" | "adopt" | "erase")
+    }
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) command: Command,
+    /// The version that it reports, or why it failed.
+    pub(crate) result: Result<Option<Version>, Error>,
+    /// Whether it was ended from outside.
+    pub(crate) killed: bool,
+}
+
+impl Ended {
+    /// Whether it was reading what a vacuum that retains nothing, or an erasure, has deleted meanwhile. It should tell of a
+    /// conflict, and tells of a missing object; docs/CORRECTNESS.md says so.
+    pub(crate) fn met_vacuum(&self, others: &[&Self]) -> bool {
+        let deletes = |command: &Command| matches!(command, Command::Vacuum | Command::Erase { all: true, .. });
+        let missing = self
+            .result
+            .as_ref()
+            .is_err_and(|e| matches!(e.kind(), Kind::Storage | Kind::Integrity) && describe(e).contains("found none"));
+        missing && !deletes(&self.command) && others.iter().any(|other| deletes(&other.command))
+    }
+
+    /// Whether it did its work, or said plainly that somebody else was faster.
+    pub(crate) fn is_clean(&self) -> bool {
+        match &self.result {
+            Ok(_) => true,
+            // What a name is to mean may be gone when its turn comes.
+            Err(e) => {
+                self.killed
+                    || e.kind() == Kind::Conflict
+                    || (e.kind() == Kind::Usage && matches!(self.command, Command::Tag { .. } | Command::Untag(_)))
+            }
+        }
+    }
+}
+
+/// What is to be in each version.
+#[derive(Debug, Clone, Default)]
+struct Model {
+    versions: Vec<Records>,
+    /// Subjects that must not come back.
+    erased: BTreeSet<String>,
+    tags: BTreeMap<String, Version>,
+}
+
+/// Texts that somebody pipes in, by the number of the slot.
+static PIPED: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
+
+fn piped<const SLOT: usize>() -> Box<dyn Read + Send> {
+    Box::new(Cursor::new(PIPED.lock().unwrap().get(&SLOT).cloned().unwrap_or_default()))
+}
+
+const PIPES: [fn() -> Box<dyn Read + Send>; 4] = [piped::<0>, piped::<1>, piped::<2>, piped::<3>];
+
+/// A dataset, all that is around it, and what is to be in it.
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+    ground: Ground,
+    pub(crate) format: OutputFormat,
+    memory: Arc<RemoteStore>,
+    model: Model,
+    /// Files of the user's, which no command may change.
+    canaries: BTreeMap<PathBuf, Vec<u8>>,
+    /// Records of shards that are there to be adopted in place.
+    in_place: Records,
+    rows: usize,
+    /// Slot of standard input.
+    pipe: usize,
+    target: u64,
+}
+
+fn own_names() -> bool {
+    std::env::var("SHARDIFY_OWN_NAMES").as_deref() != Ok("no")
+}
+
+fn odd_names() -> bool {
+    std::env::var("SHARDIFY_ODD_NAMES").as_deref() != Ok("no")
+}
+
+/// Where files are fast and syncs cost nothing, if there is such a place.
+fn fast_folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() {
+        tempfile::Builder::new().prefix("world-").tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    };
+    made.unwrap()
+}
+
+/// The records of a source. All sources with as many rows have as many bytes.
+pub(crate) fn records_of(source: usize, rows: usize) -> Vec<Record> {
+    let record = |row: usize| {
+        let id = format!("s{source:03}r{row:02}");
+        let value = format!("x{}", &blake3::hash(id.as_bytes()).to_hex()[..10]);
+        // A subject of its own, and one that sources share.
+        let who = if row == 0 { format!("Q{source:02}") } else { format!("P{:02}", row % 4) };
+        Record { id, who, value }
+    };
+    (0..rows).map(record).collect()
+}
+
+/// The records of shards of somebody else's. Nobody says whom samples of tar are about.
+fn adopted_of(format: OutputFormat, source: usize, rows: usize) -> Vec<Record> {
+    let mut records = records_of(source, rows);
+    if format == OutputFormat::Tar {
+        records.iter_mut().for_each(|record| record.who = "nobody".to_owned());
+    }
+    records
+}
+
+fn csv_of(source: usize, rows: usize) -> Vec<u8> {
+    let mut text = "rid,who,v\n".to_owned();
+    for Record { id, who, value } in records_of(source, rows) {
+        text.push_str(&format!("{id},{who},{value}\n"));
+    }
+    text.into_bytes()
+}
+
+fn multiset(records: impl IntoIterator<Item = Record>) -> Records {
+    let mut out = Records::new();
+    for record in records {
+        *out.entry(record).or_default() += 1;
+    }
+    out
+}
+
+impl World {
+    /// An empty world. Shards are ended at `target` bytes; sources have so many rows.
+    pub(crate) fn new(ground: Ground, format: OutputFormat, target: u64, rows: usize, pipe: usize) -> Self {
+        let folder = fast_folder();
+        let memory = Arc::new(RemoteStore::memory().unwrap());
+        let mut world = Self {
+            folder,
+            ground,
+            format,
+            memory,
+            model: Model::default(),
+            canaries: BTreeMap::new(),
+            in_place: Records::new(),
+            rows,
+            pipe,
+            target,
+        };
+        world.plant("notes.txt", b"mine");
+        world.plant("ds/notes.txt", b"mine too");
+        world.plant("ds/000099.tar", b"not a shard of yours");
+        world.plant("ds/.hidden/file", b"hidden");
+        if own_names() {
+            let shard = match format {
+                OutputFormat::TfRecord => b"of another dataset".to_vec(),
+                _ => foreign_shard(format, &adopted_of(format, 99, rows)),
+            };
+            world.plant(&format!("ds/0123456789abcdef/000000.{}", world.extension()), &shard);
+        }
+        if ground == Ground::Local && odd_names() {
+            let ds = world.folder.path().join("ds");
+            let odd = ds.join(std::ffi::OsStr::from_bytes(b"caf\xe9.txt"));
+            std::fs::write(&odd, b"odd").unwrap();
+            world.canaries.insert(PathBuf::from("ds").join(odd.file_name().unwrap()), b"odd".to_vec());
+            std::os::unix::fs::symlink("../notes.txt", ds.join("link.txt")).unwrap();
+            world.canaries.insert("ds/link.txt".into(), b"mine".to_vec());
+        }
+        world
+    }
+
+    /// The same again, to be used for something else.
+    pub(crate) fn copied(&self) -> Self {
+        let folder = fast_folder();
+        copy_tree(self.folder.path(), folder.path());
+        let memory = Arc::new(RemoteStore::memory().unwrap());
+        for facts in self.memory.list("").unwrap() {
+            memory.put(&facts.path, self.memory.get(&facts.path).unwrap().unwrap()).unwrap();
+        }
+        Self {
+            folder,
+            memory,
+            model: self.model.clone(),
+            canaries: self.canaries.clone(),
+            in_place: self.in_place.clone(),
+            ..*self
+        }
+    }
+
+    pub(crate) fn dataset(&self) -> Location {
+        self.location("ds")
+    }
+
+    fn location(&self, path: &str) -> Location {
+        match self.ground {
+            Ground::Local => Location::local(&self.folder.path().join(path)).unwrap(),
+            Ground::Lockless => Location::parse(&format!("memory:///{path}"), Path::new("/")).unwrap(),
+        }
+    }
+
+    /// A file of the user's, where the dataset lies or beside it.
+    fn write(&self, path: &str, bytes: &[u8]) {
+        match self.ground {
+            Ground::Local => {
+                let path = self.folder.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, bytes).unwrap();
+            }
+            Ground::Lockless => self.memory.put(path, bytes.to_vec().into()).unwrap(),
+        }
+    }
+
+    fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        match self.ground {
+            Ground::Local => std::fs::read(self.folder.path().join(path)).ok(),
+            Ground::Lockless => self.memory.get(path.as_ref().to_str().unwrap()).unwrap().map(|bytes| bytes.to_vec()),
+        }
+    }
+
+    /// A file of the user's that nobody may touch.
+    pub(crate) fn plant(&mut self, path: &str, bytes: &[u8]) {
+        self.write(path, bytes);
+        self.canaries.insert(path.into(), bytes.to_vec());
+    }
+
+    /// Files of the user's where shards lie: what looks like a shard and is none, and whole shards of another dataset.
+    pub(crate) fn plant_beside_shards(&mut self) {
+        let folders: BTreeSet<String> = self
+            .snapshot()
+            .map(|snapshot| {
+                snapshot.shards().unwrap().iter().filter_map(|s| Some(s.path.rsplit_once('/')?.0.to_owned())).collect()
+            })
+            .unwrap_or_default();
+        for folder in folders.into_iter().filter(|folder| !folder.starts_with("mine")) {
+            self.plant(&format!("ds/{folder}/notes.txt"), b"about these");
+            if own_names() {
+                self.plant(&format!("ds/{folder}/000099.{}", self.extension()), b"named as yours");
+            }
+        }
+    }
+
+    fn extension(&self) -> &'static str {
+        match self.format {
+            OutputFormat::Parquet => "parquet",
+            OutputFormat::Tar => "tar",
+            OutputFormat::TfRecord => "tfrecord",
+        }
+    }
+
+    /// Puts shards of somebody else's into the folder of the dataset.
+    pub(crate) fn give_in_place(&mut self, number: usize) {
+        let records = adopted_of(self.format, number, self.rows);
+        let path = format!("ds/mine/part-{number:03}.{}", self.extension());
+        self.write(&path, &foreign_shard(self.format, &records));
+        for record in records {
+            *self.in_place.entry(record).or_default() += 1;
+        }
+    }
+
+    /// The store of a location, behind a gate if there is one.
+    fn settings(&self, gate: Option<Arc<Gate>>) -> StoreSettings {
+        let memory = Arc::clone(&self.memory);
+        StoreSettings::default().opened_by(Arc::new(move |location: &Location| {
+            let inner: Arc<dyn Store> = match location.local_path() {
+                Some(path) => Arc::new(LocalStore::new(path.to_owned())),
+                None => Arc::new(memory.rooted_at(location)?),
+            };
+            Ok(match &gate {
+                Some(gate) => Arc::new(Gated { inner, gate: Arc::clone(gate) }),
+                None => inner,
+            })
+        }))
+    }
+
+    fn context(&self, gate: Option<Arc<Gate>>) -> Context<'static> {
+        Context {
+            folder: self.folder.path().to_owned(),
+            settings: self.settings(gate),
+            stdin: PIPES[self.pipe],
+            jobs: 1,
+            memory: Size::mib(64),
+            id_key: None,
+            observer: &Silent,
+            cancel: Cancel::default(),
+        }
+    }
+
+    fn snapshot(&self) -> Option<Snapshot> {
+        self.context(None).dataset(&self.dataset()).unwrap().latest().unwrap()
+    }
+
+    /// Prepares what a command takes from outside. To be called once before the command runs, from one thread.
+    pub(crate) fn prepare(&self, command: &Command) {
+        match command {
+            Command::Convert(n) => {
+                let path = format!("in/{n}/export.csv");
+                if self.read(&path).is_none() {
+                    self.write(&path, &csv_of(*n, self.rows));
+                }
+            }
+            Command::ConvertStdin(n) => {
+                PIPED.lock().unwrap().insert(self.pipe, csv_of(*n, self.rows));
+            }
+            Command::AdoptLinked(n) => {
+                let path = format!("given/{n}/part.{}", self.extension());
+                if self.read(&path).is_none() {
+                    self.write(&path, &foreign_shard(self.format, &adopted_of(self.format, *n, self.rows)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs a command, behind a gate if there is one.
+    pub(crate) fn run(&self, command: &Command, gate: Option<&Arc<Gate>>) -> Ended {
+        let context = self.context(gate.cloned());
+        let result = self.attempt(&context, command);
+        if let Some(gate) = gate {
+            gate.over();
+        }
+        Ended { command: command.clone(), result, killed: gate.is_some_and(|gate| gate.ended()) }
+    }
+
+    fn attempt(&self, context: &Context<'_>, command: &Command) -> shardify::error::Result<Option<Version>> {
+        let ds = self.dataset();
+        Ok(match command {
+            Command::Convert(_) | Command::ConvertStdin(_) => {
+                let source = match command {
+                    Command::Convert(n) => self.location(&format!("in/{n}/export.csv")).to_string(),
+                    _ => "-".to_owned(),
+                };
+                let options = ConvertOptions {
+                    sources: vec![source],
+                    from: Some(InputFormat::Csv),
+                    to: Some(self.format),
+                    codec: (self.format != OutputFormat::Parquet).then_some(Codec::None),
+                    target_shard: Some(Size(self.target)),
+                    id: vec!["rid".into()],
+                    subject: Some("who".into()),
+                    index: Some(Vec::new()),
+                    ..ConvertOptions::default()
+                };
+                convert(context, &ds, &options)?.version
+            }
+            Command::AdoptLinked(n) => {
+                let source = self.location(&format!("given/{n}")).to_string();
+                adopt::adopt(context, &adopt::AdoptOptions { source, out: Some(ds), ..self.adopting() })?.version
+            }
+            Command::AdoptInPlace => {
+                let include = vec!["mine/*".to_owned()];
+                adopt::adopt(context, &adopt::AdoptOptions { source: ds.to_string(), include, ..self.adopting() })?
+                    .version
+            }
+            Command::Compact | Command::Sort | Command::ZOrder => {
+                let order = |by, columns: &[&str]| {
+                    Some(Order { by, columns: columns.iter().map(|c| (*c).to_owned()).collect() })
+                };
+                let order = match command {
+                    _ if self.format != OutputFormat::Parquet => None,
+                    Command::Sort => order(Arrangement::Sort, &["v"]),
+                    Command::ZOrder => order(Arrangement::ZOrder, &["v", "who"]),
+                    _ => None,
+                };
+                let options = compact::Options {
+                    target_shard: Some(Size::mib(1)),
+                    min_inputs: Some(2),
+                    order,
+                    ..compact::Options::default()
+                };
+                Some(compact::compact(context, &ds, &options)?.version)
+            }
+            Command::Erase { who, all } => {
+                let options = EraseOptions { ids: vec![who.clone()], all_versions: *all, ..EraseOptions::default() };
+                Some(erase(context, &ds, &options)?.version)
+            }
+            Command::Vacuum => {
+                let options = VacuumOptions { retain: Duration::ZERO, force: true, dry_run: false };
+                Some(vacuum(context, &ds, &options)?.version)
+            }
+            Command::Tag { name, back } => {
+                let newest = context.dataset(&ds)?.open()?.version();
+                let version = Version(newest.0.saturating_sub(*back).max(1));
+                tag(context, &ds, name, Some(&version.to_string()))?;
+                Some(version)
+            }
+            Command::Untag(name) => Some(untag(context, &ds, name)?.version),
+        })
+    }
+
+    fn adopting(&self) -> adopt::AdoptOptions {
+        // Keys of tar are the ids.
+        let columns = self.format != OutputFormat::Tar;
+        adopt::AdoptOptions {
+            id: if columns { vec!["rid".to_owned()] } else { Vec::new() },
+            subject: columns.then(|| "who".to_owned()),
+            ..adopt::AdoptOptions::default()
+        }
+    }
+
+    /// What a command does to records.
+    fn effect(&self, command: &Command, before: &Records) -> Records {
+        let mut after = before.clone();
+        let mut add = |records: &Records| {
+            for (record, times) in records.iter().filter(|(record, _)| !self.model.erased.contains(&record.who)) {
+                *after.entry(record.clone()).or_default() += times;
+            }
+        };
+        match command {
+            Command::Convert(n) | Command::ConvertStdin(n) => add(&multiset(records_of(*n, self.rows))),
+            Command::AdoptLinked(n) => add(&multiset(adopted_of(self.format, *n, self.rows))),
+            Command::AdoptInPlace => {
+                let missing: Records = self
+                    .in_place
+                    .iter()
+                    .filter(|(record, _)| !before.contains_key(record))
+                    .map(|(r, n)| (r.clone(), *n))
+                    .collect();
+                add(&missing);
+            }
+            Command::Erase { who, .. } => after.retain(|record, _| record.who != *who),
+            _ => {}
+        }
+        after
+    }
+
+    /// Brings the model forward by what is in the log now, which the given commands must have put there, and looks at everything.
+    pub(crate) fn settle(&mut self, ended: &[&Ended]) -> Result<(), String> {
+        for one in ended {
+            if !one.is_clean() && !self.is_refused(one, ended) && !one.met_vacuum(ended) {
+                let error = one.result.as_ref().err().map(describe).unwrap_or_default();
+                return Err(format!("{:?} ended neither well nor with a conflict: {error}", one.command));
+            }
+        }
+        let Some(snapshot) = self.snapshot() else {
+            return match ended.iter().any(|one| one.result.is_ok()) {
+                true => Err("a command said that it was done, and there is no version".to_owned()),
+                false => Ok(()),
+            };
+        };
+        let mut left: Vec<&Ended> = ended.iter().copied().filter(|one| one.command.changes_records()).collect();
+        let known = self.model.versions.len() as u64;
+        let newest = snapshot.version();
+        for version in known + 1..=newest.0 {
+            let entry = self.entry(Version(version))?;
+            let before = self.model.versions.last().cloned().unwrap_or_default();
+            let mut after = before.clone();
+            if ["convert", "adopt", "erase"].contains(&entry.operation.as_str()) {
+                let at = whose(&left, &entry).ok_or_else(|| {
+                    format!("v{version} was made by `{}`, and nobody says so: {ended:?}", entry.operation)
+                })?;
+                let mine = left.remove(at);
+                after = self.effect(&mine.command, &before);
+                self.forget(&mine.command);
+                if let Command::Erase { who, .. } = &mine.command {
+                    after.retain(|record, _| record.who != *who);
+                }
+            }
+            self.model.versions.push(after);
+            self.name(&entry, ended)?;
+        }
+        for one in ended {
+            if let (Command::Tag { name, .. }, Ok(version)) = (&one.command, &one.result)
+                && self.model.tags.get(name) != version.as_ref()
+                && !ended.iter().any(|other| matches!(other.command, Command::Untag(_)))
+            {
+                return Err(format!("{:?} says that it is done: {:?}", one.command, self.model.tags));
+            }
+        }
+        let seen = self.model.versions[usize::try_from(known.saturating_sub(1)).unwrap_or(0)..].to_vec();
+        for one in left.iter().filter(|one| one.result.is_ok()) {
+            // Who says that all is done must be right: at some time since it began nothing was left to do.
+            if !seen.iter().any(|then| self.effect(&one.command, then) == *then || self.is_known(&one.command, then)) {
+                return Err(format!("{:?} says that it is done, and nothing was committed", one.command));
+            }
+        }
+        self.check(&snapshot)
+    }
+
+    /// Names are given and taken by those who say so.
+    fn name(&mut self, entry: &Entry, ended: &[&Ended]) -> Result<(), String> {
+        let argument = |name: &str| entry.arguments.get(name).cloned().unwrap_or_default();
+        let asked = |one: &&Ended| match &one.command {
+            Command::Tag { name, .. } => entry.operation == "tag" && argument("tag") == *name,
+            Command::Untag(name) => entry.operation == "untag" && argument("tag") == *name,
+            _ => false,
+        };
+        match entry.operation.as_str() {
+            "tag" | "untag" if !ended.iter().copied().any(|one| asked(&one)) => {
+                return Err(format!("v{} was made by nobody: {} {}", entry.version, entry.operation, argument("tag")));
+            }
+            "tag" => {
+                let version =
+                    argument("version").trim_start_matches('v').parse().map_err(|_| "a tag without a version")?;
+                self.model.tags.insert(argument("tag"), Version(version));
+            }
+            "untag" => {
+                self.model.tags.remove(&argument("tag"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether what a command adds is there already.
+    fn is_known(&self, command: &Command, last: &Records) -> bool {
+        let records = match command {
+            Command::Convert(n) | Command::ConvertStdin(n) => records_of(*n, self.rows),
+            Command::AdoptLinked(n) => adopted_of(self.format, *n, self.rows),
+            _ => return false,
+        };
+        let expected = |record: &&Record| !self.model.erased.contains(&record.who);
+        records.iter().filter(expected).all(|record| last.contains_key(record))
+    }
+
+    /// Whether an adoption was refused because of somebody who was erased: shards are taken whole or not at all.
+    fn is_refused(&self, ended: &Ended, others: &[&Ended]) -> bool {
+        let records = match &ended.command {
+            Command::AdoptLinked(n) => adopted_of(self.format, *n, self.rows),
+            Command::AdoptInPlace => self.in_place.keys().cloned().collect(),
+            _ => return false,
+        };
+        let kind = ended.result.as_ref().err().map(Error::kind);
+        let last = self.model.versions.last().cloned().unwrap_or_default();
+        if kind == Some(Kind::Usage) && ended.command == Command::AdoptInPlace {
+            // There is nothing that could be adopted.
+            return self.effect(&ended.command, &last) == last;
+        }
+        let input = kind == Some(Kind::Input);
+        let meanwhile = |who: &String| {
+            others.iter().any(|other| matches!(&other.command, Command::Erase { who: one, .. } if one == who))
+        };
+        input && records.iter().any(|record| self.model.erased.contains(&record.who) || meanwhile(&record.who))
+    }
+
+    /// Who was erased is in no version any more, or does not come back.
+    fn forget(&mut self, command: &Command) {
+        let Command::Erase { who, all } = command else { return };
+        self.model.erased.insert(who.clone());
+        if *all {
+            self.model.versions.iter_mut().for_each(|records| records.retain(|record, _| record.who != *who));
+        }
+    }
+
+    fn entry(&self, version: Version) -> Result<Entry, String> {
+        let dataset = self.context(None).dataset(&self.dataset()).map_err(|e| describe(&e))?;
+        let mut found = dataset.history(version).map_err(|e| format!("the log: {}", describe(&e)))?;
+        found.pop().ok_or_else(|| format!("v{version} has no entry"))
+    }
+
+    /// Every readable and tagged version has its records, in the shards and by their ids, and no file of the user's changed.
+    fn check(&self, newest: &Snapshot) -> Result<(), String> {
+        let dataset = newest.dataset();
+        for (name, version) in &self.model.tags {
+            if newest.tags().get(name) != Some(version) || !newest.can_read(*version) {
+                return Err(format!("the tag `{name}` was given to {version}: {:?}", newest.tags()));
+            }
+        }
+        let mut read: HashMap<String, Vec<Record>> = HashMap::new();
+        for (number, expected) in (1..).zip(&self.model.versions) {
+            let version = Version(number);
+            if !newest.can_read(version) {
+                continue;
+            }
+            let at = |e: Error| format!("{version} of {}: {}", newest.version(), describe(&e));
+            let snapshot = dataset.at(version).map_err(at)?;
+            let mut found = Records::new();
+            for shard in snapshot.shards().map_err(at)? {
+                if !read.contains_key(&shard.path) {
+                    let records = self
+                        .shard(dataset.store().as_ref(), shard)
+                        .map_err(|e| format!("{version} of {}, shard {}: {e}", newest.version(), shard.path))?;
+                    read.insert(shard.path.clone(), records);
+                }
+                for record in &read[&shard.path] {
+                    *found.entry(record.clone()).or_default() += 1;
+                }
+            }
+            if found != *expected {
+                return Err(format!("{version} of {}: {}", newest.version(), difference(expected, &found)));
+            }
+            self.find_some(&snapshot, expected).map_err(|e| format!("{version} of {}: {e}", newest.version()))?;
+        }
+        self.canaries_live()
+    }
+
+    /// Ids are found where they are, and nowhere else.
+    fn find_some(&self, snapshot: &Snapshot, expected: &Records) -> Result<(), String> {
+        let ever: BTreeSet<&String> = self.model.versions.iter().flat_map(|v| v.keys().map(|r| &r.id)).collect();
+        // A few of them, others in each version.
+        let step = ever.len() / 3 + 1;
+        for id in ever.into_iter().skip(usize::try_from(snapshot.version().0).unwrap() % step).step_by(step) {
+            let times: usize = expected.iter().filter(|(record, _)| record.id == *id).map(|(_, times)| times).sum();
+            let hits = find(snapshot, id).map_err(|e| format!("find {id}: {}", describe(&e)))?;
+            let live = hits.iter().filter(|hit| hit.is_live() && hit.record_id == *id).count();
+            if live != times {
+                return Err(format!("find {id}: expected {times} live hits, found {live} of {}", hits.len()));
+            }
+        }
+        Ok(())
+    }
+
+    fn shard(&self, store: &dyn Store, shard: &ShardMeta) -> Result<Vec<Record>, String> {
+        let bytes = store.get(&shard.path).map_err(|e| describe(&e))?.ok_or("it is gone")?;
+        match self.format {
+            OutputFormat::Parquet => parquet_records(bytes),
+            OutputFormat::Tar => tar_records(&bytes),
+            OutputFormat::TfRecord => sidecar_records(store, shard),
+        }
+    }
+
+    /// No file of the user's has changed.
+    fn canaries_live(&self) -> Result<(), String> {
+        for (path, bytes) in &self.canaries {
+            if self.read(path).as_ref() != Some(bytes) {
+                return Err(format!("a file of the user's has changed or is gone: {}", path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything is vacuumed and verified, byte for byte, and a second vacuum finds nothing to do.
+    pub(crate) fn finish(&mut self) -> Result<(), String> {
+        // Each vacuum makes a version, and the next one may delete what only the version before needed.
+        for _ in 0..3 {
+            let ended = self.run(&Command::Vacuum, None);
+            if ended.result.is_err() && self.snapshot().is_none() {
+                break;
+            }
+            self.settle(&[&ended])?;
+        }
+        let Some(newest) = self.snapshot() else { return Ok(()) };
+        for number in 1..=newest.version().0 {
+            if !newest.can_read(Version(number)) {
+                continue;
+            }
+            let at = format!("v{number}");
+            let report = verify(&self.context(None), &self.dataset(), Some(&at), true)
+                .map_err(|e| format!("verify {at}: {}", describe(&e)))?;
+            if !report.problems.is_empty() {
+                return Err(format!("verify {at}: {:?}", report.problems));
+            }
+        }
+        let options = VacuumOptions { retain: Duration::ZERO, force: true, dry_run: true };
+        let report = vacuum(&self.context(None), &self.dataset(), &options).map_err(|e| describe(&e))?;
+        if report.objects_deleted + report.objects_young + report.objects_in_use > 0 {
+            return Err(format!("a vacuum left something behind: {:?}", report.deleted));
+        }
+        Ok(())
+    }
+}
+
+/// Which of several runs made an entry: the one that reports the version, else one that did not come to report.
+fn whose(runs: &[&Ended], entry: &Entry) -> Option<usize> {
+    let same = |one: &Ended| one.command.operation() == entry.operation;
+    let reports = |one: &Ended| matches!(&one.result, Ok(Some(version)) if *version == entry.version);
+    let silent = |one: &Ended| one.result.is_err() && one.killed;
+    runs.iter()
+        .position(|one| same(one) && reports(one))
+        .or_else(|| runs.iter().position(|one| same(one) && silent(one)))
+}
+
+/// An error with its causes.
+pub(crate) fn describe(error: &Error) -> String {
+    let mut text = format!("[{:?}] {error}", error.kind());
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+fn difference(expected: &Records, found: &Records) -> String {
+    let more = |a: &Records, b: &Records| -> Vec<String> {
+        a.iter().filter(|(r, n)| b.get(r).copied().unwrap_or(0) < **n).map(|(r, _)| r.id.clone()).collect()
+    };
+    format!("lost {:?}, doubled or invented {:?}", more(expected, found), more(found, expected))
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir_all(&target).unwrap();
+            copy_tree(&entry.path(), &target);
+        } else if entry.file_type().unwrap().is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(entry.path()).unwrap(), target).unwrap();
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn parquet_records(bytes: bytes::Bytes) -> Result<Vec<Record>, String> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build()).map_err(|e| e.to_string())?;
+    let mut out = Vec::new();
+    for batch in reader {
+        let batch = batch.map_err(|e| e.to_string())?;
+        let column = |name: &str| -> Result<Vec<String>, String> {
+            let column = batch.column_by_name(name).ok_or_else(|| format!("no column {name}"))?;
+            let column = arrow::compute::cast(column, &arrow::datatypes::DataType::Utf8).map_err(|e| e.to_string())?;
+            let texts = column.as_string::<i32>();
+            Ok((0..texts.len()).map(|i| texts.value(i).to_owned()).collect())
+        };
+        let (ids, who, values) = (column("rid")?, column("who")?, column("v")?);
+        out.extend(ids.into_iter().zip(who).zip(values).map(|((id, who), value)| Record { id, who, value }));
+    }
+    Ok(out)
+}
+
+fn record_of(value: &serde_json::Value) -> Record {
+    let text = |name: &str| value[name].as_str().unwrap_or("?").to_owned();
+    Record { id: text("rid"), who: text("who"), value: text("v") }
+}
+
+fn tar_records(bytes: &[u8]) -> Result<Vec<Record>, String> {
+    let mut archive = tar::Archive::new(bytes);
+    let mut out = Vec::new();
+    for entry in archive.entries().map_err(|e| e.to_string())? {
+        let mut text = String::new();
+        entry.and_then(|mut e| e.read_to_string(&mut text)).map_err(|e| e.to_string())?;
+        out.push(record_of(&serde_json::from_str(&text).map_err(|e| e.to_string())?));
+    }
+    Ok(out)
+}
+
+/// Of formats that have no other reader here: what the sidecars say of the records, whose values follow from their ids.
+fn sidecar_records(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<Record>, String> {
+    let mut out = Vec::new();
+    for batch in read_sidecar(store, &shard.sidecar()).map_err(|e| describe(&e))? {
+        let column = |i: usize| batch.column(i).as_string::<i32>().clone();
+        let (ids, who) = (column(0), column(1));
+        for row in 0..batch.num_rows() {
+            let value = format!("x{}", &blake3::hash(ids.value(row).as_bytes()).to_hex()[..10]);
+            out.push(Record { id: ids.value(row).to_owned(), who: who.value(row).to_owned(), value });
+        }
+    }
+    Ok(out)
+}
+
+/// A shard as other programs write them.
+fn foreign_shard(format: OutputFormat, records: &[Record]) -> Vec<u8> {
+    use arrow::{
+        array::StringArray,
+        datatypes::{DataType, Field, Schema},
+        record_batch::RecordBatch,
+    };
+    match format {
+        OutputFormat::Parquet => {
+            let column =
+                |of: fn(&Record) -> &String| Arc::new(records.iter().map(|r| Some(of(r))).collect::<StringArray>());
+            let field = |name: &str| Field::new(name, DataType::Utf8, true);
+            let schema = Arc::new(Schema::new(vec![field("rid"), field("who"), field("v")]));
+            let columns: Vec<arrow::array::ArrayRef> =
+                vec![column(|r| &r.id), column(|r| &r.who), column(|r| &r.value)];
+            let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+            let mut out = Vec::new();
+            let mut writer = parquet::arrow::ArrowWriter::try_new(&mut out, schema, None).unwrap();
+            writer.write(&batch).unwrap();
+            writer.close().unwrap();
+            out
+        }
+        OutputFormat::Tar => {
+            let mut out = Vec::new();
+            for record in records {
+                let json = serde_json::json!({"rid": record.id, "who": record.who, "v": record.value}).to_string();
+                let mut header = tar::Header::new_ustar();
+                header.set_path(format!("{}.json", record.id)).unwrap();
+                header.set_size(json.len() as u64);
+                header.set_mode(0o644);
+                header.set_entry_type(tar::EntryType::Regular);
+                header.set_cksum();
+                // As GNU tar writes it: six digits.
+                let sum = format!("{:06o}\0 ", header.cksum().unwrap());
+                header.as_mut_bytes()[148..156].copy_from_slice(sum.as_bytes());
+                out.extend_from_slice(header.as_bytes());
+                out.extend_from_slice(json.as_bytes());
+                out.resize(out.len().next_multiple_of(512), 0);
+            }
+            out.resize(out.len() + 1024, 0);
+            out
+        }
+        OutputFormat::TfRecord => unreachable!("no TFRecord of other programs here"),
+    }
+}
