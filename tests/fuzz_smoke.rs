@@ -3,7 +3,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
-    clippy::cast_possible_truncation,
     reason = "tests fail loudly, say what they did, and cut random numbers"
 )]
 

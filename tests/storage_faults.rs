@@ -211,3 +211,77 @@ fn a_commit_whose_folder_cannot_be_synced_is_not_acknowledged() {
     // The version is there, for all that can be seen, and so is everything that it needs.
     folder.run("verify data --read-data").ok();
 }
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_not_the_end_of_the_process() {
+    let folder = Folder::new();
+    folder.write("a.csv", csv(60_000, 0));
+    let run = format!(
+        "ulimit -f 1000; exec {} convert a.csv --out data --codec none --to tar",
+        env!("CARGO_BIN_EXE_shardify")
+    );
+    let output = Command::new("sh").args(["-c", &run]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("data/"), "{output:?}");
+    assert_eq!(versions(&folder, "data"), 0);
+}
+
+#[test]
+fn a_full_disk_below_a_sort_names_the_place() {
+    if !can_inject() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("a.csv", csv(20_000, 0));
+    folder.run("convert a.csv --out data --to parquet").ok();
+    let staging = folder.path().join("data/_shardify/staging");
+    for error in ["ENOSPC", "EIO"] {
+        let command = "compact data --sort-by text --memory 64MiB";
+        let inject = format!("write,pwrite64:error={error}");
+        let ran = run_faulty(&folder, &[&staging], &inject, command).unwrap();
+        if ran.code != 0 {
+            assert_eq!(ran.code, 5, "{ran:?}");
+            assert!(ran.stderr.contains("_shardify"), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn what_lies_in_the_folder_of_the_log_and_is_no_entry_does_no_harm() {
+    let folder = Folder::new();
+    folder.write("a.csv", csv(20, 0));
+    folder.run("convert a.csv --out data").ok();
+    for name in [".DS_Store", "_SUCCESS", "0.json", "00000000000000000000.json.tmp"] {
+        folder.write(&format!("data/_shardify/log/{name}"), "");
+    }
+    folder.run("verify data").ok();
+    folder.write("b.csv", csv(20, 100));
+    let ran = folder.run("convert b.csv --out data --json").ok();
+    assert_eq!(ran.summary()["version"], 2);
+}
+
+#[test]
+fn a_path_that_leads_out_of_the_dataset_is_refused() {
+    let folder = Folder::new();
+    folder.write("a.csv", csv(20, 0));
+    folder.run("convert a.csv --out data").ok();
+    let log = folder.path().join("data/_shardify/log");
+    let entry = std::fs::read_dir(&log).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&entry).unwrap();
+    for path in ["../../etc/passwd", "/etc/passwd", "_shardify//lists", "a/./b"] {
+        let start = text.find("_shardify/lists/").unwrap();
+        let end = start + text[start..].find('"').unwrap();
+        std::fs::write(&entry, [&text[..start], path, &text[end..]].concat()).unwrap();
+        let ran = folder.run("manifest data");
+        assert_eq!(ran.code, 5, "{path}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_before_the_first_version_leaves_what_verify_counts() {
+    let folder = Folder::new();
+    folder.write("data/_shardify/staging/x", "left");
+    folder.write("data/_shardify/locks/y", "");
+    let ran = folder.run("verify data").ok();
+    assert!(ran.stdout.contains("left over  1 object"), "{ran:?}");
+}

@@ -166,7 +166,7 @@ fn words(mut out: Vec<u8>, random: &mut Random, reach: usize, big: bool) -> Vec<
 /// Numbers of the footer, whose length stays right, and begins of pages.
 fn parquet(mut out: Vec<u8>, random: &mut Random) -> Vec<u8> {
     let end = out.len().saturating_sub(8);
-    let Some(Ok(length)) = out.get(end..end + 4).map(|bytes| <[u8; 4]>::try_from(bytes)) else {
+    let Some(Ok(length)) = out.get(end..end + 4).map(<[u8; 4]>::try_from) else {
         return plain(out, random);
     };
     let Some(start) = end.checked_sub(u32::from_le_bytes(length) as usize).filter(|start| *start < end) else {

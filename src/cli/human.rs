@@ -723,6 +723,10 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport) -> Result<()> {
     }
     let Some(version) = report.version else {
         writeln!(w, "nothing was committed to {} yet", clean(&report.dataset))?;
+        if report.unreferenced > 0 {
+            let objects = plural(report.unreferenced, "object");
+            writeln!(w, "  left over  {objects} of runs that did not finish; harmless")?;
+        }
         return Ok(());
     };
     let verdict = if report.problems.is_empty() { "sound" } else { "damaged" };

@@ -4,6 +4,7 @@
 //! output, or with `--json` as one object per line. Everything that is not the answer goes to standard error.
 
 mod args;
+mod bug;
 mod chart;
 mod config;
 mod exit;
@@ -53,6 +54,14 @@ const SHOWN: u64 = 1_000;
 pub fn main(arguments: impl IntoIterator<Item = OsString>, cancel: &Cancel) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let wants_json = arguments.iter().any(|a| a == "--json");
+    bug::note_panics();
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| dispatch(arguments, wants_json, cancel))) {
+        Ok(code) => code,
+        Err(_) => fail(&bug::error(), wants_json),
+    }
+}
+
+fn dispatch(arguments: Vec<OsString>, wants_json: bool, cancel: &Cancel) -> ExitCode {
     match parse(arguments) {
         Ok(Parsed::Run(cli, config)) => {
             let json = cli.global.json;

@@ -14,8 +14,10 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashSet, hash_map::RandomState},
+    hash::BuildHasher,
     sync::Arc,
+    time::Duration,
 };
 
 use arrow::{
@@ -54,6 +56,12 @@ const MOST_MERGED_ROWS: u64 = 12_288;
 
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
 const ATTEMPTS: usize = 100;
+
+/// The longest wait before the second attempt.
+const FIRST_WAIT: Duration = Duration::from_millis(5);
+
+/// The longest wait before any attempt.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// What a run wants to commit.
 pub struct Transaction<'a> {
@@ -198,6 +206,7 @@ pub(super) fn until_created(
 ) -> Result<Snapshot> {
     let mut failed_on = None;
     for attempt in 0..ATTEMPTS {
+        wait(attempt);
         let next = match make(attempt) {
             Err(error) => {
                 check_overtaken(dataset, error, seen, &mut failed_on)?;
@@ -227,6 +236,20 @@ pub(super) fn until_created(
     Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
         .at(dataset.store().location().to_string())
         .hint(format!("nothing was {done}; try again when there is less traffic")))
+}
+
+/// Waits before an attempt to commit, the longer the more there were, and never as long as others do: writers that go in step
+/// would get into each other's way for ever.
+fn wait(attempt: usize) {
+    let Some(most) = longest_wait(attempt) else { return };
+    let random = RandomState::new().hash_one(attempt) % u64::try_from(most.as_micros()).unwrap_or(u64::MAX).max(1);
+    std::thread::sleep(Duration::from_micros(random));
+}
+
+/// The longest that an attempt is waited for; the first is not.
+fn longest_wait(attempt: usize) -> Option<Duration> {
+    let doublings = u32::try_from(attempt.checked_sub(1)?).unwrap_or(u32::MAX);
+    Some(FIRST_WAIT.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(LONGEST_WAIT))
 }
 
 /// Passes on the error of an attempt unless others have committed since `seen`: then `vacuum` may have deleted what the
@@ -719,6 +742,13 @@ mod tests {
     }
 
     #[test]
+    fn waits_grow_and_end() {
+        let waits: Vec<_> = (0..200).map(longest_wait).collect();
+        assert_eq!(waits[..3], [None, Some(FIRST_WAIT), Some(2 * FIRST_WAIT)]);
+        assert!(waits.is_sorted() && waits[199] == Some(LONGEST_WAIT));
+    }
+
+    #[test]
     fn what_is_not_there_is_not_committed() {
         let dataset = dataset();
         let transaction = || transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
@@ -728,7 +758,7 @@ mod tests {
         store.put("tag/000000.tar", vec![0; 99].into()).unwrap();
         assert!(refused().message().contains("100 bytes"));
         store.put("tag/000000.tar", vec![0; 100].into()).unwrap();
-        assert!(refused().to_string().contains("sidecar/tag/000000.parquet"));
+        assert!(refused().to_string().contains("/sidecar/"));
         assert!(dataset.latest().unwrap().is_none());
         store.put(&sidecar_path("tag/000000.tar"), "".into()).unwrap();
         super::commit(&dataset, &transaction(), Version(0)).unwrap();

@@ -21,7 +21,7 @@ use crate::{
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    storage::{RESTORE, Store},
+    storage::{RESTORE, Store, checked_path},
     units::Size,
 };
 
@@ -336,10 +336,20 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
             .hint("use a newer release of shardify"));
     }
     let entry: Entry = serde_json::from_slice(bytes).map_err(bad)?;
+    check_paths(&entry).map_err(|e| e.at(place()))?;
     if checked.is_some() && entry.path() != path {
         return Err(changed(&format!("expected the version that its name says, found {}", entry.version)));
     }
     Ok(entry)
+}
+
+/// Fails where an entry names an object that does not lie below the dataset.
+fn check_paths(entry: &Entry) -> Result<()> {
+    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
+    let lists = lists.map(|list| &list.path);
+    let indexes = entry.segments.iter().map(|segment| &segment.path);
+    let places = entry.places.iter().map(|place| &place.path);
+    lists.chain(indexes).chain(places).try_for_each(|path| checked_path(path).map(drop))
 }
 
 /// RFC 3339 with microseconds.

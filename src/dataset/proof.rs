@@ -2,12 +2,12 @@
 //!
 //! Some stores that speak a cloud's protocol ignore the condition of a conditional create: two runs would then both
 //! believe that they made the same version, and one would lose its records. So the first run that writes to a remote
-//! dataset lets two creators race for a key and keeps what it saw beside the log, with the place it was seen at: a
-//! dataset that is copied elsewhere is tried again.
+//! dataset lets two creators race for a key and keeps what it saw beside the log, with the place and the server it was
+//! seen at: a dataset that is copied elsewhere, or met behind another server, is tried again.
 //!
 //! ```text
 //! _shardify/proof/<random>    raced for, then deleted
-//! _shardify/store.json        {"conditional_create":"proven","location":"s3://bucket/dataset"}
+//! _shardify/store.json        {"conditional_create":"proven","location":"s3://bucket/dataset","endpoint":"https://minio:9000"}
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ use crate::{
 struct Proof {
     conditional_create: String,
     location: String,
+    /// Server at which it was seen, where it is not the one that the location implies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
 }
 
 /// Makes sure that conditional creates work; a local file system is known for it.
@@ -31,7 +34,11 @@ pub(super) fn prove(store: &dyn Store) -> Result<()> {
         return Ok(());
     }
     let path = system_path("store.json");
-    let proof = Proof { conditional_create: "proven".to_owned(), location: store.location().to_string() };
+    let proof = Proof {
+        conditional_create: "proven".to_owned(),
+        location: store.location().to_string(),
+        endpoint: store.endpoint(),
+    };
     if let Some(bytes) = store.get(&path)?
         && serde_json::from_slice::<Proof>(&bytes).is_ok_and(|found| found == proof)
     {
@@ -92,8 +99,11 @@ mod tests {
         assert_eq!(kept, r#"{"conditional_create":"proven","location":"memory:///"}"#);
         assert!(store.list("_shardify/proof").unwrap().is_empty());
         prove(&store).unwrap();
-        store.put("_shardify/store.json", String::from_utf8_lossy(&kept).replace("memory", "s3").into()).unwrap();
-        prove(&store).unwrap();
-        assert_eq!(store.get("_shardify/store.json").unwrap().unwrap(), kept);
+        let other_server = String::from_utf8_lossy(&kept).replace('}', r#","endpoint":"http://mirror:9000"}"#);
+        for elsewhere in [String::from_utf8_lossy(&kept).replace("memory", "s3"), other_server] {
+            store.put("_shardify/store.json", elsewhere.into()).unwrap();
+            prove(&store).unwrap();
+            assert_eq!(store.get("_shardify/store.json").unwrap().unwrap(), kept);
+        }
     }
 }

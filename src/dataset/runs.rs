@@ -30,7 +30,11 @@ use super::{
     sealed::{self, Beside, Sealed},
     table::{self, column},
 };
-use crate::{error::Result, id::Version, storage::Store};
+use crate::{
+    error::Result,
+    id::Version,
+    storage::{Store, checked_path},
+};
 
 /// Consecutive records in consecutive rows of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -297,6 +301,7 @@ fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
             let (spans, sets, shards) = scattered.filter(|(_, sets, _)| sets.is_valid(i))?;
             Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i) })
         };
+        (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop))?;
         let beside = match batch.column_by_name(BESIDE) {
             None => vec![None; batch.num_rows()],
             Some(_) => read_beside(column(batch, BESIDE)?)?,

@@ -19,7 +19,7 @@ use crate::{
     codec::Codec,
     error::{Error, Result},
     id::Version,
-    storage::Store,
+    storage::{Store, checked_path},
 };
 
 /// Facts about one shard.
@@ -204,7 +204,7 @@ pub(super) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
                 Error::integrity(format!("expected a checksum of 32 bytes, found {}", checksums.value(i).len()))
             })?;
             out.push(ShardMeta {
-                path: paths.value(i).to_owned(),
+                path: checked_path(paths.value(i))?.to_owned(),
                 records: records.value(i),
                 bytes: bytes.value(i),
                 codec: codecs

@@ -189,6 +189,8 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
     tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
     let feedback = Arc::new(Feedback::default());
     std::thread::scope(|scope| {
+        // Whoever waits for a size that will never come must not keep the scope open, also when this thread panics.
+        let _closing = Closing(&feedback);
         let memory = &pipeline.memory;
         // Only in Parquet have samples columns that they must fit.
         let columns = match pipeline.encoder.output() {
@@ -261,14 +263,20 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
         let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
         let result = append(pipeline, encoded);
         // A decoder may have taken a failed read for the end of a source.
-        let result = result.and_then(|converted| match work.fault() {
+        result.and_then(|converted| match work.fault() {
             Some(fault) => Err(fault),
             None => Ok(converted),
-        });
-        // Whoever waits for a size that will never come must not keep the scope open.
-        feedback.close();
-        result
+        })
     })
+}
+
+/// Ends all waiting for sizes when it is dropped.
+struct Closing<'a>(&'a Feedback);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {

@@ -84,7 +84,7 @@ impl Database {
         if !kinds.contains(&IndexKind::Energon) {
             return Ok(None);
         }
-        let scratch = storage::scratch(store.location())?;
+        let scratch = storage::scratch_path(store.location())?;
         fill(store, scratch.path(), shards)?;
         let mut sink = store.create(&format!("{ENERGON_FOLDER}/index.sqlite"))?;
         scratch.copy_to(&mut sink)?;
@@ -225,22 +225,29 @@ fn uuid(shards: &[ShardMeta]) -> String {
 }
 
 fn fill(store: &dyn Store, path: &std::path::Path, shards: &[&ShardMeta]) -> Result<()> {
-    let failed = |e: rusqlite::Error| Error::storage("writing the database of samples failed").cause(e);
+    let failed = |e: rusqlite::Error| unwritable(path, e);
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.execute_batch(TABLES).map_err(failed)?;
     let transaction = connection.transaction().map_err(failed)?;
     for (shard, id) in shards.iter().zip(0_i64..) {
-        insert(store, &transaction, shard, id)?;
+        insert(store, &transaction, path, shard, id)?;
     }
     transaction.execute_batch(INDEXES).map_err(failed)?;
     transaction.commit().map_err(failed)?;
     connection.close().map_err(|(_, e)| failed(e))
 }
 
+/// The error of a database that cannot be written to.
+fn unwritable(path: &std::path::Path, cause: rusqlite::Error) -> Error {
+    let full = cause.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+    let error = Error::storage("writing the database of samples failed").at(path.display().to_string()).cause(cause);
+    if full { error.hint("free some space on that file system") } else { error }
+}
+
 /// Adds the samples of a shard, and their parts.
-fn insert(store: &dyn Store, connection: &Connection, meta: &ShardMeta, id: i64) -> Result<()> {
+fn insert(store: &dyn Store, connection: &Connection, path: &std::path::Path, meta: &ShardMeta, id: i64) -> Result<()> {
     let shard = meta.path.as_str();
-    let failed = |e: rusqlite::Error| Error::storage("writing the database of samples failed").cause(e);
+    let failed = |e: rusqlite::Error| unwritable(path, e);
     let starts = starts(store, meta)?;
     let number = |n: u64| i64::try_from(n).map_err(|_| Error::integrity("an offset is out of range").at(shard));
     let mut samples = connection.prepare("INSERT INTO samples VALUES (?, ?, ?, ?, ?)").map_err(failed)?;

@@ -162,7 +162,7 @@ mod tests {
     fn what_a_decoder_makes_of_a_failed_read_does_not_count() {
         use crate::storage::{Object, RemoteStore};
         let store = std::sync::Arc::new(RemoteStore::memory().unwrap());
-        let gone = || Object::new(store.clone(), "gone", 100).range(0..5);
+        let gone = || Object::new(std::sync::Arc::<RemoteStore>::clone(&store), "gone", 100).range(0..5);
         let told = || gone().map(drop).map_err(|e| ArrowError::ParquetError(e.to_string()));
         assert_eq!(guard("a file", "x", told).unwrap_err().kind(), Kind::Storage);
         let swallowed = || Ok::<_, ArrowError>(gone().unwrap_or_default());

@@ -103,6 +103,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         if dataset.store().first(SYSTEM_FOLDER, &|_| true)?.is_none() {
             dataset.open()?;
         }
+        report.unreferenced = left_by_killed_runs(&dataset)?;
         return Ok(report);
     }
     let snapshot = super::manifest::snapshot(context, location, at)?;
@@ -485,6 +486,22 @@ impl Verification<'_> {
         })?;
         Ok(count)
     }
+}
+
+/// Objects in a dataset that has no version yet: whatever runs wrote there that did not finish.
+fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
+    let kept = ["store.json", "locks/"].map(|name| format!("{SYSTEM_FOLDER}/{name}"));
+    let system = format!("{SYSTEM_FOLDER}/");
+    let left_over = |path: &str| {
+        let is_ours = path.starts_with(&system) || is_shard_name(path);
+        is_ours && !kept.iter().any(|kept| path.starts_with(kept.as_str()))
+    };
+    let mut count = 0;
+    dataset.store().walk("", &mut |listed| {
+        count += u64::from(matches!(listed, Listed::Object(object) if left_over(&object.path)));
+        Ok(())
+    })?;
+    Ok(count)
 }
 
 /// Ids of a sidecar, read along with the rows of its shard.

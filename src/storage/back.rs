@@ -13,14 +13,15 @@ use std::{
     path::Path,
 };
 
-use super::sink::{CHUNK, Chunk, DIRECT};
+use super::sink::{BLOCK, CHUNK, Chunk, DIRECT};
 
 /// Opens a file for reading once, onwards.
 pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     let flags = DIRECT.and_then(|flags| i32::try_from(flags.bits()).ok());
     let direct = flags.and_then(|flags| OpenOptions::new().read(true).custom_flags(flags).open(path).ok());
     let Some(file) = direct else { return Ok(Box::new(File::open(path)?)) };
-    let mut reader = BackReader { file, at: 0, chunk: Chunk::new(), taken: 0, ended: false };
+    let bytes = file.metadata()?.len();
+    let mut reader = BackReader { file, bytes, at: 0, chunk: Chunk::new(), taken: 0, ended: false };
     // It takes the flag but cannot do it after all, or it cannot be read at all, which is then said.
     if reader.fill().is_err() {
         return Ok(Box::new(File::open(path)?));
@@ -30,6 +31,8 @@ pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
 
 struct BackReader {
     file: File,
+    /// Its size.
+    bytes: u64,
     /// Where the next chunk begins.
     at: u64,
     chunk: Chunk,
@@ -42,13 +45,42 @@ impl BackReader {
     fn fill(&mut self) -> io::Result<()> {
         self.chunk.clear();
         self.taken = 0;
-        let found = self.file.read_at(self.chunk.space(CHUNK), self.at)?;
+        let (file, at) = (&self.file, self.at);
+        let read = |buffer: &mut [u8], ahead: usize| file.read_at(buffer, at + ahead as u64);
+        let (found, ended) = fill(self.chunk.space(CHUNK), self.bytes.saturating_sub(at), read)?;
         self.chunk.keep(found);
         self.at += found as u64;
-        // Only the end of a file is no whole chunk, and what follows could not be read from an odd place.
-        self.ended = found < CHUNK;
+        self.ended = ended;
         Ok(())
     }
+}
+
+/// Reads until `buffer` is full or `left` bytes are read, which is the end. A read may give less than was asked for; the next
+/// one has to begin at a whole block all the same.
+fn fill(
+    buffer: &mut [u8],
+    left: u64,
+    mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>,
+) -> io::Result<(usize, bool)> {
+    let mut found = 0;
+    while found < buffer.len() {
+        let read = match read(&mut buffer[found..], found) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        found += read;
+        if read == 0 || found as u64 >= left {
+            return Ok((found, true));
+        }
+        if found < buffer.len() {
+            let whole = found / BLOCK * BLOCK;
+            if found - whole == read {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file cannot be read by whole blocks"));
+            }
+            found = whole;
+        }
+    }
+    Ok((found, false))
 }
 
 impl Read for BackReader {
@@ -68,6 +100,25 @@ impl Read for BackReader {
 #[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own files")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_read_is_not_the_end() {
+        let bytes: Vec<u8> = (0..5 * BLOCK + 100).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let most = [BLOCK + 7, 3 * BLOCK, 2 * BLOCK - 1, BLOCK, 9 * BLOCK];
+        let mut call = 0;
+        let mut buffer = vec![0; 8 * BLOCK];
+        let read = |out: &mut [u8], at: usize| {
+            assert_eq!(at % BLOCK, 0, "past the page cache only whole blocks can be read");
+            call += 1;
+            let length = out.len().min(most[(call - 1) % most.len()]).min(bytes.len() - at);
+            out[..length].copy_from_slice(&bytes[at..at + length]);
+            Ok(length)
+        };
+        let (found, ended) = fill(&mut buffer, bytes.len() as u64, read).unwrap();
+        assert!(ended && buffer[..found] == bytes);
+        let stuck = fill(&mut buffer, 100_000, |_, _| Ok(7)).unwrap_err();
+        assert_eq!(stuck.kind(), io::ErrorKind::UnexpectedEof);
+    }
 
     #[test]
     fn files_of_every_size_are_read_to_their_end() {

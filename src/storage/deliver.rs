@@ -32,7 +32,7 @@ pub fn append_line(path: &Path, line: &str) -> Result<()> {
 /// When the server cannot be reached, does not answer in time, or answers that it failed.
 pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreSettings) -> Result<()> {
     let place = plain_urls(url.as_str());
-    let secrets = Secrets::of(url, settings);
+    let secrets = Secrets::of(url, settings).and(token);
     let failed = |e: reqwest::Error| Error::storage("sending failed").at(&*place).cause(secrets.hidden(&e));
     runtime()?.block_on(async {
         let client = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
@@ -46,7 +46,34 @@ pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreS
             return Ok(());
         }
         let said = answer.text().await.unwrap_or_default();
-        let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
+        // Servers repeat what they were sent, the token among it.
+        let said: String = secrets.hide(&said).chars().filter(|c| !c.is_control()).take(200).collect();
         Err(Error::storage(format!("expected the server to accept the event, found {status}: {said}")).at(&*place))
     })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::{io::Read as _, net::TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_repeats_of_a_token_is_hidden() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = Url::parse(&format!("http://{}/api", server.local_addr().unwrap())).unwrap();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = server.accept().unwrap();
+            let mut request = vec![0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let body = String::from_utf8_lossy(&request[..length]).into_owned();
+            let head = format!("HTTP/1.1 403 Forbidden\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).unwrap();
+        });
+        let error = post_json(&url, "{}".to_owned(), Some("t0ken-of-mine"), &StoreSettings::default()).unwrap_err();
+        answering.join().unwrap();
+        assert!(error.message().contains("403") && error.message().contains("earer"), "{error}");
+        assert!(!error.message().contains("t0ken-of-mine"), "{error}");
+    }
 }

@@ -39,7 +39,7 @@ use super::{
     walk,
 };
 use crate::{
-    error::{Effect, Error, Result},
+    error::{Effect, Error, Kind, Result},
     id::TransactionId,
 };
 
@@ -54,6 +54,8 @@ pub struct LocalStore {
     /// The root, opened when the first of many small files is read: their names need not be looked up from the top.
     folder: OnceLock<Option<File>>,
     syncer: Arc<Syncer>,
+    /// The lowest folder above the root that was there before the root was made.
+    above: OnceLock<PathBuf>,
 }
 
 impl LocalStore {
@@ -63,7 +65,7 @@ impl LocalStore {
         let mut prefix = TransactionId::fresh().0;
         prefix.truncate(12);
         let (folder, syncer) = (OnceLock::new(), Arc::default());
-        Self { root, location, serial: AtomicU64::new(0), prefix, folder, syncer }
+        Self { root, location, serial: AtomicU64::new(0), prefix, folder, syncer, above: OnceLock::new() }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -99,6 +101,7 @@ impl LocalStore {
 
     fn stage(&self, path: &str) -> Result<StagedFile> {
         let folder = self.root.join(SYSTEM_FOLDER).join("staging");
+        self.above();
         fs::create_dir_all(&folder).map_err(self.failed(path, "creating the staging folder"))?;
         let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
         Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false, syncs: Syncs::default() })
@@ -146,6 +149,14 @@ impl LocalStore {
         self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.failed("", "syncing the folder"))
     }
 
+    /// The lowest folder above the root that was there before this store made any.
+    fn above(&self) -> &Path {
+        self.above.get_or_init(|| {
+            let above = self.root.ancestors().skip(1).find(|folder| folder.is_dir());
+            above.unwrap_or(Path::new("/")).to_owned()
+        })
+    }
+
     fn folder_for(&self, file: &Path) -> io::Result<()> {
         match file.parent() {
             Some(folder) => fs::create_dir_all(folder),
@@ -153,7 +164,7 @@ impl LocalStore {
         }
     }
 
-    /// Syncs the folder of each file and every folder above it down to the root, each once, side by side: nothing
+    /// Syncs the folder of each file and every folder above it up to those that were there before, each once, side by side: nothing
     /// refers to these files before all of them are durable.
     fn sync_folders<'a>(&self, files: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let mut folders = BTreeSet::new();
@@ -166,86 +177,11 @@ impl LocalStore {
                 folder = f.parent();
             }
         }
-        if let Some(above) = self.root.parent() {
-            folders.insert(above.to_owned());
-        }
+        // The folders above the root may be as new as the root.
+        let above = self.above();
+        folders
+            .extend(self.root.ancestors().skip(1).take_while(|folder| folder.starts_with(above)).map(Path::to_owned));
         self.syncer.all(folders.iter().map(File::open))
-    }
-}
-
-/// Writes a file that is no object of a dataset, whole or not at all: nothing else is left in its folder.
-pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".shardify-").tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map(|_| ()).map_err(|e| e.error)
-}
-
-/// Bytes that go to and come from a temporary file at once.
-const SCRATCH_BUFFER: usize = 256 << 10;
-
-/// A local file for a library that writes files by itself; removed when dropped.
-#[derive(Debug)]
-pub struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    /// Names a file that does not exist yet, in the staging folder of a local dataset or in the system's folder.
-    pub(super) fn new(location: &Location) -> Result<Self> {
-        let folder = match location.local_path() {
-            Some(root) => root.join(SYSTEM_FOLDER).join("staging"),
-            None => std::env::temp_dir(),
-        };
-        let path = folder.join(format!("scratch-{}", TransactionId::fresh()));
-        fs::create_dir_all(&folder).map_err(|e| {
-            Error::storage("creating the staging folder failed").at(folder.display().to_string()).cause(e)
-        })?;
-        Ok(Self { path })
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Starts it anew.
-    ///
-    /// # Errors
-    /// When it cannot be created.
-    pub fn create(&self) -> Result<impl Write + Send + use<>> {
-        let failed = |e| {
-            let error = Error::storage("creating a temporary file failed");
-            error.at(self.path.display().to_string()).cause(e)
-        };
-        Ok(io::BufWriter::with_capacity(SCRATCH_BUFFER, File::create(&self.path).map_err(failed)?))
-    }
-
-    /// Reads it from its begin.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
-    pub fn open(&self) -> Result<impl Read + Send + use<>> {
-        let failed = |e| Error::storage("opening a temporary file failed").at(self.path.display().to_string()).cause(e);
-        Ok(io::BufReader::with_capacity(SCRATCH_BUFFER, File::open(&self.path).map_err(failed)?))
-    }
-
-    /// Copies its bytes.
-    ///
-    /// # Errors
-    /// When it cannot be read, or `out` fails.
-    pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
-        let copied = File::open(&self.path).and_then(|mut file| io::copy(&mut file, out));
-        let failed = |e| Error::storage("copying failed").at(self.path.display().to_string()).cause(e);
-        copied.map(drop).map_err(failed)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left in the staging folder is never part of a dataset.
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -417,7 +353,7 @@ impl Store for LocalStore {
             Ok(()) => Ok(Lock { _file: Some(file) }),
             Err(fs::TryLockError::WouldBlock) => {
                 Err(Error::conflict("another process runs the same command on this dataset")
-                    .at(self.location.to_string())
+                    .at(folder.join(name).display().to_string())
                     .hint("wait for it to end, then try again"))
             }
             // Some network file systems have no locks; commits are safe without them.
@@ -471,9 +407,22 @@ struct LocalSink {
     staged: StagedFile,
 }
 
+impl LocalSink {
+    /// A failure with the name of the file that it is about.
+    fn named(&self, error: Error) -> Error {
+        if error.kind() != Kind::Storage || error.place().source.is_some() {
+            return error;
+        }
+        Error::storage("writing failed").at(self.staged.to.display().to_string()).cause(error)
+    }
+}
+
 impl Write for LocalSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file.write(bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::Interrupted => e,
+            _ => self.named(e.into()).into(),
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -488,7 +437,7 @@ impl Sink for LocalSink {
         bytes: u64,
         look: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<u64> {
-        self.file.append_from(source, bytes, look)
+        self.file.append_from(source, bytes, look).map_err(|e| self.named(e))
     }
 
     fn finish(self: Box<Self>) -> Result<Staged> {

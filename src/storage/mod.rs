@@ -24,6 +24,8 @@ mod naming;
 mod object;
 mod pin;
 mod ranges;
+mod save;
+mod scratch;
 mod secrets;
 mod settings;
 mod sink;
@@ -45,11 +47,12 @@ use jiff::Timestamp;
 
 pub use checks::{DAMAGED_BLOCK, RESTORE};
 pub use deliver::{append_line, post_json};
-pub use local::{LocalStore, Scratch};
+pub use local::LocalStore;
 pub use location::Location;
 pub use object::RemoteStore;
 pub use pin::Pin;
 pub use ranges::Ahead;
+pub use scratch::{Scratch, ScratchPath};
 pub use secrets::plain_urls;
 pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
@@ -116,6 +119,11 @@ pub enum PutOutcome {
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// The root.
     fn location(&self) -> &Location;
+
+    /// Scheme, host and port of the server, where it is not the one that the location implies.
+    fn endpoint(&self) -> Option<String> {
+        None
+    }
 
     /// Reads a whole object; `None` when there is none.
     ///
@@ -732,18 +740,41 @@ pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Sto
 pub fn save(location: &Location, settings: &StoreSettings, bytes: Bytes) -> Result<()> {
     let failed = || Error::storage("writing the file failed").at(location.to_string());
     if let Some(path) = location.local_path() {
-        return local::save(path, &bytes).map_err(|e| failed().cause(e));
+        return save::save(path, &bytes).map_err(|e| failed().cause(e));
     }
     let (folder, name) = location.split_name().ok_or_else(failed)?;
     open(&folder, settings)?.put(&name, bytes)
 }
 
-/// A local file, near the dataset if that is local, for a library that writes files by itself.
+/// A local file, near the dataset if that is local, for records that do not fit into memory.
 ///
 /// # Errors
 /// When there is no place for it.
 pub fn scratch(location: &Location) -> Result<Scratch> {
     Scratch::new(location)
+}
+
+/// A local file, near the dataset if that is local, for a library that opens files by itself.
+///
+/// # Errors
+/// When there is no place for it.
+pub fn scratch_path(location: &Location) -> Result<ScratchPath> {
+    ScratchPath::new(location)
+}
+
+/// Fails unless a path that a log entry or a list holds lies below the root of its store: what is damaged or made by somebody
+/// else must not lead elsewhere.
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is empty, absolute, holds NUL, or has a part that is empty, `.` or
+/// `..`.
+pub fn checked_path(path: &str) -> Result<&str> {
+    let bad = |part: &str| matches!(part, "" | "." | "..");
+    if path.split('/').any(bad) || path.contains('\0') {
+        let message = format!("expected a path below the dataset, found {path:?}");
+        return Err(Error::integrity(message).hint("nothing was read or deleted there; restore the log from a copy"));
+    }
+    Ok(path)
 }
 
 /// The error of an object that should be there.

@@ -53,6 +53,26 @@ pub struct RemoteStore {
     location: Location,
     secrets: Secrets,
     uploads: Uploads,
+    endpoint: Option<String>,
+}
+
+/// Names of settings that say where the server is, as their environment variables, without the name of the cloud.
+const ENDPOINTS: [&str; 5] = ["ENDPOINT_URL_S3", "ENDPOINT_URL", "ENDPOINT", "STORAGE_ENDPOINT", "BASE_URL"];
+
+/// Clouds whose settings these may be.
+const CLOUDS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
+
+/// Scheme, host and port of a server that is not the cloud's own.
+fn endpoint_of(settings: &StoreSettings) -> Option<String> {
+    let named = |wanted: &str| {
+        let is_it = |name: &str| {
+            let name = name.to_ascii_uppercase();
+            CLOUDS.iter().any(|cloud| name.strip_prefix(cloud) == Some(wanted)) || name == wanted
+        };
+        settings.iter().find(|(name, value)| is_it(name) && !value.is_empty()).map(|(_, value)| value)
+    };
+    let url = url::Url::parse(ENDPOINTS.iter().find_map(|name| named(name))?).ok()?;
+    Some(url.origin().ascii_serialization())
 }
 
 impl RemoteStore {
@@ -79,7 +99,8 @@ impl RemoteStore {
                 .cause(secrets.hidden(&e))
                 .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
         })?;
-        Ok(Self::of(Arc::from(inner), prefix, location.clone(), secrets))
+        let store = Self::of(Arc::from(inner), prefix, location.clone(), secrets);
+        Ok(Self { endpoint: endpoint_of(settings), ..store })
     }
 
     /// A store in memory, for tests.
@@ -94,7 +115,7 @@ impl RemoteStore {
 
     fn of(inner: Arc<dyn ObjectStore>, prefix: ObjectPath, location: Location, secrets: Secrets) -> Self {
         let uploads = Uploads::new(Arc::clone(&inner), secrets.clone());
-        Self { inner, prefix, location, secrets, uploads }
+        Self { inner, prefix, location, secrets, uploads, endpoint: None }
     }
 
     /// The same objects, seen from another location of the same store.
@@ -240,6 +261,10 @@ impl RemoteStore {
 impl Store for RemoteStore {
     fn location(&self) -> &Location {
         &self.location
+    }
+
+    fn endpoint(&self) -> Option<String> {
+        self.endpoint.clone()
     }
 
     fn get(&self, path: &str) -> Result<Option<Bytes>> {
@@ -549,4 +574,22 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
         .map_err(|e| {
             Error::internal("starting the network runtime failed").cause(io::Error::new(e.kind(), e.to_string()))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_told_without_its_secrets() {
+        let endpoint = |name: &str, value: &str| {
+            endpoint_of(&StoreSettings::new(vec![("AWS_REGION".into(), "x".into()), (name.into(), value.into())]))
+        };
+        let minio = Some("http://minio:9000".to_owned());
+        assert_eq!(endpoint("AWS_ENDPOINT_URL", "http://me:secret@minio:9000/path?x"), minio);
+        assert_eq!(endpoint("aws_endpoint", "http://minio:9000"), minio);
+        assert_eq!(endpoint("AZURE_STORAGE_ENDPOINT", "http://minio:9000"), minio);
+        assert_eq!(endpoint("AWS_ENDPOINT", ""), None);
+        assert_eq!(endpoint("MY_ENDPOINT", "http://minio:9000"), None);
+    }
 }

@@ -12,6 +12,9 @@ const SECRET_NAMES: &[&str] = &["SECRET", "KEY", "TOKEN", "SAS", "PASSWORD", "CR
 /// Characters of an answer that are worth printing.
 const MOST: usize = 600;
 
+/// Shorter values are no secrets, and hiding them would garble messages.
+const SHORTEST: usize = 4;
+
 /// What stands where a secret was.
 const HIDDEN: &str = "[hidden]";
 
@@ -38,11 +41,26 @@ impl Secrets {
             settings.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
         let query = url.query().unwrap_or_default().split('&').filter_map(|pair| Some(pair.split_once('=')?.1));
         all.extend(url.password().into_iter().chain(query).map(str::to_owned));
-        // Short values are no secrets, and hiding them would garble messages.
-        all.retain(|secret| secret.len() >= 4);
-        // A secret that is part of another one must not leave the rest of it.
+        all.retain(|secret| secret.len() >= SHORTEST);
+        Self::longest_first(all)
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub(super) fn and(&self, secret: Option<&str>) -> Self {
+        let more = secret.filter(|secret| secret.len() >= SHORTEST).map(str::to_owned);
+        Self::longest_first(self.0.iter().cloned().chain(more).collect())
+    }
+
+    /// A secret that is part of another one must not leave the rest of it.
+    fn longest_first(mut all: Vec<String>) -> Self {
         all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self(all.into())
+    }
+
+    /// A text without secrets.
+    pub(super) fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
     }
 
     /// An error and its causes as one text without secrets, queries and user names of URLs.
@@ -57,9 +75,7 @@ impl Secrets {
             }
             cause = inner.source();
         }
-        for secret in self.0.iter() {
-            text = text.replace(secret.as_str(), HIDDEN);
-        }
+        text = self.hide(&text);
         // Stores answer with pages of XML.
         let line: String = plain_urls(&text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         match line.char_indices().nth(MOST) {

@@ -35,7 +35,7 @@ pub(super) const CHUNK: usize = 2 << 20;
 const CHUNKS: usize = 3;
 
 /// What addresses, offsets and lengths are multiples of when the page cache is passed by; enough for every common disk.
-const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 
 /// How a file is opened so that the page cache is passed by.
 #[cfg(target_os = "linux")]

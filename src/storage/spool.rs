@@ -1,14 +1,21 @@
 //! A place on disk for what can be read only once, such as standard input: types are inferred from the first records
 //! and a value that does not fit makes the run start again, so the bytes must stay until the end.
 //!
-//! The file lies in the folder for temporary files of the system and goes when the [`Spool`] does.
+//! The file lies in the folder for temporary files of the system and has no name, so that nobody else can read it and it goes
+//! when the process does, however that ends.
 
 use std::{
-    io::{Read, Write},
+    fs::File,
+    io::{self, Read, Write},
+    ops::Range,
+    os::unix::fs::FileExt,
     sync::Arc,
 };
 
-use super::{LocalStore, Store};
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store, beyond, changed, missing};
 use crate::error::{Error, Result};
 
 /// A stream kept on disk.
@@ -17,7 +24,6 @@ pub struct Spool {
     store: Arc<dyn Store>,
     bytes: u64,
     checksum: [u8; 32],
-    _folder: tempfile::TempDir,
 }
 
 impl Spool {
@@ -34,8 +40,8 @@ impl Spool {
                 .cause(e)
                 .hint("give TMPDIR a folder with room for all of it, or name a file")
         };
-        let folder = tempfile::Builder::new().prefix("shardify-").tempdir().map_err(failed)?;
-        let mut file = tempfile::Builder::new().tempfile_in(folder.path()).map_err(failed)?;
+        let folder = std::env::temp_dir();
+        let mut file = tempfile::tempfile_in(&folder).map_err(failed)?;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; 1 << 20];
         let mut bytes = 0;
@@ -50,9 +56,8 @@ impl Spool {
             file.write_all(&buffer[..n]).map_err(failed)?;
             bytes += n as u64;
         }
-        file.persist(folder.path().join(Self::NAME)).map_err(|e| failed(e.error))?;
-        let store = Arc::new(LocalStore::new(folder.path().to_owned()));
-        Ok(Self { store, bytes, checksum: *hasher.finalize().as_bytes(), _folder: folder })
+        let store = Arc::new(SpoolStore { file: Arc::new(file), bytes, location: Location::local(&folder)? });
+        Ok(Self { store, bytes, checksum: *hasher.finalize().as_bytes() })
     }
 
     /// Where it is.
@@ -68,5 +73,138 @@ impl Spool {
     /// BLAKE3 of all bytes.
     pub fn checksum(&self) -> [u8; 32] {
         self.checksum
+    }
+}
+
+/// A store whose one object is a file without a name. Nothing can be written to it.
+#[derive(Debug)]
+struct SpoolStore {
+    file: Arc<File>,
+    bytes: u64,
+    /// The folder that would hold the file.
+    location: Location,
+}
+
+/// Reads the file onwards.
+struct SpoolReader {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for SpoolReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let found = self.file.read_at(buffer, self.at)?;
+        self.at += found as u64;
+        Ok(found)
+    }
+}
+
+impl SpoolStore {
+    fn facts(&self) -> ObjectFacts {
+        ObjectFacts { path: Spool::NAME.to_owned(), bytes: self.bytes, modified: Timestamp::UNIX_EPOCH, etag: None }
+    }
+
+    fn check(&self, path: &str) -> Result<()> {
+        if path == Spool::NAME { Ok(()) } else { Err(missing(&self.location, path)) }
+    }
+
+    fn read_only<T>(&self) -> Result<T> {
+        Err(Error::internal("a stream that is kept on disk cannot be written to"))
+    }
+}
+
+impl Store for SpoolStore {
+    fn location(&self) -> &Location {
+        &self.location
+    }
+
+    fn get(&self, path: &str) -> Result<Option<Bytes>> {
+        if path == Spool::NAME { self.get_range(path, 0..self.bytes).map(Some) } else { Ok(None) }
+    }
+
+    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        self.check(path)?;
+        if range.end > self.bytes {
+            return Err(beyond(&self.location, path, &range, self.bytes));
+        }
+        let length = usize::try_from(range.end.saturating_sub(range.start))
+            .map_err(|_| Error::internal("a range is larger than memory"))?;
+        let mut buffer = vec![0; length];
+        let read = self.file.read_exact_at(&mut buffer, range.start);
+        read.map_err(|e| Error::storage("reading back a stream that is kept on disk failed").cause(e))?;
+        Ok(buffer.into())
+    }
+
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
+        Ok((path == Spool::NAME).then(|| self.facts()))
+    }
+
+    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.check(path)?;
+        Ok(Box::new(SpoolReader { file: Arc::clone(&self.file), at: 0 }))
+    }
+
+    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
+        if bytes != self.bytes {
+            return Err(changed(&self.location, path, bytes, &self.bytes.to_string()));
+        }
+        into.extend_from_slice(&self.get_range(path, 0..bytes)?);
+        Ok(())
+    }
+
+    fn walk(&self, _folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        visit(Listed::Object(self.facts()))
+    }
+
+    fn put(&self, _path: &str, _bytes: Bytes) -> Result<()> {
+        self.read_only()
+    }
+
+    fn put_if_absent(&self, _path: &str, _bytes: Bytes) -> Result<PutOutcome> {
+        self.read_only()
+    }
+
+    fn delete(&self, _path: &str) -> Result<()> {
+        self.read_only()
+    }
+
+    fn create(&self, _path: &str) -> Result<Box<dyn Sink>> {
+        self.read_only()
+    }
+
+    fn publish(&self, _staged: Vec<Staged>) -> Result<()> {
+        self.read_only()
+    }
+
+    fn replace(&self, _staged: Vec<Staged>) -> Result<()> {
+        self.read_only()
+    }
+
+    fn lock(&self, _name: &str) -> Result<Lock> {
+        self.read_only()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::Object;
+
+    #[test]
+    fn a_stream_can_be_read_again_and_has_no_name() {
+        let spool = Spool::of(&b"0123456789"[..]).unwrap();
+        assert_eq!((spool.bytes(), spool.checksum()), (10, *blake3::hash(b"0123456789").as_bytes()));
+        let object = Object::new(Arc::clone(spool.store()), Spool::NAME, 10);
+        for _ in 0..2 {
+            assert_eq!(io::read_to_string(object.read().unwrap()).unwrap(), "0123456789");
+        }
+        assert_eq!(object.range(3..5).unwrap(), "34");
+        assert!(object.range(5..11).is_err() && object.sibling("other").unwrap().is_none());
+        let mut whole = Vec::new();
+        spool.store().read_whole(Spool::NAME, 10, &mut whole).unwrap();
+        assert_eq!(whole, b"0123456789");
+        assert!(!std::env::temp_dir().join(Spool::NAME).exists());
+        assert!(spool.store().put("x", Bytes::new()).is_err());
     }
 }

@@ -19,6 +19,16 @@ pub fn keep_freed_memory() {
     }
 }
 
+/// Lets a file that grows past its limit be an error of the write, with the name of the file, in place of the end of the
+/// process. To be called before there are threads.
+pub fn survive_file_limits() {
+    // SAFETY: ignoring a signal runs no code of ours, and there are no other threads yet.
+    unsafe {
+        // Where it fails the process ends as it would have.
+        let _ = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// Gives freed memory back to the system where the process holds more than `limit` bytes: what lies free between buffers in
 /// use fits none of the next ones when their sizes differ, and would add up.
 pub fn release_freed_memory(limit: u64) {

@@ -133,6 +133,10 @@ impl Store for Watched {
         self.inner.location()
     }
 
+    fn endpoint(&self) -> Option<String> {
+        self.inner.endpoint()
+    }
+
     fn get(&self, path: &str) -> Result<Option<Bytes>> {
         self.watch.look(self.inner.get(path))
     }

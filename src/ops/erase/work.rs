@@ -12,7 +12,7 @@ use crate::{
         Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Snapshot, Unfinished, check_folders,
         note_beside,
     },
-    error::{Error, Kind, Result},
+    error::{Effect, Error, Kind, Result},
     exec::{
         constants,
         erase::{Spared, Victim},
@@ -285,6 +285,10 @@ fn folder_of(path: &str) -> &str {
 /// Whether others have taken away what an attempt was reading, or have committed what it did not see, so that it is worth to
 /// begin anew. `seen` is what the attempt knew of the versions that can be read.
 pub(super) fn is_overtaken(dataset: &Dataset, error: &Error, seen: &finish::Readable) -> bool {
+    // What this run may have committed itself is not what others did.
+    if error.effect() != Effect::None {
+        return false;
+    }
     match error.kind() {
         Kind::Conflict => true,
         Kind::Storage | Kind::Integrity | Kind::Usage => {

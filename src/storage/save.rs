@@ -1,0 +1,88 @@
+//! Files for the user, which are no objects of a dataset: receipts, proofs, lists.
+//!
+//! A regular file is replaced whole or not at all, with the permissions that it had; a new one gets those that the umask leaves.
+//! What is no regular file is written to: a device, a pipe, standard output. A link leads to what is written.
+#![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// Links that are followed one after the other, as by the system.
+const MOST_LINKS: usize = 40;
+
+/// Writes a file.
+pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Standard output may be a regular file that others write to as well.
+    let special = path.starts_with("/dev") || path.starts_with("/proc");
+    match fs::metadata(path) {
+        Ok(meta) if special || !meta.is_file() => {
+            let mut file = OpenOptions::new().append(true).open(path)?;
+            file.write_all(bytes)
+        }
+        Ok(meta) => replace(&fs::canonicalize(path)?, bytes, Some(meta.permissions())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => replace(&target(path)?, bytes, None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Where links that lead to nothing would lead.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(next) = fs::read_link(&path) else { return Ok(path) };
+        path = path.parent().unwrap_or(Path::new(".")).join(next);
+    }
+    Err(io::Error::other("too many links, one after the other"))
+}
+
+fn replace(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let umasked = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".shardify-").permissions(umasked).tempfile_in(folder)?;
+    if let Some(permissions) = permissions {
+        file.as_file().set_permissions(permissions)?;
+    }
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|e| e.error)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_devices_and_permissions_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        save(&at("new"), b"1").unwrap();
+        fs::write(at("plain"), "").unwrap();
+        assert_eq!(mode("new"), mode("plain"), "as the umask says");
+        fs::set_permissions(at("new"), Permissions::from_mode(0o640)).unwrap();
+        save(&at("new"), b"2").unwrap();
+        assert_eq!((mode("new"), fs::read(at("new")).unwrap()), (0o640, b"2".to_vec()));
+        symlink("new", at("link")).unwrap();
+        symlink("later", at("dangling")).unwrap();
+        save(&at("link"), b"3").unwrap();
+        save(&at("dangling"), b"4").unwrap();
+        for (link, to, content) in [("link", "new", "3"), ("dangling", "later", "4")] {
+            assert_eq!(fs::read_link(at(link)).unwrap(), Path::new(to));
+            assert_eq!(fs::read_to_string(at(to)).unwrap(), content);
+        }
+        save(Path::new("/dev/null"), b"5").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file(), "a device is written to, not replaced");
+        let error = save(Path::new("/dev/full"), b"6").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let names = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(names, 5, "nothing else is left");
+    }
+}

@@ -1,0 +1,266 @@
+//! Local files for what does not fit into memory, or what a library writes by itself: nobody else can read them, and most have
+//! no name, so that the system removes them when the process ends, however it ends.
+//!
+//! A file without a name has to stay open, and open files are few. So when many are wanted the later ones have names, as has a
+//! database, which its library wants to open by itself. What a killed process leaves of these lies in the staging folder of
+//! a local dataset, which `vacuum` clears, or in the system's folder for temporary files; only the user can read it.
+#![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use super::{Location, SYSTEM_FOLDER};
+use crate::{
+    error::{Error, Result},
+    id::TransactionId,
+};
+
+/// Bytes that go to and come from a temporary file at once.
+const BUFFER: usize = 256 << 10;
+
+/// Most files without names at a time: systems allow a process some 1,000 open files.
+const MOST_NAMELESS: usize = 256;
+
+/// Files without names.
+static NAMELESS: AtomicUsize = AtomicUsize::new(0);
+
+/// A local file for records that do not fit into memory; removed when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    kept: Kept,
+    place: String,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Nameless(Arc<File>),
+    Named(PathBuf),
+}
+
+/// The staging folder of a local dataset, else the system's folder.
+fn folder_for(location: &Location) -> Result<PathBuf> {
+    let folder = match location.local_path() {
+        Some(root) => root.join(SYSTEM_FOLDER).join("staging"),
+        None => std::env::temp_dir(),
+    };
+    fs::create_dir_all(&folder)
+        .map_err(|e| Error::storage("creating the staging folder failed").at(folder.display().to_string()).cause(e))?;
+    Ok(folder)
+}
+
+/// A failure with such a file.
+fn failed(doing: &str, place: &str, cause: io::Error) -> Error {
+    let full = matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let error = Error::storage(format!("{doing} a temporary file failed")).at(place).cause(cause);
+    if full { error.hint("free some space on that file system, or raise --memory") } else { error }
+}
+
+impl Scratch {
+    /// Makes an empty one, near the dataset if that is local.
+    pub(super) fn new(location: &Location) -> Result<Self> {
+        let folder = folder_for(location)?;
+        let place = folder.display().to_string();
+        if NAMELESS.fetch_add(1, Ordering::Relaxed) < MOST_NAMELESS {
+            return match tempfile::tempfile_in(&folder) {
+                Ok(file) => Ok(Self { kept: Kept::Nameless(Arc::new(file)), place }),
+                Err(e) => {
+                    NAMELESS.fetch_sub(1, Ordering::Relaxed);
+                    Err(failed("creating", &place, e))
+                }
+            };
+        }
+        NAMELESS.fetch_sub(1, Ordering::Relaxed);
+        let path = folder.join(format!("scratch-{}", TransactionId::fresh()));
+        private(&path).map_err(|e| failed("creating", &place, e))?;
+        Ok(Self { kept: Kept::Named(path), place })
+    }
+
+    fn file(&self, doing: &str, options: &OpenOptions) -> Result<Arc<File>> {
+        match &self.kept {
+            Kept::Nameless(file) => Ok(Arc::clone(file)),
+            Kept::Named(path) => options.open(path).map(Arc::new).map_err(|e| failed(doing, &self.place, e)),
+        }
+    }
+
+    /// Starts it anew.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn create(&self) -> Result<impl Write + Send + use<>> {
+        let file = self.file("opening", OpenOptions::new().write(true))?;
+        file.set_len(0).map_err(|e| failed("writing", &self.place, e))?;
+        Ok(io::BufWriter::with_capacity(BUFFER, Cursor { file, at: 0, place: self.place.clone() }))
+    }
+
+    /// Reads it from its begin.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(&self) -> Result<impl Read + Send + use<>> {
+        let file = self.file("opening", OpenOptions::new().read(true))?;
+        Ok(io::BufReader::with_capacity(BUFFER, Cursor { file, at: 0, place: self.place.clone() }))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        match &self.kept {
+            Kept::Nameless(_) => drop(NAMELESS.fetch_sub(1, Ordering::Relaxed)),
+            // What is left in the staging folder is never part of a dataset.
+            Kept::Named(path) => drop(fs::remove_file(path)),
+        }
+    }
+}
+
+/// Creates a file that only the user can read.
+fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// A place in a file, from which it is read or written onwards; failures name the file system that it is on.
+struct Cursor {
+    file: Arc<File>,
+    at: u64,
+    place: String,
+}
+
+impl Write for Cursor {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write_at(bytes, self.at).map_err(|e| told("writing", &self.place, e))?;
+        self.at += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Cursor {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let found = self.file.read_at(buffer, self.at).map_err(|e| told("reading", &self.place, e))?;
+        self.at += found as u64;
+        Ok(found)
+    }
+}
+
+fn told(doing: &str, place: &str, cause: io::Error) -> io::Error {
+    if cause.kind() == io::ErrorKind::Interrupted { cause } else { failed(doing, place, cause).into() }
+}
+
+/// A local file for a library that opens files by itself, alone in a folder that only the user can enter.
+#[derive(Debug)]
+pub struct ScratchPath {
+    folder: PathBuf,
+    path: PathBuf,
+}
+
+/// What SQLite writes beside a database.
+const BESIDE: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+
+impl ScratchPath {
+    /// Makes an empty one, near the dataset if that is local.
+    pub(super) fn new(location: &Location) -> Result<Self> {
+        let folder = folder_for(location)?.join(format!("scratch-{}", TransactionId::fresh()));
+        let cannot = |e| failed("creating", &folder.display().to_string(), e);
+        DirBuilder::new().mode(0o700).create(&folder).map_err(cannot)?;
+        let made = Self { path: folder.join("file"), folder };
+        private(&made.path).map_err(|e| failed("creating", &made.path.display().to_string(), e))?;
+        Ok(made)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Copies its bytes.
+    ///
+    /// # Errors
+    /// When it cannot be read, or `out` fails.
+    pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
+        let place = self.path.display().to_string();
+        let file = File::open(&self.path).map_err(|e| failed("opening", &place, e))?;
+        // What `out` fails with says so itself.
+        Ok(io::copy(&mut Cursor { file: Arc::new(file), at: 0, place }, out).map(drop)?)
+    }
+}
+
+impl Drop for ScratchPath {
+    fn drop(&mut self) {
+        for end in BESIDE {
+            let _ = fs::remove_file(self.folder.join(format!("file{end}")));
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn content(scratch: &Scratch) -> String {
+        let mut out = String::new();
+        scratch.open().unwrap().read_to_string(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn nobody_else_sees_what_is_kept_and_it_is_gone_with_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let location = Location::local(folder.path()).unwrap();
+        let staging = folder.path().join(SYSTEM_FOLDER).join("staging");
+        let names = || fs::read_dir(&staging).unwrap().count();
+        let many: Vec<Scratch> = (0..MOST_NAMELESS + 3).map(|_| Scratch::new(&location).unwrap()).collect();
+        for (i, scratch) in many.iter().enumerate() {
+            scratch.create().unwrap().write_all(b"an earlier text that was longer").unwrap();
+            let mut writer = scratch.create().unwrap();
+            write!(writer, "record {i}").unwrap();
+            writer.flush().unwrap();
+            assert_eq!((content(scratch), content(scratch)), (format!("record {i}"), format!("record {i}")));
+        }
+        // Other tests may have some at the same time.
+        assert!((3..MOST_NAMELESS).contains(&names()), "only those that are too many have names: {}", names());
+        for entry in fs::read_dir(&staging).unwrap() {
+            assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        drop(many);
+        assert_eq!(names(), 0);
+    }
+
+    #[test]
+    fn a_file_with_a_name_lies_where_only_the_user_looks() {
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = ScratchPath::new(&Location::local(folder.path()).unwrap()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(scratch.path()), mode(scratch.path().parent().unwrap())), (0o600, 0o700));
+        fs::write(scratch.path(), "bytes").unwrap();
+        fs::write(scratch.path().with_file_name("file-journal"), "more").unwrap();
+        let mut out = Vec::new();
+        scratch.copy_to(&mut out).unwrap();
+        assert_eq!(out, b"bytes");
+        let above = scratch.path().parent().unwrap().to_owned();
+        drop(scratch);
+        assert!(!above.exists());
+    }
+
+    #[test]
+    fn a_full_disk_is_named() {
+        let file = Arc::new(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let error = Cursor { file, at: 0, place: "/tmp".to_owned() }.write(b"x").unwrap_err();
+        let error = Error::from(error);
+        assert_eq!(error.place().source.as_deref(), Some("/tmp"));
+        assert!(error.hints()[0].contains("free some space"));
+    }
+}
