@@ -199,7 +199,7 @@ fn arrays_of_several_shapes_say_theirs() {
     for jobs in [1, 4] {
         folder.run(&format!("convert in --out j{jobs} --jobs {jobs}")).ok();
     }
-    assert_eq!(folder.only_shards("j1"), folder.only_shards("j4"));
+    assert_eq!(folder.shards_below_tags("j1"), folder.shards_below_tags("j4"));
     for (out, source) in [("t", "in"), ("back", "d")] {
         folder.run(&format!("convert {source} --out {out} --to tar")).ok();
         let members = folder.members(out);
@@ -238,8 +238,8 @@ fn shards_do_not_depend_on_threads() {
         let shards = |jobs: u32| {
             let out = format!("{format}{jobs}");
             folder.run(&format!("convert grid.nc --out {out} --to {format} --jobs {jobs}")).ok();
-            folder.only_shards(&out)
+            folder.shards_below_tags(&out)
         };
-        assert_eq!(shards(1), shards(4), "{format}");
+        assert!(shards(1) == shards(4), "{format}");
     }
 }

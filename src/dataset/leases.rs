@@ -175,13 +175,20 @@ pub fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
     Ok(current(dataset.store().as_ref(), now)?.into_iter().map(|claim| claim.version).min())
 }
 
-/// Tags of runs that hold a lease at an instant, by the clock of the store: they are active.
+/// Tags of runs that hold a lease at an instant, by the clock of the store, with the versions they hold. Where locks tell
+/// that a run has died, its lease has ended with it.
 ///
 /// # Errors
 /// When the store fails.
-pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<String>> {
-    let claims = current(dataset.store().as_ref(), now)?;
-    Ok(claims.into_iter().map(|claim| claim.transaction.tag().to_owned()).collect())
+pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version)>> {
+    let mut out = Vec::new();
+    for claim in current(dataset.store().as_ref(), now)? {
+        let tag = claim.transaction.tag().to_owned();
+        if dataset.store().is_locked(&tag)? != Some(false) {
+            out.push((tag, claim.version));
+        }
+    }
+    Ok(out)
 }
 
 /// Holds back a commit while an erasure that lost to others several times makes its own, for some seconds at most.

@@ -179,10 +179,15 @@ pub(super) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
 
 /// Reads a list.
 pub(super) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<ShardMeta>> {
-    decode(&table::read(store, list)?).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
+    let read = || -> Result<Vec<ShardMeta>> {
+        let shards = decode(&table::read(store, list)?)?;
+        shards.iter().try_for_each(|shard| checked_path(&shard.path).map(drop))?;
+        Ok(shards)
+    };
+    read().map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
 }
 
-/// Rows of a list.
+/// Rows of a list. Where a row may stand for no shard its path is empty.
 pub(super) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
     let mut out = Vec::new();
     for batch in batches {
@@ -204,7 +209,7 @@ pub(super) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
                 Error::integrity(format!("expected a checksum of 32 bytes, found {}", checksums.value(i).len()))
             })?;
             out.push(ShardMeta {
-                path: checked_path(paths.value(i))?.to_owned(),
+                path: if paths.value(i).is_empty() { "" } else { checked_path(paths.value(i))? }.to_owned(),
                 records: records.value(i),
                 bytes: bytes.value(i),
                 codec: codecs

@@ -127,9 +127,10 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         .checked_sub(options.retain)
         .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
     let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
-    let leased = leases::oldest(&dataset, now)?;
+    let holders = leases::holders(&dataset, now)?;
+    let leased = holders.iter().map(|(_, version)| *version).min();
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
-    retention.active.extend(leases::holders(&dataset, now)?);
+    retention.active.extend(holders.into_iter().map(|(run, _)| run));
     let idle = look_at_locks(&dataset, &mut retention)?;
     let mut found = unreferenced(&dataset, &retention)?;
     let mut report = VacuumReport {

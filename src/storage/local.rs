@@ -292,6 +292,14 @@ impl Store for LocalStore {
         }
     }
 
+    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
+        let folders: BTreeSet<PathBuf> =
+            paths.iter().filter_map(|path| self.at(path).parent().map(Path::to_owned)).collect();
+        // A folder that is gone itself was emptied by somebody else.
+        let there = folders.iter().filter(|folder| folder.is_dir());
+        self.syncer.all(there.map(File::open)).map_err(self.failed("", "syncing the folder of what was deleted"))
+    }
+
     fn delete(&self, path: &str) -> Result<()> {
         match fs::remove_file(self.at(path)) {
             Ok(()) => Ok(()),
@@ -335,7 +343,7 @@ impl Store for LocalStore {
     fn is_locked(&self, name: &str) -> Result<Option<bool>> {
         let file = match File::open(self.root.join(SYSTEM_FOLDER).join("locks").join(name)) {
             Ok(file) => file,
-            Err(e) if absent(&e) => return Ok(Some(false)),
+            Err(e) if absent(&e) => return Ok(None),
             Err(e) => return Err(self.failed(name, "looking at a lock")(e)),
         };
         Ok(match file.try_lock_shared() {

@@ -18,6 +18,7 @@ mod back;
 mod checks;
 mod deliver;
 mod durable;
+mod folder;
 mod local;
 mod location;
 mod naming;
@@ -47,6 +48,7 @@ use jiff::Timestamp;
 
 pub use checks::{DAMAGED_BLOCK, RESTORE};
 pub use deliver::{append_line, post_json};
+pub use folder::Folder;
 pub use local::LocalStore;
 pub use location::Location;
 pub use object::RemoteStore;
@@ -268,6 +270,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails.
     fn delete(&self, path: &str) -> Result<()>;
 
+    /// Waits until the deletions of these objects are durable, so that no loss of power brings them back.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
+        let _ = paths;
+        Ok(())
+    }
+
     /// Starts to write a large object that [`Store::publish`] will give the name `path`.
     ///
     /// # Errors
@@ -309,7 +320,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(Timestamp::now())
     }
 
-    /// Whether a process holds a lock; `None` where that cannot be known. Writes nothing.
+    /// Whether a process holds a lock; `None` where that cannot be known, or nobody ever took it. Writes nothing.
     ///
     /// # Errors
     /// When the store fails.
@@ -619,64 +630,6 @@ impl Object {
     /// When the object is missing.
     pub fn read_back(&self) -> Result<Box<dyn Read + Send>> {
         self.store.read_back(&self.path)
-    }
-}
-
-/// A folder of a store that is read as a whole, by names below it.
-#[derive(Debug, Clone)]
-pub struct Folder {
-    store: Arc<dyn Store>,
-    path: String,
-}
-
-impl Folder {
-    /// Names a folder of a store; `""` is its root.
-    pub fn new(store: Arc<dyn Store>, path: impl Into<String>) -> Self {
-        Self { store, path: path.into() }
-    }
-
-    fn below(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
-    }
-
-    /// Reads an object whole; `None` when there is none.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        self.store.get(&self.below(name)).inspect_err(watch::tell)
-    }
-
-    /// Size of an object; `None` when there is none.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn bytes(&self, name: &str) -> Result<Option<u64>> {
-        Ok(self.store.head(&self.below(name))?.map(|facts| facts.bytes))
-    }
-
-    /// Reads a range of an object.
-    ///
-    /// # Errors
-    /// When the object is missing or shorter than the range.
-    pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        self.store.get_range(&self.below(name), range).inspect_err(watch::tell)
-    }
-
-    /// Shows the name of every object below.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn walk(&self, visit: &mut dyn FnMut(&str)) -> Result<()> {
-        let prefix = self.below("");
-        self.store.walk(&self.path, &mut |listed| {
-            match listed {
-                Listed::Object(facts) => visit(facts.path.strip_prefix(&prefix).unwrap_or(&facts.path)),
-                Listed::FolderLink(_) => {}
-                Listed::Fault(e) => return Err(e),
-            }
-            Ok(())
-        })
     }
 }
 

@@ -201,6 +201,10 @@ impl Store for Watched {
         self.inner.put_if_absent(path, bytes)
     }
 
+    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
+        self.inner.settle_deletions(paths)
+    }
+
     fn delete(&self, path: &str) -> Result<()> {
         self.inner.delete(path)
     }

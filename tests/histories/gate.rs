@@ -240,6 +240,10 @@ impl Store for Gated {
         self.inner.put_if_absent(path, bytes)
     }
 
+    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
+        self.inner.settle_deletions(paths)
+    }
+
     fn delete(&self, path: &str) -> Result<()> {
         self.gate.call("delete", path)?;
         self.inner.delete(path)

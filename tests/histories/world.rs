@@ -750,7 +750,9 @@ impl World {
         }
         let options = VacuumOptions { retain: Duration::ZERO, force: true, dry_run: true };
         let report = vacuum(&self.context(None), &self.dataset(), &options).map_err(|e| describe(&e))?;
-        if report.objects_deleted + report.objects_young + report.objects_in_use > 0 {
+        // Where no lock tells that an erasure was ended, its lease outlives it for two minutes.
+        let in_use = if self.ground == Ground::Local { report.objects_in_use } else { 0 };
+        if report.objects_deleted + report.objects_young + in_use > 0 {
             return Err(format!("a vacuum left something behind: {:?}", report.deleted));
         }
         Ok(())

@@ -288,7 +288,7 @@ mod tests {
     fn lists_of_wids_are_read_back_in_order() {
         let shard = |url: &str| WidsShard { url: url.into(), md5sum: "0".repeat(32), nsamples: 2, filesize: 10 };
         let list = WidsList::new(vec![shard("b.tar"), shard("a.tar")]);
-        assert_eq!(list.shardlist[0].url, "a.tar");
+        assert_eq!(list.shardlist[0].url, "b.tar", "in the order of their records");
         let text = String::from_utf8(list.encode().unwrap()).unwrap();
         assert!(text.starts_with("{\n  \"__kind__\": \"wids-shard-index-v1\",\n  \"wids_version\": 1,"), "{text}");
         assert_eq!(WidsList::decode(text.as_bytes()).unwrap(), list);

@@ -12,6 +12,7 @@ use crate::{
     events::Event,
     id::Version,
     ops::Context,
+    storage::SYSTEM_FOLDER,
 };
 
 /// What a snapshot knows of the versions that can be read.
@@ -89,6 +90,9 @@ pub(super) fn one(
         )));
     }
     receipt.rejects_erased = rejects::erase(dataset.store().as_ref(), words)?;
+    // The receipt says that they are gone, so a loss of power must not bring them back.
+    let rejects = format!("{SYSTEM_FOLDER}/rejects/x");
+    dataset.store().settle_deletions(&receipt.objects_deleted.iter().cloned().chain([rejects]).collect::<Vec<_>>())?;
     receipt.version_after = unfinished.version;
     receipt.version_before = Version(unfinished.version.0.saturating_sub(1));
     receipt.root_after = dataset.root_of(receipt.version_after)?;

@@ -1,0 +1,66 @@
+//! A folder of a store that is one source: a Zarr store, whose files are read by their names.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{Listed, Store, watch};
+use crate::error::Result;
+
+/// A folder of a store that is read as a whole, by names below it.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    store: Arc<dyn Store>,
+    path: String,
+}
+
+impl Folder {
+    /// Names a folder of a store; `""` is its root.
+    pub fn new(store: Arc<dyn Store>, path: impl Into<String>) -> Self {
+        Self { store, path: path.into() }
+    }
+
+    fn below(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
+    }
+
+    /// Reads an object whole; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        self.store.get(&self.below(name)).inspect_err(watch::tell)
+    }
+
+    /// Size of an object; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn bytes(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.store.head(&self.below(name))?.map(|facts| facts.bytes))
+    }
+
+    /// Reads a range of an object.
+    ///
+    /// # Errors
+    /// When the object is missing or shorter than the range.
+    pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        self.store.get_range(&self.below(name), range).inspect_err(watch::tell)
+    }
+
+    /// Shows the name of every object below.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn walk(&self, visit: &mut dyn FnMut(&str)) -> Result<()> {
+        let prefix = self.below("");
+        self.store.walk(&self.path, &mut |listed| {
+            match listed {
+                Listed::Object(facts) => visit(facts.path.strip_prefix(&prefix).unwrap_or(&facts.path)),
+                Listed::FolderLink(_) => {}
+                Listed::Fault(e) => return Err(e),
+            }
+            Ok(())
+        })
+    }
+}
