@@ -36,7 +36,6 @@ use super::{
     root,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
-    sidecar::sidecar_path,
     sources::{self, NewSources, SourceRow},
     system_path,
     table::{self, TableWriter},
@@ -179,7 +178,7 @@ fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
     if store.location().local_path().is_some() {
         return Ok(());
     }
-    let sidecars: Vec<String> = transaction.adds.iter().map(|shard| sidecar_path(&shard.meta.path)).collect();
+    let sidecars: Vec<String> = transaction.adds.iter().map(|shard| shard.meta.sidecar().path).collect();
     let shards = transaction.adds.iter().map(|shard| (shard.meta.path.as_str(), Some(shard.meta.bytes)));
     let added: Vec<(&str, Option<u64>)> = shards.chain(sidecars.iter().map(|path| (path.as_str(), None))).collect();
     store.check_present(&added)
@@ -717,7 +716,7 @@ impl<'a> ListWriter<'a> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use super::*;
+    use super::{super::sidecar::sidecar_path, *};
     use crate::{
         codec::Codec,
         dataset::{Arrangement, Order, ShardOrder},

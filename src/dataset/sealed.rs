@@ -241,8 +241,41 @@ pub struct Beside {
     pub at: Option<String>,
     /// What each object has to be: `sidecar`, `parts`, `records`, the ending of an index (`.idx`, `.tar.idx`), or the name of
     /// what describes the folder (`schema.json`).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub seals: BTreeMap<String, Seal>,
+    #[serde(default, skip_serializing_if = "Seals::is_empty")]
+    pub seals: Seals,
+}
+
+/// Few seals by their names, in the order of these. There may be a hundred thousand shards, for each of which a map would
+/// cost a kilobyte.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<String, Seal>", into = "BTreeMap<String, Seal>")]
+pub struct Seals(Box<[(Box<str>, Seal)]>);
+
+impl Seals {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn get(&self, name: &str) -> Option<&Seal> {
+        self.iter().find_map(|(known, seal)| (known == name).then_some(seal))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &Seal)> {
+        self.0.iter().map(|(name, seal)| (&**name, seal))
+    }
+}
+
+impl From<BTreeMap<String, Seal>> for Seals {
+    fn from(seals: BTreeMap<String, Seal>) -> Self {
+        Self(seals.into_iter().map(|(name, seal)| (name.into_boxed_str(), seal)).collect())
+    }
+}
+
+impl From<Seals> for BTreeMap<String, Seal> {
+    fn from(seals: Seals) -> Self {
+        seals.0.into_iter().map(|(name, seal)| (name.into_string(), seal)).collect()
+    }
 }
 
 const SIDECAR: &str = "sidecar";
@@ -265,9 +298,8 @@ impl Beside {
 
     /// What runs of the shard have to know of it.
     pub(super) fn of_runs(&self) -> Self {
-        let mut seals = self.seals.clone();
-        seals.retain(|name, _| [SIDECAR, NUMBERS].contains(&name.as_str()));
-        Self { at: self.at.clone(), seals }
+        let of_runs = self.seals.0.iter().filter(|(name, _)| [SIDECAR, NUMBERS].contains(&&**name));
+        Self { at: self.at.clone(), seals: Seals(of_runs.cloned().collect()) }
     }
 }
 
@@ -299,7 +331,7 @@ fn beside_sidecar(shard: &str, beside: Option<&Beside>, name: &str) -> Sealed {
 /// All objects that belong to a shard and have seals, with their paths.
 pub(super) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
     let (folder, stem) = (folder_of(shard), stem(shard));
-    let object = |(name, seal): (&String, &Seal)| match name.as_str() {
+    let object = |(name, seal): (&str, &Seal)| match name {
         SIDECAR | PARTS | NUMBERS => beside_sidecar(shard, Some(beside), name),
         name if OF_FOLDER.contains(&name) => Sealed::new(format!("{folder}{name}"), Some(*seal)),
         ending => Sealed::new(format!("{stem}{ending}"), Some(*seal)),
@@ -339,10 +371,11 @@ pub fn note_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &
         staged.iter().filter_map(|staged| Some((staged.path.as_str(), staged.seal()?))).collect();
     for shard in shards {
         let meta = &mut shard.meta;
-        let mut beside = meta.beside.as_deref().cloned().unwrap_or_default();
+        let before = meta.beside.as_deref().cloned().unwrap_or_default();
+        let mut known: BTreeMap<String, Seal> = before.seals.into();
         let mut note = |name: &str, path: &str| {
             if let Some(seal) = seals.get(path) {
-                beside.seals.insert(name.to_owned(), *seal);
+                known.insert(name.to_owned(), *seal);
             }
         };
         for name in [SIDECAR, PARTS, NUMBERS] {
@@ -357,6 +390,7 @@ pub fn note_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &
                 note(&path[stem.len()..], path);
             }
         }
+        let beside = Beside { at: before.at, seals: known.into() };
         if !beside.seals.is_empty() || beside.at.is_some() {
             meta.beside = Some(Arc::new(beside));
         }

@@ -179,12 +179,13 @@ pub(super) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
 
 /// Reads a list.
 pub(super) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<ShardMeta>> {
-    let read = || -> Result<Vec<ShardMeta>> {
-        let shards = decode(&table::read(store, list)?)?;
+    let batches = table::read(store, list)?;
+    let checked = || -> Result<Vec<ShardMeta>> {
+        let shards = decode(&batches)?;
         shards.iter().try_for_each(|shard| checked_path(&shard.path).map(drop))?;
         Ok(shards)
     };
-    read().map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
+    checked().map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
 }
 
 /// Rows of a list. Where a row may stand for no shard its path is empty.

@@ -178,7 +178,8 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
     // Of what has expired before, an interrupted vacuum may have deleted lists already, and all that they named.
     let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
-    let gone_before = References::of_left(dataset, &before, &|list| there.contains(list))?.led_by(&stand_ins);
+    // What erasures wrote for versions that have expired since is named by the newest entry alone.
+    let gone_before = References::of_left(dataset, &before, &|list| there.contains(list))?.with_made(&stand_ins);
     let gone_now = References::of(dataset, &now)?.led_by(&stand_ins);
     let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
@@ -367,10 +368,18 @@ impl References {
         self.shards.insert(path.to_owned(), (!is_own).then_some(shard.checksum));
     }
 
-    /// With what stands for objects that were rewritten.
-    fn led_by(mut self, stand_ins: &StandIns) -> Self {
-        let (shards, others) =
-            stand_ins.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
+    /// With what stands for those of them that were rewritten.
+    fn led_by(self, stand_ins: &StandIns) -> Self {
+        let found = stand_ins.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
+        self.with(found)
+    }
+
+    /// With all that erasures have put in the place of other objects.
+    fn with_made(self, stand_ins: &StandIns) -> Self {
+        self.with(stand_ins.needed_for(|_| true))
+    }
+
+    fn with(mut self, (shards, others): (Vec<&ShardMeta>, Vec<String>)) -> Self {
         shards.into_iter().for_each(|shard| self.add_shard(shard, &IndexKind::ALL));
         self.objects.extend(others);
         self

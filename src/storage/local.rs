@@ -14,7 +14,10 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     ops::Range,
-    os::{fd::OwnedFd, unix::fs::FileExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileExt, MetadataExt as _},
+    },
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
@@ -356,14 +359,20 @@ impl Store for LocalStore {
     fn lock(&self, name: &str) -> Result<Lock> {
         let folder = self.root.join(SYSTEM_FOLDER).join("locks");
         fs::create_dir_all(&folder).map_err(self.failed(name, "creating the lock folder"))?;
-        let file = File::create(folder.join(name)).map_err(self.failed(name, "creating a lock"))?;
+        let path = folder.join(name);
+        let file = File::create(&path).map_err(self.failed(name, "creating a lock"))?;
+        let busy = || {
+            Err(Error::conflict("another process runs the same command on this dataset")
+                .at(path.display().to_string())
+                .hint("wait for it to end, then try again"))
+        };
+        let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
         match file.try_lock() {
-            Ok(()) => Ok(Lock { _file: Some(file) }),
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(Error::conflict("another process runs the same command on this dataset")
-                    .at(folder.join(name).display().to_string())
-                    .hint("wait for it to end, then try again"))
+            // The file may have been deleted between its creation and the lock, which nobody would see then.
+            Ok(()) if fs::metadata(&path).ok().map(identity) == file.metadata().ok().map(identity) => {
+                Ok(Lock { _file: Some(file) })
             }
+            Ok(()) | Err(fs::TryLockError::WouldBlock) => busy(),
             // Some network file systems have no locks; commits are safe without them.
             Err(fs::TryLockError::Error(_)) => Ok(Lock { _file: None }),
         }

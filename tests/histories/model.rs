@@ -21,7 +21,7 @@ use super::world::{Command, Ended, Ground, World};
 use shardify::format::OutputFormat;
 
 /// Sequences unless told otherwise.
-const FEW: u64 = 40;
+const FEW: u64 = 16;
 
 /// Sequences at a time.
 const AT_ONCE: usize = 2;

@@ -197,7 +197,7 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
         // As long as what a shard has, of an object that none of them has.
         beside: Some(Arc::new(Beside {
             at: None,
-            seals: [("records".to_owned(), Seal::whole(bytes, checksum))].into(),
+            seals: BTreeMap::from([("records".to_owned(), Seal::whole(bytes, checksum))]).into(),
         })),
     };
     NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
