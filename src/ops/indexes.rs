@@ -80,7 +80,11 @@ pub fn stem(shard: &str) -> &str {
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) at the first thing that is wrong.
 pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputFormat, kinds: &[IndexKind]) -> Result<()> {
     check_frames(store, shard)?;
-    let beside: Vec<(IndexKind, String)> = kinds.iter().filter_map(|k| Some((*k, k.beside(&shard.path)?))).collect();
+    let mut beside: Vec<(IndexKind, String)> =
+        kinds.iter().filter_map(|k| Some((*k, k.beside(&shard.path)?))).collect();
+    // Adopted shards have none; those that shardify wrote have seals.
+    let sealed = shard.all_beside();
+    beside.retain(|(_, path)| shard.beside.is_none() || sealed.iter().any(|object| object.path == *path));
     if beside.is_empty() {
         return Ok(());
     }

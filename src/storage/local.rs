@@ -161,6 +161,7 @@ impl LocalStore {
     }
 
     fn folder_for(&self, file: &Path) -> io::Result<()> {
+        self.above();
         match file.parent() {
             Some(folder) => fs::create_dir_all(folder),
             None => Ok(()),
@@ -346,7 +347,7 @@ impl Store for LocalStore {
     fn is_locked(&self, name: &str) -> Result<Option<bool>> {
         let file = match File::open(self.root.join(SYSTEM_FOLDER).join("locks").join(name)) {
             Ok(file) => file,
-            Err(e) if absent(&e) => return Ok(None),
+            Err(e) if absent(&e) => return Ok(Some(false)),
             Err(e) => return Err(self.failed(name, "looking at a lock")(e)),
         };
         Ok(match file.try_lock_shared() {
@@ -358,6 +359,7 @@ impl Store for LocalStore {
 
     fn lock(&self, name: &str) -> Result<Lock> {
         let folder = self.root.join(SYSTEM_FOLDER).join("locks");
+        self.above();
         fs::create_dir_all(&folder).map_err(self.failed(name, "creating the lock folder"))?;
         let path = folder.join(name);
         let file = File::create(&path).map_err(self.failed(name, "creating a lock"))?;

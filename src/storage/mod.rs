@@ -320,7 +320,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(Timestamp::now())
     }
 
-    /// Whether a process holds a lock; `None` where that cannot be known, or nobody ever took it. Writes nothing.
+    /// Whether a process holds a lock; `None` where that cannot be known. Writes nothing.
     ///
     /// # Errors
     /// When the store fails.
