@@ -166,17 +166,8 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
     Ok(claims)
 }
 
-/// Oldest version that a lease holds at an instant, by the clock of the store; `None` when there is no lease. Versions from
-/// it on must stay readable.
-///
-/// # Errors
-/// When the store fails.
-pub fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
-    Ok(current(dataset.store().as_ref(), now)?.into_iter().map(|claim| claim.version).min())
-}
-
-/// Tags of runs that hold a lease at an instant, by the clock of the store, with the versions they hold. Where locks tell
-/// that a run has died, its lease has ended with it.
+/// Tags of runs that hold a lease at an instant, by the clock of the store, each with the oldest version that must stay
+/// readable for it. Where locks tell that a run has died, its lease has ended with it.
 ///
 /// # Errors
 /// When the store fails.
@@ -209,6 +200,10 @@ pub(super) fn give_way(dataset: &Dataset, transaction: &TransactionId) -> Result
 mod tests {
     use super::*;
     use crate::storage::RemoteStore;
+
+    fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
+        Ok(holders(dataset, now)?.into_iter().map(|(_, version)| version).min())
+    }
 
     fn leases(dataset: &Dataset) -> Vec<String> {
         dataset.store().list("_shardify/leases").unwrap().into_iter().map(|facts| facts.path).collect()

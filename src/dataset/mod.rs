@@ -101,8 +101,8 @@ pub use sources::{NewSources, SourceRow};
 pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
 pub use tags::{tag, untag};
 pub use unfinished::{
-    Order as ErasureOrder, PendingDeletion, Unfinished, Word, leftovers, leftovers_among, pending_deletions,
-    put_out_of_use, receipt_path, without_used,
+    Order as ErasureOrder, PendingDeletion, Unfinished, Word, leftovers, leftovers_among, put_out_of_use, receipt_path,
+    without_used,
 };
 pub use vacuum::{ObjectKind, Retention, Unneeded, Unreferenced, expire, is_shard_name, still_unneeded, unreferenced};
 

@@ -268,7 +268,7 @@ fn others_of(path: &str, buckets: u64) -> Vec<PendingDeletion> {
 ///
 /// # Errors
 /// When an order or a list cannot be read.
-pub fn pending_deletions(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
+fn pending_deletions(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
     let dataset = newest.dataset();
     let mut pending = Vec::new();
     for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {

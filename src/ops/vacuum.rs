@@ -6,7 +6,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Read as _,
     time::{Duration, Instant},
 };
 
@@ -15,7 +14,10 @@ use serde::Serialize;
 
 use super::Context;
 use crate::{
-    dataset::{Dataset, ObjectKind, Retention, Unneeded, Unreferenced, expire, leases, still_unneeded, unreferenced},
+    dataset::{
+        Dataset, ObjectKind, PendingDeletion, Retention, Unneeded, Unreferenced, expire, leases, still_unneeded,
+        unreferenced,
+    },
     error::{Error, Result},
     events::Event,
     id::{Version, run_of_folder},
@@ -26,8 +28,6 @@ use crate::{
 pub const DEFAULT_RETAIN: Duration = Duration::from_secs(7 * 86_400);
 /// Less than this may be shorter than a run takes.
 const SHORTEST_RETAIN: Duration = Duration::from_secs(86_400);
-/// Bytes of a file that are read at once.
-const READ_BYTES: usize = 1 << 20;
 /// Deletions at once: each is a request of its own, and mostly waits.
 const DELETIONS_AT_ONCE: usize = 32;
 
@@ -234,30 +234,13 @@ fn check_files(
     let (mut unchanged, mut changed) = (Vec::with_capacity(objects.len()), Vec::new());
     for object in objects {
         context.cancel.check()?;
-        match object.checksum {
-            Some(expected) if blake3_of(dataset, &object.facts.path)? != Some(expected) => {
-                changed.push(object.facts.path);
-            }
-            _ => unchanged.push(object),
-        }
+        let is_same = object.checksum.is_none() || {
+            let path = object.facts.path.clone();
+            PendingDeletion { path, blake3: object.checksum }.is_there(dataset)?
+        };
+        if is_same { unchanged.push(object) } else { changed.push(object.facts.path) }
     }
     Ok((unchanged, changed))
-}
-
-/// BLAKE3 of an object; `None` when there is none.
-fn blake3_of(dataset: &Dataset, path: &str) -> Result<Option<[u8; 32]>> {
-    if dataset.store().head(path)?.is_none() {
-        return Ok(None);
-    }
-    let mut input = dataset.store().read(path)?;
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        match input.read(&mut buffer)? {
-            0 => return Ok(Some(*hasher.finalize().as_bytes())),
-            n => hasher.update(&buffer[..n]),
-        };
-    }
 }
 
 /// Deletes objects, kind by kind.
