@@ -11,10 +11,10 @@
 //! commit   entry of the log                   then the intents and the lock go
 //! ```
 //!
-//! A run that loses a conflict has committed nothing, and deletes what it published. A run that is killed leaves its
-//! intents for `vacuum`. When nobody knows whether the commit took place, everything stays.
+//! A run that ends without a commit deletes what it published, when its [`Publication`] is dropped. A run that is killed
+//! leaves its intents for `vacuum`. When nobody knows whether the commit took place, everything stays.
 
-use std::{thread, time::Duration};
+use std::{collections::HashSet, thread, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,10 @@ pub struct Publication<'a> {
     planned_on: Version,
     intents: Vec<String>,
     paths: Vec<String>,
+    /// Whether an attempt to commit ended in a way that nobody knows.
+    is_unknown: bool,
+    /// Whether the run has ended: it has committed, or all was taken back.
+    ended: bool,
     /// Whether the store failed while it gave names, so that nobody knows which objects have theirs.
     unsettled: bool,
     _lock: Lock,
@@ -76,6 +80,8 @@ impl<'a> Publication<'a> {
             planned_on,
             intents: Vec::new(),
             paths: Vec::new(),
+            is_unknown: false,
+            ended: false,
             unsettled: false,
             _lock: lock,
         })
@@ -84,8 +90,7 @@ impl<'a> Publication<'a> {
     /// Puts on record what is about to be published, then publishes it.
     ///
     /// # Errors
-    /// [`Kind::Conflict`] when an object of such a name exists; when the store fails. What this and earlier calls published
-    /// is still there: [`take_back`](Self::take_back) deletes it.
+    /// [`Kind::Conflict`] when an object of such a name exists; when the store fails.
     pub fn publish(&mut self, staged: Vec<Staged>) -> Result<()> {
         if staged.is_empty() {
             return Ok(());
@@ -116,22 +121,11 @@ impl<'a> Publication<'a> {
     /// # Errors
     /// When the store fails.
     pub fn withdraw(&mut self, paths: &[String]) -> Result<()> {
-        for path in paths.iter().filter(|path| self.paths.contains(path)) {
-            self.dataset.store().delete(path)?;
-        }
-        self.paths.retain(|path| !paths.contains(path));
-        Ok(())
-    }
-
-    /// Deletes everything that was published, and the intents. Only for runs that are known to have committed nothing.
-    ///
-    /// # Errors
-    /// When the store fails; the intents then stay, and `vacuum` deletes the rest.
-    pub fn take_back(mut self) -> Result<()> {
-        let store = self.dataset.store();
-        self.paths.drain(..).try_for_each(|path| store.delete(&path))?;
-        self.end();
-        Ok(())
+        let withdrawn: HashSet<&str> = paths.iter().map(String::as_str).collect();
+        let (gone, kept): (Vec<String>, Vec<String>) =
+            std::mem::take(&mut self.paths).into_iter().partition(|path| withdrawn.contains(path.as_str()));
+        self.paths = kept;
+        gone.iter().try_for_each(|path| self.dataset.store().delete(path))
     }
 
     /// The run.
@@ -139,37 +133,33 @@ impl<'a> Publication<'a> {
         &self.id
     }
 
-    /// Takes back everything because of an error before the commit, and returns that error.
-    ///
-    /// # Errors
-    /// Always, the error given: what cannot be deleted is left to `vacuum`.
-    pub fn give_up<T>(self, error: Error) -> Result<T> {
-        drop(self.take_back());
-        Err(error)
-    }
-
-    /// Commits a transaction whose objects were published here. After a conflict they are deleted.
+    /// Commits a transaction whose objects were published here.
     ///
     /// # Errors
     /// As [`commit`].
-    pub fn commit(self, transaction: &Transaction<'_>) -> Result<Snapshot> {
-        let committed = commit(self.dataset, transaction, self.planned_on);
-        self.settle(committed)
+    pub fn commit(mut self, transaction: &Transaction<'_>) -> Result<Snapshot> {
+        let (dataset, planned_on) = (self.dataset, self.planned_on);
+        self.attempt(|| commit(dataset, transaction, planned_on))
     }
 
-    /// Ends the publication as the commit ended.
+    /// Makes an attempt to commit what was published here. After a conflict another one may be made.
     ///
     /// # Errors
-    /// That of the commit.
-    pub fn settle<T>(mut self, committed: Result<T>) -> Result<T> {
-        match &committed {
+    /// Those of the attempt.
+    pub fn attempt<T>(&mut self, attempt: impl FnOnce() -> Result<T>) -> Result<T> {
+        // Until the attempt says how it ended, by a panic too, nobody knows.
+        self.is_unknown = true;
+        let outcome = attempt();
+        match &outcome {
             Ok(_) => self.end(),
-            // The conflict is what the user has to know; what stays is left to `vacuum`.
-            Err(error) if error.kind() == Kind::Conflict => drop(self.take_back()),
-            // It is not known whether the commit took place.
-            Err(_) => {}
+            Err(error) => self.is_unknown = error.kind() != Kind::Conflict,
         }
-        committed
+        outcome
+    }
+
+    /// Whether nobody knows how an attempt to commit ended.
+    pub fn is_unknown(&self) -> bool {
+        self.is_unknown
     }
 
     /// The intents are of no use any more, and neither is the lock. What cannot be deleted is left to `vacuum`.
@@ -179,13 +169,18 @@ impl<'a> Publication<'a> {
             self.intents.drain(..).for_each(|path| drop(store.delete(&path)));
         }
         let _ = store.delete(&lock_path(&self.id));
+        self.ended = true;
     }
 }
 
 impl Drop for Publication<'_> {
+    /// Takes back what is not committed: the error that led here is what the user has to know.
     fn drop(&mut self) {
-        // A run that failed before it published anything leaves nothing behind.
-        if self.paths.is_empty() && self.intents.is_empty() {
+        if self.is_unknown || self.ended {
+            return;
+        }
+        let store = self.dataset.store();
+        if self.paths.drain(..).try_for_each(|path| store.delete(&path)).is_ok() {
             self.end();
         }
     }
@@ -240,8 +235,9 @@ mod tests {
         assert_eq!((intent.planned_on, intent.paths), (Version(3), vec![one.clone(), two.clone()]));
         publication.withdraw(&[one.clone(), "of/another".into()]).unwrap();
         assert!(!paths(store).contains(&one) && paths(store).contains(&two));
-        let lost: Result<()> = publication.settle(Err(Error::conflict("another was faster")));
+        let lost: Result<()> = publication.attempt(|| Err(Error::conflict("another was faster")));
         assert_eq!(lost.unwrap_err().kind(), Kind::Conflict);
+        drop(publication);
         assert!(paths(store).is_empty(), "{:?}", paths(store));
     }
 
@@ -253,7 +249,8 @@ mod tests {
         let path = format!("{}/000000.tar", id.tag());
         let mut publication = Publication::begin(&dataset, &id, "convert", Version(0)).unwrap();
         publication.publish(vec![staged(store, &path)]).unwrap();
-        assert!(publication.settle::<()>(Err(Error::storage("no answer"))).is_err());
+        assert!(publication.attempt::<()>(|| Err(Error::storage("no answer"))).is_err());
+        drop(publication);
         let mut left = [path, system_path(&format!("intents/{id}-0.json"))];
         left.sort();
         assert_eq!(paths(store), left);
@@ -269,7 +266,7 @@ mod tests {
         let mut publication = Publication::begin(&dataset, &id, "convert", Version(0)).unwrap();
         let error = publication.publish(vec![staged(store, &path)]).unwrap_err();
         assert_eq!(error.kind(), Kind::Conflict);
-        publication.take_back().unwrap();
+        drop(publication);
         assert_eq!(store.get(&path).unwrap().unwrap(), "mine");
         assert_eq!(paths(store), [path]);
     }

@@ -498,9 +498,7 @@ impl Adoption<'_> {
         staged.extend(segments.staged);
         self.context.cancel.check()?;
         note_beside(adds.iter_mut(), &staged);
-        if let Err(error) = publication.publish(staged) {
-            return publication.give_up(error);
-        }
+        publication.publish(staged)?;
         let transaction = Transaction {
             id: publication.id().clone(),
             operation: "adopt",

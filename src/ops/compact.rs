@@ -465,13 +465,7 @@ impl Compaction<'_> {
             staged.extend(of_shard);
             groups.push(Published { group, merged, paths });
         }
-        match self.commit_groups(groups, (merges, staged), &mut publication, report) {
-            Ok(snapshot) => {
-                publication.settle(Ok(()))?;
-                refresh(&snapshot, None)
-            }
-            Err(error) => publication.settle(Err(error)),
-        }
+        refresh(&self.commit_groups(groups, (merges, staged), &mut publication, report)?, None)
     }
 
     /// Commits the groups together, and without those that turn out to be gone, until none is gone.
@@ -496,7 +490,8 @@ impl Compaction<'_> {
                 merges: merges.clone(),
                 ..self.transaction(&groups, report)?
             };
-            match commit(self.snapshot.dataset(), &transaction, self.snapshot.version()) {
+            let dataset = self.snapshot.dataset();
+            match publication.attempt(|| commit(dataset, &transaction, self.snapshot.version())) {
                 Ok(snapshot) => {
                     report.version = snapshot.version();
                     report.shards_after = snapshot.entry().totals.shards;

@@ -60,9 +60,7 @@ pub(super) fn merge_alone(context: &Context<'_>, snapshot: &Snapshot, report: &m
     let dataset = snapshot.dataset();
     let compaction = Transaction::compaction(snapshot, BTreeMap::new(), Counts::default(), Vec::new(), Vec::new());
     let mut publication = Publication::begin(dataset, &compaction.id, "compact", snapshot.version())?;
-    if let Err(error) = publication.publish(staged) {
-        return publication.give_up(error);
-    }
+    publication.publish(staged)?;
     let merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
     let committed = publication.commit(&Transaction { merges, ..compaction })?;
     report.version = committed.version();

@@ -232,9 +232,7 @@ impl Sorting<'_> {
         report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
         note_beside(adds.iter_mut(), &staged);
-        if let Err(error) = publication.publish(staged) {
-            return publication.give_up(error);
-        }
+        publication.publish(staged)?;
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
         let option = match self.order.by {

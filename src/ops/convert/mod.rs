@@ -714,14 +714,8 @@ impl<'a> Conversion<'a> {
         let memory = self.memory();
         self.context.cancel.check()?;
         note_beside(adds.iter_mut(), &staged);
-        let database = match publication.publish(staged) {
-            Ok(()) => live::Database::with(self.snapshot, &adds, store, &self.settings.indexes),
-            Err(error) => Err(error),
-        };
-        let database = match database {
-            Ok(database) => database,
-            Err(error) => return publication.give_up(error),
-        };
+        publication.publish(staged)?;
+        let database = live::Database::with(self.snapshot, &adds, store, &self.settings.indexes)?;
         let transaction = Transaction {
             id: publication.id().clone(),
             operation: "convert",

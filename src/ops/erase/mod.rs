@@ -234,18 +234,18 @@ impl Session<'_> {
             match done {
                 Err(e) if attempt < ATTEMPTS && is_overtaken(self.dataset, &e, &seen) => {
                     if work.as_ref().is_some_and(|work| work.is_abandoned()) {
-                        work.into_iter().for_each(|work| work.give_up(Some(&e)));
+                        work.into_iter().for_each(|work| work.give_up());
                         return Err(e);
                     }
                     pause(self.context, attempt)?;
                 }
                 Err(e) => {
-                    work.into_iter().for_each(|work| work.give_up(Some(&e)));
+                    work.into_iter().for_each(|work| work.give_up());
                     return Err(e);
                 }
                 Ok(report) => {
                     // What is left of it was written in vain: others have erased the same meanwhile.
-                    work.into_iter().for_each(|work| work.give_up(None));
+                    work.into_iter().for_each(|work| work.give_up());
                     return Ok(report);
                 }
             }
@@ -333,14 +333,13 @@ impl<'a> Run<'a> {
             Some(work) => work,
             None => Work::begin(self.dataset, transaction, self.newest.version())?,
         };
-        writing.committing = false;
         let done = self.write(&victims, &gone, &mut report, &mut writing).and_then(|(erasure, order)| {
             self.context.cancel.check()?;
-            writing.committing = true;
-            Ok((commit_erasure(self.dataset, &erasure, self.newest.version())?, erasure.unfinished, order))
+            let attempt = || commit_erasure(self.dataset, &erasure, self.newest.version());
+            Ok((writing.attempt(attempt)?, erasure.unfinished, order))
         });
         let (snapshot, unfinished, order) = match done {
-            Ok((snapshot, unfinished, order)) => (writing.commit(snapshot)?, unfinished, order),
+            Ok(done) => done,
             Err(e) => {
                 *work = Some(writing);
                 return Err(e);

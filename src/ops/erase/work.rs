@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::finish;
 use crate::{
     dataset::{
-        Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Snapshot, Unfinished, check_folders,
-        note_beside,
+        Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Unfinished, check_folders, note_beside,
     },
     error::{Effect, Error, Kind, Result},
     exec::{
@@ -78,8 +77,6 @@ pub(super) struct Work<'a> {
     numbers: (usize, usize),
     /// Plans that came as far as the commit.
     plans: usize,
-    /// Whether the commit was begun, whose outcome may not be known.
-    pub(super) committing: bool,
 }
 
 impl<'a> Work<'a> {
@@ -96,7 +93,6 @@ impl<'a> Work<'a> {
             order: None,
             numbers: (0, 0),
             plans: 0,
-            committing: false,
         })
     }
 
@@ -262,19 +258,17 @@ impl<'a> Work<'a> {
         self.order.take().map_or(Ok(()), |order| self.dataset.store().delete(&order.order))
     }
 
-    /// Ends after the commit.
-    pub(super) fn commit(self, snapshot: Snapshot) -> Result<Snapshot> {
-        self.publication.settle(Ok(snapshot))
+    /// Makes an attempt to commit what was written.
+    pub(super) fn attempt<T>(&mut self, commit: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.publication.attempt(commit)
     }
 
     /// Ends without a commit, and takes back what was written, unless nobody knows whether the commit took place.
-    pub(super) fn give_up(mut self, error: Option<&Error>) {
-        if self.committing && error.is_some_and(|error| error.kind() != Kind::Conflict) {
-            return;
+    pub(super) fn give_up(mut self) {
+        if !self.publication.is_unknown() {
+            // What stays is left to `vacuum`.
+            let _ = self.drop_order();
         }
-        // The error is what the user has to know; what stays is left to `vacuum`.
-        let _ = self.drop_order();
-        let _ = self.publication.take_back();
     }
 }
 
