@@ -64,6 +64,7 @@ fn a_subject_leaves_all_versions_and_everybody_else_stays() {
         let summary = done.summary();
         assert_eq!((&summary["records_erased"], &summary["version"]), (&21.into(), &5.into()), "{to}");
         assert_eq!((&summary["shards_rewritten"], &summary["records_in"]), (&4.into(), &180.into()), "{to}");
+        assert_eq!(summary["objects_unreferenced"], 0, "{to}: no run was cut short");
         for gone in ["note<0:4>", "note<1:13>", "note<2:58>", "PAT-4", "r1-13"] {
             assert_eq!(holding(folder.path(), gone), [""; 0], "{to} {gone}");
         }

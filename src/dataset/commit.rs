@@ -366,10 +366,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
 
 /// Fails when an entry newer than `seen`, up to `parent`, declares the run abandoned.
 fn check_fences(dataset: &Dataset, run: &TransactionId, seen: Version, parent: Version) -> Result<()> {
-    if parent <= seen {
-        return Ok(());
-    }
-    match dataset.entries(seen.next(), parent)?.into_iter().find(|entry| entry.abandons(run)) {
+    match dataset.abandoned_by(run, seen, parent)? {
         None => Ok(()),
         Some(entry) => Err(Error::conflict(format!(
             "the {} of version {} took this run for abandoned and deletes what it wrote",

@@ -264,8 +264,12 @@ impl Dataset {
     /// # Errors
     /// When the log cannot be read.
     pub fn is_abandoned(&self, run: &TransactionId, since: Version) -> Result<bool> {
-        let newest = self.open()?.version();
-        Ok(newest > since && self.entries(since.next(), newest)?.iter().any(|entry| entry.abandons(run)))
+        Ok(self.abandoned_by(run, since, self.open()?.version())?.is_some())
+    }
+
+    /// The entry after `since`, up to `until`, that says that a run must not commit any more.
+    fn abandoned_by(&self, run: &TransactionId, since: Version, until: Version) -> Result<Option<Entry>> {
+        Ok(self.entries(since.next(), until)?.into_iter().find(|entry| entry.abandons(run)))
     }
 
     /// The run that made a version.

@@ -64,7 +64,7 @@ pub enum ObjectKind {
     IdIndex,
     /// A list. A vacuum that was cut short learns from lists which shards there were, so they go after those.
     List,
-    /// What a run was about to publish; it goes after all that it names.
+    /// What a run says of itself: what it was about to publish, or still reads. It goes after all that it names.
     Intent,
 }
 
@@ -139,6 +139,8 @@ pub struct Unreferenced {
     pub unlisted: Vec<String>,
     /// Whether objects would go that only the format of the log keeps from being committed by an older release.
     needs_format: bool,
+    /// Whether versions that expire now would lose something.
+    loses: bool,
 }
 
 impl Unreferenced {
@@ -195,57 +197,79 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         foreign: Vec::new(),
         unlisted,
         needs_format: false,
+        loses: false,
     };
-    let mut anything_expires = false;
-    for facts in listing {
-        // What an erasure put another object in the place of is named by old entries, but by no version.
-        let erased = must_go.get(&facts.path);
-        if kept.needs(&facts.path) && erased.is_none() {
-            continue;
-        }
-        let named = [&gone_before, &gone_now].into_iter().find_map(|gone| gone.names(&facts.path));
-        let kind = kind_of(&facts.path);
-        if erased.is_some() || named.is_some() {
-            if gone_before.names(&facts.path).is_some() {
-                out.expired_from = first;
-            }
-            anything_expires |= gone_now.names(&facts.path).is_some() && kind != Place::System(ObjectKind::Rejects);
-            let (kind, checksum) = match (kind, named) {
-                (Place::System(kind), _) => (kind, None),
-                (_, Some(named)) => named,
-                (_, None) => (ObjectKind::Shard, erased.copied().flatten()),
-            };
-            out.objects.push(Unneeded { facts, kind, committed: true, run: None, checksum });
-            continue;
-        }
-        let (kind, run) = match (kind, intents.of(&facts.path)) {
-            (Place::Permanent, _) => continue,
-            (Place::Outside, None) => {
-                out.foreign.push(facts.path);
-                continue;
-            }
-            (Place::Outside, Some(run)) => (kind_outside(&facts.path), Some(run.to_owned())),
-            (Place::System(kind), run) => (kind, run.or_else(|| run_of(&facts.path)).map(str::to_owned)),
-        };
-        let active = match &run {
-            Some(run) => retention.active.contains(run),
-            None => retention.unknown_active || (kind == ObjectKind::Staging && !retention.active.is_empty()),
-        };
-        if active {
-            out.in_use += 1;
-        } else if facts.modified >= retention.cutoff {
-            out.young += 1;
-        } else {
-            out.needs_format |= run.is_none() && kind != ObjectKind::Staging && newest.format < FORMAT_VERSION;
-            out.abandoned.extend(run.clone());
-            out.objects.push(Unneeded { facts, kind, committed: false, run, checksum: None });
-        }
-    }
-    if !anything_expires {
+    let known = Known { kept, gone_before, gone_now, must_go, intents, first, format: newest.format };
+    listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
+    if !out.loses {
         out.versions_expired = 0;
     }
     out.objects.sort_by(|a, b| (a.kind, &a.facts.path).cmp(&(b.kind, &b.facts.path)));
     Ok(out)
+}
+
+/// What is known of the objects of a dataset.
+struct Known {
+    /// What retained versions refer to.
+    kept: References,
+    /// What versions that have expired before refer to, and what erasures wrote.
+    gone_before: References,
+    /// What versions that expire now refer to.
+    gone_now: References,
+    /// What erasures that were cut short have left to delete, with the checksums that files of users must have.
+    must_go: HashMap<String, Option<[u8; 32]>>,
+    intents: Intents,
+    /// First of the versions that have expired before and of which objects may be left.
+    first: Version,
+    /// Format of the newest entry.
+    format: u32,
+}
+
+impl Unreferenced {
+    /// Counts an object in, unless a retained version needs it.
+    fn add(&mut self, facts: ObjectFacts, known: &Known, retention: &Retention) {
+        let path = facts.path.as_str();
+        // What an erasure put another object in the place of is named by old entries, but by no version.
+        let erased = known.must_go.get(path).map(|checksum| (ObjectKind::Shard, *checksum));
+        if erased.is_none() && known.kept.needs(path) {
+            return;
+        }
+        let place = kind_of(path);
+        let (before, now) = (known.gone_before.names(path), known.gone_now.names(path));
+        if before.is_some() {
+            self.expired_from = known.first;
+        }
+        self.loses |= now.is_some() && place != Place::System(ObjectKind::Rejects);
+        let Some(named) = before.or(now).or(erased) else {
+            return self.add_uncommitted(facts, place, known, retention);
+        };
+        let (kind, checksum) = if let Place::System(kind) = place { (kind, None) } else { named };
+        self.objects.push(Unneeded { facts, kind, committed: true, run: None, checksum });
+    }
+
+    /// Counts an object in that no entry names.
+    fn add_uncommitted(&mut self, facts: ObjectFacts, place: Place, known: &Known, retention: &Retention) {
+        let intended = known.intents.of(&facts.path);
+        let (kind, run) = match (place, intended) {
+            (Place::Permanent, _) => return,
+            (Place::Outside, None) => return self.foreign.push(facts.path),
+            (Place::Outside, Some(run)) => (kind_outside(&facts.path), Some(run.to_owned())),
+            (Place::System(kind), run) => (kind, run.or_else(|| run_of(&facts.path)).map(str::to_owned)),
+        };
+        let is_active = match &run {
+            Some(run) => retention.active.contains(run),
+            None => retention.unknown_active || (kind == ObjectKind::Staging && !retention.active.is_empty()),
+        };
+        if is_active {
+            self.in_use += 1;
+        } else if facts.modified >= retention.cutoff {
+            self.young += 1;
+        } else {
+            self.needs_format |= run.is_none() && kind != ObjectKind::Staging && known.format < FORMAT_VERSION;
+            self.abandoned.extend(run.clone());
+            self.objects.push(Unneeded { facts, kind, committed: false, run, checksum: None });
+        }
+    }
 }
 
 /// The oldest of the versions that can be read now, whose entries are given, that is retained.
@@ -427,8 +451,8 @@ fn kind_of(path: &str) -> Place {
         Some("sidecar") => ObjectKind::Sidecar,
         Some("index") => ObjectKind::IdIndex,
         Some("rejects") => ObjectKind::Rejects,
-        Some("staging" | "proof" | "leases") => ObjectKind::Staging,
-        Some("intents") => ObjectKind::Intent,
+        Some("staging" | "proof") => ObjectKind::Staging,
+        Some("intents" | "leases") => ObjectKind::Intent,
         Some("log" | "locks" | "receipts" | "erasures") => return Place::Permanent,
         None if matches!(below, "store.json" | "clock") => return Place::Permanent,
         _ => return Place::Outside,
@@ -498,7 +522,7 @@ pub(super) fn index_stem(path: &str) -> Option<&str> {
 /// Commits what has to be on record before the objects found are deleted: versions that cannot be read any more, and runs
 /// that must not commit any more. Shards and records stay as they are; table entries that only expired versions contain leave
 /// the run table for the lineage, which is kept for ever; scattered ones just leave. Versions that have a name stay readable.
-/// Runs that committed in the meantime are taken off, with what they wrote.
+/// Runs that committed in the meantime are not abandoned; [`still_unneeded`] takes off what they wrote.
 ///
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) when others keep committing, or gave a name to a version that expires;
@@ -511,9 +535,7 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
     until_created(dataset, (&transaction, planned_on), "deleted", |attempt| {
         let parent = dataset.open()?;
         for entry in dataset.entries(seen.next(), parent.version())? {
-            let tag = entry.transaction.tag();
-            found.abandoned.remove(tag);
-            found.objects.retain(|object| object.run.as_deref() != Some(tag));
+            found.abandoned.remove(entry.transaction.tag());
         }
         seen = parent.version();
         let expires = readable_from > parent.entry().readable_from;

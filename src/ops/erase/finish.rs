@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{receipt::Receipt, rejects, rejects::Words};
 use crate::{
-    dataset::{Dataset, ErasureOrder, Retention, Snapshot, Unfinished, without_used},
+    dataset::{Dataset, ErasureOrder, ObjectKind, Retention, Snapshot, Unfinished, Unneeded, without_used},
     error::Result,
     events::Event,
     id::Version,
@@ -108,7 +108,11 @@ pub(super) fn one(
 pub(super) fn unreferenced(context: &Context<'_>, dataset: &Dataset) -> Option<u64> {
     let all = Retention { cutoff: jiff::Timestamp::MAX, ..Retention::default() };
     match crate::dataset::unreferenced(dataset, &all) {
-        Ok(found) => Some(found.objects.iter().filter(|object| !object.committed).count() as u64),
+        // What runs say of themselves holds no records; the lease of this very run is among it.
+        Ok(found) => {
+            let may_hold = |object: &&Unneeded| !object.committed && object.kind != ObjectKind::Intent;
+            Some(found.objects.iter().filter(may_hold).count() as u64)
+        }
         Err(error) => {
             context.observer.event(Event::Note(format!("what no version refers to is not known: {error}")));
             None
