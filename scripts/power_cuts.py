@@ -20,17 +20,13 @@ import argparse
 import collections
 import json
 import os
-import pathlib
-import platform
 import random
 import shutil
 import stat
 import sys
-import tempfile
-import time
 
-from harness import FORMATS, OK, Failure, Shardify, copied, tasks
-from syscall_sweep import build, fast_folder
+from harness import FORMATS, OK, Failure, copied
+from syscall_sweep import trace_all
 
 CREATE, TRUNCATE_FLAG = os.O_CREAT, os.O_TRUNC
 
@@ -276,24 +272,13 @@ def main():
     parser.add_argument("--cuts", type=int, default=500, help="of each command")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if platform.machine() != "x86_64" or not sys.platform.startswith("linux") or not shutil.which("cc"):
-        print("left out: needs x86-64 Linux and a C compiler")
-        return 0
-    passed = failed = 0
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
-        folder = pathlib.Path(folder)
-        tracer, shardify = build(folder), Shardify(options.shardify)
-        for form in options.formats:
-            for task, start, canaries in tasks(shardify, folder, form):
-                if options.tasks and task.name not in options.tasks:
-                    continue
-                cuts = Cuts(shardify, tracer, task, start, canaries, folder / "run")
-                good, bad, calls = cuts.all(options.cuts, options.seed, f"{form} {task.name}")
-                passed, failed = passed + good, failed + bad
-                print(f"{form} {task.name}: {good + bad} cuts of {calls} calls, {bad} failed", flush=True)
-    print(f"{passed} passed, {failed} failed, seed {options.seed}, {time.monotonic() - started:.0f} s")
-    return 1 if failed else 0
+
+    def each(label, traced):
+        good, bad, calls = Cuts(*traced).all(options.cuts, options.seed, label)
+        print(f"{label}: {good + bad} cuts of {calls} calls, {bad} failed", flush=True)
+        return good, bad
+
+    return trace_all(options, each)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,27 @@ class Sweep:
             self.canaries.check(lambda path: path.replace(str(self.start), str(self.root)))
 
 
+def trace_all(options, each):
+    """Shows each format and task that was asked for to `each`, which says how many of its cases passed and failed: a label, and
+    the program, its tracer, the task, the dataset that it starts from, canaries and a folder. Returns the exit code."""
+    if platform.machine() != "x86_64" or not sys.platform.startswith("linux") or not shutil.which("cc"):
+        print("left out: needs x86-64 Linux and a C compiler")
+        return 0
+    passed = failed = 0
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
+        folder = pathlib.Path(folder)
+        tracer, shardify = build(folder), Shardify(options.shardify)
+        for form in options.formats:
+            for task, start, canaries in tasks(shardify, folder, form):
+                if options.tasks and task.name not in options.tasks:
+                    continue
+                good, bad = each(f"{form} {task.name}", (shardify, tracer, task, start, canaries, folder / "run"))
+                passed, failed = passed + good, failed + bad
+    print(f"{passed} passed, {failed} failed, seed {options.seed}, {time.monotonic() - started:.0f} s")
+    return 1 if failed else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shardify", required=True)
@@ -93,40 +114,33 @@ def main():
     parser.add_argument("--point", type=int, help="only this call")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if platform.machine() != "x86_64" or not sys.platform.startswith("linux") or not shutil.which("cc"):
-        print("left out: needs x86-64 Linux and a C compiler")
-        return 0
-    rng, failed, passed = random.Random(options.seed), 0, 0
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
-        folder = pathlib.Path(folder)
-        tracer, shardify = build(folder), Shardify(options.shardify)
-        for form in options.formats:
-            for task, start, canaries in tasks(shardify, folder, form):
-                if options.tasks and task.name not in options.tasks:
-                    continue
-                sweep = Sweep(shardify, tracer, task, start, canaries, folder / "run")
-                calls = sweep.calls()
-                for fault in options.faults:
-                    writes = ("write", "pwrite64")
-                    points = sorted(n for n, one in calls.items() if fault != "short" or one["call"] in writes)
-                    points = [options.point] if options.point else points
-                    if options.sample and len(points) > options.sample:
-                        points = sorted(rng.sample(points, options.sample))
-                    codes, bad = collections.Counter(), 0
-                    for number in points:
-                        try:
-                            codes[sweep.point(number, fault)] += 1
-                        except Failure as failure:
-                            bad += 1
-                            call = calls.get(number, {})
-                            what = f"{call.get('call')} {call.get('path', '').replace(str(sweep.root), '')}"
-                            print(f"FAILED {form} {task.name} {fault} at {number} ({what}): {failure}", flush=True)
-                    failed, passed = failed + bad, passed + len(points) - bad
-                    ends = ", ".join(f"{count} times {code}" for code, count in sorted(codes.items()))
-                    print(f"{form} {task.name} {fault}: {len(points)} of {len(calls)} calls, exit codes {ends}; {bad} failed", flush=True)
-    print(f"{passed} passed, {failed} failed, seed {options.seed}, {time.monotonic() - started:.0f} s")
-    return 1 if failed else 0
+    rng = random.Random(options.seed)
+
+    def each(label, traced):
+        sweep = Sweep(*traced)
+        calls = sweep.calls()
+        passed = failed = 0
+        for fault in options.faults:
+            writes = ("write", "pwrite64")
+            points = sorted(n for n, one in calls.items() if fault != "short" or one["call"] in writes)
+            points = [options.point] if options.point else points
+            if options.sample and len(points) > options.sample:
+                points = sorted(rng.sample(points, options.sample))
+            codes, bad = collections.Counter(), 0
+            for number in points:
+                try:
+                    codes[sweep.point(number, fault)] += 1
+                except Failure as failure:
+                    bad += 1
+                    call = calls.get(number, {})
+                    what = f"{call.get('call')} {call.get('path', '').replace(str(sweep.root), '')}"
+                    print(f"FAILED {label} {fault} at {number} ({what}): {failure}", flush=True)
+            failed, passed = failed + bad, passed + len(points) - bad
+            ends = ", ".join(f"{count} times {code}" for code, count in sorted(codes.items()))
+            print(f"{label} {fault}: {len(points)} of {len(calls)} calls, exit codes {ends}; {bad} failed", flush=True)
+        return passed, failed
+
+    return trace_all(options, each)
 
 
 if __name__ == "__main__":
