@@ -342,11 +342,17 @@ struct Newest {
     /// Oldest version that can be read besides those with a name.
     readable_from: Version,
     tags: BTreeMap<String, Version>,
+    /// Versions before this one are read without what was erased from all versions.
+    rewrote_before: Version,
 }
 
 impl Newest {
     fn of(entry: &Entry) -> Self {
-        Self { readable_from: entry.readable_from, tags: entry.tags.clone() }
+        Self {
+            readable_from: entry.readable_from,
+            tags: entry.tags.clone(),
+            rewrote_before: entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before),
+        }
     }
 
     fn can_read(&self, version: Version) -> bool {
@@ -355,7 +361,7 @@ impl Newest {
 }
 
 /// The immutable state of a dataset at one version. Lists are read when first asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
     dataset: Dataset,
     entry: Entry,
@@ -404,6 +410,18 @@ impl Snapshot {
             out.extend(self.dataset.at(version)?.shards()?.iter().map(|shard| shard.path.clone()));
         }
         Ok(out)
+    }
+
+    /// Whether others have taken away since what could be read when this snapshot was opened: by a vacuum, by an erasure from
+    /// all versions, or with the name of a version.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn is_overtaken(&self) -> Result<bool> {
+        let (then, now) = (&self.newest, self.dataset.open()?.newest);
+        Ok(now.readable_from > then.readable_from
+            || now.rewrote_before > then.rewrote_before
+            || then.tags.values().any(|tagged| !now.can_read(*tagged)))
     }
 
     /// Whether a version can still be read, as the newest version says.

@@ -98,7 +98,7 @@ impl Run {
 }
 
 /// All runs, ordered by record number.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RunTable {
     runs: Vec<Run>,
     /// For each run the largest end of any plain run up to it, so that a search knows when to stop going back.

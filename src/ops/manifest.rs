@@ -25,19 +25,19 @@ use crate::{
 /// # Errors
 /// When there is no dataset, or it had no version at that time.
 pub fn snapshot(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<Snapshot> {
-    then(context.dataset(location)?.open()?, at)
+    super::of_newest(&context.dataset(location)?, &mut |newest| then(newest, at))
 }
 
 /// The snapshot at some time, given the newest one.
-fn then(latest: Snapshot, at: Option<&str>) -> Result<Snapshot> {
-    let dataset = latest.dataset();
-    match when(&latest, at)? {
-        None => Ok(latest),
+fn then(newest: &Snapshot, at: Option<&str>) -> Result<Snapshot> {
+    let dataset = newest.dataset();
+    match when(newest, at)? {
+        None => Ok(newest.clone()),
         Some(When::Version(version)) => dataset.at(version),
         Some(When::Instant(instant)) => match dataset.version_at(instant)? {
             Some(version) => dataset.at(version),
             None => Err(Error::usage(format!("the dataset has no version from {instant} or before"))
-                .at(latest.dataset().store().location().to_string())
+                .at(dataset.store().location().to_string())
                 .hint("`shardify manifest --history` lists the versions")),
         },
     }
@@ -376,7 +376,16 @@ pub fn find_wanted(
     visit: &mut dyn FnMut(HitReport) -> Result<()>,
 ) -> Result<FindReport> {
     let newest = context.dataset(location)?.open()?;
-    let version = match when(&newest, at)? {
+    super::or_overtaken(Some(&newest), find_from(context, (&newest, at), wanted, visit))
+}
+
+fn find_from(
+    context: &Context<'_>,
+    (newest, at): (&Snapshot, Option<&str>),
+    wanted: &Wanted,
+    visit: &mut dyn FnMut(HitReport) -> Result<()>,
+) -> Result<FindReport> {
+    let version = match when(newest, at)? {
         Some(When::Version(version)) => Some(version),
         Some(When::Instant(instant)) => newest.dataset().version_at(instant)?,
         None => None,
@@ -413,7 +422,7 @@ pub fn find_wanted(
         }
         report.version = version;
         for (number, id) in wanted.ids.iter().enumerate() {
-            for (hit, now) in find_vacuumed(&newest, version, id)? {
+            for (hit, now) in find_vacuumed(newest, version, id)? {
                 show(number, hit, Some(now))?;
             }
         }

@@ -28,7 +28,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     dataset::{Dataset, IdKey, Snapshot},
-    error::{Error, Kind, Result},
+    error::{Effect, Error, Kind, Result},
     events::{Cancel, Event, Observer},
     storage::{self, Location, StoreSettings},
     units::Size,
@@ -75,7 +75,7 @@ impl Context<'_> {
 /// Times that a command starts again because what it read was vacuumed.
 const RESTARTS: usize = 3;
 
-/// Runs something on the newest version, again if `vacuum` has deleted what it read: another run has replaced it before.
+/// Runs something on the newest version, again if others have deleted what it read.
 ///
 /// # Errors
 /// Those of `run`; [`Kind::Conflict`] when it was overtaken each time.
@@ -83,37 +83,42 @@ fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) 
     for _ in 0..RESTARTS {
         let snapshot = dataset.open()?;
         match run(&snapshot) {
-            Err(error) if is_overtaken(&snapshot, &error)? => {}
+            Err(error) if is_overtaken(&snapshot, &error) => {}
             result => return result,
         }
     }
-    Err(Error::conflict("`vacuum` deleted what this command read, each time it started again")
+    Err(Error::conflict("other runs deleted what this command read, each time it started again")
         .at(dataset.store().location().to_string())
-        .hint("nothing was committed; let `vacuum` retain versions for longer than a command takes"))
+        .hint("nothing was changed; let `vacuum` retain versions for longer than a command takes"))
 }
 
-/// The result of a run that was planned on a version; a conflict in place of an error that comes from `vacuum`, which
-/// deleted what the run read.
+/// The result of a run that read some snapshots; a conflict in place of an error if others have deleted meanwhile what
+/// could be read when they were opened.
 ///
 /// # Errors
 /// That of the run, or [`Kind::Conflict`].
-fn or_overtaken<T>(snapshot: Option<&Snapshot>, result: Result<T>) -> Result<T> {
-    let (Err(error), Some(snapshot)) = (&result, snapshot) else { return result };
-    if !is_overtaken(snapshot, error)? {
-        return result;
-    }
-    Err(Error::conflict(format!("{} was vacuumed while this command read it", snapshot.version()))
-        .at(snapshot.dataset().store().location().to_string())
-        .hint("nothing was committed; run the command again"))
+pub fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Result<T>) -> Result<T> {
+    let Err(error) = &result else { return result };
+    let Some(snapshot) = read.into_iter().find(|snapshot| is_overtaken(snapshot, error)) else { return result };
+    Err(overtaken(snapshot))
 }
 
-/// Whether an error may come from reading a version that cannot be read any more.
-fn is_overtaken(snapshot: &Snapshot, error: &Error) -> Result<bool> {
-    if !matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input) {
-        return Ok(false);
-    }
-    let newest = snapshot.dataset().open()?;
-    Ok(!newest.can_read(snapshot.version()))
+/// What a run says that found gone what it was reading.
+fn overtaken(snapshot: &Snapshot) -> Error {
+    Error::conflict(format!(
+        "a vacuum or an erasure took away what this command read of {} meanwhile",
+        snapshot.version()
+    ))
+    .at(snapshot.dataset().store().location().to_string())
+    .hint("nothing was changed; run the command again")
+}
+
+/// Whether an error may come from reading what others have deleted.
+fn is_overtaken(snapshot: &Snapshot, error: &Error) -> bool {
+    // What this run may have committed itself is not what others did.
+    error.effect() == Effect::None
+        && matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input)
+        && snapshot.is_overtaken().is_ok_and(|overtaken| overtaken)
 }
 
 /// How far clocks may disagree without a word.

@@ -23,7 +23,7 @@ use crate::{
         hex::{from_hex, hex},
         merkle::{self, Hash},
     },
-    dataset::{Asked, BLOCK_PAIRS, Block, IdKey, PAIR_BYTES, VersionTree, bucket_of, has_origin, hiding_of},
+    dataset::{Asked, BLOCK_PAIRS, Block, IdKey, PAIR_BYTES, Snapshot, VersionTree, bucket_of, has_origin, hiding_of},
     error::{Error, Result},
     id::{IdHash, Version},
     storage::{self, Location},
@@ -156,7 +156,8 @@ fn texts(hashes: &[Hash]) -> Vec<String> {
 /// When there is no such version, or it cannot be read.
 pub fn root(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<(Version, String)> {
     let snapshot = manifest::snapshot(context, location, at)?;
-    Ok((snapshot.version(), hex(&VersionTree::new(&snapshot, None)?.root())))
+    let tree = super::or_overtaken(Some(&snapshot), VersionTree::new(&snapshot, None))?;
+    Ok((snapshot.version(), hex(&tree.root())))
 }
 
 /// Proves that an id is in a version, or that it is not, and writes the proof to `out`.
@@ -171,15 +172,25 @@ pub fn prove(
     out: &Location,
 ) -> Result<ProofReport> {
     let snapshot = manifest::snapshot(context, location, at)?;
-    if has_origin(&snapshot, id)? {
+    let (proof, report) = super::or_overtaken(Some(&snapshot), proof_of(context, &snapshot, id))?;
+    let mut bytes =
+        serde_json::to_vec_pretty(&proof).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
+    bytes.push(b'\n');
+    storage::save(out, &context.settings, bytes.into())?;
+    Ok(report)
+}
+
+/// A proof about an id, which was checked.
+fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Proof, ProofReport)> {
+    if has_origin(snapshot, id)? {
         return Err(Error::usage(
             "expected an id that is stored, found the origin of a record, which is not in the index",
         )
         .hint("records get ids of their own with `convert --id`"));
     }
-    let hiding = hiding_of(&snapshot)?;
+    let hiding = hiding_of(snapshot)?;
     let asked = Asked::new(hiding.as_ref(), id);
-    let tree = VersionTree::new(&snapshot, Some(asked.hash))?;
+    let tree = VersionTree::new(snapshot, Some(asked.hash))?;
     let segments = tree.segments.iter().enumerate().map(|(number, segment)| {
         let (leaf, path) = tree.segment_path(number);
         let shown = segment.bucket.as_ref().ok_or_else(|| Error::internal("a segment shows no bucket"))?;
@@ -213,11 +224,7 @@ pub fn prove(
     if let Some(problem) = &report.problem {
         return Err(Error::internal(format!("a proof does not hold: {problem}")));
     }
-    let mut bytes =
-        serde_json::to_vec_pretty(&proof).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
-    bytes.push(b'\n');
-    storage::save(out, &context.settings, bytes.into())?;
-    Ok(report)
+    Ok((proof, report))
 }
 
 /// Checks a proof. What it says holds for whoever knows the root from elsewhere.

@@ -81,7 +81,8 @@ pub struct VerifyReport {
 /// Verifies a snapshot.
 ///
 /// # Errors
-/// When there is no dataset, the store fails or the run is interrupted; damage is in the report, not an error.
+/// When there is no dataset, the store fails or the run is interrupted; [`Kind::Conflict`] when others have deleted meanwhile
+/// what was to be verified. Damage is in the report, not an error.
 pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read_data: bool) -> Result<VerifyReport> {
     let started = Instant::now();
     let dataset = context.dataset(location)?;
@@ -118,7 +119,11 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     let (dataset, snapshot) = (&dataset, &snapshot);
     let verification = Verification { context, dataset, snapshot, read_data, columns, hiding, suppress };
     report.version = Some(snapshot.version());
-    verification.run(&mut report)?;
+    super::or_overtaken(Some(snapshot), verification.run(&mut report))?;
+    // What somebody else deleted is no damage.
+    if !report.problems.is_empty() && snapshot.is_overtaken().is_ok_and(|overtaken| overtaken) {
+        return Err(super::overtaken(snapshot));
+    }
     report.problem_count = report.problems.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)

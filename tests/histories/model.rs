@@ -42,7 +42,7 @@ enum Step {
 
 fn command(dice: &mut Dice, format: OutputFormat) -> Command {
     let source = dice.below(SOURCES);
-    match dice.below(24) {
+    match dice.below(26) {
         0..=5 => Command::Convert(source),
         6..=7 => Command::ConvertStdin(10 + source),
         8..=9 if format != OutputFormat::TfRecord => Command::AdoptLinked(20 + source),
@@ -53,7 +53,8 @@ fn command(dice: &mut Dice, format: OutputFormat) -> Command {
         15..=16 => Command::Erase { who: person(dice), all: false },
         17..=18 => Command::Erase { who: person(dice), all: true },
         19..=21 => Command::Vacuum,
-        22 => Command::Tag { name: format!("t{}", dice.below(3)), back: dice.below(3) as u64 },
+        22..=23 => Command::Read,
+        24 => Command::Tag { name: format!("t{}", dice.below(3)), back: dice.below(3) as u64 },
         _ => Command::Untag(format!("t{}", dice.below(3))),
     }
 }

@@ -55,6 +55,7 @@ fn commands(format: OutputFormat) -> Vec<(&'static str, Command)> {
         ("vacuum", Command::Vacuum),
         ("tag", Command::Tag { name: "now".to_owned(), back: 1 }),
         ("untag", Command::Untag("first".to_owned())),
+        ("read", Command::Read),
     ];
     if format == OutputFormat::Parquet {
         out.insert(7, ("sort", Command::Sort));

@@ -33,6 +33,7 @@ use shardify::{
         Context, adopt, compact,
         convert::{ConvertOptions, convert},
         erase::{EraseOptions, erase},
+        export, manifest, or_overtaken, prove,
         tag::{tag, untag},
         vacuum::{VacuumOptions, vacuum},
         verify::verify,
@@ -90,6 +91,8 @@ pub(crate) enum Command {
         back: u64,
     },
     Untag(String),
+    /// Reads the newest version in every way: verifies it, exports it, looks up an id, makes its root.
+    Read,
 }
 
 impl Command {
@@ -103,6 +106,7 @@ impl Command {
             Self::Vacuum => "vacuum",
             Self::Tag { .. } => "tag",
             Self::Untag(_) => "untag",
+            Self::Read => "none, for it only reads",
         }
     }
 
@@ -121,18 +125,39 @@ pub(crate) struct Ended {
     pub(crate) killed: bool,
 }
 
-impl Ended {
-    /// Whether it was reading what a vacuum that retains nothing, or an erasure, has deleted meanwhile. It should tell of a
-    /// conflict, and tells of a missing object; docs/CORRECTNESS.md says so.
-    pub(crate) fn met_vacuum(&self, others: &[&Self]) -> bool {
-        let deletes = |command: &Command| matches!(command, Command::Vacuum | Command::Erase { all: true, .. });
-        let missing = self
-            .result
-            .as_ref()
-            .is_err_and(|e| matches!(e.kind(), Kind::Storage | Kind::Integrity) && describe(e).contains("found none"));
-        missing && !deletes(&self.command) && others.iter().any(|other| deletes(&other.command))
+/// Reads the newest version of a dataset, if there is one; whatever is not as it should be is an error.
+fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Version> {
+    if context.dataset(ds)?.latest()?.is_none() {
+        return Ok(Version(0));
     }
+    let verified = verify(context, ds, None, true)?;
+    if let Some(problem) = verified.problems.first() {
+        return Err(Error::integrity(format!("`verify` found {problem:?}")));
+    }
+    let snapshot = manifest::snapshot(context, ds, None)?;
+    let mut ids = Vec::new();
+    let exported = export::records(&snapshot, &context.cancel, &mut |rows| {
+        ids.extend(rows.iter().map(|row| row.record_id.clone()));
+        Ok(())
+    });
+    let exported = or_overtaken(Some(&snapshot), exported)?;
+    if exported != snapshot.entry().totals.records {
+        return Err(Error::integrity(format!("{exported} of {} were exported", snapshot.entry().totals.records)));
+    }
+    let at = snapshot.version().to_string();
+    if let Some(id) = ids.into_iter().next() {
+        let wanted = manifest::Wanted { ids: vec![id.clone()], ..manifest::Wanted::default() };
+        let report = manifest::find_wanted(context, ds, Some(&at), &wanted, &mut |_| Ok(()))?;
+        // Whom an erasure took out of all versions meanwhile, nobody finds.
+        if report.hits == 0 && !snapshot.is_overtaken()? {
+            return Err(Error::integrity(format!("`{id}` was exported, and was not found")));
+        }
+    }
+    prove::root(context, ds, None)?;
+    Ok(snapshot.version())
+}
 
+impl Ended {
     /// Whether it did its work, or said plainly that somebody else was faster.
     pub(crate) fn is_clean(&self) -> bool {
         match &self.result {
@@ -448,16 +473,21 @@ impl World {
                     index: Some(Vec::new()),
                     ..ConvertOptions::default()
                 };
-                convert(context, &ds, &options)?.version
+                // A run that found nothing to do reports the newest version, which somebody else made.
+                let report = convert(context, &ds, &options)?;
+                report.version.filter(|_| report.sources > 0)
             }
             Command::AdoptLinked(n) => {
                 let source = self.location(&format!("given/{n}")).to_string();
-                adopt::adopt(context, &adopt::AdoptOptions { source, out: Some(ds), ..self.adopting() })?.version
+                let options = adopt::AdoptOptions { source, out: Some(ds), ..self.adopting() };
+                let report = adopt::adopt(context, &options)?;
+                report.version.filter(|_| report.counts.shards_added > 0)
             }
             Command::AdoptInPlace => {
                 let include = vec!["mine/*".to_owned()];
-                adopt::adopt(context, &adopt::AdoptOptions { source: ds.to_string(), include, ..self.adopting() })?
-                    .version
+                let options = adopt::AdoptOptions { source: ds.to_string(), include, ..self.adopting() };
+                let report = adopt::adopt(context, &options)?;
+                report.version.filter(|_| report.counts.shards_added > 0)
             }
             Command::Compact | Command::Sort | Command::ZOrder => {
                 let order = |by, columns: &[&str]| {
@@ -479,7 +509,8 @@ impl World {
             }
             Command::Erase { who, all } => {
                 let options = EraseOptions { ids: vec![who.clone()], all_versions: *all, ..EraseOptions::default() };
-                Some(erase(context, &ds, &options)?.version)
+                let report = erase(context, &ds, &options)?;
+                Some(report.version).filter(|_| report.records_erased > 0)
             }
             Command::Vacuum => {
                 let options = VacuumOptions { retain: Duration::ZERO, force: true, dry_run: false };
@@ -492,6 +523,7 @@ impl World {
                 Some(version)
             }
             Command::Untag(name) => Some(untag(context, &ds, name)?.version),
+            Command::Read => Some(read_all(context, &ds)?),
         })
     }
 
@@ -534,13 +566,13 @@ impl World {
     /// Brings the model forward by what is in the log now, which the given commands must have put there, and looks at everything.
     pub(crate) fn settle(&mut self, ended: &[&Ended]) -> Result<(), String> {
         for one in ended {
-            if !one.is_clean() && !self.is_refused(one, ended) && !one.met_vacuum(ended) {
+            if !one.is_clean() && !self.is_refused(one, ended) {
                 let error = one.result.as_ref().err().map(describe).unwrap_or_default();
                 return Err(format!("{:?} ended neither well nor with a conflict: {error}", one.command));
             }
         }
         let Some(snapshot) = self.snapshot() else {
-            return match ended.iter().any(|one| one.result.is_ok()) {
+            return match ended.iter().any(|one| one.result.is_ok() && one.command != Command::Read) {
                 true => Err("a command said that it was done, and there is no version".to_owned()),
                 false => Ok(()),
             };
