@@ -74,6 +74,7 @@ class Case:
         """A table whose name others have, with rows that are rejected."""
         path.parent.mkdir(parents=True, exist_ok=True)
         bad = self.rng.choice(["none", "begin", "end", "some", "most", "all" if rows < 30 else "some"])
+        before = None
         with open(path, "w", newline="") as file:
             file.write("id,who,value\n" if self.ids else "value,more\n")
             for row in range(1, rows + 1):
@@ -83,6 +84,10 @@ class Case:
                     file.write("1,2,3,4,5\n")
                 elif self.ids:
                     record, who = self.id(), f"PAT-{self.rng.randrange(400)}"
+                    if record == before:
+                        # Samples that follow one another in a tar need keys of their own, and are refused otherwise.
+                        record = f"twin-{self.serial}"
+                    before = record
                     if self.rng.random() < 0.02:
                         who = f"x.csv#{self.rng.randrange(1, 60)}"
                     self.given.update((record, who))

@@ -267,6 +267,23 @@ impl Dataset {
         Ok(self.abandoned_by(run, since, self.open()?.version())?.is_some())
     }
 
+    /// Whether others have taken away since what a run could read, which saw this snapshot when it began, or none: a vacuum
+    /// made versions or runs expire, an erasure from all versions took records out of them, a version lost its name.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn is_overtaken(&self, seen: Option<&Snapshot>) -> Result<bool> {
+        let Some(now) = self.latest()? else { return Ok(false) };
+        let (then, since) = match seen {
+            Some(seen) => (seen.newest.clone(), seen.newest.version),
+            None => (Newest::default(), Version(0)),
+        };
+        let lost = now.newest.readable_from > then.readable_from.max(Version(1))
+            || now.newest.rewrote_before > then.rewrote_before
+            || then.tags.values().any(|tagged| !now.can_read(*tagged));
+        Ok(lost || self.entries(since.next(), now.version())?.iter().any(|entry| !entry.abandoned.is_empty()))
+    }
+
     /// The entry after `since`, up to `until`, that says that a run must not commit any more.
     fn abandoned_by(&self, run: &TransactionId, since: Version, until: Version) -> Result<Option<Entry>> {
         Ok(self.entries(since.next(), until)?.into_iter().find(|entry| entry.abandons(run)))
@@ -339,6 +356,7 @@ impl Dataset {
 /// What only the newest entry knows, about all versions.
 #[derive(Debug, Clone, Default)]
 struct Newest {
+    version: Version,
     /// Oldest version that can be read besides those with a name.
     readable_from: Version,
     tags: BTreeMap<String, Version>,
@@ -349,6 +367,7 @@ struct Newest {
 impl Newest {
     fn of(entry: &Entry) -> Self {
         Self {
+            version: entry.version,
             readable_from: entry.readable_from,
             tags: entry.tags.clone(),
             rewrote_before: entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before),
@@ -412,16 +431,12 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Whether others have taken away since what could be read when this snapshot was opened: by a vacuum, by an erasure from
-    /// all versions, or with the name of a version.
+    /// Whether others have taken away what could be read when this snapshot was opened; see [`Dataset::is_overtaken`].
     ///
     /// # Errors
     /// When the log cannot be read.
     pub fn is_overtaken(&self) -> Result<bool> {
-        let (then, now) = (&self.newest, self.dataset.open()?.newest);
-        Ok(now.readable_from > then.readable_from
-            || now.rewrote_before > then.rewrote_before
-            || then.tags.values().any(|tagged| !now.can_read(*tagged)))
+        self.dataset.is_overtaken(Some(self))
     }
 
     /// Whether a version can still be read, as the newest version says.

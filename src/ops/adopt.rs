@@ -155,7 +155,7 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
         },
     };
     let adopted = adoption.run();
-    super::or_overtaken(snapshot.as_ref(), adopted)?;
+    super::or_overtaken_since(&dataset, snapshot.as_ref(), adopted)?;
     let mut report = adoption.report;
     report.files_skipped = report.skipped.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();

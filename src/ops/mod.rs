@@ -83,13 +83,11 @@ fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) 
     for _ in 0..RESTARTS {
         let snapshot = dataset.open()?;
         match run(&snapshot) {
-            Err(error) if is_overtaken(&snapshot, &error) => {}
+            Err(error) if is_overtaken(dataset, Some(&snapshot), &error) => {}
             result => return result,
         }
     }
-    Err(Error::conflict("other runs deleted what this command read, each time it started again")
-        .at(dataset.store().location().to_string())
-        .hint("nothing was changed; let `vacuum` retain versions for longer than a command takes"))
+    Err(overtaken(dataset))
 }
 
 /// The result of a run that read some snapshots; a conflict in place of an error if others have deleted meanwhile what
@@ -99,26 +97,33 @@ fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) 
 /// That of the run, or [`Kind::Conflict`].
 pub fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Result<T>) -> Result<T> {
     let Err(error) = &result else { return result };
-    let Some(snapshot) = read.into_iter().find(|snapshot| is_overtaken(snapshot, error)) else { return result };
-    Err(overtaken(snapshot))
+    match read.into_iter().find(|snapshot| is_overtaken(snapshot.dataset(), Some(snapshot), error)) {
+        Some(snapshot) => Err(overtaken(snapshot.dataset())),
+        None => result,
+    }
+}
+
+/// The same of a run that adds to a dataset which may have had no version when it began.
+fn or_overtaken_since<T>(dataset: &Dataset, seen: Option<&Snapshot>, result: Result<T>) -> Result<T> {
+    match &result {
+        Err(error) if is_overtaken(dataset, seen, error) => Err(overtaken(dataset)),
+        _ => result,
+    }
 }
 
 /// What a run says that found gone what it was reading.
-fn overtaken(snapshot: &Snapshot) -> Error {
-    Error::conflict(format!(
-        "a vacuum or an erasure took away what this command read of {} meanwhile",
-        snapshot.version()
-    ))
-    .at(snapshot.dataset().store().location().to_string())
-    .hint("nothing was changed; run the command again")
+fn overtaken(dataset: &Dataset) -> Error {
+    Error::conflict("a vacuum or an erasure has taken away what this command was reading or writing")
+        .at(dataset.store().location().to_string())
+        .hint("nothing was changed; run the command again, and let `vacuum` retain more than a run takes")
 }
 
 /// Whether an error may come from reading what others have deleted.
-fn is_overtaken(snapshot: &Snapshot, error: &Error) -> bool {
+fn is_overtaken(dataset: &Dataset, seen: Option<&Snapshot>, error: &Error) -> bool {
     // What this run may have committed itself is not what others did.
     error.effect() == Effect::None
         && matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input)
-        && snapshot.is_overtaken().is_ok_and(|overtaken| overtaken)
+        && dataset.is_overtaken(seen).is_ok_and(|overtaken| overtaken)
 }
 
 /// How far clocks may disagree without a word.

@@ -132,7 +132,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
     let idle = look_at_locks(&dataset, &mut retention)?;
-    let mut found = unreferenced(&dataset, &retention)?;
+    let mut found = super::or_overtaken(Some(&newest), unreferenced(&dataset, &retention))?;
     let mut report = VacuumReport {
         dataset: location.to_string(),
         version: found.version,
@@ -178,7 +178,8 @@ fn carry_out(
         let arguments = BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.as_secs()))]);
         report.version = expire(dataset, found, &arguments)?.version();
     }
-    still_unneeded(dataset, found)?;
+    let newest = dataset.open()?;
+    super::or_overtaken(Some(&newest), still_unneeded(dataset, found))?;
     let objects = std::mem::take(&mut found.objects);
     let (unchanged, changed) = check_files(context, dataset, objects)?;
     report.files_changed = changed;

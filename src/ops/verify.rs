@@ -122,7 +122,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     super::or_overtaken(Some(snapshot), verification.run(&mut report))?;
     // What somebody else deleted is no damage.
     if !report.problems.is_empty() && snapshot.is_overtaken().is_ok_and(|overtaken| overtaken) {
-        return Err(super::overtaken(snapshot));
+        return Err(super::overtaken(dataset));
     }
     report.problem_count = report.problems.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();

@@ -210,7 +210,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     let dataset = context.dataset(out)?;
     let snapshot = dataset.latest()?;
     let result = convert_onto(context, (out, &dataset, snapshot.as_ref()), options);
-    let mut report = super::or_overtaken(snapshot.as_ref(), result)?;
+    let mut report = super::or_overtaken_since(&dataset, snapshot.as_ref(), result)?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
