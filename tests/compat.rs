@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::{fs, path::Path};
+
 use serde_json::Value;
 use support::{Folder, testdata_path};
 
@@ -91,4 +93,64 @@ fn datasets_of_format_3_are_read_and_their_proofs_hold() {
     let found = folder.run(&format!("manifest {private} --json --find 7 --id-key {}", key.display())).objects();
     assert_eq!(found.iter().filter(|o| o["type"] == "hit").count(), 1);
     folder.run(&format!("verify {} --read-data", place("tensors"))).ok();
+}
+
+#[test]
+fn datasets_of_format_4_are_read_and_their_proofs_hold() {
+    let folder = Folder::new();
+    let place = |name: &str| testdata_path(&format!("compat/v4/{name}")).to_str().unwrap().to_owned();
+    let dataset = place("erased");
+    let verified = folder.run(&format!("verify {dataset} --read-data --json")).ok().summary();
+    assert_eq!((verified["records"].as_u64(), verified["version"].as_u64()), (Some(485), Some(5)));
+    folder.run(&format!("verify {dataset} --read-data --at before")).ok();
+    let hits = |dataset: &str, rest: &str| {
+        let found = folder.run(&format!("manifest {dataset} --json --find {rest}")).objects();
+        found.iter().filter(|o| o["type"] == "hit").count()
+    };
+    let of_erased = ["7 --at before", "7 --at v5", "5 --at before", "5 --at v5"].map(|rest| hits(&dataset, rest));
+    assert_eq!(of_erased, [22, 22, 0, 0]);
+    let root =
+        folder.run(&format!("manifest {dataset} --root --json")).ok().summary()["root"].as_str().unwrap().to_owned();
+    assert_eq!(root, "a0af8953f748ba1dcc002b22046a8598222cabb9b62248504566511e6bf5bef5");
+    let then = folder.run(&format!("manifest {dataset} --root --at before --json")).ok().summary();
+    assert_eq!(then["root"], "09af7bcbe85d7e67f8a260c51766c17de2d0a0cdcd0e79d4b169e3349d0d3bf0");
+    for claim in ["present", "absent"] {
+        let checked =
+            folder.run(&format!("verify-proof {} --root {root} --json", place(&format!("{claim}.json")))).ok().summary();
+        assert_eq!((&checked["claim"], &checked["ids"]), (&claim.into(), &"plain".into()));
+    }
+    let key = folder.write("key", "the key of a dataset for tests..");
+    let private = place("private");
+    folder.run(&format!("verify {private} --read-data --id-key {}", key.display())).ok();
+    assert_eq!(hits(&private, &format!("7 --id-key {}", key.display())), 1);
+    for (name, records) in [("samples", 8), ("inplace", 2)] {
+        let verified = folder.run(&format!("verify {} --read-data --json", place(name))).ok().summary();
+        assert_eq!(verified["records"].as_u64(), Some(records), "{name}");
+    }
+}
+
+#[test]
+fn an_erasure_that_a_former_release_was_killed_in_is_finished() {
+    let folder = Folder::new();
+    copy_tree(&testdata_path("compat/v4/unfinished"), &folder.path().join("ds"));
+    assert_eq!(folder.run("verify ds").code, 1, "what is left of the erased is damage");
+    // Whoever writes next finishes it.
+    folder.run("vacuum ds").ok();
+    let verified = folder.run("verify ds --read-data --json").ok().summary();
+    assert_eq!((verified["records"].as_u64(), verified["unreferenced"].as_u64()), (Some(463), Some(0)));
+    for version in ["v1", "before"] {
+        assert_eq!(folder.run(&format!("manifest ds --find 7 --at {version}")).code, 1, "{version}");
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_tree(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
 }
