@@ -243,3 +243,25 @@ fn shards_do_not_depend_on_threads() {
         assert!(shards(1) == shards(4), "{format}");
     }
 }
+
+#[test]
+fn floats_that_json_has_no_words_for_are_read_as_python_writes_them() {
+    let folder = Folder::new();
+    let grid = r#""chunk_grid":{"name":"regular","configuration":{"chunk_shape":[3]}}"#;
+    let keys = r#""chunk_key_encoding":{"name":"default","configuration":{"separator":"/"}}"#;
+    let codecs = r#""codecs":[{"name":"bytes","configuration":{"endian":"little"}}]"#;
+    let attributes = r#"{"_FillValue":NaN,"top":Infinity,"low":-Infinity,"said":"a \"NaN\" is none: NaN"}"#;
+    let zarr = format!(
+        r#"{{"zarr_format":3,"node_type":"array","shape":[3],"data_type":"float32","fill_value":NaN,{grid},{keys},{codecs},"attributes":{attributes}}}"#
+    );
+    folder.write("z/zarr.json", zarr);
+    folder.write("z/c/0", [1.0_f32, f32::NAN, 3.0].map(f32::to_le_bytes).concat());
+    let shown = folder.run("inspect z --json").ok().stdout;
+    assert!(shown.contains(r#"a \"NaN\" is none: NaN"#), "{shown}");
+    let converted = folder.run("convert z --out shards --json").ok().summary();
+    assert_eq!(converted["records_out"], 3, "{converted}");
+    // A store at the root of what is asked for is one too.
+    assert!(shown.contains(r#""format":"zarr""#), "{shown}");
+    folder.write("bad/zarr.json", r#"{"zarr_format":3,"node_type":"array","attributes":{"a":NaNa}}"#);
+    assert_eq!(folder.run("convert bad --out none").code, 6);
+}

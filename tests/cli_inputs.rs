@@ -250,3 +250,19 @@ fn what_lies_beside_shards_is_no_input() {
     let summary = folder.run("convert made --out again --json").ok().summary();
     assert_eq!(counts(&summary), [2, 2, 0]);
 }
+
+#[test]
+fn a_header_in_another_encoding_is_no_columns_of_question_marks() {
+    let folder = Folder::new();
+    folder.write("cafes.csv", b"id,caf\xe9,caf\xea\n1,a,b\n");
+    let refused = folder.run("convert cafes.csv --out shards");
+    assert_eq!(refused.code, 6, "{refused:?}");
+    assert!(refused.stderr.contains("expected a header in UTF-8, found the byte 0xE9"), "{refused:?}");
+    assert!(refused.stderr.contains("--encoding"), "{refused:?}");
+    let converted = folder.run("convert cafes.csv --out shards --encoding windows-1252 --json").ok().stdout;
+    assert!(converted.contains("caf\u{e9}") && converted.contains("caf\u{ea}"), "{converted}");
+    // In the records, it is one bad record.
+    folder.write("late.csv", b"id,name\n1,a\n2,caf\xe9\n3,c\n");
+    let late = folder.run("convert late.csv --out late --on-error skip --json").summary();
+    assert_eq!((late["records_out"].as_u64(), late["records_rejected"].as_u64()), (Some(2), Some(1)), "{late}");
+}

@@ -171,3 +171,18 @@ fn two_runs_of_one_command_do_not_mix() {
     let verified = folder.run("verify --read-data --json").ok().summary();
     assert_eq!(verified["records"], 200_000);
 }
+
+#[test]
+fn a_key_of_two_lines_is_told_by_its_name_and_not_shown() {
+    let folder = Folder::new();
+    let ran = Command::new(env!("CARGO_BIN_EXE_shardify"))
+        .args(["inspect", "s3://bucket/x"])
+        .env("AWS_ACCESS_KEY_ID", "AKIA\nSECRET")
+        .env("AWS_SECRET_ACCESS_KEY", "x")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(2), "{told}");
+    assert!(told.contains("AWS_ACCESS_KEY_ID") && !told.contains("SECRET"), "{told}");
+}

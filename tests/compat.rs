@@ -115,8 +115,10 @@ fn datasets_of_format_4_are_read_and_their_proofs_hold() {
     let then = folder.run(&format!("manifest {dataset} --root --at before --json")).ok().summary();
     assert_eq!(then["root"], "09af7bcbe85d7e67f8a260c51766c17de2d0a0cdcd0e79d4b169e3349d0d3bf0");
     for claim in ["present", "absent"] {
-        let checked =
-            folder.run(&format!("verify-proof {} --root {root} --json", place(&format!("{claim}.json")))).ok().summary();
+        let checked = folder
+            .run(&format!("verify-proof {} --root {root} --json", place(&format!("{claim}.json"))))
+            .ok()
+            .summary();
         assert_eq!((&checked["claim"], &checked["ids"]), (&claim.into(), &"plain".into()));
     }
     let key = folder.write("key", "the key of a dataset for tests..");

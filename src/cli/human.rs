@@ -724,8 +724,7 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport) -> Result<()> {
     let Some(version) = report.version else {
         writeln!(w, "nothing was committed to {} yet", clean(&report.dataset))?;
         if report.unreferenced > 0 {
-            let objects = plural(report.unreferenced, "object");
-            writeln!(w, "  left over  {objects} of runs that did not finish; harmless")?;
+            writeln!(w, "  left over  {}", left_over(report))?;
         }
         return Ok(());
     };
@@ -741,9 +740,18 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport) -> Result<()> {
         plural(report.ids, "id"),
     )?;
     if report.unreferenced > 0 {
-        writeln!(w, "  left over  {} of runs that did not finish; harmless", plural(report.unreferenced, "object"))?;
+        writeln!(w, "  left over  {}", left_over(report))?;
     }
     Ok(())
+}
+
+/// What objects are that no version needs, and what to do about them.
+fn left_over(report: &VerifyReport) -> String {
+    let objects = plural(report.unreferenced, "object");
+    match report.erasures {
+        0 => format!("{objects} of runs that did not finish; harmless"),
+        _ => format!("{objects} of runs that did not finish, maybe with records of the erased; `vacuum` deletes them"),
+    }
 }
 
 pub(super) fn plural(n: u64, what: &str) -> String {

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use super::index::{WIDS_LIST, wids_path};
 use crate::{
     dataset::{NewShard, ShardMeta, Snapshot, get_sealed, read_parts},
-    error::{Error, Result},
+    error::{Effect, Error, Result},
     format::{
         index::IndexKind,
         tar::index::{WidsList, WidsShard},
@@ -104,7 +104,7 @@ pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()
         let written = write(current, database.take());
         let latest = current.dataset().open()?;
         if latest.version() == current.version() {
-            return written;
+            return written.map_err(|e| e.effect_is(Effect::Certain));
         }
         // What an older version has may be vacuumed by now; the newer one counts.
         newer = Some(latest);

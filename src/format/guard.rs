@@ -26,6 +26,14 @@ pub fn decoding() -> bool {
     DECODING.get()
 }
 
+/// What some work gives; `None` if it panicked, about which nothing is printed.
+pub fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let outer = DECODING.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    DECODING.set(outer);
+    outcome.ok()
+}
+
 /// Calls into a decoder and turns its errors and panics into ours. `what` is the format that was expected, `name` the file.
 pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
     let outer = DECODING.replace(true);

@@ -187,8 +187,9 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         .files
         .into_par_iter()
         .map(|file| {
-            // What cannot be read says so when it is converted; here it is a file like others.
-            let format = adopt::sniff(&file).ok().flatten().map(|(format, _)| format);
+            // What cannot be read says so when it is converted; here it is a file like others. A Zarr store is none.
+            let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff(&file) };
+            let format = sniffed.ok().flatten().map(|(format, _)| format);
             (file, format)
         })
         .collect();

@@ -69,6 +69,8 @@ pub struct VerifyReport {
     pub ids: u64,
     /// Objects that no version refers to: left by a run that did not finish.
     pub unreferenced: u64,
+    /// Erasures so far: after one, what runs left behind may hold records of somebody who was erased.
+    pub erasures: u64,
     /// Number of problems.
     pub problem_count: u64,
     /// The problems.
@@ -95,6 +97,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         bytes: 0,
         ids: 0,
         unreferenced: 0,
+        erasures: 0,
         problem_count: 0,
         problems: Vec::new(),
         seconds: 0.0,
@@ -119,6 +122,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     let (dataset, snapshot) = (&dataset, &snapshot);
     let verification = Verification { context, dataset, snapshot, read_data, columns, hiding, suppress };
     report.version = Some(snapshot.version());
+    report.erasures = snapshot.entry().erasures.as_ref().map_or(0, |erasures| erasures.count);
     super::or_overtaken(Some(snapshot), verification.run(&mut report))?;
     // What somebody else deleted is no damage.
     if !report.problems.is_empty() && snapshot.is_overtaken().is_ok_and(|overtaken| overtaken) {

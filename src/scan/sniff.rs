@@ -275,20 +275,21 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
             text
         }
     };
-    let Some((format, reader)) = text_reader(file, &head, complete, options) else { return Ok(None) };
+    let Some((format, reader)) = text_reader(file, &head, complete, options)? else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head, complete);
     Ok(Some(RecordSource { file: file.clone(), format, packed, encoding, reader, sample, fields: Fields::empty() }))
 }
 
-fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Option<Found> {
+fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {
     let json_source = |mode| Box::new(json::JsonSource::new(mode).with_options(options.json.clone()));
-    match options.from {
+    Ok(match options.from {
         Some(from @ (InputFormat::Csv | InputFormat::Tsv)) => {
             let mut csv = options.csv.clone();
             if from == InputFormat::Tsv {
                 csv.delimiter.get_or_insert(b'\t');
             }
-            sniff_csv(head, complete, &csv).map(|source| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
+            let source = sniff_csv(file, head, complete, &csv)?;
+            source.map(|source| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
         }
         Some(InputFormat::Jsonl) => Some((InputFormat::Jsonl, json_source(json::Mode::Lines))),
         Some(InputFormat::Json) => Some((InputFormat::Json, json_source(json::Mode::Document))),
@@ -300,28 +301,48 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
             if !is_csv_name && let Some(source) = json::sniff(head, complete) {
                 let lines = source.mode() == json::Mode::Lines;
                 let format = if lines { InputFormat::Jsonl } else { InputFormat::Json };
-                return Some((format, Box::new(source.with_options(options.json.clone()))));
+                return Ok(Some((format, Box::new(source.with_options(options.json.clone())))));
             }
-            let sniffed = if is_csv_name { sniff_csv } else { csv::sniff };
-            let source = sniffed(head, complete, &options.csv)?;
-            // Any text is a table of one column; only a name makes it worth reading as one.
-            (is_csv_name || source.columns.len() > 1)
-                .then(|| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
+            let source = match is_csv_name {
+                true => sniff_csv(file, head, complete, &options.csv)?,
+                // Any text is a table of one column; only a name makes it worth reading as one.
+                false => csv::sniff(head, complete, &options.csv).filter(|source| source.columns.len() > 1),
+            };
+            source.map(|source| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
         }
-    }
+    })
 }
 
-/// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format.
-fn sniff_csv(head: &[u8], complete: bool, options: &csv::CsvOptions) -> Option<csv::CsvSource> {
-    csv::sniff(head, complete, options).or_else(|| {
-        let mut text = head.to_vec();
-        let mut at = 0;
-        while let Err(e) = std::str::from_utf8(&text[at..]) {
-            at += e.valid_up_to();
-            text[at] = b'?';
+/// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format. In the
+/// header they would make columns that nobody named.
+fn sniff_csv(
+    file: &SourceFile,
+    head: &[u8],
+    complete: bool,
+    options: &csv::CsvOptions,
+) -> Result<Option<csv::CsvSource>> {
+    let valid = csv::sniff(head, complete, options);
+    if valid.is_some() {
+        return Ok(valid);
+    }
+    let mut text = head.to_vec();
+    let mut at = 0;
+    let mut first = None;
+    while let Err(e) = std::str::from_utf8(&text[at..]) {
+        at += e.valid_up_to();
+        first.get_or_insert(at);
+        text[at] = b'?';
+    }
+    let source = csv::sniff(&text, complete, options);
+    match (&source, first) {
+        (Some(csv), Some(at)) if (at as u64) < csv.data_offset => {
+            Err(Error::input(format!("expected a header in UTF-8, found the byte 0x{:02X}", head[at]))
+                .byte(at as u64)
+                .at(file.name())
+                .hint("name its encoding, as `--encoding windows-1252`, or `--encoding utf-16le`"))
         }
-        csv::sniff(&text, complete, options)
-    })
+        _ => Ok(source),
+    }
 }
 
 /// The first split of the head, as far as it holds whole records.

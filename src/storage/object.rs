@@ -87,6 +87,14 @@ impl RemoteStore {
                 .at(location.to_string())
                 .hint("download the file, or name its store by s3:, gs: or az: with credentials in the environment"));
         }
+        // What cannot stand in a header would end the program deep inside the library.
+        let of_headers = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_");
+        let broken = |(name, value): &&(String, String)| of_headers(name) && value.contains(char::is_control);
+        if let Some((name, _)) = settings.iter().find(broken) {
+            return Err(Error::usage(format!("expected a setting of one line, found a control character in {name}"))
+                .at(location.to_string())
+                .hint("a line feed at the end often comes from reading the value from a file"));
+        }
         let timeout = if is_web(location) { WEB_TIMEOUT } else { TIMEOUT };
         let mut options = vec![("timeout".to_owned(), timeout.to_owned())];
         if location.url().scheme() == "http" {

@@ -166,7 +166,8 @@ impl Ended {
             Err(e) => {
                 self.killed
                     || e.kind() == Kind::Conflict
-                    || (e.kind() == Kind::Usage && matches!(self.command, Command::Tag { .. } | Command::Untag(_)))
+                    || (e.kind() == Kind::Usage
+                        && matches!(self.command, Command::Tag { .. } | Command::Untag(_) | Command::Read))
             }
         }
     }
@@ -659,6 +660,12 @@ impl World {
 
     /// Whether an adoption was refused because of somebody who was erased: shards are taken whole or not at all.
     fn is_refused(&self, ended: &Ended, others: &[&Ended]) -> bool {
+        if ended.command == Command::Read {
+            // What an erasure that is under way has yet to delete is told as such.
+            let erases = |other: &&Ended| matches!(other.command, Command::Erase { all: true, .. });
+            let told = |error: &Error| describe(error).contains("holds records that were erased");
+            return ended.result.as_ref().is_err_and(told) && others.iter().any(|other| erases(other));
+        }
         let records = match &ended.command {
             Command::AdoptLinked(n) => adopted_of(self.format, *n, self.rows),
             Command::AdoptInPlace => self.in_place.keys().cloned().collect(),

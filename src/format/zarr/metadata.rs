@@ -208,12 +208,7 @@ fn fill(value: &Value, dtype: &DType) -> Result<Vec<u8>> {
                     let bits = u64::from_str_radix(&text[2..], 16).map_err(|_| bad())?;
                     return Ok(number_bytes(bits, *width));
                 }
-                Value::String(text) => match text.as_str() {
-                    "NaN" => f64::NAN,
-                    "Infinity" => f64::INFINITY,
-                    "-Infinity" => f64::NEG_INFINITY,
-                    _ => return Err(bad()),
-                },
+                Value::String(text) => float_word(text).ok_or_else(bad)?,
                 other => other.as_f64().ok_or_else(bad)?,
             };
             #[expect(clippy::cast_possible_truncation, reason = "the number is one of the narrow type")]
@@ -286,8 +281,10 @@ pub(super) fn attributes_of(attributes: &Map<String, Value>, dtype: &DType) -> V
                     let number = f64::from_le_bytes(*bytes);
                     Attribute::Numbers(DType::Float(8), number.to_ne_bytes().to_vec())
                 }
-                None if text == "NaN" => Attribute::Numbers(DType::Float(8), f64::NAN.to_ne_bytes().to_vec()),
-                None => Attribute::Text(text.clone()),
+                None => match float_word(text) {
+                    Some(number) => Attribute::Numbers(DType::Float(8), number.to_ne_bytes().to_vec()),
+                    None => Attribute::Text(text.clone()),
+                },
             }
         }
         Value::String(text) => Attribute::Text(text.clone()),
@@ -299,6 +296,16 @@ pub(super) fn attributes_of(attributes: &Map<String, Value>, dtype: &DType) -> V
         other => Attribute::Other(other.to_string()),
     };
     attributes.iter().map(|(name, given)| (name.clone(), value(name, given))).collect()
+}
+
+/// Floats that JSON has no words for, as Zarr writes them.
+fn float_word(text: &str) -> Option<f64> {
+    match text {
+        "NaN" => Some(f64::NAN),
+        "Infinity" => Some(f64::INFINITY),
+        "-Infinity" => Some(f64::NEG_INFINITY),
+        _ => None,
+    }
 }
 
 fn numbers(values: &[Value]) -> Attribute {

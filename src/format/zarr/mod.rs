@@ -45,7 +45,35 @@ pub struct ZarrSource {
 }
 
 fn json(bytes: &[u8], path: &str) -> Result<Value> {
-    serde_json::from_slice(bytes).map_err(|e| Error::input(format!("expected JSON in `{path}`")).cause(e))
+    let parsed = serde_json::from_slice(bytes).or_else(|error| match with_float_words(bytes) {
+        Some(quoted) => serde_json::from_slice(&quoted),
+        None => Err(error),
+    });
+    parsed.map_err(|e| Error::input(format!("expected JSON in `{path}`")).cause(e))
+}
+
+/// Python writes `NaN`, `Infinity` and `-Infinity` into JSON, which has no words for them. This quotes them, as the
+/// specification of Zarr has it for fill values; `None` if there are none.
+fn with_float_words(bytes: &[u8]) -> Option<Vec<u8>> {
+    const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
+    let mut out = Vec::with_capacity(bytes.len() + 16);
+    let (mut at, mut in_text, mut found) = (0, false, false);
+    while let Some(&byte) = bytes.get(at) {
+        let word = WORDS.into_iter().find(|word| !in_text && bytes[at..].starts_with(word));
+        if let Some(word) = word {
+            found = true;
+            out.extend([b"\"", word, b"\""].concat());
+            at += word.len();
+            continue;
+        }
+        // What is escaped in a text ends nothing.
+        let escaped = in_text && byte == b'\\';
+        in_text ^= byte == b'"';
+        let taken = if escaped { &bytes[at..(at + 2).min(bytes.len())] } else { &bytes[at..=at] };
+        out.extend_from_slice(taken);
+        at += taken.len();
+    }
+    found.then_some(out)
 }
 
 impl ZarrSource {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{receipt::Receipt, rejects, rejects::Words};
+use super::{super::of_newest, receipt::Receipt, rejects, rejects::Words};
 use crate::{
     dataset::{Dataset, ErasureOrder, ObjectKind, Retention, Snapshot, Unfinished, Unneeded, without_used},
     error::Result,
@@ -51,7 +51,7 @@ pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finish
         }
         let order = unfinished.order(dataset)?;
         let words = Words::hidden(erasures.salt()?, &order.words);
-        let done = one(context, newest, unfinished, order, &words)?;
+        let done = one(context, dataset, unfinished, order, &words)?;
         context.observer.event(Event::Note(format!(
             "finished the erasure of {}, which was cut short; objects deleted: {}",
             unfinished.version,
@@ -68,15 +68,15 @@ pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finish
 /// When the store fails.
 pub(super) fn one(
     context: &Context<'_>,
-    newest: &Snapshot,
+    dataset: &Dataset,
     unfinished: &Unfinished,
     order: ErasureOrder,
     words: &Words<'_>,
 ) -> Result<Finished> {
-    let dataset = newest.dataset();
     let mut receipt = Receipt::of_value(order.receipt)?;
     let wanted = order.delete.len();
-    let allowed = without_used(newest, order.delete)?;
+    // What the version of the erasure refers to may be vacuumed by now; what counts is the newest one.
+    let allowed = of_newest(dataset, &mut |newest| without_used(newest, order.delete.clone()))?;
     let mut kept = wanted - allowed.len();
     for object in allowed {
         context.cancel.check()?;

@@ -31,7 +31,7 @@ use crate::{
         indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use, receipt_path, reindex, relist, shards_of,
         stored_hash, token_of, tombstones,
     },
-    error::{Error, Kind, Result},
+    error::{Effect, Error, Kind, Result},
     events::Event,
     exec::{
         erase::{Eraser, Spared, Victim},
@@ -347,7 +347,9 @@ impl<'a> Run<'a> {
         };
         report.version = snapshot.version();
         refresh(&snapshot, None)?;
-        self.finish(&snapshot, &unfinished.of_version(snapshot.version()), order, &mut report)?;
+        // What is left to do is on record with the commit: another attempt would find nobody to erase.
+        self.finish(&unfinished.of_version(snapshot.version()), order, &mut report)
+            .map_err(|e| e.effect_is(Effect::Certain))?;
         Ok(report)
     }
 
@@ -691,15 +693,9 @@ impl<'a> Run<'a> {
     }
 
     /// Deletes what the commit has put others in the place of, and writes the receipt.
-    fn finish(
-        &self,
-        snapshot: &Snapshot,
-        unfinished: &Unfinished,
-        order: ErasureOrder,
-        report: &mut EraseReport,
-    ) -> Result<()> {
+    fn finish(&self, unfinished: &Unfinished, order: ErasureOrder, report: &mut EraseReport) -> Result<()> {
         let needles = if self.options.all_versions { self.needles()? } else { Vec::new() };
-        let done = finish::one(self.context, snapshot, unfinished, order, &Words::Known(&needles))?;
+        let done = finish::one(self.context, self.dataset, unfinished, order, &Words::Known(&needles))?;
         report.objects_deleted = done.receipt.objects_deleted.len() as u64;
         report.rejects_erased = done.receipt.rejects_erased;
         report.objects_unreferenced = done.receipt.objects_unreferenced.unwrap_or_default();
