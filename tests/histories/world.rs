@@ -662,7 +662,7 @@ impl World {
     fn is_refused(&self, ended: &Ended, others: &[&Ended]) -> bool {
         if ended.command == Command::Read {
             // What an erasure that is under way has yet to delete is told as such.
-            let erases = |other: &&Ended| matches!(other.command, Command::Erase { all: true, .. });
+            let erases = |other: &Ended| matches!(other.command, Command::Erase { all: true, .. });
             let told = |error: &Error| describe(error).contains("holds records that were erased");
             return ended.result.as_ref().is_err_and(told) && others.iter().any(|other| erases(other));
         }
