@@ -42,6 +42,7 @@ pub fn tag(context: &Context<'_>, location: &Location, name: &str, at: Option<&s
     check(name)?;
     let snapshot = super::manifest::snapshot(context, location, at)?;
     let (dataset, tagged) = (snapshot.dataset(), snapshot.version());
+    super::erase::finish_cut_short(context, Some(&dataset.open()?))?;
     let changed = snapshot.tags().get(name) != Some(&tagged);
     let newest = dataset::tag(dataset, name, tagged)?;
     Ok(TagReport {
@@ -60,7 +61,9 @@ pub fn tag(context: &Context<'_>, location: &Location, name: &str, at: Option<&s
 /// # Errors
 /// When no version has it.
 pub fn untag(context: &Context<'_>, location: &Location, name: &str) -> Result<TagReport> {
-    let (newest, tagged) = dataset::untag(&context.dataset(location)?, name)?;
+    let dataset = context.dataset(location)?;
+    super::erase::finish_cut_short(context, dataset.latest()?.as_ref())?;
+    let (newest, tagged) = dataset::untag(&dataset, name)?;
     Ok(TagReport {
         dataset: location.to_string(),
         version: newest.version(),
