@@ -184,6 +184,7 @@ impl<'a> Work<'a> {
         let store = self.dataset.store().as_ref();
         check_folders(store, victims.iter().map(|victim| &victim.shard))?;
         let mut staged: Vec<Staged> = Vec::new();
+        let (mut beside, mut written) = (HashMap::new(), HashMap::new());
         let mut folders: BTreeMap<&str, (&str, Vec<usize>)> = BTreeMap::new();
         for (i, victim) in victims.iter().enumerate().filter(|(i, _)| spared[*i].finished.is_some()) {
             folders.entry(&victim.naming.tag).or_insert((folder_of(&victim.shard.path), Vec::new())).1.push(i);
@@ -193,7 +194,7 @@ impl<'a> Work<'a> {
             own.extend(wids_list(store, members.iter().filter_map(|i| spared[*i].finished.as_ref()))?);
             own.extend(types::copy(store, was, folder)?);
             own.extend(constants::copy(store, was, folder)?);
-            self.folders.insert(folder.to_owned(), own.iter().map(|staged| staged.path.clone()).collect());
+            beside.insert(folder.to_owned(), own.iter().map(|staged| staged.path.clone()).collect::<Vec<_>>());
             staged.append(&mut own);
         }
         for (victim, mut one) in victims.iter().zip(spared) {
@@ -210,11 +211,15 @@ impl<'a> Work<'a> {
                 bytes_reencoded: one.bytes_reencoded,
                 paths: own.iter().map(|staged| staged.path.clone()).collect(),
             };
-            self.shards.insert(victim.shard.path.clone(), done);
+            written.insert(victim.shard.path.clone(), done);
             staged.append(&mut own);
         }
-        note_beside(self.shards.values_mut().filter_map(|done| done.now.as_mut()), &staged);
-        self.publication.publish(staged)
+        note_beside(written.values_mut().filter_map(|done| done.now.as_mut()), &staged);
+        // Until it has its name, what was written is nothing that a later attempt could commit.
+        self.publication.publish(staged)?;
+        self.folders.extend(beside);
+        self.shards.extend(written);
+        Ok(())
     }
 
     /// What was made of a shard.
@@ -231,6 +236,7 @@ impl<'a> Work<'a> {
         mut make: impl FnMut(&T, usize) -> Result<Option<Reindexed>>,
     ) -> Result<Vec<Reindexed>> {
         let mut staged: Vec<Staged> = Vec::new();
+        let mut looked: Vec<(String, Looked)> = Vec::new();
         for one in all {
             if self.others.contains_key(path(one)) {
                 continue;
@@ -240,9 +246,11 @@ impl<'a> Work<'a> {
             let mut own = made.as_mut().map(|made| std::mem::take(&mut made.staged)).unwrap_or_default();
             let paths = own.iter().map(|staged| staged.path.clone()).collect();
             staged.append(&mut own);
-            self.others.insert(path(one).to_owned(), (made, paths));
+            looked.push((path(one).to_owned(), (made, paths)));
         }
+        // Until it has its name, what was made is nothing that a later attempt could commit.
         self.publication.publish(staged)?;
+        self.others.extend(looked);
         Ok(all.iter().filter_map(|one| self.others.get(path(one))?.0.as_ref()).map(Reindexed::again).collect())
     }
 
@@ -293,6 +301,7 @@ pub(super) fn is_overtaken(dataset: &Dataset, error: &Error, seen: &finish::Read
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
 
@@ -309,5 +318,30 @@ mod tests {
         assert!(!first.holds_for(&wanted(&[3], 20, &["a"])), "somebody else has erased 7");
         assert!(!first.holds_for(&wanted(&[3, 7, 9], 20, &["a"])));
         assert!(!first.holds_for(&wanted(&[3, 7], 20, &[])));
+    }
+
+    #[test]
+    fn what_got_no_name_is_made_again_by_the_next_attempt() {
+        let store: std::sync::Arc<dyn crate::storage::Store> =
+            std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap());
+        let dataset = Dataset::new(store);
+        let mut work = Work::begin(&dataset, &TransactionId::fresh(), Version(1)).unwrap();
+        let mut looked_at: Vec<&str> = Vec::new();
+        let mut is_gone = true;
+        for _ in 0..2 {
+            let looked = work.look_into(
+                &["a", "b"],
+                |path| path,
+                |path, _| {
+                    looked_at.push(path);
+                    match *path == "b" && std::mem::take(&mut is_gone) {
+                        true => Err(Error::storage("a vacuum was faster")),
+                        false => Ok(None),
+                    }
+                },
+            );
+            assert_eq!(looked.is_err(), looked_at.len() == 2);
+        }
+        assert_eq!(looked_at, ["a", "b", "a", "b"]);
     }
 }
