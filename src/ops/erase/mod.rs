@@ -235,7 +235,8 @@ impl Session<'_> {
                 Err(e) if attempt < ATTEMPTS && is_overtaken(self.dataset, &e, &seen) => {
                     if work.as_ref().is_some_and(|work| work.is_abandoned()) {
                         work.into_iter().for_each(|work| work.give_up());
-                        return Err(e);
+                        // Whatever it met because of that, it has to begin from nothing.
+                        return Err(super::overtaken(self.dataset).cause(e));
                     }
                     pause(self.context, attempt)?;
                 }
