@@ -64,42 +64,33 @@ fn datasets_of_format_2_are_read() {
 #[test]
 fn datasets_of_format_3_are_read_and_their_proofs_hold() {
     let folder = Folder::new();
-    let place = |name: &str| testdata_path(&format!("compat/v3/{name}")).to_str().unwrap().to_owned();
-    let dataset = place("erased");
-    let verified = folder.run(&format!("verify {dataset} --read-data --json")).ok().summary();
-    assert_eq!((verified["records"].as_u64(), verified["version"].as_u64()), (Some(485), Some(5)));
-    folder.run(&format!("verify {dataset} --read-data --at before")).ok();
-    let hits = |id: &str, at: &str| {
-        let found = folder.run(&format!("manifest {dataset} --json --find {id} --at {at}")).objects();
-        found.iter().filter(|o| o["type"] == "hit").count()
-    };
-    assert_eq!((hits("7", "before"), hits("7", "v5"), hits("5", "before"), hits("5", "v5")), (22, 22, 0, 0));
-    let root =
-        folder.run(&format!("manifest {dataset} --root --json")).ok().summary()["root"].as_str().unwrap().to_owned();
-    assert_eq!(root, "533175ca2d8d737feea93591bae8830b8da688f8182446166f3d156b0925a055");
-    let then = folder.run(&format!("manifest {dataset} --root --at before --json")).ok().summary();
-    assert_eq!(then["root"], "1810b18edae679893b94e16e61b0962c0e315d230913001e06fb150d19b7cb7d");
+    let root = "533175ca2d8d737feea93591bae8830b8da688f8182446166f3d156b0925a055";
+    let before = "1810b18edae679893b94e16e61b0962c0e315d230913001e06fb150d19b7cb7d";
     // Roots of these versions do not say whether ids are stored as they are, so that absence follows only if they are.
-    for (claim, code) in [("present", 0), ("absent", 7)] {
-        let checked = folder.run(&format!("verify-proof {} --root {root} --json", place(&format!("{claim}.json"))));
-        assert_eq!(
-            (checked.code, &checked.summary()["claim"], &checked.summary()["ids"]),
-            (code, &claim.into(), &Value::Null)
-        );
-    }
-    let key = folder.write("key", "the key of a dataset for tests..");
-    let private = place("private");
-    folder.run(&format!("verify {private} --read-data --id-key {}", key.display())).ok();
-    let found = folder.run(&format!("manifest {private} --json --find 7 --id-key {}", key.display())).objects();
-    assert_eq!(found.iter().filter(|o| o["type"] == "hit").count(), 1);
-    folder.run(&format!("verify {} --read-data", place("tensors"))).ok();
+    of_person_and_condition(&folder, "v3", (root, before), (7, &Value::Null));
+    folder.run(&format!("verify {} --read-data", stored("v3", "tensors"))).ok();
 }
 
 #[test]
 fn datasets_of_format_4_are_read_and_their_proofs_hold() {
     let folder = Folder::new();
-    let place = |name: &str| testdata_path(&format!("compat/v4/{name}")).to_str().unwrap().to_owned();
-    let dataset = place("erased");
+    let root = "a0af8953f748ba1dcc002b22046a8598222cabb9b62248504566511e6bf5bef5";
+    let before = "09af7bcbe85d7e67f8a260c51766c17de2d0a0cdcd0e79d4b169e3349d0d3bf0";
+    of_person_and_condition(&folder, "v4", (root, before), (0, &"plain".into()));
+    for (name, records) in [("samples", 8), ("inplace", 2)] {
+        let verified = folder.run(&format!("verify {} --read-data --json", stored("v4", name))).ok().summary();
+        assert_eq!(verified["records"].as_u64(), Some(records), "{name}");
+    }
+}
+
+fn stored(format: &str, name: &str) -> String {
+    testdata_path(&format!("compat/{format}/{name}")).to_str().unwrap().to_owned()
+}
+
+/// Two patient tables of which somebody was erased, the roots of the newest version and of the one named `before`, what
+/// becomes of a proof of absence, and one of the tables with private ids.
+fn of_person_and_condition(folder: &Folder, format: &str, roots: (&str, &str), absent: (i32, &Value)) {
+    let dataset = stored(format, "erased");
     let verified = folder.run(&format!("verify {dataset} --read-data --json")).ok().summary();
     assert_eq!((verified["records"].as_u64(), verified["version"].as_u64()), (Some(485), Some(5)));
     folder.run(&format!("verify {dataset} --read-data --at before")).ok();
@@ -109,26 +100,22 @@ fn datasets_of_format_4_are_read_and_their_proofs_hold() {
     };
     let of_erased = ["7 --at before", "7 --at v5", "5 --at before", "5 --at v5"].map(|rest| hits(&dataset, rest));
     assert_eq!(of_erased, [22, 22, 0, 0]);
-    let root =
-        folder.run(&format!("manifest {dataset} --root --json")).ok().summary()["root"].as_str().unwrap().to_owned();
-    assert_eq!(root, "a0af8953f748ba1dcc002b22046a8598222cabb9b62248504566511e6bf5bef5");
+    let (root, before) = roots;
+    assert_eq!(folder.run(&format!("manifest {dataset} --root --json")).ok().summary()["root"], root);
     let then = folder.run(&format!("manifest {dataset} --root --at before --json")).ok().summary();
-    assert_eq!(then["root"], "09af7bcbe85d7e67f8a260c51766c17de2d0a0cdcd0e79d4b169e3349d0d3bf0");
-    for claim in ["present", "absent"] {
-        let checked = folder
-            .run(&format!("verify-proof {} --root {root} --json", place(&format!("{claim}.json"))))
-            .ok()
-            .summary();
-        assert_eq!((&checked["claim"], &checked["ids"]), (&claim.into(), &"plain".into()));
+    assert_eq!(then["root"], before);
+    for (claim, code) in [("present", 0), ("absent", absent.0)] {
+        let proof = stored(format, &format!("{claim}.json"));
+        let checked = folder.run(&format!("verify-proof {proof} --root {root} --json"));
+        assert_eq!(
+            (checked.code, &checked.summary()["claim"], &checked.summary()["ids"]),
+            (code, &claim.into(), absent.1)
+        );
     }
     let key = folder.write("key", "the key of a dataset for tests..");
-    let private = place("private");
+    let private = stored(format, "private");
     folder.run(&format!("verify {private} --read-data --id-key {}", key.display())).ok();
     assert_eq!(hits(&private, &format!("7 --id-key {}", key.display())), 1);
-    for (name, records) in [("samples", 8), ("inplace", 2)] {
-        let verified = folder.run(&format!("verify {} --read-data --json", place(name))).ok().summary();
-        assert_eq!(verified["records"].as_u64(), Some(records), "{name}");
-    }
 }
 
 #[test]

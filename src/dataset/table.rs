@@ -300,7 +300,7 @@ pub(super) fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>> {
 
 /// Runs a decode of stored bytes so that a panic inside becomes an error.
 pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    quietly(decode).unwrap_or_else(|| Err(Error::integrity("the decoder gave up on damaged bytes")))
+    quietly(decode).unwrap_or_else(|_| Err(Error::integrity("the decoder gave up on damaged bytes")))
 }
 
 /// A column by name and type.

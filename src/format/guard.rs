@@ -26,19 +26,17 @@ pub fn decoding() -> bool {
     DECODING.get()
 }
 
-/// What some work gives; `None` if it panicked, about which nothing is printed.
-pub fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// What some work gives, or what it panicked with, about which nothing is printed.
+pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     let outer = DECODING.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
     DECODING.set(outer);
-    outcome.ok()
+    outcome
 }
 
 /// Calls into a decoder and turns its errors and panics into ours. `what` is the format that was expected, `name` the file.
 pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
-    let outer = DECODING.replace(true);
-    let (outcome, fault) = listening(|| catch_unwind(AssertUnwindSafe(work)));
-    DECODING.set(outer);
+    let (outcome, fault) = listening(|| quietly(work));
     // Whatever the decoder made of it: a read that failed is not the file's fault.
     if let Some(fault) = fault {
         return Err(fault);

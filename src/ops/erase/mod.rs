@@ -194,6 +194,17 @@ fn pause(context: &Context<'_>, attempt: u32) -> Result<()> {
     context.cancel.check()
 }
 
+/// An error from finishing an erasure that stands: it is no conflict, after which nothing would have been changed.
+fn after_commit(error: Error) -> Error {
+    let error = match error.kind() {
+        Kind::Conflict => Error::storage("the erasure is committed, and what it put out of use is not deleted yet")
+            .cause(error)
+            .hint("the next command that writes to the dataset deletes it and writes the receipt"),
+        _ => error,
+    };
+    error.effect_is(Effect::Certain)
+}
+
 /// An erasure with its attempts.
 struct Session<'a> {
     context: &'a Context<'a>,
@@ -349,8 +360,7 @@ impl<'a> Run<'a> {
         report.version = snapshot.version();
         refresh(&snapshot, None)?;
         // What is left to do is on record with the commit: another attempt would find nobody to erase.
-        self.finish(&unfinished.of_version(snapshot.version()), order, &mut report)
-            .map_err(|e| e.effect_is(Effect::Certain))?;
+        self.finish(&unfinished.of_version(snapshot.version()), order, &mut report).map_err(after_commit)?;
         Ok(report)
     }
 
