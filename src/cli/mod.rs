@@ -304,21 +304,21 @@ impl Session<'_> {
         let format = args.export_format(json)?;
         let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
         if let Some(Export::Version(description)) = format {
-            let document = ops::or_overtaken(Some(&snapshot), ops::describe::describe(&snapshot, description))?;
+            let document = ops::describe::describe(&snapshot, description)?;
             self.print(|w| Ok(writeln!(w, "{document:#}")?))?;
             return Ok(Outcome::Done);
         }
         if let Some(Export::Records(format)) = format {
             self.progress.stop();
-            let exported = self.print(|w| {
+            self.print(|w| {
                 let cancel = &self.context.cancel;
                 if json { json::export(w, &snapshot, cancel) } else { export(&snapshot, format, cancel, w).map(|_| ()) }
-            });
-            return ops::or_overtaken(Some(&snapshot), exported).map(|()| Outcome::Done);
+            })?;
+            return Ok(Outcome::Done);
         }
-        let shown = self.print(|w| {
+        self.print(|w| {
             if args.history {
-                let entries = ops::manifest::history(snapshot.dataset(), snapshot.version())?;
+                let entries = ops::manifest::history(&snapshot)?;
                 if json { json::history(w, &entries, &snapshot) } else { human::history(w, &entries, &snapshot) }
             } else if args.list {
                 let shards = ops::manifest::list(&snapshot)?;
@@ -336,8 +336,8 @@ impl Session<'_> {
                 let report = ops::manifest::summary(&snapshot)?;
                 if json { json::summary(w, &report) } else { human::summary(w, &report) }
             }
-        });
-        ops::or_overtaken(Some(&snapshot), shown).map(|()| Outcome::Done)
+        })?;
+        Ok(Outcome::Done)
     }
 
     fn find(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
@@ -417,7 +417,7 @@ impl Session<'_> {
         self.print(|w| {
             let mut some: Vec<RecordChange> = Vec::new();
             let mut shown = 0;
-            let compared = ops::diff::diff(&self.context, &first, &second, &mut |change| {
+            let report = ops::diff::diff(&self.context, &first, &second, &mut |change| {
                 shown += 1;
                 if json {
                     json::object(w, "record", &change)?;
@@ -427,8 +427,7 @@ impl Session<'_> {
                     some.push(change);
                 }
                 Ok(if json || verbose || shown < human::SOME_RECORDS { Wants::More } else { Wants::Count })
-            });
-            let report = ops::or_overtaken([&first, &second], compared)?;
+            })?;
             self.progress.stop();
             if json { json::diff(w, &report) } else { human::diff(w, &report, &some, verbose) }
         })?;
@@ -438,8 +437,7 @@ impl Session<'_> {
     fn drift(&self, location: &Location, older: &str, newer: &str, args: &ManifestArgs) -> Result<Outcome> {
         let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
         let (older, newer) = (open(older)?, open(newer)?);
-        let drifted = ops::drift::drift(&self.context, &older, &newer, args.thresholds());
-        let report = ops::or_overtaken([&older, &newer], drifted)?;
+        let report = ops::drift::drift(&self.context, &older, &newer, args.thresholds())?;
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {

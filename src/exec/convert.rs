@@ -281,7 +281,7 @@ impl Drop for Closing<'_> {
 
 fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {
     match pipeline.encoder.output() {
-        Output::Stream(_) => Cutting::Even(pipeline.memory.unit_bytes),
+        Output::Stream(framing) => Cutting::Even { bytes: pipeline.memory.unit_bytes, member: framing.member_bytes() },
         Output::Parquet(parquet) => {
             let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
             let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes);

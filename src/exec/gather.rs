@@ -22,7 +22,7 @@ use crate::{
     events::{Event, Observer},
     format::{Misfit, Parsed, parquet::logical_bytes},
     plan::roll::RowGroupPlanner,
-    record::{Payload, RecordBlock, Reject, numbers::Numbers},
+    record::{Payload, RecordBlock, Reject, Sample, numbers::Numbers},
     scan::SourceFile,
     storage::Sink,
 };
@@ -165,9 +165,89 @@ impl Feedback {
 #[derive(Debug)]
 pub enum Cutting {
     /// Every so many bytes.
-    Even(u64),
+    Even {
+        /// Bytes of a unit.
+        bytes: u64,
+        /// Bytes that a member of a record takes besides its content.
+        member: u64,
+    },
     /// By what is missing in the shard.
     RowGroups(RowGroupPlanner, Arc<Feedback>),
+}
+
+/// Bytes that a row counts for at least, however short: its hashes, its number and its id take memory as well.
+const LEAST_ROW: u64 = 32;
+
+impl Cutting {
+    /// Bytes of a unit that records make, about.
+    fn weight(&self, payload: &Payload) -> u64 {
+        match (self, payload) {
+            (Self::RowGroups(..), Payload::Rows(batch)) => {
+                logical_bytes(batch).max(LEAST_ROW.saturating_mul(batch.num_rows() as u64))
+            }
+            (Self::Even { member, .. }, Payload::Rows(batch)) => {
+                // In each row the columns are named again.
+                let names: u64 = batch.schema_ref().fields().iter().map(|field| field.name().len() as u64 + 4).sum();
+                logical_bytes(batch).saturating_add((member + names).saturating_mul(batch.num_rows() as u64))
+            }
+            (_, Payload::Samples(samples)) => samples.iter().map(|sample| self.weight_of(sample)).sum(),
+        }
+    }
+
+    fn weight_of(&self, sample: &Sample) -> u64 {
+        let member = match self {
+            Self::RowGroups(..) => 0,
+            Self::Even { member, .. } => *member,
+        };
+        sample.bytes() + member * sample.parts.len() as u64
+    }
+
+    /// Splits a piece of `bytes` so that the head has about `room` bytes; at least one record when `force`.
+    fn split(&self, piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piece>, u64, Option<Piece>) {
+        let records = piece.payload.len();
+        let (head_records, head_bytes) = match &piece.payload {
+            Payload::Rows(_) => {
+                let share = u128::from(room) * records as u128 / u128::from(bytes.max(1));
+                let taken = usize::try_from(share).unwrap_or(records).clamp(usize::from(force), records);
+                let taken_bytes = u64::try_from(u128::from(bytes) * taken as u128 / records as u128).unwrap_or(bytes);
+                (taken, taken_bytes)
+            }
+            Payload::Samples(samples) => {
+                let mut taken = 0;
+                let mut taken_bytes = 0;
+                for sample in samples {
+                    let weight = self.weight_of(sample);
+                    if taken_bytes + weight > room && !(force && taken == 0) {
+                        break;
+                    }
+                    taken += 1;
+                    taken_bytes += weight;
+                }
+                (taken, taken_bytes)
+            }
+        };
+        if head_records == 0 {
+            return (None, 0, Some(piece));
+        }
+        if head_records == records {
+            return (Some(piece), bytes, None);
+        }
+        let (head_payload, tail_payload) = match piece.payload {
+            Payload::Rows(batch) => (
+                Payload::Rows(batch.slice(0, head_records)),
+                Payload::Rows(batch.slice(head_records, records - head_records)),
+            ),
+            Payload::Samples(mut samples) => {
+                let tail = samples.split_off(head_records);
+                (Payload::Samples(samples), Payload::Samples(tail))
+            }
+        };
+        let (mut rows, mut hashes) = (piece.rows, piece.hashes);
+        let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
+        let source = Arc::clone(&piece.source);
+        let tail = Piece { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
+        (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))
+    }
 }
 
 /// A file for rejects.
@@ -365,10 +445,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             return Ok(());
         }
         self.accepted += block.payload.len() as u64;
-        let bytes = match &block.payload {
-            Payload::Rows(batch) => logical_bytes(batch),
-            Payload::Samples(samples) => samples.iter().map(crate::record::Sample::bytes).sum(),
-        };
+        let bytes = self.cutting.weight(&block.payload);
         self.pending_bytes += bytes;
         let piece = Piece {
             source: Arc::clone(&self.sources[source].name),
@@ -431,7 +508,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             return Ok(Some(cut));
         }
         let cut = match &mut self.cutting {
-            Cutting::Even(bytes) => (*bytes, false),
+            Cutting::Even { bytes, .. } => (*bytes, false),
             Cutting::RowGroups(planner, feedback) => {
                 let idle = self.ended || self.pending_bytes >= planner.unit_bytes();
                 while self.told < planner.must_know() {
@@ -463,7 +540,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 pieces.push(piece);
                 continue;
             }
-            let (head, head_bytes, tail) = split_piece(piece, bytes, room, pieces.is_empty());
+            let (head, head_bytes, tail) = self.cutting.split(piece, bytes, room, pieces.is_empty());
             if let Some(head) = head {
                 raw += head_bytes;
                 pieces.push(head);
@@ -512,52 +589,6 @@ impl<I: Iterator<Item = Result<Read>>> Iterator for Gather<'_, I> {
     fn next(&mut self) -> Option<Result<Unit>> {
         self.next_unit().transpose()
     }
-}
-
-/// Splits a piece of `bytes` so that the head has about `room` bytes; at least one record when `force`.
-fn split_piece(piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piece>, u64, Option<Piece>) {
-    let records = piece.payload.len();
-    let (head_records, head_bytes) = match &piece.payload {
-        Payload::Rows(_) => {
-            let share = u128::from(room) * records as u128 / u128::from(bytes.max(1));
-            let taken = usize::try_from(share).unwrap_or(records).clamp(usize::from(force), records);
-            let taken_bytes = u64::try_from(u128::from(bytes) * taken as u128 / records as u128).unwrap_or(bytes);
-            (taken, taken_bytes)
-        }
-        Payload::Samples(samples) => {
-            let mut taken = 0;
-            let mut taken_bytes = 0;
-            for sample in samples {
-                if taken_bytes + sample.bytes() > room && !(force && taken == 0) {
-                    break;
-                }
-                taken += 1;
-                taken_bytes += sample.bytes();
-            }
-            (taken, taken_bytes)
-        }
-    };
-    if head_records == 0 {
-        return (None, 0, Some(piece));
-    }
-    if head_records == records {
-        return (Some(piece), bytes, None);
-    }
-    let (head_payload, tail_payload) = match piece.payload {
-        Payload::Rows(batch) => (
-            Payload::Rows(batch.slice(0, head_records)),
-            Payload::Rows(batch.slice(head_records, records - head_records)),
-        ),
-        Payload::Samples(mut samples) => {
-            let tail = samples.split_off(head_records);
-            (Payload::Samples(samples), Payload::Samples(tail))
-        }
-    };
-    let (mut rows, mut hashes) = (piece.rows, piece.hashes);
-    let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
-    let source = Arc::clone(&piece.source);
-    let tail = Piece { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
-    (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))
 }
 
 /// Keeps what could not be read at all, or not to its end, in the file for rejects; `row` is the first record of it,
@@ -609,5 +640,55 @@ impl RejectLine<'_> {
         text.push(b'\n');
         file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::{ArrayRef, UInt8Array};
+    use arrow::record_batch::RecordBatch;
+
+    use super::*;
+    use crate::record::Part;
+
+    /// Rows of one byte.
+    fn narrow(rows: usize) -> Payload {
+        let column: ArrayRef = Arc::new(UInt8Array::from(vec![7; rows]));
+        Payload::Rows(RecordBatch::try_from_iter([("flag", column)]).unwrap())
+    }
+
+    fn samples(count: usize) -> Payload {
+        let part = || Part { extension: "cls".into(), bytes: vec![b'1'].into() };
+        let sample = || Sample { key: "k".into(), origin: "o".into(), parts: vec![part(), part()] };
+        Payload::Samples((0..count).map(|_| sample()).collect())
+    }
+
+    #[test]
+    fn short_records_count_for_what_they_become() {
+        let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
+        assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.weight(&narrow(1000))));
+        assert_eq!(framed.weight(&samples(10)), 10 * 2 * (1 + 768));
+        let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16), Arc::default());
+        assert_eq!(table.weight(&narrow(1000)), 32_000);
+        assert_eq!(table.weight(&samples(10)), 20);
+    }
+
+    #[test]
+    fn a_piece_is_split_by_weight() {
+        let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
+        for payload in [narrow(1000), samples(1000)] {
+            let bytes = framed.weight(&payload);
+            let piece = Piece {
+                source: Arc::new(SourceName { name: "a".into(), key: "a".into(), columns: None }),
+                rows: Numbers::counting(1, 1000),
+                hashes: Numbers::default(),
+                payload,
+            };
+            let (head, weight, tail) = framed.split(piece, bytes, bytes / 4, false);
+            let (head, tail) = (head.unwrap().payload.len(), tail.unwrap().payload.len());
+            assert!((248..=250).contains(&head) && head + tail == 1000, "{head} and {tail}");
+            assert!(weight <= bytes / 4);
+        }
     }
 }

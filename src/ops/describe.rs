@@ -43,11 +43,12 @@ pub enum Description {
 /// # Errors
 /// When lists, the log or a footer cannot be read.
 pub fn describe(snapshot: &Snapshot, description: Description) -> Result<Value> {
-    match description {
+    let described = match description {
         Description::Croissant => croissant(snapshot),
         Description::Mlflow => mlflow(snapshot),
         Description::Prov => prov(snapshot),
-    }
+    };
+    super::or_overtaken(Some(snapshot), described)
 }
 
 fn name(snapshot: &Snapshot) -> String {

@@ -146,6 +146,15 @@ pub fn diff(
     second: &Snapshot,
     visit: &mut dyn FnMut(RecordChange) -> Result<Wants>,
 ) -> Result<DiffReport> {
+    super::or_overtaken([first, second], compare(context, first, second, visit))
+}
+
+fn compare(
+    context: &Context<'_>,
+    first: &Snapshot,
+    second: &Snapshot,
+    visit: &mut dyn FnMut(RecordChange) -> Result<Wants>,
+) -> Result<DiffReport> {
     let shards = shard_changes(first.shards()?, second.shards()?);
     let sources = source_changes(first, second)?;
     let settings = setting_changes(first, second)?;

@@ -89,6 +89,14 @@ pub struct ExportRow {
 /// # Errors
 /// When a sidecar cannot be read or does not fit the run table, or `visit` fails.
 pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>) -> Result<u64> {
+    super::or_overtaken(Some(snapshot), read_records(snapshot, cancel, visit))
+}
+
+fn read_records(
+    snapshot: &Snapshot,
+    cancel: &Cancel,
+    visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>,
+) -> Result<u64> {
     let table = snapshot.runs()?;
     let runs = table.by_shard(snapshot.version());
     let store = snapshot.dataset().store();

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, or_overtaken};
 use crate::{
     array::origin::Hyperslab,
     codec::{hex::hash_or_none, merkle::Hash},
     dataset::{
-        Dataset, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
+        Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
         find_vacuumed, tombstones,
     },
     error::{Error, Result},
@@ -122,7 +122,7 @@ pub struct SummaryReport {
 /// When its lists cannot be read.
 pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
     let entry = snapshot.entry();
-    let mut sizes: Vec<u64> = snapshot.shards()?.iter().map(|s| s.bytes).collect();
+    let mut sizes: Vec<u64> = list(snapshot)?.iter().map(|s| s.bytes).collect();
     sizes.sort_unstable();
     let pick = |i: usize| sizes.get(i).copied().unwrap_or_default();
     Ok(SummaryReport {
@@ -254,19 +254,6 @@ pub struct EarlierReport {
     pub stored: bool,
 }
 
-/// Finds records by ids; hits come in the order of the ids, then of the records.
-///
-/// # Errors
-/// When the index or a sidecar cannot be read.
-pub fn find_all(snapshot: &Snapshot, ids: &[String]) -> Result<Vec<HitReport>> {
-    let mut found = Vec::new();
-    find_each(snapshot, ids, &mut |number, hit| {
-        found.extend(hit_report(&ids[number], hit, None));
-        Ok(())
-    })?;
-    Ok(found)
-}
-
 /// An id that was erased.
 #[derive(Debug, Clone, Serialize)]
 pub struct ErasedReport {
@@ -293,8 +280,8 @@ pub fn find_erased(
     at: Version,
 ) -> Result<Vec<ErasedReport>> {
     let newest = context.dataset(location)?.open()?;
-    let Some(list) = SuppressList::of(&newest)? else { return Ok(Vec::new()) };
-    let stones = tombstones(newest.dataset(), newest.entry())?;
+    let known = || Ok((SuppressList::of(&newest)?, tombstones(newest.dataset(), newest.entry())?));
+    let (Some(list), stones) = or_overtaken(Some(&newest), known())? else { return Ok(Vec::new()) };
     let report = |id: &String| {
         let (version, records) = list.find(id)?;
         let stone = stones.iter().find(|stone| stone.version == version)?;
@@ -376,7 +363,7 @@ pub fn find_wanted(
     visit: &mut dyn FnMut(HitReport) -> Result<()>,
 ) -> Result<FindReport> {
     let newest = context.dataset(location)?.open()?;
-    super::or_overtaken(Some(&newest), find_from(context, (&newest, at), wanted, visit))
+    or_overtaken(Some(&newest), find_from(context, (&newest, at), wanted, visit))
 }
 
 fn find_from(
@@ -499,7 +486,7 @@ fn hit_report(id: &str, hit: Hit, now: Option<NowReport>) -> Option<HitReport> {
 /// # Errors
 /// When the list cannot be read.
 pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
-    snapshot.shards()
+    or_overtaken(Some(snapshot), snapshot.shards())
 }
 
 /// Patterns that name all live shards, as training tools expand them: `TAG/{000000..000123}.tar`. Shards that are not
@@ -559,12 +546,12 @@ impl std::fmt::Display for Numbered<'_> {
     }
 }
 
-/// All versions, oldest first.
+/// A version and all before it, oldest first.
 ///
 /// # Errors
 /// When the log cannot be read.
-pub fn history(dataset: &Dataset, newest: Version) -> Result<Vec<Entry>> {
-    dataset.history(newest)
+pub fn history(snapshot: &Snapshot) -> Result<Vec<Entry>> {
+    or_overtaken(Some(snapshot), snapshot.dataset().history(snapshot.version()))
 }
 
 #[cfg(test)]

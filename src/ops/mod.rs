@@ -95,7 +95,7 @@ fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) 
 ///
 /// # Errors
 /// That of the run, or [`Kind::Conflict`].
-pub fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Result<T>) -> Result<T> {
+fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Result<T>) -> Result<T> {
     let Err(error) = &result else { return result };
     match read.into_iter().find(|snapshot| is_overtaken(snapshot.dataset(), Some(snapshot), error)) {
         Some(snapshot) => Err(overtaken(snapshot.dataset())),

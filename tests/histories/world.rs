@@ -33,7 +33,7 @@ use shardify::{
         Context, adopt, compact,
         convert::{ConvertOptions, convert},
         erase::{EraseOptions, erase},
-        export, manifest, or_overtaken, prove,
+        export, manifest, prove,
         tag::{tag, untag},
         vacuum::{VacuumOptions, vacuum},
         verify::verify,
@@ -140,7 +140,7 @@ fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Ver
         ids.extend(rows.iter().map(|row| row.record_id.clone()));
         Ok(())
     });
-    let exported = or_overtaken(Some(&snapshot), exported)?;
+    let exported = exported?;
     if exported != snapshot.entry().totals.records {
         return Err(Error::integrity(format!("{exported} of {} were exported", snapshot.entry().totals.records)));
     }

@@ -49,8 +49,8 @@ use crate::{
 /// Bytes that a record may take before `splits` tells the bound of the run.
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
-/// Rows of a split at most.
-const MAX_ROWS: u64 = 4 << 20;
+/// Bytes of a split that a row counts for at least: its hash takes memory as well.
+const LEAST_ROW: u64 = 4;
 
 /// Cells take a part of the memory that other records of as many bytes take: most of their columns are keys.
 const CELLS: u64 = 4;
@@ -229,7 +229,8 @@ impl ArrayReader {
             fitting
         };
         let rows = records.saturating_mul(per_record);
-        Ok(if rows > MAX_ROWS { (MAX_ROWS / per_record).max(1) * per_record } else { rows })
+        let most = split_bytes / LEAST_ROW;
+        Ok(if rows > most { (most / per_record).max(1) * per_record } else { rows })
     }
 }
 

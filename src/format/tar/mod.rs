@@ -66,6 +66,11 @@ impl Framing for TarFraming {
         true
     }
 
+    /// A header, and half a block of zeros.
+    fn member_bytes(&self) -> u64 {
+        (BLOCK + BLOCK / 2) as u64
+    }
+
     fn trailer(&self) -> &'static [u8] {
         &TRAILER
     }

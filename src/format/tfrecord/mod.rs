@@ -79,6 +79,11 @@ impl Framing for TfRecordFraming {
         false
     }
 
+    /// Length, two checksums, and the tags of a feature.
+    fn member_bytes(&self) -> u64 {
+        32
+    }
+
     fn trailer(&self) -> &'static [u8] {
         &[]
     }

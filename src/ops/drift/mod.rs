@@ -124,36 +124,7 @@ pub struct DriftReport {
 /// When a shard cannot be read.
 pub fn drift(context: &Context<'_>, older: &Snapshot, newer: &Snapshot, thresholds: Thresholds) -> Result<DriftReport> {
     let comparison = Comparison { context, older, newer };
-    let (before, after) = (older.entry().totals.records, newer.entry().totals.records);
-    let (sample, rows) = comparison.sample()?;
-    let bins: BTreeMap<Column, Bins> = sample.into_iter().map(|(column, sample)| (column, sample.bins())).collect();
-    let counted = comparison.count(&bins)?;
-    let mut columns: Vec<ColumnDrift> =
-        counted.into_iter().map(|(column, sides)| judge(column, &bins, &sides, [before, after], thresholds)).collect();
-    columns.sort_by(|a, b| {
-        let rank = |c: &ColumnDrift| (c.beyond.is_empty(), -c.psi.unwrap_or(0.0));
-        rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.column.cmp(&b.column))
-    });
-    let volume_change = if before == 0 { 0.0 } else { after as f64 / before as f64 - 1.0 };
-    let volume_beyond = volume_change.abs() > thresholds.volume || (before == 0) != (after == 0);
-    let columns_beyond = columns.iter().filter(|c| !c.beyond.is_empty()).count() as u64;
-    let tables = older.entry().settings.shard_format == OutputFormat::Parquet;
-    Ok(DriftReport {
-        dataset: older.dataset().store().location().to_string(),
-        from: older.version(),
-        to: newer.version(),
-        records_before: before,
-        records_after: after,
-        volume_change,
-        volume_beyond,
-        thresholds,
-        columns_compared: columns.len() as u64,
-        columns_beyond,
-        drifted: volume_beyond || columns_beyond > 0,
-        sampled_rows: rows,
-        not_compared: (!tables).then_some("values inside records: of tar and TFRecord, number and sizes are compared"),
-        columns,
-    })
+    super::or_overtaken([older, newer], comparison.report(thresholds))
 }
 
 /// The two sides of a column: older and newer.
@@ -209,6 +180,42 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
+    fn report(&self, thresholds: Thresholds) -> Result<DriftReport> {
+        let (before, after) = (self.older.entry().totals.records, self.newer.entry().totals.records);
+        let (sample, rows) = self.sample()?;
+        let bins: BTreeMap<Column, Bins> = sample.into_iter().map(|(column, sample)| (column, sample.bins())).collect();
+        let counted = self.count(&bins)?;
+        let mut columns: Vec<ColumnDrift> = counted
+            .into_iter()
+            .map(|(column, sides)| judge(column, &bins, &sides, [before, after], thresholds))
+            .collect();
+        columns.sort_by(|a, b| {
+            let rank = |c: &ColumnDrift| (c.beyond.is_empty(), -c.psi.unwrap_or(0.0));
+            rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.column.cmp(&b.column))
+        });
+        let volume_change = if before == 0 { 0.0 } else { after as f64 / before as f64 - 1.0 };
+        let volume_beyond = volume_change.abs() > thresholds.volume || (before == 0) != (after == 0);
+        let columns_beyond = columns.iter().filter(|c| !c.beyond.is_empty()).count() as u64;
+        let tables = self.older.entry().settings.shard_format == OutputFormat::Parquet;
+        Ok(DriftReport {
+            dataset: self.older.dataset().store().location().to_string(),
+            from: self.older.version(),
+            to: self.newer.version(),
+            records_before: before,
+            records_after: after,
+            volume_change,
+            volume_beyond,
+            thresholds,
+            columns_compared: columns.len() as u64,
+            columns_beyond,
+            drifted: volume_beyond || columns_beyond > 0,
+            sampled_rows: rows,
+            not_compared: (!tables)
+                .then_some("values inside records: of tar and TFRecord, number and sizes are compared"),
+            columns,
+        })
+    }
+
     /// Samples of the columns of the older version, and how many rows they are.
     fn sample(&self) -> Result<(BTreeMap<Column, Sample>, u64)> {
         let shards = self.older.shards()?;

@@ -15,7 +15,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rayon::prelude::*;
 use serde::Serialize;
 
 use self::{
@@ -483,9 +482,8 @@ impl<'a> Run<'a> {
             ordered(scope, input, at_once, at_once, &self.context.cancel, move |victim| eraser_ref.erase(victim))
                 .collect::<Result<_>>()
         })?;
-        let made: Vec<_> = spared.iter().filter_map(Spared::made).collect();
         work.publish(&fresh, spared)?;
-        made.par_iter().try_for_each(|made| eraser.prove(made))?;
+        work.prove(&eraser)?;
         let (mut rewrites, mut places) = (Vec::new(), Vec::new());
         for (victim, live) in victims {
             let done = work.of_shard(&victim.shard.path)?;

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use rayon::prelude::*;
+
 use super::finish;
 use crate::{
     dataset::{
@@ -14,7 +16,7 @@ use crate::{
     error::{Effect, Error, Kind, Result},
     exec::{
         constants,
-        erase::{Spared, Victim},
+        erase::{Eraser, Made, Spared, Victim},
         index::wids_list,
         types,
     },
@@ -36,6 +38,8 @@ pub(super) struct Done {
     pub(super) bytes_reencoded: u64,
     /// What was published for it alone.
     paths: Vec<String>,
+    /// What it has to be, until it was read back and was that.
+    unproved: Option<Made>,
 }
 
 /// A segment or a list that was looked into: what was made of it, if anything, and what was published for it.
@@ -198,6 +202,7 @@ impl<'a> Work<'a> {
             staged.append(&mut own);
         }
         for (victim, mut one) in victims.iter().zip(spared) {
+            let unproved = one.made();
             let mut own = std::mem::take(&mut one.staged);
             if let Some(finished) = &mut one.finished {
                 own.append(&mut finished.staged);
@@ -210,6 +215,7 @@ impl<'a> Work<'a> {
                 bytes_copied: one.bytes_copied,
                 bytes_reencoded: one.bytes_reencoded,
                 paths: own.iter().map(|staged| staged.path.clone()).collect(),
+                unproved,
             };
             written.insert(victim.shard.path.clone(), done);
             staged.append(&mut own);
@@ -219,6 +225,14 @@ impl<'a> Work<'a> {
         self.publication.publish(staged)?;
         self.folders.extend(beside);
         self.shards.extend(written);
+        Ok(())
+    }
+
+    /// Reads back what no attempt has yet: nothing old is deleted for the sake of a new shard that is not what was kept.
+    pub(super) fn prove(&mut self, eraser: &Eraser<'_>) -> Result<()> {
+        let unproved: Vec<&Made> = self.shards.values().filter_map(|done| done.unproved.as_ref()).collect();
+        unproved.into_par_iter().try_for_each(|made| eraser.prove(made))?;
+        self.shards.values_mut().for_each(|done| done.unproved = None);
         Ok(())
     }
 
