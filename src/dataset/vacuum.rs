@@ -178,10 +178,9 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let must_go: HashMap<String, Option<[u8; 32]>> =
         must_go.into_iter().map(|object| (object.path, object.blake3)).collect();
     let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
-    // Of what has expired before, an interrupted vacuum may have deleted lists already, and all that they named.
     let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
     // What erasures wrote for versions that have expired since is named by the newest entry alone.
-    let gone_before = References::of_left(dataset, &before, &|list| there.contains(list))?.with_made(&stand_ins);
+    let gone_before = References::of_left(dataset, &before, Some(&there))?.with_made(&stand_ins);
     let gone_now = References::of(dataset, &now)?.led_by(&stand_ins);
     let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
@@ -291,7 +290,9 @@ pub fn still_unneeded(dataset: &Dataset, found: &mut Unreferenced) -> Result<()>
         return Ok(());
     }
     let entries = dataset.entries(found.version.next(), newest.version())?;
-    let needed = References::of(dataset, &entries)?;
+    // Of versions that have expired since, other vacuums may have deleted the lists.
+    let readable: Vec<Entry> = entries.iter().filter(|entry| newest.can_read(entry.version)).cloned().collect();
+    let needed = References::of(dataset, &readable)?;
     let committed: HashSet<&str> = entries.iter().map(|entry| entry.transaction.tag()).collect();
     let names = |object: &Unneeded| object.run.as_deref().is_some_and(|run| committed.contains(run));
     found.objects.retain(|object| !needed.needs(&object.facts.path) && !names(object));
@@ -351,11 +352,12 @@ struct References {
 
 impl References {
     fn of(dataset: &Dataset, entries: &[Entry]) -> Result<Self> {
-        Self::of_left(dataset, entries, &|_| true)
+        Self::of_left(dataset, entries, None)
     }
 
-    /// The same, without the shards of lists that are not there any more.
-    fn of_left(dataset: &Dataset, entries: &[Entry], is_there: &dyn Fn(&str) -> bool) -> Result<Self> {
+    /// The same of versions that have expired, given what was there: another vacuum may have deleted a list, and before it all
+    /// that it named, or may delete it right now.
+    fn of_left(dataset: &Dataset, entries: &[Entry], there: Option<&HashSet<&str>>) -> Result<Self> {
         let mut out = Self::default();
         let mut lists: BTreeMap<&str, (Sealed, &[IndexKind])> = BTreeMap::new();
         for entry in entries {
@@ -369,10 +371,14 @@ impl References {
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
         }
-        lists.retain(|path, _| is_there(path));
+        lists.retain(|path, _| there.is_none_or(|there| there.contains(path)));
         let store = dataset.store().as_ref();
         let lists: Vec<(Sealed, &[IndexKind])> = lists.into_values().collect();
-        let found: Vec<_> = lists.par_iter().map(|(list, _)| shards::read(store, list)).collect::<Result<_>>()?;
+        let read = |list: &Sealed| match shards::read(store, list) {
+            Err(_) if there.is_some() && store.head(&list.path)?.is_none() => Ok(Vec::new()),
+            read => read,
+        };
+        let found: Vec<_> = lists.par_iter().map(|(list, _)| read(list)).collect::<Result<_>>()?;
         for ((_, indexes), shards) in lists.iter().zip(found) {
             shards.iter().for_each(|shard| out.add_shard(shard, indexes));
         }
@@ -652,5 +658,27 @@ mod tests {
         names.iter().for_each(|own| assert!(is_shard_name(own), "{own}"));
         let others = ["000000.tar", "0123456789ab/x.tar", "0123456789AB/000000.tar", "0123456789ab/deep/000000.tar"];
         others.iter().for_each(|other| assert!(!is_shard_name(other), "{other}"));
+    }
+
+    #[test]
+    #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+    fn lists_that_another_vacuum_deletes_meanwhile_name_nothing() {
+        let dataset = Dataset::new(std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap()));
+        let list = "_shardify/lists/x-0-shards-0.parquet";
+        let entry: Entry = serde_json::from_value(serde_json::json!({
+            "format": 4, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
+            "operation": "convert", "tool": "t", "arguments": {},
+            "counts": {"records_in": 0, "records_out": 0, "records_rejected": 0, "records_deduplicated": 0,
+                "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
+            "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [], "subject": null},
+            "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
+            "shards": [{"path": list, "rows": 1, "level": 0}], "runs": [], "sources": [], "segments": [],
+        }))
+        .unwrap();
+        let entries = [entry];
+        let was_there = HashSet::from([list]);
+        let left = References::of_left(&dataset, &entries, Some(&was_there)).unwrap();
+        assert!(left.shards.is_empty() && left.objects.contains(list));
+        assert!(References::of(&dataset, &entries).is_err(), "a version that can be read needs it");
     }
 }

@@ -19,6 +19,7 @@ mod checks;
 mod deliver;
 mod durable;
 mod folder;
+mod listing;
 mod local;
 mod location;
 mod naming;

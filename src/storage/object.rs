@@ -22,8 +22,8 @@ use object_store::{
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store, StoreSettings, beyond, changed, missing,
-    present, secrets::Secrets, upload::Uploads,
+    Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store, StoreSettings, beyond, changed,
+    listing::Listing, missing, present, secrets::Secrets, upload::Uploads,
 };
 use crate::error::{Effect, Error, Kind, Result};
 
@@ -373,7 +373,7 @@ impl Store for RemoteStore {
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         self.check_lists(folder)?;
         let at = self.at(folder)?;
-        let mut listing = self.inner.list((!at.as_ref().is_empty()).then_some(&at));
+        let mut listing = Listing::new(&self.inner, (!at.as_ref().is_empty()).then_some(at));
         let runtime = runtime()?;
         while let Some(meta) = runtime.block_on(listing.next()) {
             let meta = meta.map_err(|e| self.failed(folder, "listing", &e))?;
@@ -389,7 +389,7 @@ impl Store for RemoteStore {
             return Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)));
         }
         let at = self.at(folder)?;
-        let mut listing = self.inner.list(Some(&at));
+        let mut listing = Listing::new(&self.inner, Some(at));
         let runtime = runtime()?;
         while let Some(meta) = runtime.block_on(listing.next()) {
             let path = self.relative(&meta.map_err(|e| self.failed(folder, "listing", &e))?.location);

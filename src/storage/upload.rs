@@ -28,7 +28,7 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
-use super::{Location, Sink, Staged, StagedInner, object::runtime, occupied, secrets::Secrets};
+use super::{Location, Sink, Staged, StagedInner, listing::repeated, object::runtime, occupied, secrets::Secrets};
 use crate::{
     error::{Effect, Error, Result},
     id::TransactionId,
@@ -185,7 +185,8 @@ impl StagedUpload {
     fn send(&mut self, part: Vec<u8>) -> Result<()> {
         if matches!(self.state, State::Empty) {
             let options = PutMultipartOptions { attributes: self.attributes(), ..PutMultipartOptions::default() };
-            let begun = runtime()?.block_on(self.uploads.0.inner.put_multipart_opts(&self.at, options));
+            let begin = || self.uploads.0.inner.put_multipart_opts(&self.at, options.clone());
+            let begun = runtime()?.block_on(repeated(begin));
             self.state = State::Parts(begun.map_err(|e| self.failed("starting the upload", &e))?, JoinSet::new());
         }
         let most = if part.len() > LARGE_PART { 1 } else { PARTS_IN_FLIGHT };
