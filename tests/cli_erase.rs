@@ -489,3 +489,66 @@ fn folders_in_a_foreign_tar_go_with_their_sample() {
     assert_eq!(holding(folder.path(), "p08/scan.jpg").len(), 1);
     folder.run("verify --read-data").ok();
 }
+
+/// Measurements of people, as in OMOP: both have numbers, and these meet.
+fn measurements(to: &str) -> Folder {
+    let folder = Folder::new();
+    let row = |i: u64| format!("{i},{},value<{i}>\n", 8 + i % 3);
+    let rows = |from: u64, to: u64| (from..to).map(row).collect::<String>();
+    folder.write("mon/export.csv", format!("measurement_id,person_id,value\n{}", rows(1, 31)));
+    folder.write("tue/export.csv", format!("measurement_id,person_id,value\n{}", rows(31, 61)));
+    let arguments = format!("--id measurement_id --subject person_id --to {to} --codec none");
+    folder.run(&format!("convert mon/export.csv {arguments}")).ok();
+    folder.run(&format!("convert tue/export.csv {arguments}")).ok();
+    folder
+}
+
+#[test]
+fn an_id_of_several_things_is_refused_until_it_is_said_which_is_meant() {
+    for to in ["parquet", "tar", "tfrecord"] {
+        let folder = measurements(to);
+        // Measurement 8 is about person 10.
+        for dry_run in ["", " --dry-run"] {
+            let refused = folder.run(&format!("erase shards 8 --all-versions{dry_run}"));
+            assert_eq!(refused.code, 2, "{refused:?}");
+            let said = "`8` is a record id of 1 record and a subject id of 20 records: which is meant?";
+            assert!(refused.stderr.contains(said), "{}", refused.stderr);
+            assert!(refused.stderr.contains("--record 8 or --subject 8"), "{}", refused.stderr);
+        }
+        let plan = folder.run("erase shards --subject 8 --dry-run --json").ok().objects();
+        assert_eq!(of_type(&plan, "id")[0]["carried_as"], serde_json::json!({"subject": 20}));
+        let erased = folder.run("erase shards --subject 8 --all-versions --json").ok().summary();
+        assert_eq!(erased["records_erased"], 20);
+        assert!(holding(folder.path(), "value<3>").is_empty());
+        assert!(!holding(folder.path(), "value<8>").is_empty(), "{to}: measurement 8 is about somebody else");
+        folder.run("verify --read-data").ok();
+        // Nothing of person 8 comes back, and a measurement with that number does.
+        folder.write("wed.csv", "measurement_id,person_id,value\n8,10,again<8>\n70,8,back<70>\n71,9,new<71>\n");
+        let again = folder.run("convert wed.csv --json").ok().summary();
+        assert_eq!((again["records_out"].clone(), again["records_erased"].clone()), (2.into(), 1.into()), "{again}");
+        assert!(holding(folder.path(), "back<70>").is_empty());
+        // Two records have the number 8 by now, and nobody is called so.
+        assert_eq!(folder.run("erase shards --record 8 --all-versions --json").ok().summary()["records_erased"], 2);
+        assert!(holding(folder.path(), "value<8>").is_empty() && holding(folder.path(), "again<8>").is_empty());
+        assert!(!holding(folder.path(), "value<11>").is_empty());
+        folder.run("verify --read-data").ok();
+        let known = folder.run("erase shards --subject 8 --json").ok().objects();
+        assert_eq!(of_type(&known, "id")[0]["records"], 0);
+        assert_eq!(folder.run("erase shards --subject 99").code, 1);
+    }
+}
+
+#[test]
+fn a_row_of_files_of_one_name_is_refused_until_all_of_them_are_meant() {
+    let folder = Folder::new();
+    for day in ["mon", "tue"] {
+        folder.write(&format!("{day}/export.csv"), format!("text\nfirst of {day}\nsecond of {day}\n"));
+        folder.run(&format!("convert {day}/export.csv --to tar --codec none")).ok();
+    }
+    let refused = folder.run("erase shards export.csv#1");
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("`export.csv#1` is an origin of 2 records"), "{}", refused.stderr);
+    let erased = folder.run("erase shards --source export.csv#1 --all-versions --json").ok().summary();
+    assert_eq!(erased["records_erased"], 2);
+    assert!(holding(folder.path(), "first of").is_empty() && !holding(folder.path(), "second of tue").is_empty());
+}

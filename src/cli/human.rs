@@ -670,6 +670,11 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
             writeln!(w, "rewrite {:>10} records  {}  ({state})", grouped(shard.records_erased), clean(&shard.was))?;
         }
         more(w, report.shards.len(), limit, "shard")?;
+        let carried = report.ids.iter().flat_map(|id| id.carried_as.iter().map(move |carried| (id, carried)));
+        for (id, (kind, records)) in carried.clone().take(limit) {
+            writeln!(w, "erase   {:>10} records  with the {} {}", grouped(*records), kind.name(), clean(&id.id))?;
+        }
+        more(w, carried.count(), limit, "id")?;
         writeln!(w, "would erase {records}, in {}", plural(report.shards_rewritten, "shard"))?;
     } else if report.records_erased > 0 {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;

@@ -39,7 +39,7 @@ use crate::{
     ops::{
         self, Context,
         diff::{RecordChange, Wants},
-        erase::EraseOptions,
+        erase::{EraseId, EraseOptions},
         export::export,
         lineage::{self, Job},
         manifest::Wanted,
@@ -480,9 +480,9 @@ impl Session<'_> {
 
     fn erase(&self, args: &EraseArgs) -> Result<Outcome> {
         let (dataset, ids) = args.words();
-        let mut ids = ids.to_vec();
+        let mut ids: Vec<EraseId> = ids.iter().map(EraseId::any).chain(args.kinds()).collect();
         if let Some(file) = &args.ids {
-            ids.extend(read_ids(file)?);
+            ids.extend(read_ids(file)?.into_iter().map(EraseId::any));
         }
         let options = EraseOptions {
             ids,

@@ -3,12 +3,13 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt; of a private id the text is its token |
-//! | `kind` | text | `id`, `origin`, `source` or `was` |
+//! | `kind` | text | `id`, `record`, `subject`, `origin`, `source` or `was` |
 //! | `source` | 32 bytes, null | of an origin the hash of its source's name, so that other sources need no look |
 //! | `version` | u64 | version that erased it |
 //! | `records` | u64 | records that carried it |
 //!
-//! `id` is a record id or subject id, and whatever carries it stays out; `origin` is `source#row`, for records that have no
+//! `id` is a record id or subject id, and whatever carries it stays out; `record` and `subject` keep out what carries them as
+//! their record id, or as their subject id; `origin` is `source#row`, for records that have no
 //! other id; `source` is the URI of a source that named the person itself. `was` only lets `--find` answer for other
 //! names of an erased record. Nothing here can be read back as text, but who holds the salt can try out guesses: the list is
 //! personal data for as long as the set of possible ids is small. Where ids are private it takes their key to guess, for
@@ -24,7 +25,7 @@ use hmac::{Hmac, KeyInit as _, Mac};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Snapshot,
+    IdKind, Snapshot,
     private::{Hiding, hiding_of, token_of},
     sealed::Sealed,
     table::{self, column},
@@ -80,6 +81,10 @@ impl Salt {
 pub enum SuppressedKind {
     /// A record id or subject id.
     Id,
+    /// A record id.
+    Record,
+    /// A subject id.
+    Subject,
     /// `source#row`.
     Origin,
     /// URI of a source.
@@ -89,11 +94,13 @@ pub enum SuppressedKind {
 }
 
 impl SuppressedKind {
-    const ALL: [Self; 4] = [Self::Id, Self::Origin, Self::Source, Self::Was];
+    const ALL: [Self; 6] = [Self::Id, Self::Record, Self::Subject, Self::Origin, Self::Source, Self::Was];
 
     fn name(self) -> &'static str {
         match self {
             Self::Id => "id",
+            Self::Record => "record",
+            Self::Subject => "subject",
             Self::Origin => "origin",
             Self::Source => "source",
             Self::Was => "was",
@@ -216,14 +223,23 @@ impl SuppressList {
         self.hiding.as_ref().map_or(Cow::Borrowed(id), |hiding| Cow::Owned(hiding.token(id)))
     }
 
-    /// Whether records with this record id or subject id stay out.
-    pub fn has_id(&self, id: &str) -> bool {
-        self.get(&self.id(id), SuppressedKind::Id).is_some()
+    /// Whether records with this record id, or this subject id, stay out.
+    pub fn has_id(&self, kind: IdKind, id: &str) -> bool {
+        self.has_text(kind, &self.id(id))
     }
 
     /// The same of an id as sidecars store it.
-    pub fn has_stored(&self, stored: &str) -> bool {
-        self.get(if self.private { token_of(stored) } else { stored }, SuppressedKind::Id).is_some()
+    pub fn has_stored(&self, kind: IdKind, stored: &str) -> bool {
+        self.has_text(kind, if self.private { token_of(stored) } else { stored })
+    }
+
+    fn has_text(&self, kind: IdKind, text: &str) -> bool {
+        let hash = self.salt.hash(text);
+        let own = match kind {
+            IdKind::Record => SuppressedKind::Record,
+            IdKind::Subject => SuppressedKind::Subject,
+        };
+        [SuppressedKind::Id, own].into_iter().any(|kind| self.rows.contains_key(&(hash, kind)))
     }
 
     /// Whether a source, given by its URI, stays out as a whole.
@@ -246,10 +262,15 @@ impl SuppressList {
 
     /// What is known of an erased id: the version that erased it, and how many records carried it.
     pub fn find(&self, id: &str) -> Option<(Version, u64)> {
+        use SuppressedKind::{Id, Origin, Record, Subject, Was};
+        self.find_as(id, &[Id, Record, Subject, Origin, Was])
+    }
+
+    /// The same of an id that was erased as something.
+    pub fn find_as(&self, id: &str, kinds: &[SuppressedKind]) -> Option<(Version, u64)> {
         let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(id));
         let hashes = [self.salt.hash(&self.id(id)), self.salt.hash(hidden.as_deref().unwrap_or(id))];
-        let kinds = [SuppressedKind::Id, SuppressedKind::Origin, SuppressedKind::Was];
-        let mut all = kinds.into_iter().flat_map(|kind| hashes.map(|hash| (hash, kind)));
+        let mut all = kinds.iter().flat_map(|kind| hashes.map(|hash| (hash, *kind)));
         let found = all.find_map(|key| self.rows.get(&key))?;
         Some((found.version, found.records))
     }

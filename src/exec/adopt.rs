@@ -22,7 +22,7 @@ use super::encode::{framing, id_column};
 use crate::{
     codec::Codec,
     dataset::{
-        Beside, Hiding, IdColumn, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns,
+        Beside, Hiding, IdColumn, IdKind, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns,
         SuppressList,
     },
     error::{Error, Result},
@@ -397,7 +397,10 @@ impl<'a> Rows<'a> {
         let Some(list) = self.suppress else { return Ok(()) };
         let origins = list.has_origins_in(&self.name);
         for row in 0..rows {
-            let named = ids.into_iter().flatten().any(|ids| ids.is_valid(row) && list.has_id(ids.value(row)));
+            let kinds = [IdKind::Record, IdKind::Subject].into_iter().zip(ids);
+            let named = kinds
+                .filter_map(|(kind, ids)| Some((kind, ids?)))
+                .any(|(kind, ids)| ids.is_valid(row) && list.has_id(kind, ids.value(row)));
             let number = self.ordinal + row as u64 + 1;
             if named || (origins && list.has_origin(&format!("{}#{number}", self.name))) {
                 return Err(Error::input(format!(

@@ -7,7 +7,7 @@ use arrow::array::StringArray;
 
 use super::{encode::id_column, names::leave_out};
 use crate::{
-    dataset::SuppressList,
+    dataset::{IdKind, SuppressList},
     error::Result,
     record::{Payload, RecordBlock, path::field_at},
 };
@@ -30,13 +30,17 @@ impl SuppressGate<'_> {
     /// When the block lacks a column of ids.
     pub fn pass(&self, block: RecordBlock) -> Result<(RecordBlock, u64)> {
         let erased: Vec<bool> = match &block.payload {
-            Payload::Samples(samples) => samples.iter().map(|sample| self.list.has_id(&sample.key)).collect(),
+            Payload::Samples(samples) => {
+                samples.iter().map(|sample| self.list.has_id(IdKind::Record, &sample.key)).collect()
+            }
             Payload::Rows(batch) => {
                 let mut erased = vec![false; batch.num_rows()];
-                for columns in [self.id.as_slice(), self.subject.as_slice()] {
+                for (kind, columns) in
+                    [(IdKind::Record, self.id.as_slice()), (IdKind::Subject, self.subject.as_slice())]
+                {
                     let there = columns.iter().all(|column| field_at(batch.schema_ref().fields(), column).is_some());
                     if !columns.is_empty() && there {
-                        self.mark(&id_column(batch, columns)?, &mut erased);
+                        self.mark(kind, &id_column(batch, columns)?, &mut erased);
                     }
                 }
                 erased
@@ -45,13 +49,13 @@ impl SuppressGate<'_> {
         without(block, &erased)
     }
 
-    fn mark(&self, ids: &StringArray, erased: &mut [bool]) {
+    fn mark(&self, kind: IdKind, ids: &StringArray, erased: &mut [bool]) {
         // Neighbours are often about the same subject.
         let mut last: Option<(&str, bool)> = None;
         for (id, erased) in ids.iter().zip(erased) {
             let Some(id) = id else { continue };
             let known = last.filter(|(text, _)| *text == id).map(|(_, known)| known);
-            let found = known.unwrap_or_else(|| self.list.has_id(id));
+            let found = known.unwrap_or_else(|| self.list.has_id(kind, id));
             last = Some((id, found));
             *erased |= found;
         }

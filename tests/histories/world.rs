@@ -32,7 +32,7 @@ use shardify::{
     ops::{
         Context, adopt, compact,
         convert::{ConvertOptions, convert},
-        erase::{EraseOptions, erase},
+        erase::{EraseId, EraseOptions, erase},
         export, manifest, prove,
         tag::{tag, untag},
         vacuum::{VacuumOptions, vacuum},
@@ -514,7 +514,8 @@ impl World {
                 Some(compact::compact(context, &ds, &options)?.version)
             }
             Command::Erase { who, all } => {
-                let options = EraseOptions { ids: vec![who.clone()], all_versions: *all, ..EraseOptions::default() };
+                let options =
+                    EraseOptions { ids: vec![EraseId::any(who)], all_versions: *all, ..EraseOptions::default() };
                 let report = erase(context, &ds, &options)?;
                 Some(report.version).filter(|_| report.records_erased > 0)
             }

@@ -5,14 +5,24 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::LineageArgs;
+use crate::ops::erase::{EraseId, NameKind};
 
 /// What `erase` is given.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EraseArgs {
-    /// The dataset, where more than one argument is given or ids come from --ids; then record ids and subject ids. A
-    /// single argument without --ids is an id, and the dataset the default one
+    /// The dataset, where more than one argument is given or ids come from options; then record ids, subject ids and origins. A
+    /// single argument is an id, and the dataset the default one. An id of several things is refused: say which
     #[arg(value_name = "DATASET] [ID")]
     words: Vec<String>,
+    /// Erase what is about this subject
+    #[arg(long, value_name = "ID", conflicts_with = "ids")]
+    subject: Vec<String>,
+    /// Erase the record with this record id
+    #[arg(long, value_name = "ID", conflicts_with = "ids")]
+    record: Vec<String>,
+    /// Erase row N of the source, of each where several have the name
+    #[arg(long, value_name = "SOURCE#N", conflicts_with = "ids")]
+    source: Vec<String>,
     /// File of ids, one per line; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) ids: Option<PathBuf>,
@@ -39,9 +49,16 @@ impl EraseArgs {
     /// The dataset, if one is named, and the ids that are.
     pub(in crate::cli) fn words(&self) -> (Option<&str>, &[String]) {
         match self.words.as_slice() {
-            [one] if self.ids.is_none() => (None, std::slice::from_ref(one)),
+            [one] if self.ids.is_none() && self.kinds().next().is_none() => (None, std::slice::from_ref(one)),
             [dataset, ids @ ..] => (Some(dataset), ids),
             [] => (None, &[]),
         }
+    }
+
+    /// Ids of which it is said what they are.
+    pub(in crate::cli) fn kinds(&self) -> impl Iterator<Item = EraseId> {
+        let all =
+            [(NameKind::Subject, &self.subject), (NameKind::Record, &self.record), (NameKind::Source, &self.source)];
+        all.into_iter().flat_map(|(kind, ids)| ids.iter().map(move |id| EraseId { id: id.clone(), kind: Some(kind) }))
     }
 }

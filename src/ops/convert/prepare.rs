@@ -9,6 +9,7 @@ use super::{Conversion, OnSchema};
 use crate::{
     array::{outputs, records::ArrayOptions},
     codec::Codec,
+    dataset::IdKind,
     error::{Error, Result},
     exec::{
         constants,
@@ -150,7 +151,7 @@ impl Conversion<'_> {
             Input::Files(mut files) => {
                 if let Some(list) = &self.suppress {
                     let before = files.len();
-                    files.retain(|file| !list.has_id(files::split_key(file.name()).0));
+                    files.retain(|file| !list.has_id(IdKind::Record, files::split_key(file.name()).0));
                     self.sources_erased += (before - files.len()) as u64;
                 }
                 let samples = files::group(&files);

@@ -6,6 +6,7 @@
 //! that writes to the dataset does it ([`finish_cut_short`]).
 
 mod finish;
+mod kinds;
 mod receipt;
 mod rejects;
 mod work;
@@ -17,6 +18,7 @@ use std::{
 
 use serde::Serialize;
 
+pub use self::kinds::{EraseId, NameKind};
 use self::{
     receipt::{Receipt, ShardReceipt},
     rejects::Words,
@@ -62,8 +64,8 @@ const COPIES_AT_ONCE: usize = 4;
 /// What the user asks for.
 #[derive(Debug, Clone, Default)]
 pub struct EraseOptions {
-    /// Record ids and subject ids.
-    pub ids: Vec<String>,
+    /// Whom, or what.
+    pub ids: Vec<EraseId>,
     /// Whether older versions lose the records as well.
     pub all_versions: bool,
     /// Why; it is kept.
@@ -81,6 +83,8 @@ pub struct IdReport {
     pub id: String,
     /// Records that carried it.
     pub records: u64,
+    /// The same by what it was to them.
+    pub carried_as: BTreeMap<NameKind, u64>,
     /// Version that erased it before, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub erased_in: Option<Version>,
@@ -152,13 +156,14 @@ pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>)
 /// Erases records.
 ///
 /// # Errors
-/// When there is no dataset, a touched shard is damaged, other runs keep committing, or the store fails.
+/// When there is no dataset, an id is the name of several things, a touched shard is damaged, other runs keep committing, or the
+/// store fails.
 pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions) -> Result<EraseReport> {
     let started = Instant::now();
-    let mut ids: Vec<String> = Vec::new();
+    let mut ids: Vec<EraseId> = Vec::new();
     let mut seen = HashSet::new();
-    ids.extend(options.ids.iter().filter(|id| seen.insert(id.as_str())).cloned());
-    if ids.is_empty() || ids.iter().any(String::is_empty) {
+    ids.extend(options.ids.iter().filter(|id| seen.insert(*id)).cloned());
+    if ids.is_empty() || ids.iter().any(|id| id.id.is_empty()) {
         return Err(Error::usage("expected ids to erase, found none").hint("name them, or a file of them with --ids"));
     }
     let dataset = context.dataset(location)?;
@@ -208,7 +213,7 @@ fn after_commit(error: Error) -> Error {
 struct Session<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
-    ids: &'a [String],
+    ids: &'a [EraseId],
     options: &'a EraseOptions,
 }
 
@@ -272,7 +277,7 @@ struct Run<'a> {
     newest: Snapshot,
     /// Versions that only their names keep.
     named: Named,
-    ids: &'a [String],
+    ids: &'a [EraseId],
     /// How ids are stored, if they are private.
     hiding: Option<Hiding>,
     options: &'a EraseOptions,
@@ -289,13 +294,13 @@ impl<'a> Run<'a> {
     fn new(
         context: &'a Context<'a>,
         dataset: &'a Dataset,
-        ids: &'a [String],
+        ids: &'a [EraseId],
         options: &'a EraseOptions,
         newest: Snapshot,
     ) -> Result<Self> {
         let hiding = hiding_of(&newest)?;
         let suppressed = SuppressList::of(&newest)?;
-        let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| list.find(id))).collect();
+        let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| id.erased_before(list))).collect();
         let salt = match &newest.entry().erasures {
             Some(erasures) => erasures.salt()?,
             None => Salt::fresh(),
@@ -303,7 +308,8 @@ impl<'a> Run<'a> {
         let (segments, sources) = indexes(&newest, options.all_versions)?;
         let named = Named::of(&newest, options.all_versions)?;
         let asked = asked(ids, hiding.as_ref());
-        let hits = lookup(&newest, &named, &segments, &asked, options.all_versions)?;
+        let mut hits = lookup(&newest, &named, &segments, &asked, options.all_versions)?;
+        ids.iter().zip(&mut hits).try_for_each(|(id, hits)| id.meant(hits))?;
         Ok(Self { context, dataset, newest, named, ids, hiding, options, salt, segments, sources, hits, before })
     }
 
@@ -373,7 +379,12 @@ impl<'a> Run<'a> {
             .map(|((id, hits), before)| {
                 let records: HashSet<u64> = hits.iter().map(|hit| hit.record).collect();
                 let erased_in = before.map(|(version, _)| version);
-                IdReport { id: id.clone(), records: records.len() as u64, erased_in }
+                IdReport {
+                    id: id.id.clone(),
+                    records: records.len() as u64,
+                    carried_as: kinds::counts(hits),
+                    erased_in,
+                }
             })
             .collect();
         let oldest = self.hits().map(|hit| hit.since).min().map(|since| since.max(self.newest.readable_from()));
@@ -546,7 +557,7 @@ impl<'a> Run<'a> {
 
     /// Texts that must not be left anywhere: the ids, and other names of the records, as far as they can be known.
     fn needles(&self) -> Result<Vec<String>> {
-        let mut all: BTreeSet<String> = self.ids.iter().cloned().collect();
+        let mut all: BTreeSet<String> = self.ids.iter().map(|id| id.id.clone()).collect();
         all.extend(self.asked().iter().map(|asked| asked.text().to_owned()));
         for hit in self.hits().filter(|hit| !is_origin(hit)) {
             all.insert(self.newest.shown_id(hit.record_id.clone())?);
@@ -670,14 +681,15 @@ impl<'a> Run<'a> {
     /// Who is not to come back.
     fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
         let asked = self.asked();
+        let has_subjects = self.newest.entry().settings.subject.is_some();
         let mut rows: HashMap<(SuppressedKind, &str), (Option<&str>, u64)> = HashMap::new();
         for (asked, hits) in asked.iter().zip(&self.hits) {
             for hit in hits {
-                let (kind, text, source) = if hit.kind == IdKind::Record && is_origin(hit) {
-                    (SuppressedKind::Origin, hit.record_id.as_str(), Some(hit.source.as_str()))
-                } else {
-                    (SuppressedKind::Id, asked.text(), None)
+                let (text, source) = match NameKind::of(hit) {
+                    NameKind::Source => (hit.record_id.as_str(), Some(hit.source.as_str())),
+                    NameKind::Record | NameKind::Subject => (asked.text(), None),
                 };
+                let kind = NameKind::of(hit).suppressed(has_subjects);
                 rows.entry((kind, text)).or_insert((source, 0)).1 += 1;
             }
         }
@@ -751,8 +763,8 @@ impl<'a> Run<'a> {
 }
 
 /// Ids as a dataset stores them.
-fn asked<'a>(ids: &'a [String], hiding: Option<&'a Hiding>) -> Vec<Asked<'a>> {
-    ids.iter().map(|id| Asked::new(hiding, id)).collect()
+fn asked<'a>(ids: &'a [EraseId], hiding: Option<&'a Hiding>) -> Vec<Asked<'a>> {
+    ids.iter().map(|id| Asked::new(hiding, &id.id)).collect()
 }
 
 /// Whether the record id is the origin of the record: no other id is stored.

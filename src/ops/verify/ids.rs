@@ -207,7 +207,7 @@ impl<'a> Index<'a> {
                 for (kind, ids, hashes) in &columns {
                     let Some(hash) = hashes[row] else { continue };
                     let (id, name) = (ids.value(row), kind.name());
-                    if self.suppress.is_some_and(|list| list.has_stored(id)) {
+                    if self.suppress.is_some_and(|list| list.has_stored(*kind, id)) {
                         return Err(Error::integrity(format!("the {name} id of row {ordinal} was erased")));
                     }
                     let number =
