@@ -177,7 +177,59 @@ fn what_has_no_single_reading_is_refused() {
     folder.write("table/_delta_log/00000000000000000000.json", "{}");
     let delta = folder.run("convert table");
     assert_eq!((delta.code, delta.stderr.contains("Delta table")), (2, true), "{delta:?}");
-    folder.run("convert table --exclude **/_delta_log/** --out t").ok();
+    for around in [
+        "table --exclude **/_delta_log/**",
+        "table/*.parquet",
+        "table/part-0.parquet",
+        "table/year=2026",
+        "table/year=2026/*",
+        ".",
+    ] {
+        folder.copy("inputs/people.parquet", "table/year=2026/part-1.parquet");
+        let delta = folder.run(&format!("convert {around} --out t"));
+        assert_eq!((delta.code, delta.stderr.contains("Delta table")), (2, true), "{around}: {delta:?}");
+        assert!(!delta.stderr.contains("_delta_log/**"), "no hint leads around it");
+    }
+    for around in ["table", "table/year=2026", "table/part-0.parquet"] {
+        let delta = folder.run(&format!("adopt {around} --out t"));
+        assert_eq!((delta.code, delta.stderr.contains("Delta table")), (2, true), "{around}: {delta:?}");
+    }
+    folder.copy("inputs/people.parquet", "ice/data/part-0.parquet");
+    folder.write("ice/metadata/v1.metadata.json", "{}");
+    assert!(folder.run("convert ice/data --out t").stderr.contains("an Iceberg table"));
+    // A table beside what is read is nobody's business.
+    folder.copy("inputs/people.csv", "people.csv");
+    folder.run("convert people.csv --out t").ok();
+}
+
+#[test]
+fn of_a_dataset_among_the_inputs_only_live_records_come() {
+    for to in ["parquet", "tar"] {
+        let folder = Folder::new();
+        for name in ["a", "b"] {
+            let rows: String = (0..20).map(|i| format!("{name}{i},P{},note\n", i % 4)).collect();
+            folder.write(&format!("par/{name}.csv"), format!("id,who,note\n{rows}"));
+            folder
+                .run(&format!("convert par/{name}.csv --id id --subject who --to {to} --codec none --out par/ds"))
+                .ok();
+        }
+        folder.run("compact par/ds --min-inputs 2").ok();
+        folder.run("erase par/ds --subject P1").ok();
+        // Old shards of both conversions and of the compaction are still there, with P1 in them.
+        let read = |sources: &str, out: &str| {
+            folder.run(&format!("convert {sources} --exclude *.csv --out {out} --json")).ok()
+        };
+        for (sources, out) in [(".", "o1"), ("par", "o2"), ("par/ds", "o3"), ("par/ds/*/*", "o4")] {
+            assert_eq!(read(sources, out).summary()["records_out"], 30, "{to}: {sources}");
+        }
+        let shards: Vec<String> =
+            folder.shards("par/ds").into_iter().map(|(path, _)| format!("par/ds/{path}")).collect();
+        assert_eq!(read(&shards.join(" "), "o5").summary()["records_out"], 30, "{to}: {shards:?}");
+        let adopted = folder.run("adopt par --exclude *.csv --out o6 --json").ok().summary();
+        assert_eq!(adopted["records_out"], 30, "{to}: {adopted}");
+        let in_place = folder.run("adopt par --exclude *.csv");
+        assert_eq!((in_place.code, in_place.stderr.contains("of another dataset")), (2, true), "{in_place:?}");
+    }
 }
 
 #[test]

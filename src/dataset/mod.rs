@@ -104,7 +104,10 @@ pub use unfinished::{
     Order as ErasureOrder, PendingDeletion, Unfinished, Word, leftovers, leftovers_among, put_out_of_use, receipt_path,
     without_used,
 };
-pub use vacuum::{ObjectKind, Retention, Unneeded, Unreferenced, expire, is_shard_name, still_unneeded, unreferenced};
+pub use vacuum::{
+    ObjectKind, Retention, Unneeded, Unreferenced, expire, is_beside_shards, is_shard_name, still_unneeded,
+    unreferenced,
+};
 
 use crate::{
     codec::merkle::Hash,

@@ -505,6 +505,11 @@ pub fn is_shard_name(path: &str) -> bool {
         && folders_fit
 }
 
+/// Whether shardify names what it keeps beside its shards like this: indexes of shards, and what describes their folder.
+pub fn is_beside_shards(path: &str) -> bool {
+    is_own_folder(path) && (index_stem(path).is_some() || describes_folder(path))
+}
+
 /// Whether a path begins with the folder of a run: its tag, or the 12 digits that older releases gave to it, perhaps with
 /// a serial number (`-2`).
 fn is_own_folder(path: &str) -> bool {

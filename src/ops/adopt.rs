@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{
     Context,
-    inputs::{self, OnChanged},
+    inputs::{self, Live, OnChanged},
     lineage, revision,
 };
 use crate::{
@@ -40,7 +40,7 @@ use crate::{
     },
     format::{OutputFormat, tar},
     id::{TransactionId, Version},
-    scan::{self, ScanOptions, SourceFile},
+    scan::{self, Found, Keeper, ScanOptions, SourceFile},
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
 };
@@ -228,6 +228,24 @@ impl Adoption<'_> {
         self.commit(adopted, settings, publication)
     }
 
+    /// Leaves of another dataset only live shards. In place not even these can be adopted: that one erases from them and deletes
+    /// them.
+    fn without_other_datasets(&self, found: &mut Found) -> Result<()> {
+        let own = self.dataset.store().location();
+        let tables = std::mem::take(&mut found.tables);
+        for table in tables.iter().filter(|table| table.keeper == Keeper::Dataset && table.root != *own) {
+            let Some(other) = Live::of(self.context, &table.root)? else { continue };
+            if self.options.out.is_some() {
+                found.passed_over += other.keep(&mut found.files);
+            } else if let Some(file) = found.files.iter().find(|file| other.has(file)) {
+                return Err(Error::usage("expected plain shards, found one of another dataset")
+                    .at(file.uri())
+                    .hint("name this dataset with --out, so that the file is linked; or leave it out with --exclude"));
+            }
+        }
+        Ok(())
+    }
+
     /// The files that may be shards, in order.
     fn find(&mut self) -> Result<Vec<SourceFile>> {
         let options = ScanOptions {
@@ -237,15 +255,12 @@ impl Adoption<'_> {
             memory: self.context.memory,
         };
         let source = [self.options.source.clone()];
-        let found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
+        let mut found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
         // What the folder holds as a dataset is nothing that the user has to know of.
         let own_files = if self.options.out.is_none() { found.system_files } else { 0 };
         self.report.files_passed_over = found.passed_over - own_files;
-        if let Some(log) = found.files.iter().find(|file| is_table_log(file.name())) {
-            return Err(Error::usage("expected plain shards, found a table whose own log says which files are live")
-                .at(log.uri())
-                .hint("`shardify convert` reads what such a table exports; its files are not all records of it"));
-        }
+        scan::refuse_foreign(&found.tables, &found.files)?;
+        self.without_other_datasets(&mut found)?;
         let own: HashSet<&str> = match self.snapshot.filter(|_| self.options.out.is_none()) {
             Some(snapshot) => snapshot.runs()?.all().iter().map(|run| run.shard.as_str()).collect(),
             None => HashSet::new(),
@@ -572,11 +587,6 @@ fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: O
 /// What Spark, Hive and Arrow keep beside their data begins with an underscore, files and folders alike.
 fn is_reserved(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('_'))
-}
-
-/// Whether a file is part of the log of a Delta or Iceberg table.
-fn is_table_log(name: &str) -> bool {
-    name.split('/').any(|part| part == "_delta_log") || name.ends_with(".metadata.json")
 }
 
 /// Whether a name says that the file is a shard: `a.tar.gz`, `part-0.snappy.parquet`, `train.tfrecord-00000-of-00010`.

@@ -8,12 +8,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Context;
 use crate::{
-    dataset::{Hiding, Snapshot, SourceRow, check_folders, is_shard_name},
+    dataset::{Hiding, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
     error::{Error, Kind, Result},
     exec::constants::Kinds,
     id::Version,
     scan::{SourceFile, content_hash},
-    storage::Store,
+    storage::{Location, Store},
 };
 
 /// What to do with a source that changed since it was converted.
@@ -86,7 +86,11 @@ pub fn sort(
     Ok(sorted)
 }
 
-/// A source that is a dataset itself.
+fn folder_of(uri: &str) -> Option<&str> {
+    Some(&uri[..uri.rfind('/')?])
+}
+
+/// A dataset among the sources, or above them.
 #[derive(Debug)]
 pub struct Live {
     store: Arc<dyn Store>,
@@ -94,18 +98,19 @@ pub struct Live {
     root: String,
     /// Its shards.
     live: HashSet<String>,
+    /// Their folders.
+    folders: HashSet<String>,
     /// Shards that it has or had.
     known: HashSet<String>,
 }
 
 impl Live {
-    /// The dataset that a source is; `None` when it is none.
+    /// The dataset at a place; `None` when there is none.
     ///
     /// # Errors
     /// When the log of the dataset is damaged.
-    pub fn of(context: &Context<'_>, source: &str) -> Result<Option<Self>> {
-        let Ok(location) = context.location(source) else { return Ok(None) };
-        let snapshot = match context.dataset(&location).and_then(|dataset| dataset.latest()) {
+    pub fn of(context: &Context<'_>, location: &Location) -> Result<Option<Self>> {
+        let snapshot = match context.dataset(location).and_then(|dataset| dataset.latest()) {
             Ok(Some(snapshot)) => snapshot,
             // A dataset that cannot be read would be taken for a pile of files, with all that was ever replaced or erased.
             Err(e) if matches!(e.kind(), Kind::Integrity | Kind::Storage) => return Err(e),
@@ -117,10 +122,12 @@ impl Live {
             None => location.join(path).to_string(),
         };
         check_folders(snapshot.dataset().store().as_ref(), snapshot.shards()?.iter())?;
+        let live: HashSet<String> = snapshot.shards()?.iter().map(|shard| uri(&shard.path)).collect();
         Ok(Some(Self {
             store: Arc::clone(snapshot.dataset().store()),
             root: uri(""),
-            live: snapshot.shards()?.iter().map(|shard| uri(&shard.path)).collect(),
+            folders: live.iter().filter_map(|uri| folder_of(uri)).map(str::to_owned).collect(),
+            live,
             known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
         }))
     }
@@ -135,14 +142,19 @@ impl Live {
         uri.strip_prefix(&self.root).map(|path| path.trim_start_matches('/'))
     }
 
+    /// Whether a file is, was or may be a shard of it, or lies beside one.
+    pub fn has(&self, file: &SourceFile) -> bool {
+        let uri = file.uri();
+        let is_dead = || folder_of(&uri).is_none_or(|folder| !self.folders.contains(folder));
+        let may_be = |path: &str| is_shard_name(path) || is_beside_shards(path) && is_dead();
+        self.live.contains(&uri) || self.known.contains(&uri) || self.path(&uri).is_some_and(may_be)
+    }
+
     /// Takes away shards that its newest version does not contain: those that were compacted into others, and those of runs
     /// that never committed. Returns how many.
     pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
-        files.retain(|file| {
-            let uri = file.uri();
-            self.live.contains(&uri) || !(self.known.contains(&uri) || self.path(&uri).is_some_and(is_shard_name))
-        });
+        files.retain(|file| self.live.contains(&file.uri()) || !self.has(file));
         (before - files.len()) as u64
     }
 

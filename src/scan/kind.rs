@@ -149,7 +149,6 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     if options.from == Some(InputFormat::Files) {
         return Ok(Input::Files(found));
     }
-    refuse_delta_tables(&found)?;
     let alone = found.len() == 1;
     // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
     let named = |file: &SourceFile| file.is_store() || names_records(file.name());
@@ -254,19 +253,6 @@ fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSou
             Ok(Some(sniff::unreadable(file, options, e)))
         }
         (found, None) => found,
-    }
-}
-
-/// Files of a Delta table hold rows that its log has deleted.
-fn refuse_delta_tables(found: &[SourceFile]) -> Result<()> {
-    let is_log = |file: &&SourceFile| file.name().split('/').any(|part| part == "_delta_log");
-    match found.iter().find(is_log) {
-        None => Ok(()),
-        Some(file) => Err(Error::usage("expected files, found a Delta table, whose log says which of them are live")
-            .at(file.uri())
-            .hint(
-                "export the table (e.g. with deltalake or DuckDB), or take every file: --exclude '**/_delta_log/**'",
-            )),
     }
 }
 

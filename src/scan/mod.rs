@@ -8,6 +8,7 @@ mod kind;
 mod rows;
 mod sniff;
 mod stores;
+mod tables;
 
 use std::{io::Read, path::Path, sync::Arc};
 
@@ -21,7 +22,9 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
 pub use sniff::SniffOptions;
+pub use tables::{Keeper, Table, refuse_foreign};
 
+use self::tables::Tables;
 use crate::{
     codec::decompress,
     error::{Error, Kind, Result},
@@ -277,6 +280,8 @@ pub struct Found {
     pub folder_links: u64,
     /// Files passed over because of `--include` or `--exclude`.
     pub filtered: u64,
+    /// Folders in which or below which they lie, that have a log of their own; never the output dataset.
+    pub tables: Vec<Table>,
 }
 
 /// Finds all inputs that `sources` name; relative paths are taken from `folder`.
@@ -293,12 +298,15 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         memory: 0,
         budget: options.memory,
         found: Found::default(),
+        tables: Tables::default(),
     };
     for source in sources {
         scan.source(source, folder, settings)?;
     }
     scan.check_size()?;
     let mut found = scan.found;
+    found.tables = scan.tables.finish(&found.files, settings);
+    found.tables.retain(|table| options.dataset.as_ref().is_none_or(|own| table.root.below(own).is_none()));
     found.faults.sort_by(|a, b| a.place().source.cmp(&b.place().source));
     if sources.len() > 1 {
         // The first of several mentions of a file counts.
@@ -361,6 +369,7 @@ struct Scan {
     memory: u64,
     budget: Size,
     found: Found,
+    tables: Tables,
 }
 
 impl Scan {
@@ -374,6 +383,7 @@ impl Scan {
         if let Some((above, name)) = location.split_name() {
             let store = storage::open(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
+                self.tables.start(&above);
                 self.take(&Root::new(store, String::new()), facts);
                 return Ok(());
             }
@@ -401,8 +411,14 @@ impl Scan {
             None => None,
         };
         let mut empty = true;
+        if let Some((above, _)) = root.split_name() {
+            self.tables.start(&above);
+        }
         store.walk("", &mut |listed| {
             empty = false;
+            if let Listed::Object(facts) = &listed {
+                self.tables.note(root, &facts.path);
+            }
             match listed {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}

@@ -53,7 +53,7 @@ use crate::{
         names::{OnMissing, OnName},
     },
     record::{parts::KEY_COLUMN, path::field_at},
-    scan::{self, Found, InputFormat, ScanOptions, SourceFile},
+    scan::{self, Found, InputFormat, Keeper, ScanOptions, SourceFile},
     schema::{self, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged, plain_urls},
     units::Size,
@@ -270,8 +270,9 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
         found = scan::scan(&named, &context.folder, &context.settings, &scan_options)?;
     }
     let mut live = Vec::new();
-    for source in &named {
-        let Some(dataset) = inputs::Live::of(context, source)? else { continue };
+    scan::refuse_foreign(&found.tables, &found.files)?;
+    for table in found.tables.iter().filter(|table| table.keeper == Keeper::Dataset) {
+        let Some(dataset) = inputs::Live::of(context, &table.root)? else { continue };
         found.passed_over += dataset.keep(&mut found.files);
         live.push(dataset);
     }
