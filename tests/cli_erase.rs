@@ -552,3 +552,25 @@ fn a_row_of_files_of_one_name_is_refused_until_all_of_them_are_meant() {
     assert_eq!(erased["records_erased"], 2);
     assert!(holding(folder.path(), "first of").is_empty() && !holding(folder.path(), "second of tue").is_empty());
 }
+
+#[test]
+fn what_is_left_out_and_what_keeps_the_erased_is_told() {
+    let folder = Folder::new();
+    for name in ["P1", "P2"] {
+        folder.write(&format!("img/{name}.jpg"), format!("picture of {name}"));
+    }
+    folder.run("convert img --out ds").ok();
+    folder.run("erase ds P2 --all-versions").ok();
+    folder.write("img/P2.jpg", "another picture");
+    let again = folder.run("convert img --out ds").ok();
+    assert!(again.stdout.contains("left out   1 source: somebody who was erased"), "{again:?}");
+    let rows = folder.run("convert img --out ds --json").ok().summary();
+    assert_eq!(rows["sources_erased"], 1);
+
+    let folder = dataset("tar");
+    folder.run("manifest --tag paper").ok();
+    let erased = folder.run("erase shards --subject PAT-4").ok();
+    assert!(erased.stdout.contains("as long as the tag `paper` is there"), "{erased:?}");
+    folder.write("none.txt", "\n");
+    assert_eq!(folder.run("manifest --find-file none.txt").code, 2);
+}

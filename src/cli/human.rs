@@ -159,6 +159,9 @@ fn skipped(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.sources_changed > 0 {
         writeln!(w, "  skipped    {} that changed", plural(report.sources_changed, "source"))?;
     }
+    if report.sources_erased > 0 {
+        writeln!(w, "  left out   {}: somebody who was erased", plural(report.sources_erased, "source"))?;
+    }
     if report.files_passed_over > 0 {
         writeln!(
             w,
@@ -692,7 +695,12 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
     }
     if let Some((from, to)) = report.kept_in {
         let versions = if from == to { format!("{from} keeps") } else { format!("{from} to {to} keep") };
-        writeln!(w, "  older      {versions} them until vacuumed; --all-versions erases there, too")?;
+        let until = match report.kept_by.as_slice() {
+            [] => "until vacuumed".to_owned(),
+            [name] => format!("until vacuumed, and as long as the tag `{}` is there", clean(name)),
+            names => format!("until vacuumed, and as long as {} are there", plural(names.len() as u64, "tag")),
+        };
+        writeln!(w, "  older      {versions} them {until}; --all-versions erases there, too")?;
     } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
         writeln!(w, "  older      versions are read without them")?;
     }

@@ -345,7 +345,13 @@ impl Session<'_> {
         let mut wanted = Wanted { limit: args.limit.or((form == Form::Table).then_some(SHOWN)), ..Wanted::default() };
         args.find.iter().for_each(|text| wanted.add(text));
         if let Some(file) = &args.find_file {
-            wanted.ids.extend(read_ids(file)?);
+            let ids = read_ids(file)?;
+            if ids.is_empty() {
+                return Err(
+                    Error::usage("expected ids to find, one on each line, found none").at(file.display().to_string())
+                );
+            }
+            wanted.ids.extend(ids);
         }
         let (mut missing, mut erased) = (Vec::new(), Vec::new());
         self.print(|w| {

@@ -112,6 +112,8 @@ pub struct EraseReport {
     pub records_erased: u64,
     /// Oldest and newest version that still have some of them, until they are vacuumed.
     pub kept_in: Option<(Version, Version)>,
+    /// Tags of versions that may still have some of them; no vacuum takes these.
+    pub kept_by: Vec<String>,
     /// Counts of the run.
     #[serde(flatten)]
     pub counts: Counts,
@@ -398,6 +400,13 @@ impl<'a> Run<'a> {
             all_versions: self.options.all_versions,
             records_erased: numbers.len() as u64,
             kept_in,
+            kept_by: self
+                .newest
+                .tags()
+                .iter()
+                .filter(|(_, v)| kept_in.is_some_and(|(from, _)| from <= **v))
+                .map(|(t, _)| t.clone())
+                .collect(),
             counts: Counts::default(),
             shards_rewritten: 0,
             bytes_copied: 0,
