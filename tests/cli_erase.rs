@@ -535,6 +535,10 @@ fn an_id_of_several_things_is_refused_until_it_is_said_which_is_meant() {
         let known = folder.run("erase shards --subject 8 --json").ok().objects();
         assert_eq!(of_type(&known, "id")[0]["records"], 0);
         assert_eq!(folder.run("erase shards --subject 99").code, 1);
+        folder.write("ids.txt", "10\n99\n");
+        assert_eq!(folder.run("erase shards --ids ids.txt --dry-run").code, 2);
+        let people = folder.run("erase shards --ids ids.txt --as subject --dry-run --json");
+        assert_eq!((people.code, &people.summary()["records_erased"]), (1, &19.into()), "{people:?}");
     }
 }
 

@@ -117,7 +117,7 @@ fn origins_of_sources_with_one_name_are_told_apart() {
         places.sort();
         rows.sort();
         assert_eq!(places, rows, "{id}");
-        let plan = folder.run_with(&["erase", "ds", &id, "--dry-run", "--json"]).ok().summary();
+        let plan = folder.run_with(&["erase", "ds", "--source", &id, "--dry-run", "--json"]).ok().summary();
         assert_eq!(plan["records_erased"], rows.len(), "{id}");
     }
 }

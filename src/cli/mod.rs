@@ -486,9 +486,9 @@ impl Session<'_> {
 
     fn erase(&self, args: &EraseArgs) -> Result<Outcome> {
         let (dataset, ids) = args.words();
-        let mut ids: Vec<EraseId> = ids.iter().map(EraseId::any).chain(args.kinds()).collect();
+        let mut ids: Vec<EraseId> = ids.iter().map(|id| args.meant(id)).chain(args.kinds()).collect();
         if let Some(file) = &args.ids {
-            ids.extend(read_ids(file)?.into_iter().map(EraseId::any));
+            ids.extend(read_ids(file)?.into_iter().map(|id| args.meant(id)));
         }
         let options = EraseOptions {
             ids,

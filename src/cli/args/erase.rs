@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::LineageArgs;
 use crate::ops::erase::{EraseId, NameKind};
@@ -15,14 +15,17 @@ pub(in crate::cli) struct EraseArgs {
     #[arg(value_name = "DATASET] [ID")]
     words: Vec<String>,
     /// Erase what is about this subject
-    #[arg(long, value_name = "ID", conflicts_with = "ids")]
+    #[arg(long, value_name = "ID")]
     subject: Vec<String>,
     /// Erase the record with this record id
-    #[arg(long, value_name = "ID", conflicts_with = "ids")]
+    #[arg(long, value_name = "ID")]
     record: Vec<String>,
     /// Erase row N of the source, of each where several have the name
-    #[arg(long, value_name = "SOURCE#N", conflicts_with = "ids")]
+    #[arg(long, value_name = "SOURCE#N")]
     source: Vec<String>,
+    /// What ids that no option tells are, those of --ids too
+    #[arg(long = "as", value_name = "KIND", value_enum)]
+    kind: Option<IdsAre>,
     /// File of ids, one per line; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) ids: Option<PathBuf>,
@@ -55,10 +58,36 @@ impl EraseArgs {
         }
     }
 
+    /// An id as it is meant.
+    pub(in crate::cli) fn meant(&self, id: impl Into<String>) -> EraseId {
+        EraseId { id: id.into(), kind: self.kind.map(NameKind::from) }
+    }
+
     /// Ids of which it is said what they are.
     pub(in crate::cli) fn kinds(&self) -> impl Iterator<Item = EraseId> {
         let all =
             [(NameKind::Subject, &self.subject), (NameKind::Record, &self.record), (NameKind::Source, &self.source)];
         all.into_iter().flat_map(|(kind, ids)| ids.iter().map(move |id| EraseId { id: id.clone(), kind: Some(kind) }))
+    }
+}
+
+/// What ids are.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum IdsAre {
+    /// Ids of those whom records are about
+    Subject,
+    /// Record ids
+    Record,
+    /// Rows of sources, `source#row`
+    Source,
+}
+
+impl From<IdsAre> for NameKind {
+    fn from(kind: IdsAre) -> Self {
+        match kind {
+            IdsAre::Subject => Self::Subject,
+            IdsAre::Record => Self::Record,
+            IdsAre::Source => Self::Source,
+        }
     }
 }
