@@ -175,11 +175,11 @@ pub enum Cutting {
     RowGroups(RowGroupPlanner, Arc<Feedback>),
 }
 
-/// Bytes that a row counts for at least, however short: its hashes, its number and its id take memory as well.
+/// Minimum bytes counted per row: its hash, row number and id take memory as well.
 const LEAST_ROW: u64 = 32;
 
 impl Cutting {
-    /// Bytes of a unit that records make, about.
+    /// Estimated bytes of the records once encoded.
     fn weight(&self, payload: &Payload) -> u64 {
         match (self, payload) {
             (Self::RowGroups(..), Payload::Rows(batch)) => {

@@ -168,7 +168,7 @@ pub trait Framing: Send + Sync + std::fmt::Debug {
     /// Whether records have keys by which readers tell them apart, so that neighbours must have different ones.
     fn has_keys(&self) -> bool;
 
-    /// Bytes that a member of a record takes besides its content, about: what makes small records large.
+    /// Approximate overhead in bytes per member of a record: headers, padding, checksums.
     fn member_bytes(&self) -> u64;
 
     /// Bytes that end a shard.

@@ -40,7 +40,7 @@ use crate::{
     },
     format::{OutputFormat, tar},
     id::{TransactionId, Version},
-    scan::{self, Found, Keeper, ScanOptions, SourceFile},
+    scan::{self, Found, ScanOptions, SourceFile, TableFormat},
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
 };
@@ -233,7 +233,7 @@ impl Adoption<'_> {
     fn without_other_datasets(&self, found: &mut Found) -> Result<()> {
         let own = self.dataset.store().location();
         let tables = std::mem::take(&mut found.tables);
-        for table in tables.iter().filter(|table| table.keeper == Keeper::Dataset && table.root != *own) {
+        for table in tables.iter().filter(|table| table.format == TableFormat::Dataset && table.root != *own) {
             let Some(other) = Live::of(self.context, &table.root)? else { continue };
             if self.options.out.is_some() {
                 found.passed_over += other.keep(&mut found.files);

@@ -86,10 +86,6 @@ pub fn sort(
     Ok(sorted)
 }
 
-fn folder_of(uri: &str) -> Option<&str> {
-    Some(&uri[..uri.rfind('/')?])
-}
-
 /// A dataset among the sources, or above them.
 #[derive(Debug)]
 pub struct Live {
@@ -126,7 +122,7 @@ impl Live {
         Ok(Some(Self {
             store: Arc::clone(snapshot.dataset().store()),
             root: uri(""),
-            folders: live.iter().filter_map(|uri| folder_of(uri)).map(str::to_owned).collect(),
+            folders: live.iter().filter_map(|uri| Some(uri.rsplit_once('/')?.0.to_owned())).collect(),
             live,
             known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
         }))
@@ -142,19 +138,24 @@ impl Live {
         uri.strip_prefix(&self.root).map(|path| path.trim_start_matches('/'))
     }
 
-    /// Whether a file is, was or may be a shard of it, or lies beside one.
+    /// Whether a file belongs to the dataset: a live shard, an old one, or an index of an old one.
     pub fn has(&self, file: &SourceFile) -> bool {
         let uri = file.uri();
-        let is_dead = || folder_of(&uri).is_none_or(|folder| !self.folders.contains(folder));
-        let may_be = |path: &str| is_shard_name(path) || is_beside_shards(path) && is_dead();
-        self.live.contains(&uri) || self.known.contains(&uri) || self.path(&uri).is_some_and(may_be)
+        self.live.contains(&uri) || self.is_old(&uri)
+    }
+
+    /// Whether a file is a shard that is not live, or lies beside none that is.
+    fn is_old(&self, uri: &str) -> bool {
+        let is_folder_old = || uri.rsplit_once('/').is_none_or(|(folder, _)| !self.folders.contains(folder));
+        let may_be = |path: &str| is_shard_name(path) || is_beside_shards(path) && is_folder_old();
+        !self.live.contains(uri) && (self.known.contains(uri) || self.path(uri).is_some_and(may_be))
     }
 
     /// Takes away shards that its newest version does not contain: those that were compacted into others, and those of runs
     /// that never committed. Returns how many.
     pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
-        files.retain(|file| self.live.contains(&file.uri()) || !self.has(file));
+        files.retain(|file| !self.is_old(&file.uri()));
         (before - files.len()) as u64
     }
 

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
 pub use sniff::SniffOptions;
-pub use tables::{Keeper, Table, refuse_foreign};
+pub use tables::{Table, TableFormat, refuse_foreign};
 
 use self::tables::Tables;
 use crate::{

@@ -1,4 +1,4 @@
-//! Tables among the inputs, and above them: folders with a log of their own, which says what of their files is live.
+//! Finds tables in the input folders and above them. A table's own log decides which of its files are live.
 //!
 //! ```text
 //! root/_delta_log/...             Delta
@@ -6,8 +6,8 @@
 //! root/_shardify/log/...          a dataset of this program
 //! ```
 //!
-//! A file is looked at for its place alone. Patterns, partitions and files that are named one by one lie below a root as well, so
-//! folders are searched upwards, too.
+//! Tables are recognised by path only. A glob, a partition folder or a single file may lie inside a table, so parent folders are
+//! searched as well.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -17,9 +17,9 @@ use crate::{
     storage::{self, Location, SYSTEM_FOLDER, StoreSettings},
 };
 
-/// Who keeps a log.
+/// Format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeper {
+pub enum TableFormat {
     /// Delta Lake.
     Delta,
     /// Apache Iceberg.
@@ -28,42 +28,42 @@ pub enum Keeper {
     Dataset,
 }
 
-/// A folder with a log.
+/// A folder with a table log.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// Who keeps it.
-    pub keeper: Keeper,
-    /// The folder.
+    /// Its format.
+    pub format: TableFormat,
+    /// Its root folder.
     pub root: Location,
 }
 
-/// Tables by their places.
+/// Tables found so far, by root.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     found: BTreeMap<String, Table>,
-    /// Folders that were searched for a log.
+    /// Folders already searched for a log.
     searched: HashSet<String>,
-    /// Folders from which to search upwards.
+    /// Folders whose parents are searched at the end.
     starts: Vec<Location>,
 }
 
 impl Tables {
-    /// Looks at the place of an object below `root`.
+    /// Adds the table whose log an object below `root` belongs to, if any.
     pub(super) fn note(&mut self, root: &Location, path: &str) {
-        if let Some((keeper, at)) = log_of(path) {
+        if let Some((format, at)) = log_of(path) {
             let root = if at.is_empty() { root.clone() } else { root.join(at) };
-            self.found.entry(root.to_string()).or_insert(Table { keeper, root });
+            self.found.entry(root.to_string()).or_insert(Table { format, root });
         }
     }
 
-    /// Has the folders above a place searched, too.
+    /// Schedules a folder and its parents for the search.
     pub(super) fn start(&mut self, folder: &Location) {
         if self.searched.insert(folder.to_string()) {
             self.starts.push(folder.clone());
         }
     }
 
-    /// All tables, once the folders above were searched for logs of those whose files these may be.
+    /// Returns all tables. Parent folders are searched only if some file has the name of a data file or shard.
     pub(super) fn finish(mut self, files: &[SourceFile], settings: &StoreSettings) -> Vec<Table> {
         if files.iter().any(|file| may_be_of_a_table(file.name())) {
             for start in std::mem::take(&mut self.starts) {
@@ -81,7 +81,7 @@ impl Tables {
         }
     }
 
-    /// A folder that may not be listed is none whose log this run could have heeded.
+    /// Folders that cannot be listed are skipped: a missing permission above the inputs is not an error.
     fn search(&mut self, folder: &Location, settings: &StoreSettings) {
         let Ok(store) = storage::open(folder, settings) else { return };
         for place in ["_delta_log", "metadata", &format!("{SYSTEM_FOLDER}/log")] {
@@ -92,16 +92,16 @@ impl Tables {
     }
 }
 
-/// Refuses files that belong to somebody else's table: rows of some of them are deleted.
+/// Refuses files of Delta and Iceberg tables, some of whose rows may be deleted.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the first of them.
 pub fn refuse_foreign(tables: &[Table], files: &[SourceFile]) -> Result<()> {
     for table in tables {
-        let name = match table.keeper {
-            Keeper::Dataset => continue,
-            Keeper::Delta => "a Delta table",
-            Keeper::Iceberg => "an Iceberg table",
+        let name = match table.format {
+            TableFormat::Dataset => continue,
+            TableFormat::Delta => "a Delta table",
+            TableFormat::Iceberg => "an Iceberg table",
         };
         let root = format!("{}/", table.root.to_string().trim_end_matches('/'));
         let is_own = |file: &&SourceFile| {
@@ -119,28 +119,29 @@ pub fn refuse_foreign(tables: &[Table], files: &[SourceFile]) -> Result<()> {
     Ok(())
 }
 
-/// The log that an object is a part of, and the path of the table.
-fn log_of(path: &str) -> Option<(Keeper, &str)> {
+/// Returns the table format and the table's root if an object is part of a table's log.
+fn log_of(path: &str) -> Option<(TableFormat, &str)> {
     if !(path.ends_with(".json") || path.ends_with(".parquet") || path.ends_with(".crc")) {
         return None;
     }
-    let root_of = |folder: &str| {
-        let at = path.find(folder)?;
-        let is_whole = at == 0 || path.as_bytes()[at - 1] == b'/';
-        is_whole.then(|| path[..at].trim_end_matches('/'))
-    };
-    if let Some(root) = root_of("_delta_log/") {
-        return Some((Keeper::Delta, root));
+    let mut start = 0;
+    for part in path.split('/') {
+        let below = path[start + part.len()..].strip_prefix('/').unwrap_or_default();
+        let format = match part {
+            "_delta_log" if !below.is_empty() => Some(TableFormat::Delta),
+            SYSTEM_FOLDER if below.starts_with("log/") => Some(TableFormat::Dataset),
+            "metadata" if !below.contains('/') && below.ends_with(".metadata.json") => Some(TableFormat::Iceberg),
+            _ => None,
+        };
+        if let Some(format) = format {
+            return Some((format, path[..start].trim_end_matches('/')));
+        }
+        start += part.len() + 1;
     }
-    if let Some(root) = root_of(&format!("{SYSTEM_FOLDER}/log/")) {
-        return Some((Keeper::Dataset, root));
-    }
-    let (above, _) = path.strip_suffix(".metadata.json")?.rsplit_once('/').unwrap_or_default();
-    let root = above.strip_suffix("metadata")?;
-    (root.is_empty() || root.ends_with('/')).then(|| (Keeper::Iceberg, root.trim_end_matches('/')))
+    None
 }
 
-/// Whether a name is one that files of tables and datasets have.
+/// Whether a file name is that of a data file or shard.
 fn may_be_of_a_table(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let has = |extension: &str| {
@@ -161,13 +162,14 @@ mod tests {
     #[test]
     fn logs_are_told_by_their_places() {
         for (path, expected) in [
-            ("_delta_log/00000000000000000000.json", Some((Keeper::Delta, ""))),
-            ("a/b/_delta_log/00000000000000000010.checkpoint.parquet", Some((Keeper::Delta, "a/b"))),
-            ("a/metadata/v1.metadata.json", Some((Keeper::Iceberg, "a"))),
-            ("metadata/00001-x.metadata.json", Some((Keeper::Iceberg, ""))),
-            ("a/_shardify/log/18446744073709551614.json", Some((Keeper::Dataset, "a"))),
+            ("_delta_log/00000000000000000000.json", Some((TableFormat::Delta, ""))),
+            ("a/b/_delta_log/00000000000000000010.checkpoint.parquet", Some((TableFormat::Delta, "a/b"))),
+            ("a/metadata/v1.metadata.json", Some((TableFormat::Iceberg, "a"))),
+            ("metadata/00001-x.metadata.json", Some((TableFormat::Iceberg, ""))),
+            ("a/_shardify/log/18446744073709551614.json", Some((TableFormat::Dataset, "a"))),
             ("x.metadata.json", None),
             ("a/my_delta_log/1.json", None),
+            ("my_delta_log/t/_delta_log/1.json", Some((TableFormat::Delta, "my_delta_log/t"))),
             ("a/mymetadata/v1.metadata.json", None),
             ("a/part-0.parquet", None),
             ("_shardify/lists/x.parquet", None),

@@ -1,13 +1,13 @@
-//! Answers of a remote store that break off.
+//! Retries for responses of a remote store that are cut off.
 //!
-//! The library repeats requests that fail, but none whose answer is cut off in its body. Those that change nothing, or nothing
-//! that has a name, are repeated here. A listing goes on after the last name that it gave:
+//! `object_store` retries failed requests, but not those whose response body is cut off. Listings and the start of an upload are
+//! retried here. A listing resumes after the last name it returned:
 //!
 //! ```text
 //! a b c | d e (cut) -> all after e
 //! ```
 //!
-//! which is right only where names come in order; where they do not, an answer that breaks off is an error.
+//! This requires names in order; otherwise a cut-off response is an error.
 
 use std::{error::Error as _, sync::Arc};
 
@@ -18,7 +18,7 @@ use object_store::{
     path::Path as ObjectPath,
 };
 
-/// Times that a listing, or a request, is repeated.
+/// Maximum retries per listing or request.
 const REPEATS: usize = 4;
 
 /// Objects of a remote store below a path.
@@ -59,7 +59,7 @@ impl Listing {
     }
 }
 
-/// The answer to a request that changes nothing which has a name, asked again where it broke off.
+/// Sends a request, again if its response is cut off. It must not change any named object.
 pub(super) async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
     request: impl Fn() -> F,
 ) -> Result<T, StoreError> {
@@ -72,7 +72,7 @@ pub(super) async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
     }
 }
 
-/// Whether an answer came, and broke off.
+/// Whether a response arrived but was cut off.
 fn is_cut_off(error: &StoreError) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -10,20 +10,20 @@ use crate::ops::erase::{EraseId, NameKind};
 /// What `erase` is given.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EraseArgs {
-    /// The dataset, where more than one argument is given or ids come from options; then record ids, subject ids and origins. A
-    /// single argument is an id, and the dataset the default one. An id of several things is refused: say which
+    /// Dataset, then record ids, subject ids or origins. A single argument is an id in the default dataset, unless ids come from
+    /// options. An id that matches more than one kind is refused: use --record, --subject or --source
     #[arg(value_name = "DATASET] [ID")]
     words: Vec<String>,
-    /// Erase what is about this subject
+    /// Erase all records of this subject
     #[arg(long, value_name = "ID")]
     subject: Vec<String>,
     /// Erase the record with this record id
     #[arg(long, value_name = "ID")]
     record: Vec<String>,
-    /// Erase row N of the source, of each where several have the name
+    /// Erase row N of the source, or of every source with this name
     #[arg(long, value_name = "SOURCE#N")]
     source: Vec<String>,
-    /// What ids that no option tells are, those of --ids too
+    /// Kind of the ids given as arguments or with --ids [default: any]
     #[arg(long = "as", value_name = "KIND", value_enum)]
     kind: Option<IdsAre>,
     /// File of ids, one per line; `-` is standard input
@@ -58,12 +58,12 @@ impl EraseArgs {
         }
     }
 
-    /// An id as it is meant.
+    /// Returns an id of the kind given with --as.
     pub(in crate::cli) fn meant(&self, id: impl Into<String>) -> EraseId {
         EraseId { id: id.into(), kind: self.kind.map(NameKind::from) }
     }
 
-    /// Ids of which it is said what they are.
+    /// Returns the ids given with --subject, --record and --source.
     pub(in crate::cli) fn kinds(&self) -> impl Iterator<Item = EraseId> {
         let all =
             [(NameKind::Subject, &self.subject), (NameKind::Record, &self.record), (NameKind::Source, &self.source)];
@@ -71,14 +71,14 @@ impl EraseArgs {
     }
 }
 
-/// What ids are.
+/// Kind of an id.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum IdsAre {
-    /// Ids of those whom records are about
+    /// Subject ids
     Subject,
     /// Record ids
     Record,
-    /// Rows of sources, `source#row`
+    /// Origins, `source#row`
     Source,
 }
 

@@ -49,7 +49,7 @@ use crate::{
 /// Bytes that a record may take before `splits` tells the bound of the run.
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
-/// Bytes of a split that a row counts for at least: its hash takes memory as well.
+/// Minimum bytes of a split counted per row: its hash takes memory as well.
 const LEAST_ROW: u64 = 4;
 
 /// Cells take a part of the memory that other records of as many bytes take: most of their columns are keys.

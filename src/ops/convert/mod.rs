@@ -53,7 +53,7 @@ use crate::{
         names::{OnMissing, OnName},
     },
     record::{parts::KEY_COLUMN, path::field_at},
-    scan::{self, Found, InputFormat, Keeper, ScanOptions, SourceFile},
+    scan::{self, Found, InputFormat, ScanOptions, SourceFile, TableFormat},
     schema::{self, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged, plain_urls},
     units::Size,
@@ -271,7 +271,7 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     }
     let mut live = Vec::new();
     scan::refuse_foreign(&found.tables, &found.files)?;
-    for table in found.tables.iter().filter(|table| table.keeper == Keeper::Dataset) {
+    for table in found.tables.iter().filter(|table| table.format == TableFormat::Dataset) {
         let Some(dataset) = inputs::Live::of(context, &table.root)? else { continue };
         found.passed_over += dataset.keep(&mut found.files);
         live.push(dataset);

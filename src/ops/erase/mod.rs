@@ -625,12 +625,12 @@ impl<'a> Run<'a> {
         let mut rows: HashMap<(SuppressedKind, &str), (Option<&str>, u64)> = HashMap::new();
         for (asked, hits) in asked.iter().zip(&self.hits) {
             for hit in hits {
-                let (text, source) = match NameKind::of(hit) {
+                let name = NameKind::of(hit);
+                let (text, source) = match name {
                     NameKind::Source => (hit.record_id.as_str(), Some(hit.source.as_str())),
                     NameKind::Record | NameKind::Subject => (asked.text(), None),
                 };
-                let kind = NameKind::of(hit).suppressed(has_subjects);
-                rows.entry((kind, text)).or_insert((source, 0)).1 += 1;
+                rows.entry((name.suppressed(has_subjects), text)).or_insert((source, 0)).1 += 1;
             }
         }
         for hit in self.hits() {
