@@ -17,6 +17,8 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 pub enum Kind {
     /// The command line or configuration asks for something impossible.
     Usage,
+    /// Sources or options differ from what the dataset has, and the user has to say what to do about it.
+    Changed,
     /// Input data is malformed.
     Input,
     /// Somebody else committed first, or holds the lock; nothing was committed.
@@ -113,7 +115,7 @@ impl Error {
     }
 
     constructors! {
-        usage => Usage, input => Input, conflict => Conflict, storage => Storage,
+        usage => Usage, changed => Changed, input => Input, conflict => Conflict, storage => Storage,
         integrity => Integrity, internal => Internal,
     }
 

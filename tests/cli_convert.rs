@@ -189,7 +189,7 @@ fn a_changed_source_is_named() {
     folder.run("convert a.csv").ok();
     folder.write("a.csv", "n\n1\n2\n");
     let ran = folder.run("convert a.csv");
-    assert_eq!(ran.code, 2);
+    assert_eq!(ran.code, 8);
     assert!(ran.stderr.contains("a.csv") && ran.stderr.contains("--on-changed"), "{ran:?}");
     assert_eq!(folder.run("convert a.csv --on-changed skip --json").ok().summary()["version"], 1);
     assert_eq!(folder.run("convert a.csv --on-changed append --json").ok().summary()["version"], 2);

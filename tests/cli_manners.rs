@@ -33,6 +33,8 @@ fn help_lists_the_commands() {
       verify        Check that a dataset is what its log says
       vacuum        Delete what no version needs that was current within the retention, and what killed
                     runs left behind
+      remove        Take the records of a wrong file, or of a whole run, out of the newest version
+      revert        Make the newest version hold what an older one held
       erase         Take records out, or all records about a subject, and keep them out
       verify-proof  Check a proof that `manifest --prove` wrote; needs no dataset
       completions   Print completions for a shell

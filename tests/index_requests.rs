@@ -184,6 +184,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         records,
         first_record: 0,
         version: Version(0),
+        removed: None,
         arrays: None,
     }];
     let transaction = Transaction {

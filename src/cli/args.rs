@@ -3,6 +3,7 @@
 mod erase;
 mod manifest;
 mod proof;
+mod undo;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(super) use erase::EraseArgs;
 pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
+pub(super) use undo::{RemoveArgs, RevertArgs};
 
 use crate::{
     array::records::ArrayOptions,
@@ -44,7 +46,8 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "shardify", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Exit codes: 0 done; 1 the answer is no; 2 wrong usage; 3 done, but records were rejected; \
-4 conflict, try again; 5 storage; 6 bad input; 70 a bug; 130 interrupted.")]
+4 conflict, try again; 5 storage; 6 bad input; 7 a proof whose root was not checked; 8 sources or options differ from \
+what the dataset has, say what to do; 70 a bug; 130 interrupted.")]
 pub(super) struct Cli {
     #[command(flatten)]
     pub(super) global: Global,
@@ -123,6 +126,16 @@ pub(super) enum Command {
     /// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
     /// a compaction has replaced them and the retention is over, they go.
     Vacuum(VacuumArgs),
+    /// Take the records of a wrong file, or of a whole run, out of the newest version
+    ///
+    /// The opposite of `convert`: older versions keep the records until `vacuum` deletes them, `revert` restores them, and
+    /// nothing blocks the source from coming back: where its file still lies among the sources, the next `convert` takes it in
+    /// again. To take a person out and keep them out, use `erase`.
+    Remove(RemoveArgs),
+    /// Make the newest version hold what an older one held
+    ///
+    /// The revert is a version of its own, and can be reverted. Records that were erased since stay erased.
+    Revert(RevertArgs),
     /// Take records out, or all records about a subject, and keep them out
     ///
     /// Touched shards are written anew without the records, read back and compared; the id index and sidecars no longer know
@@ -439,6 +452,8 @@ enum ChangedChoice {
     Fail,
     /// Is converted again; its old records stay
     Append,
+    /// Is converted again, and its old records are removed in the same version
+    Replace,
     /// Is left out
     Skip,
 }
@@ -509,6 +524,7 @@ impl ConvertArgs {
             on_changed: match self.on_changed {
                 ChangedChoice::Fail => OnChanged::Fail,
                 ChangedChoice::Append => OnChanged::Append,
+                ChangedChoice::Replace => OnChanged::Replace,
                 ChangedChoice::Skip => OnChanged::Skip,
             },
             id_mode: self.private.mode(),

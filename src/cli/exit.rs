@@ -35,6 +35,7 @@ pub(super) fn code(kind: Kind) -> u8 {
         Kind::Conflict => 4,
         Kind::Storage | Kind::Integrity => 5,
         Kind::Input => 6,
+        Kind::Changed => 8,
         Kind::Interrupted => 130,
         Kind::Internal => 70,
     }

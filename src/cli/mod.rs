@@ -25,7 +25,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use args::{
     AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
-    ManifestArgs, VacuumArgs, VerifyArgs, VerifyProofArgs,
+    ManifestArgs, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs, VerifyProofArgs,
 };
 use exit::Outcome;
 use found::{Form, Found};
@@ -167,6 +167,8 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Manifest(args) => session.manifest(args),
         Command::Verify(args) => session.verify(args),
         Command::Vacuum(args) => session.vacuum(args),
+        Command::Remove(args) => session.remove(args),
+        Command::Revert(args) => session.revert(args),
         Command::Erase(args) => session.erase(args),
         Command::VerifyProof(args) => session.verify_proof(args),
         Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
@@ -186,6 +188,7 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         Command::Adopt(args) => &args.private.id_key,
         Command::Manifest(args) => &args.id_key,
         Command::Erase(args) => &args.id_key,
+        Command::Remove(args) => &args.id_key,
         Command::Verify(args) => &args.id_key,
         Command::VerifyProof(args) => &args.id_key,
         _ => &None,
@@ -515,6 +518,36 @@ impl Session<'_> {
             }
         }
         Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn remove(&self, args: &RemoveArgs) -> Result<Outcome> {
+        let options = args.options()?;
+        let dataset = self.dataset(args.dataset.as_deref())?;
+        let job = Job { name: "remove", sources: &[], output: &dataset };
+        let run = || ops::remove::remove(&self.context, &dataset, &options);
+        let report = self.told(&args.lineage, options.dry_run, &job, run)?;
+        self.print(|w| {
+            if !self.global.json {
+                return human::remove(w, &report, self.global.verbose > 0);
+            }
+            report.removed.iter().try_for_each(|source| json::object(w, "source", source))?;
+            json::summary(w, &report)
+        })?;
+        if !self.global.json && !self.global.quiet {
+            for name in &report.missing {
+                let _ = writeln!(io::stderr(), "no source in the dataset has the name `{}`", human::clean(name));
+            }
+        }
+        Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn revert(&self, args: &RevertArgs) -> Result<Outcome> {
+        let dataset = self.dataset(args.dataset.as_deref())?;
+        let job = Job { name: "revert", sources: &[], output: &dataset };
+        let run = || ops::revert::revert(&self.context, &dataset, &args.to, args.dry_run);
+        let report = self.told(&args.lineage, args.dry_run, &job, run)?;
+        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::revert(w, &report) })?;
+        Ok(Outcome::Done)
     }
 
     /// Runs a command that writes and tells whoever is to know of it, but of no plan; then the progress is over.

@@ -33,10 +33,11 @@ use super::{
     leases,
     log::{self, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals},
     places::PlaceRef,
+    retraction::{RemovedBy, Retraction, runs_of},
     root,
     runs::{self, Run, Scattered},
     shards::{self, ShardMeta},
-    sources::{self, NewSources, SourceRow},
+    sources::{self, NewSources, Optional, SourceRow},
     system_path,
     table::{self, TableWriter},
 };
@@ -86,10 +87,14 @@ pub struct Transaction<'a> {
     pub merges: Vec<SegmentMerge>,
     /// New sets of places of records that were sorted.
     pub places: Vec<PlaceRef>,
+    /// What happens to records that the dataset has or had.
+    pub retraction: Retraction<'a>,
     /// New sources, with record numbers relative to the first new record.
     pub sources: &'a dyn NewSources,
     /// Where the records of the new shards get their numbers.
     pub numbers: Numbers,
+    /// How often [`commit`] was called for this run before: lists of these calls may have their names already.
+    pub calls: usize,
 }
 
 /// Segments of the id index, by their paths, and the one that holds the pairs of all of them.
@@ -123,8 +128,10 @@ impl Transaction<'static> {
             segments: Vec::new(),
             merges: Vec::new(),
             places: Vec::new(),
+            retraction: Retraction::default(),
             sources: &(),
             numbers: Numbers::Kept,
+            calls: 0,
         }
     }
 }
@@ -164,6 +171,7 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
             check_conflicts(parent, transaction, planned_on)?;
             check_paths(parent, transaction)?;
         }
+        let attempt = transaction.calls * ATTEMPTS + attempt;
         let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
         let entry = draft.entry(parent.as_ref())?;
         draft.publish()?;
@@ -178,8 +186,9 @@ fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
     if store.location().local_path().is_some() {
         return Ok(());
     }
-    let sidecars: Vec<String> = transaction.adds.iter().map(|shard| shard.meta.sidecar().path).collect();
-    let shards = transaction.adds.iter().map(|shard| (shard.meta.path.as_str(), Some(shard.meta.bytes)));
+    let adds = || transaction.adds.iter().chain(&transaction.retraction.rewritten);
+    let sidecars: Vec<String> = adds().map(|shard| shard.meta.sidecar().path).collect();
+    let shards = adds().map(|shard| (shard.meta.path.as_str(), Some(shard.meta.bytes)));
     let added: Vec<(&str, Option<u64>)> = shards.chain(sidecars.iter().map(|path| (path.as_str(), None))).collect();
     store.check_present(&added)
 }
@@ -325,6 +334,7 @@ fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
 }
 
 fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
+    transaction.retraction.check(parent, planned_on)?;
     if parent.version() == planned_on {
         return Ok(());
     }
@@ -352,6 +362,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     }
     parent.each_source(&mut |theirs| {
         let both = theirs.version > planned_on
+            && theirs.removed.is_none()
             && mine.contains(&hash(&theirs.uri))
             && transaction.sources.rows().any(|source| source.uri == theirs.uri);
         if !both {
@@ -463,13 +474,16 @@ impl Draft<'_> {
     }
 
     fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
-        let number = |shard: &NewShard| ShardMeta {
+        let number = |shard: &NewShard, shift| ShardMeta {
             first_record: shard.meta.first_record + shift,
             version,
             committed_at,
             ..shard.meta.clone()
         };
-        self.transaction.adds.iter().map(number).collect()
+        let retraction = &self.transaction.retraction;
+        let adds = self.transaction.adds.iter().map(|shard| number(shard, shift));
+        let rewritten = retraction.rewritten.iter().map(|shard| number(shard, 0));
+        adds.chain(rewritten).chain(retraction.restored.iter().map(|one| one.shard.clone())).collect()
     }
 
     fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {
@@ -552,24 +566,10 @@ impl Draft<'_> {
             }
             if changed { lists.add(&runs::batch(&rows)?, list.level)? } else { lists.keep(list.clone()) }
         }
-        let fresh: Vec<Run> = self
-            .transaction
-            .adds
-            .iter()
-            .flat_map(|shard| {
-                shard.runs.iter().map(move |(first, records, ordinal)| Run {
-                    first: first + shift,
-                    records: *records,
-                    shard: shard.meta.path.clone(),
-                    ordinal: *ordinal,
-                    from: version,
-                    until: None,
-                    since: None,
-                    scattered: shard.scattered.clone(),
-                    beside: shard.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
-                })
-            })
-            .collect();
+        let retraction = &self.transaction.retraction;
+        let adds = self.transaction.adds.iter().flat_map(|shard| runs_of(shard, shift, version));
+        let rewritten = retraction.rewritten.iter().flat_map(|shard| runs_of(shard, 0, version));
+        let fresh: Vec<Run> = adds.chain(rewritten).chain(retraction.restored_runs(version)).collect();
         lists.add(&runs::batch(&fresh)?, 0)?;
         lists.merged(self.most_rows(fresh.len()))
     }
@@ -577,9 +577,12 @@ impl Draft<'_> {
     fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
         let mut lists = ListWriter::new(self, "sources");
         for list in old.map_or(&[][..], |e| &e.sources) {
-            lists.keep(list.clone());
+            match self.transaction.retraction.sources {
+                Some(removed_by) => self.mark_sources(&mut lists, list, version, removed_by)?,
+                None => lists.keep(list.clone()),
+            }
         }
-        let arrays = self.transaction.sources.have_arrays();
+        let optional = Optional { arrays: self.transaction.sources.have_arrays(), removed: false };
         lists.write(0, &mut |add| {
             let mut fresh = self.transaction.sources.rows().map(|source| SourceRow {
                 first_record: source.first_record + shift,
@@ -591,10 +594,44 @@ impl Draft<'_> {
                 if rows.is_empty() {
                     return Ok(());
                 }
-                add(&sources::batch(&rows, arrays)?)?;
+                add(&sources::batch(&rows, optional)?)?;
             }
         })?;
         lists.merged(u64::MAX)
+    }
+}
+
+impl Draft<'_> {
+    /// Keeps a list of sources, or writes it anew where sources were removed or restored.
+    fn mark_sources(
+        &self,
+        lists: &mut ListWriter<'_>,
+        list: &ListRef,
+        version: Version,
+        removed_by: &RemovedBy<'_>,
+    ) -> Result<()> {
+        let mut changed = false;
+        sources::read(lists.store(), list, &mut |row| {
+            changed |= removed_by(&row, version) != row.removed;
+            Ok(())
+        })?;
+        if !changed {
+            lists.keep(list.clone());
+            return Ok(());
+        }
+        let optional = Optional { removed: true, ..Optional::of(&table::columns_of(lists.store(), list)?) };
+        let store = lists.store();
+        lists.write(list.level, &mut |add| {
+            let mut pending = Vec::new();
+            sources::read(store, list, &mut |row| {
+                pending.push(SourceRow { removed: removed_by(&row, version), ..row });
+                if pending.len() < table::BATCH_ROWS {
+                    return Ok(());
+                }
+                add(&sources::batch(&std::mem::take(&mut pending), optional)?)
+            })?;
+            if pending.is_empty() { Ok(()) } else { add(&sources::batch(&pending, optional)?) }
+        })
     }
 }
 
@@ -803,8 +840,10 @@ mod tests {
             segments: Vec::new(),
             merges: Vec::new(),
             places: Vec::new(),
+            retraction: Retraction::default(),
             sources: &(),
             numbers,
+            calls: 0,
         }
     }
 

@@ -28,6 +28,7 @@ use super::{
     places::PlaceRef,
     private::Asked,
     reindex::Reindexed,
+    retraction::Retraction,
     runs::{self, Run, RunTable},
     shards::ShardMeta,
     suppress::{self, Salt, Suppressed},
@@ -324,8 +325,10 @@ impl Erasure {
             removes: live().map(|rewrite| rewrite.was.path.clone()).collect(),
             segments: Vec::new(),
             places: Vec::new(),
+            retraction: Retraction::default(),
             sources: &(),
             numbers: Numbers::Kept,
+            calls: 0,
         }
     }
 
@@ -444,21 +447,18 @@ impl Erasure {
     }
 }
 
-/// Runs of what stands for a shard, in the versions that had it.
+/// Runs of what stands for a shard, in the versions that had it; a shard that was restored has several runs of one record.
 fn led<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a {
-    now.runs.iter().filter_map(move |(first, records, ordinal)| {
-        let from = match &now.scattered {
-            Some(_) => old.first(),
-            None => old.iter().find(|run| run.first <= *first && *first < run.end()),
-        }?;
-        Some(Run {
+    now.runs.iter().flat_map(move |(first, records, ordinal)| {
+        let holds = move |run: &&&Run| now.scattered.is_some() || (run.first <= *first && *first < run.end());
+        old.iter().filter(holds).map(move |was| Run {
             first: *first,
             records: *records,
             shard: now.meta.path.clone(),
             ordinal: *ordinal,
-            from: from.from,
-            until: from.until,
-            since: from.since,
+            from: was.from,
+            until: was.until,
+            since: was.since,
             scattered: now.scattered.clone(),
             beside: now.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
         })

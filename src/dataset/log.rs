@@ -164,6 +164,12 @@ pub struct Counts {
     pub records_erased: u64,
     /// Records left out because they were there already.
     pub records_deduplicated: u64,
+    /// Records of earlier versions that the run removed from the dataset; they are none of the records read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub records_removed: u64,
+    /// Removed records that the run brought back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub records_restored: u64,
     /// Bytes read.
     pub bytes_in: u64,
     /// Bytes of shards written.

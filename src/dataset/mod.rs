@@ -43,6 +43,7 @@ mod private;
 mod proof;
 mod publication;
 mod reindex;
+mod retraction;
 mod root;
 mod runs;
 mod sealed;
@@ -85,6 +86,7 @@ pub use private::{
 };
 pub use publication::Publication;
 pub use reindex::{Reindexed, reindex, relist};
+pub use retraction::{RemovedBy, Restored, Retraction};
 pub use root::{VersionTree, check_root};
 pub use runs::{Run, RunTable, Scattered};
 pub use sealed::{
@@ -244,7 +246,11 @@ impl Dataset {
         (oldest.0..=newest.0).into_par_iter().map(|version| self.entry(Version(version))).collect()
     }
 
-    fn entry(&self, version: Version) -> Result<Entry> {
+    /// The log entry of a version.
+    ///
+    /// # Errors
+    /// When it is missing or damaged, or the store fails.
+    pub fn entry(&self, version: Version) -> Result<Entry> {
         log::read(self.store.as_ref(), version)?.ok_or_else(|| {
             Error::integrity(format!("the log entry of version {version} is missing")).at(self
                 .store

@@ -172,7 +172,7 @@ pub fn relist(
     let path = system_path(&format!("lists/{transaction}-e-sources-{number}.parquet"));
     let mut table = TableWriter::new(store.as_ref(), &path);
     let (mut pending, mut removed): (Vec<SourceRow>, u64) = (Vec::new(), 0);
-    let arrays = table::columns_of(store, list)?.iter().any(|column| column == sources::ARRAYS);
+    let optional = sources::Optional::of(&table::columns_of(store, list)?);
     sources::read(store, list, &mut |row| {
         if gone.contains(&row.uri) {
             removed += 1;
@@ -182,14 +182,14 @@ pub fn relist(
         if pending.len() < table::BATCH_ROWS {
             Ok(())
         } else {
-            table.add(&sources::batch(&std::mem::take(&mut pending), arrays)?)
+            table.add(&sources::batch(&std::mem::take(&mut pending), optional)?)
         }
     })?;
     if removed == 0 {
         return Ok(None);
     }
     if !pending.is_empty() {
-        table.add(&sources::batch(&pending, arrays)?)?;
+        table.add(&sources::batch(&pending, optional)?)?;
     }
     let mut replaced = Replaced {
         was: list.path.clone(),

@@ -48,6 +48,8 @@ pub struct SourceRow {
     pub arrays: Option<String>,
     /// Version that took it in.
     pub version: Version,
+    /// Version that removed its records; `None` while the dataset has them.
+    pub removed: Option<Version>,
 }
 
 /// Sources that a run adds, made on demand, because there may be millions.
@@ -76,9 +78,27 @@ impl NewSources for Vec<SourceRow> {
 }
 
 /// Name of the column that only lists of sources with arrays have.
-pub(super) const ARRAYS: &str = "arrays";
+const ARRAYS: &str = "arrays";
 
-/// Columns of a list; that for arrays is left out where nothing is in it.
+/// Name of the column that only lists of sources with removed ones have.
+const REMOVED: &str = "removed";
+
+/// The optional columns of a list.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Optional {
+    pub(super) arrays: bool,
+    pub(super) removed: bool,
+}
+
+impl Optional {
+    /// Returns the optional columns among the columns of a list.
+    pub(super) fn of(columns: &[String]) -> Self {
+        let has = |name: &str| columns.iter().any(|column| column == name);
+        Self { arrays: has(ARRAYS), removed: has(REMOVED) }
+    }
+}
+
+/// Columns of a list; the optional ones are left out where they would be empty.
 pub(super) fn schema() -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let mut fields = vec![
@@ -93,11 +113,12 @@ pub(super) fn schema() -> Schema {
         field("version", DataType::UInt64),
     ];
     fields.push(Field::new(ARRAYS, DataType::Utf8, true));
+    fields.push(Field::new(REMOVED, DataType::UInt64, true));
     Schema::new(fields)
 }
 
-/// Encodes rows for a list, with the column for arrays or without it.
-pub(super) fn batch(sources: &[SourceRow], arrays: bool) -> Result<RecordBatch> {
+/// Encodes rows for a list with some of the optional columns.
+pub(super) fn batch(sources: &[SourceRow], optional: Optional) -> Result<RecordBatch> {
     let numbers =
         |of: fn(&SourceRow) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(sources.iter().map(of))) };
     let mut columns: Vec<ArrayRef> = vec![
@@ -115,10 +136,16 @@ pub(super) fn batch(sources: &[SourceRow], arrays: bool) -> Result<RecordBatch> 
         numbers(|s| s.version.0),
     ];
     let mut fields = schema().fields().to_vec();
-    if arrays {
+    fields.retain(|field| match field.name().as_str() {
+        ARRAYS => optional.arrays,
+        REMOVED => optional.removed,
+        _ => true,
+    });
+    if optional.arrays {
         columns.push(Arc::new(sources.iter().map(|s| s.arrays.as_deref()).collect::<StringArray>()));
-    } else {
-        fields.pop();
+    }
+    if optional.removed {
+        columns.push(Arc::new(sources.iter().map(|s| s.removed.map(|version| version.0)).collect::<UInt64Array>()));
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
@@ -140,6 +167,7 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
     let etag: &StringArray = column(batch, "etag")?;
     let modified: &TimestampMicrosecondArray = column(batch, "modified")?;
     let arrays = arrays_of(batch)?;
+    let removed = batch.column_by_name(REMOVED).map(|_| number(REMOVED)).transpose()?;
     (0..batch.num_rows()).try_for_each(|i| {
         visit(SourceRow {
             uri: uri.value(i).to_owned(),
@@ -152,6 +180,7 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
             first_record: first_record.value(i),
             arrays: arrays.and_then(|arrays| arrays.is_valid(i).then(|| arrays.value(i).to_owned())),
             version: Version(version.value(i)),
+            removed: removed.and_then(|removed| removed.is_valid(i).then(|| Version(removed.value(i)))),
         })
     })
 }

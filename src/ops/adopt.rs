@@ -27,8 +27,8 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Publication, Revision, SegmentWriter, Segments,
-        Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private, is_shard_name, note_beside,
+        Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Publication, Retraction, Revision, SegmentWriter,
+        Segments, Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private, is_shard_name, note_beside,
         sidecar_path,
     },
     error::{Error, Kind, Result},
@@ -273,6 +273,7 @@ impl Adoption<'_> {
         let mut sources: HashSet<String> = HashSet::new();
         if let Some(snapshot) = self.snapshot {
             snapshot.each_source(&mut |source| {
+                // A removed one was adopted in place all the same: its file is a shard of older versions.
                 sources.insert(source.uri);
                 Ok(())
             })?;
@@ -526,8 +527,10 @@ impl Adoption<'_> {
             segments: segments.refs,
             merges: Vec::new(),
             places: Vec::new(),
+            retraction: Retraction::default(),
             sources: &sources,
             numbers: Numbers::Fresh(records),
+            calls: 0,
         };
         self.report.version = Some(publication.commit(&transaction)?.version());
         Ok(())
@@ -581,6 +584,7 @@ fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: O
         first_record,
         arrays: None,
         version: Version(0),
+        removed: None,
     }
 }
 

@@ -476,7 +476,7 @@ impl Compaction<'_> {
         publication: &mut Publication<'_>,
         report: &mut CompactReport,
     ) -> Result<Snapshot> {
-        loop {
+        for calls in 0.. {
             if groups.is_empty() {
                 return Err(all_gone());
             }
@@ -488,6 +488,7 @@ impl Compaction<'_> {
             let transaction = Transaction {
                 id: publication.id().clone(),
                 merges: merges.clone(),
+                calls,
                 ..self.transaction(&groups, report)?
             };
             let dataset = self.snapshot.dataset();
@@ -515,6 +516,7 @@ impl Compaction<'_> {
                 Err(error) => return Err(error),
             }
         }
+        Err(all_gone())
     }
 
     /// What describes the folders of the new shards: the list of wids, the types of rows, and constants.
@@ -574,11 +576,11 @@ pub(super) fn counts((records, bytes): (u64, u64), adds: &[NewShard], removes: &
         records_out: adds.iter().map(|s| s.meta.records).sum(),
         records_rejected: 0,
         records_erased: 0,
-        records_deduplicated: 0,
         bytes_in: bytes,
         bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),
         shards_added: adds.len() as u64,
         shards_removed: removes.len() as u64,
+        ..Counts::default()
     };
     counts.reconcile()?;
     Ok(counts)

@@ -73,6 +73,9 @@ fn folders(snapshot: &Snapshot) -> Result<BTreeMap<Version, BTreeSet<String>>> {
     let mut out: BTreeMap<Version, BTreeSet<String>> = BTreeMap::new();
     let mut count = 0;
     snapshot.each_source(&mut |source| {
+        if source.removed.is_some() {
+            return Ok(());
+        }
         let folder = source.uri.rfind('/').map_or(source.uri.as_str(), |slash| &source.uri[..=slash]);
         let of_version = out.entry(source.version).or_default();
         if count < MOST_FOLDERS && !of_version.contains(folder) {

@@ -14,6 +14,8 @@ pub use records::{RecordChange, RecordPlace};
 use serde::Serialize;
 
 use super::Context;
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::{
     dataset::{NumberSet, Run, ShardMeta, Snapshot, SourceRow, Totals, numbered},
     error::{Error, Result},
@@ -200,21 +202,30 @@ fn shard_changes(first: &[ShardMeta], second: &[ShardMeta]) -> Vec<ShardChange> 
     out
 }
 
-/// Sources are only ever added, each by one version, so what the newer of the two knows of later versions is the change.
+/// Sources whose records only one of the versions has.
 fn source_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SourceChange>> {
-    let (older, newer, change) = if first.version() <= second.version() {
-        (first, second, Change::Added)
-    } else {
-        (second, first, Change::Removed)
+    let known = |row: &SourceRow| (row.version, xxh3_64(row.uri.as_bytes()));
+    let all = |snapshot: &Snapshot| {
+        let mut all = HashSet::new();
+        snapshot.each_source(&mut |row| {
+            if row.removed.is_none() {
+                all.insert(known(&row));
+            }
+            Ok(())
+        })?;
+        Ok::<_, Error>(all)
     };
     let mut out = Vec::new();
-    newer.each_source(&mut |s: SourceRow| {
-        if s.version > older.version() {
-            let SourceRow { name: source, uri, records, bytes, version, .. } = s;
-            out.push(SourceChange { change, source, uri, records, bytes, version });
-        }
-        Ok(())
-    })?;
+    for (change, with, without) in [(Change::Removed, first, second), (Change::Added, second, first)] {
+        let others = all(without)?;
+        with.each_source(&mut |row| {
+            if row.removed.is_none() && !others.contains(&known(&row)) {
+                let SourceRow { name: source, uri, records, bytes, version, .. } = row;
+                out.push(SourceChange { change, source, uri, records, bytes, version });
+            }
+            Ok(())
+        })?;
+    }
     out.sort_by(|a, b| (a.version, &a.source, &a.uri).cmp(&(b.version, &b.source, &b.uri)));
     Ok(out)
 }
@@ -245,13 +256,13 @@ pub enum Wants {
 
 /// Numbers of records that one version alone has: first number, and the one after the last, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Only {
+pub(super) struct Only {
     first: Vec<(u64, u64)>,
     second: Vec<(u64, u64)>,
 }
 
 /// What became of records, by their numbers.
-fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<(RecordChanges, Only)> {
+pub(super) fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<(RecordChanges, Only)> {
     let (mut one, mut other) = (live(first)?, live(second)?);
     // A sorted shard that is in both has not changed; its numbers need not be known.
     let sorted = |runs: &[Run]| -> HashSet<String> {

@@ -11,6 +11,7 @@ use crate::{
     dataset::{Hiding, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
     error::{Error, Kind, Result},
     exec::constants::Kinds,
+    format::files::split_key,
     id::Version,
     scan::{SourceFile, content_hash},
     storage::{Location, Store},
@@ -24,6 +25,8 @@ pub enum OnChanged {
     Fail,
     /// Convert it again; the records of its old content stay.
     Append,
+    /// Convert it again, and remove the records of its old content in the same version.
+    Replace,
     /// Leave it out.
     Skip,
 }
@@ -37,6 +40,8 @@ pub struct Sorted {
     pub unchanged: u64,
     /// Changed since and left out.
     pub changed: u64,
+    /// URIs, as stored, of those to be converted whose old records are to be removed.
+    pub replaced: HashSet<String>,
 }
 
 /// Sorts sources by what the dataset knows of them. The dataset may know many more than were found, so its list
@@ -58,7 +63,7 @@ pub fn sort(
     let states: Vec<State> = found
         .par_iter()
         .zip(&known)
-        .map(|(file, known)| match known {
+        .map(|(file, (known, _))| match known {
             Known::No => Ok(State::New),
             Known::Same(_) => Ok(State::Same),
             Known::Changed(_) => Ok(State::Changed),
@@ -69,15 +74,23 @@ pub fn sort(
         })
         .collect::<Result<_>>()?;
     let mut sorted = Sorted::default();
+    let mut states = states;
+    if on_changed == OnChanged::Replace {
+        replace(&found, &known, &mut states);
+        let stored = |file: &SourceFile| stored_uri(file, hiding.as_ref());
+        let changed = found.iter().zip(&states).filter(|(_, state)| matches!(state, State::Changed));
+        sorted.replaced = changed.map(|(file, _)| stored(file)).collect();
+    }
     for ((file, state), known) in found.into_iter().zip(states).zip(known) {
         match (state, on_changed) {
-            (State::New, _) | (State::Changed, OnChanged::Append) => sorted.fresh.push(file),
+            (State::New, _) | (State::Changed, OnChanged::Append | OnChanged::Replace) => sorted.fresh.push(file),
             (State::Same, _) => sorted.unchanged += 1,
             (State::Changed, OnChanged::Skip) => sorted.changed += 1,
             (State::Changed, OnChanged::Fail) => {
-                let version = known.version();
-                return Err(Error::usage(format!("this source changed since {version} converted it"))
+                let version = known.0.version();
+                return Err(Error::changed(format!("this source changed since {version} converted it"))
                     .at(file.uri())
+                    .hint("put its records in the place of the old ones with --on-changed replace")
                     .hint("convert it again beside its old records with --on-changed append")
                     .hint("leave it out with --on-changed skip"));
             }
@@ -192,6 +205,29 @@ enum Known {
     Touched(Version, u64),
 }
 
+/// A sample is replaced with all its files: those that did not change count as changed where another of its files did.
+fn replace(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State]) {
+    let key = |file: &SourceFile| split_key(file.name()).0.to_owned();
+    let changed: HashSet<String> = found
+        .iter()
+        .zip(known)
+        .zip(states.iter())
+        .filter(|((_, (_, is_part)), state)| *is_part && matches!(state, State::Changed))
+        .map(|((file, _), _)| key(file))
+        .collect();
+    for ((file, (_, is_part)), state) in found.iter().zip(known).zip(states.iter_mut()) {
+        if *is_part && matches!(state, State::Same) && changed.contains(&key(file)) {
+            *state = State::Changed;
+        }
+    }
+}
+
+/// The URI of a file as the dataset stores it.
+fn stored_uri(file: &SourceFile, hiding: Option<&Hiding>) -> String {
+    let uri = file.uri();
+    hiding.map_or_else(|| uri.clone(), |hiding| hiding.uri(&uri).into_owned())
+}
+
 impl Known {
     fn version(self) -> Version {
         match self {
@@ -201,23 +237,23 @@ impl Known {
     }
 }
 
-/// What the dataset knows about each of the found files.
-fn recall(found: &[SourceFile], snapshot: &Snapshot, hiding: Option<&Hiding>) -> Result<Vec<Known>> {
-    let stored = |file: &SourceFile| {
-        let uri = file.uri();
-        hiding.map_or_else(|| uri.clone(), |hiding| hiding.uri(&uri).into_owned())
-    };
-    let mut known = vec![Known::No; found.len()];
+/// What the dataset knows about each of the found files, and whether it was one part of a sample.
+fn recall(found: &[SourceFile], snapshot: &Snapshot, hiding: Option<&Hiding>) -> Result<Vec<(Known, bool)>> {
+    let stored = |file: &SourceFile| stored_uri(file, hiding);
+    let mut known = vec![(Known::No, false); found.len()];
     let mut places: Vec<(u64, u32)> =
         found.par_iter().zip(0..u32::MAX).map(|(file, at)| (xxh3_64(stored(file).as_bytes()), at)).collect();
     places.par_sort_unstable();
     snapshot.each_source(&mut |row| {
+        if row.removed.is_some() {
+            return Ok(());
+        }
         let hash = xxh3_64(row.uri.as_bytes());
         let first = places.partition_point(|place| place.0 < hash);
         for (_, at) in places[first..].iter().take_while(|place| place.0 == hash) {
             let at = *at as usize;
-            if stored(&found[at]) == row.uri && known[at].version() <= row.version {
-                known[at] = compare(&found[at], &row);
+            if stored(&found[at]) == row.uri && known[at].0.version() <= row.version {
+                known[at] = (compare(&found[at], &row), row.records == 0 && row.hash == 0);
             }
         }
         Ok(())

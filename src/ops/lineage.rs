@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport, erase::EraseReport};
+use super::{
+    Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport, erase::EraseReport,
+    remove::RemoveReport, revert::RevertReport,
+};
 use crate::{
     dataset::Counts,
     error::{Error, Result},
@@ -80,6 +83,18 @@ impl From<&CompactReport> for Outcome {
 
 impl From<&EraseReport> for Outcome {
     fn from(report: &EraseReport) -> Self {
+        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+    }
+}
+
+impl From<&RemoveReport> for Outcome {
+    fn from(report: &RemoveReport) -> Self {
+        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+    }
+}
+
+impl From<&RevertReport> for Outcome {
+    fn from(report: &RevertReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
     }
 }

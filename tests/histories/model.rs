@@ -42,7 +42,7 @@ enum Step {
 
 fn command(dice: &mut Dice, format: OutputFormat) -> Command {
     let source = dice.below(SOURCES);
-    match dice.below(26) {
+    match dice.below(29) {
         0..=5 => Command::Convert(source),
         6..=7 => Command::ConvertStdin(10 + source),
         8..=9 if format != OutputFormat::TfRecord => Command::AdoptLinked(20 + source),
@@ -54,7 +54,9 @@ fn command(dice: &mut Dice, format: OutputFormat) -> Command {
         17..=18 => Command::Erase { who: person(dice), all: true },
         19..=21 => Command::Vacuum,
         22..=23 => Command::Read,
-        24 => Command::Tag { name: format!("t{}", dice.below(3)), back: dice.below(3) as u64 },
+        24..=25 => Command::Remove(source),
+        26 => Command::Revert { back: dice.below(4) as u64 },
+        27 => Command::Tag { name: format!("t{}", dice.below(3)), back: dice.below(3) as u64 },
         _ => Command::Untag(format!("t{}", dice.below(3))),
     }
 }

@@ -53,6 +53,8 @@ fn commands(format: OutputFormat) -> Vec<(&'static str, Command)> {
         ("erase", erase("P01", false)),
         ("erase-all", erase("P02", true)),
         ("vacuum", Command::Vacuum),
+        ("remove", Command::Remove(3)),
+        ("revert", Command::Revert { back: 2 }),
         ("tag", Command::Tag { name: "now".to_owned(), back: 1 }),
         ("untag", Command::Untag("first".to_owned())),
         ("read", Command::Read),

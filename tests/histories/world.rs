@@ -34,6 +34,8 @@ use shardify::{
         convert::{ConvertOptions, convert},
         erase::{EraseId, EraseOptions, erase},
         export, manifest, prove,
+        remove::{RemoveOptions, remove},
+        revert::revert,
         tag::{tag, untag},
         vacuum::{VacuumOptions, vacuum},
         verify::verify,
@@ -85,6 +87,12 @@ pub(crate) enum Command {
         all: bool,
     },
     Vacuum,
+    /// Removes the records of the file of this number.
+    Remove(usize),
+    /// Goes back to a version, counted back from the newest.
+    Revert {
+        back: u64,
+    },
     /// Names a version, counted back from the newest.
     Tag {
         name: String,
@@ -104,6 +112,8 @@ impl Command {
             Self::Compact | Self::Sort | Self::ZOrder => "compact",
             Self::Erase { .. } => "erase",
             Self::Vacuum => "vacuum",
+            Self::Remove(_) => "remove",
+            Self::Revert { .. } => "revert",
             Self::Tag { .. } => "tag",
             Self::Untag(_) => "untag",
             Self::Read => "none, for it only reads",
@@ -111,7 +121,7 @@ impl Command {
     }
 
     fn changes_records(&self) -> bool {
-        matches!(self.operation(), "convert" | "adopt" | "erase")
+        matches!(self.operation(), "convert" | "adopt" | "erase" | "remove" | "revert")
     }
 }
 
@@ -167,7 +177,10 @@ impl Ended {
                 self.killed
                     || e.kind() == Kind::Conflict
                     || (e.kind() == Kind::Usage
-                        && matches!(self.command, Command::Tag { .. } | Command::Untag(_) | Command::Read))
+                        && matches!(
+                            self.command,
+                            Command::Tag { .. } | Command::Untag(_) | Command::Read | Command::Revert { .. }
+                        ))
             }
         }
     }
@@ -523,6 +536,18 @@ impl World {
                 let options = VacuumOptions { retain: Duration::ZERO, force: true, dry_run: false };
                 Some(vacuum(context, &ds, &options)?.version)
             }
+            Command::Remove(n) => {
+                let source = self.location(&format!("in/{n}/export.csv")).to_string();
+                let options = RemoveOptions { sources: vec![source], ..RemoveOptions::default() };
+                let report = remove(context, &ds, &options)?;
+                Some(report.version).filter(|_| report.sources > 0)
+            }
+            Command::Revert { back } => {
+                let newest = context.dataset(&ds)?.open()?.version();
+                let version = Version(newest.0.saturating_sub(*back).max(1));
+                let report = revert(context, &ds, &version.to_string(), false)?;
+                Some(report.version)
+            }
             Command::Tag { name, back } => {
                 let newest = context.dataset(&ds)?.open()?.version();
                 let version = Version(newest.0.saturating_sub(*back).max(1));
@@ -565,6 +590,10 @@ impl World {
                 add(&missing);
             }
             Command::Erase { who, .. } => after.retain(|record, _| record.who != *who),
+            Command::Remove(n) => {
+                let gone = multiset(records_of(*n, self.rows));
+                after.retain(|record, _| !gone.contains_key(record));
+            }
             _ => {}
         }
         after
@@ -591,12 +620,15 @@ impl World {
             let entry = self.entry(Version(version))?;
             let before = self.model.versions.last().cloned().unwrap_or_default();
             let mut after = before.clone();
-            if ["convert", "adopt", "erase"].contains(&entry.operation.as_str()) {
+            if ["convert", "adopt", "erase", "remove", "revert"].contains(&entry.operation.as_str()) {
                 let at = whose(&left, &entry).ok_or_else(|| {
                     format!("v{version} was made by `{}`, and nobody says so: {ended:?}", entry.operation)
                 })?;
                 let mine = left.remove(at);
                 after = self.effect(&mine.command, &before);
+                if let Command::Revert { .. } = &mine.command {
+                    after = self.then(&entry)?;
+                }
                 self.forget(&mine.command);
                 if let Command::Erase { who, .. } = &mine.command {
                     after.retain(|record, _| record.who != *who);
@@ -621,6 +653,14 @@ impl World {
             }
         }
         self.check(&snapshot)
+    }
+
+    /// What a version that was reverted to held, but for who was erased since.
+    fn then(&self, entry: &Entry) -> Result<Records, String> {
+        let to = entry.arguments.get("to").and_then(|to| to.trim_start_matches('v').parse::<usize>().ok());
+        let then = to.and_then(|to| self.model.versions.get(to - 1)).ok_or("a revert to no version")?;
+        let stays = |(record, _): &(&Record, &usize)| !self.model.erased.contains(&record.who);
+        Ok(then.iter().filter(stays).map(|(record, times)| (record.clone(), *times)).collect())
     }
 
     /// Names are given and taken by those who say so.

@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use shardify::{
     codec::{Codec, seal::Seal},
     dataset::{
-        Beside, Counts, Dataset, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef, SegmentWriter,
-        Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns, Transaction,
-        commit, crowded, merge,
+        Beside, Counts, Dataset, IdColumn, IdKind, NewShard, Numbers, Retraction, SegmentMerge, SegmentRef,
+        SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns,
+        Transaction, commit, crowded, merge,
     },
     error::Result,
     events::Cancel,
@@ -125,6 +125,7 @@ impl Scale {
             first_record: number * SOURCE_RECORDS,
             arrays: None,
             version: Version(0),
+            removed: None,
         }
     }
 
@@ -225,7 +226,9 @@ pub fn transaction() -> Transaction<'static> {
         segments: Vec::new(),
         merges: Vec::new(),
         places: Vec::new(),
+        retraction: Retraction::default(),
         sources: &(),
         numbers: Numbers::Kept,
+        calls: 0,
     }
 }

@@ -7,17 +7,20 @@
 mod estimate;
 mod naming;
 mod prepare;
+mod replace;
+mod report;
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
 use arrow::datatypes::{Field, Fields, SchemaRef};
 use bytes::Bytes;
-use serde::Serialize;
 
 use self::prepare::{Prepared, force_binary, source_facts};
+pub use self::report::{ConvertReport, Estimate};
 use super::{
     Context, indexes,
     inputs::{self, OnChanged},
@@ -29,8 +32,8 @@ use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
     dataset::{
-        Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Publication, Revision, Settings, Snapshot,
-        SourceRow, SuppressList, Transaction, choose_private, note_beside,
+        Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Publication, Retraction, Revision, Settings,
+        Snapshot, SourceRow, SuppressList, Transaction, choose_private, note_beside,
     },
     error::{Error, Result},
     events::Event,
@@ -134,73 +137,6 @@ pub struct ConvertOptions {
     pub index: Option<Vec<IndexKind>>,
 }
 
-/// What was done, or would be.
-#[derive(Debug, Clone, Serialize)]
-pub struct ConvertReport {
-    /// The dataset.
-    pub dataset: String,
-    /// The version made; the current one when there was nothing to do.
-    pub version: Option<Version>,
-    /// Whether this is only a plan.
-    pub dry_run: bool,
-    /// Format of the shards.
-    pub format: OutputFormat,
-    /// Compression.
-    pub codec: Codec,
-    /// Indexes that the shards have.
-    pub indexes: Vec<IndexKind>,
-    /// Folder of the new shards, relative to the dataset.
-    pub folder: Option<String>,
-    /// Counts of the run.
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// Sources converted.
-    pub sources: u64,
-    /// Sources that were there already.
-    pub sources_unchanged: u64,
-    /// Sources left out because they changed.
-    pub sources_changed: u64,
-    /// Sources left out because they were of somebody who was erased.
-    pub sources_erased: u64,
-    /// Files passed over: hidden, configuration or datasets.
-    pub files_passed_over: u64,
-    /// Samples whose names were changed for a reader.
-    pub samples_renamed: u64,
-    /// Samples that lack a part which others have.
-    pub samples_incomplete: u64,
-    /// Entries of archives passed over: folders, links and devices.
-    pub entries_passed_over: u64,
-    /// Empty lines, which are not records.
-    pub blank_lines: u64,
-    /// Records with fewer fields than the header.
-    pub records_padded: u64,
-    /// Records whose record id another record of the run has before them, as far as that is cheap to tell: among some
-    /// millions that follow one another.
-    pub ids_repeated: u64,
-    /// File with the rejected records, relative to the dataset.
-    pub rejects: Option<String>,
-    /// Estimate of the memory needed, in bytes.
-    pub memory_bytes: u64,
-    /// What would be written, of a plan.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimate: Option<Estimate>,
-    /// Columns of the shards.
-    pub columns: Vec<(String, String)>,
-    /// Time taken.
-    pub seconds: f64,
-}
-
-/// What a conversion would write, judged by the first records of each source.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Estimate {
-    /// Records.
-    pub records: u64,
-    /// Bytes of shards.
-    pub bytes: u64,
-    /// Shards.
-    pub shards: u64,
-}
-
 /// Converts sources into a dataset.
 ///
 /// # Errors
@@ -241,11 +177,12 @@ fn convert_onto(
         found.files.retain(|file| !list.has_source(&file.uri()));
     }
     let erased = (files - found.files.len()) as u64;
-    let sorted = inputs::sort(context, found.files, snapshot, options.on_changed)?;
+    let mut sorted = inputs::sort(context, found.files, snapshot, options.on_changed)?;
     let mut conversion = Conversion::new(context, dataset, snapshot, options, found.faults)?;
     conversion.suppress = suppress;
     conversion.live = live;
     conversion.sources_erased = erased;
+    conversion.replaced = std::mem::take(&mut sorted.replaced);
     let mut report = if sorted.fresh.is_empty() { conversion.idle()? } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
@@ -317,6 +254,8 @@ struct Conversion<'a> {
     suppress: Option<SuppressList>,
     /// Sources that were left out for that.
     sources_erased: u64,
+    /// URIs, as stored, of sources whose old records are to be removed.
+    replaced: HashSet<String>,
     planned_on: Version,
 }
 
@@ -384,6 +323,7 @@ impl<'a> Conversion<'a> {
             naming: Naming::default(),
             suppress: None,
             sources_erased: 0,
+            replaced: HashSet::new(),
             planned_on,
         })
     }
@@ -446,6 +386,7 @@ impl<'a> Conversion<'a> {
             sources_unchanged: 0,
             sources_changed: 0,
             sources_erased: self.sources_erased,
+            shards_rewritten: 0,
             files_passed_over: 0,
             samples_renamed: self.naming.checked.renamed,
             samples_incomplete: self.naming.checked.incomplete,
@@ -701,11 +642,11 @@ impl<'a> Conversion<'a> {
             records_out: converted.records,
             records_rejected: tally.rejected,
             records_erased: tally.erased,
-            records_deduplicated: 0,
             bytes_in: tally.bytes_in.max(report.counts.bytes_in),
             bytes_out: adds.iter().map(|s| s.meta.bytes).sum(),
             shards_added: adds.len() as u64,
             shards_removed: 0,
+            ..Counts::default()
         };
         report.counts.reconcile()?;
         report.blank_lines = tally.blank_lines;
@@ -717,6 +658,7 @@ impl<'a> Conversion<'a> {
         note_beside(adds.iter_mut(), &staged);
         publication.publish(staged)?;
         let database = live::Database::with(self.snapshot, &adds, store, &self.settings.indexes)?;
+        let sources = Fresh { prepared, tally: &tally, hiding: self.hiding.as_ref() };
         let transaction = Transaction {
             id: publication.id().clone(),
             operation: "convert",
@@ -729,10 +671,17 @@ impl<'a> Conversion<'a> {
             segments: converted.segments.refs,
             merges: Vec::new(),
             places: Vec::new(),
-            sources: &Fresh { prepared, tally: &tally, hiding: self.hiding.as_ref() },
+            retraction: Retraction::default(),
+            sources: &sources,
             numbers: Numbers::Fresh(converted.records),
+            calls: 0,
         };
-        let snapshot = publication.commit(&transaction)?;
+        let snapshot = match self.replaced.is_empty() {
+            true => publication.commit(&transaction)?,
+            false => self.replace(transaction, publication)?,
+        };
+        report.shards_rewritten = snapshot.entry().counts.shards_added.saturating_sub(report.counts.shards_added);
+        report.counts = snapshot.entry().counts;
         report.version = Some(snapshot.version());
         live::refresh(&snapshot, database)?;
         Ok(report)
@@ -765,6 +714,7 @@ impl NewSources for Fresh<'_> {
             first_record: tally.first_record,
             arrays: None,
             version: Version(0),
+            removed: None,
         };
         match self.prepared {
             Prepared::Records { sources, .. } => {

@@ -26,7 +26,7 @@ use self::{
     rejects::Words,
     work::{Wanted, Work, is_overtaken},
 };
-use super::{Context, compact::partition};
+use super::{Context, rewrite};
 use crate::{
     dataset::{
         Asked, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed, Rewrite, Salt,
@@ -37,14 +37,11 @@ use crate::{
     error::{Effect, Error, Kind, Result},
     events::Event,
     exec::{
-        erase::{Eraser, Spared, Victim},
+        erase::{Eraser, Victim},
         live::refresh,
-        ordered::ordered,
-        shard::ShardNaming,
     },
-    format::{OutputFormat, files::split_key, index::IndexKind},
+    format::{files::split_key, index::IndexKind},
     id::{IdHash, TransactionId, Version},
-    plan::memory::MemoryPlan,
     storage::{Location, Lock},
 };
 
@@ -59,9 +56,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long an erasure waits for another one on the same machine.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Shards of tar and TFRecord that are written anew at a time.
-const COPIES_AT_ONCE: usize = 4;
 
 /// What the user asks for.
 #[derive(Debug, Clone, Default)]
@@ -367,27 +361,19 @@ impl<'a> Run<'a> {
         }
         let facts = shards_of(&self.newest, &versions)?;
         let live: HashSet<&str> = self.newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
-        let folder = |path: &str| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
         let mut folders: BTreeMap<String, Vec<(ShardMeta, Vec<u64>)>> = BTreeMap::new();
         for (path, shard) in facts {
             let rows = ordinals.remove(&path).unwrap_or_default().into_iter().collect();
-            folders.entry(folder(&path)).or_default().push((shard, rows));
+            folders.entry(rewrite::folder_of(&path).to_owned()).or_default().push((shard, rows));
         }
         let runs = self.named.runs();
         let mut out = Vec::new();
         for (_, shards) in folders {
             for (shard, ordinals) in shards {
                 let version = versions.get(&shard.path).copied().unwrap_or_default();
-                let naming = ShardNaming {
-                    // The folder before it is named when it is written.
-                    tag: partition(&shard.path).to_owned(),
-                    format: self.newest.entry().settings.shard_format,
-                    codec: shard.codec,
-                    indexes: self.newest.entry().settings.indexes.clone(),
-                };
-                let runs = runs.of_shard(&shard.path, version).into_iter().cloned().collect();
                 let is_live = live.contains(shard.path.as_str());
-                out.push((Victim { shard, runs, ordinals, naming, number: 0 }, is_live));
+                let runs = runs.of_shard(&shard.path, version);
+                out.push((rewrite::victim(&self.newest, &shard, &runs, ordinals), is_live));
             }
         }
         Ok(out)
@@ -405,34 +391,17 @@ impl<'a> Run<'a> {
         let fresh = work.name(victims);
         let needles: Vec<String> = self.needles()?;
         let settings = &self.newest.entry().settings;
-        let memory = MemoryPlan::new(
-            self.context.memory,
-            self.context.jobs,
-            settings.shard_format,
-            settings.target_shard,
-            settings.row_group,
-        );
         let eraser = Eraser {
             dataset: self.dataset,
             runs: self.named.runs(),
-            row_group: memory.unit_bytes,
+            row_group: rewrite::memory(self.context, settings).unit_bytes,
             needles: &needles,
             observer: self.context.observer,
             cancel: &self.context.cancel,
         };
         let total = fresh.iter().map(|victim| victim.shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "erasing", bytes: Some(total) });
-        let at_once = match settings.shard_format {
-            OutputFormat::Parquet => usize::try_from(self.context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1),
-            OutputFormat::Tar | OutputFormat::TfRecord => COPIES_AT_ONCE,
-        }
-        .clamp(1, self.context.jobs);
-        let eraser_ref = &eraser;
-        let spared: Vec<Spared> = std::thread::scope(|scope| {
-            let input = fresh.iter().map(Ok);
-            ordered(scope, input, at_once, at_once, &self.context.cancel, move |victim| eraser_ref.erase(victim))
-                .collect::<Result<_>>()
-        })?;
+        let spared = rewrite::write(self.context, (self.dataset, settings), &eraser, &fresh)?;
         work.publish(&fresh, spared)?;
         work.prove(&eraser)?;
         let (mut rewrites, mut places) = (Vec::new(), Vec::new());
@@ -728,11 +697,11 @@ fn counts(rewrites: &[Rewrite]) -> Result<Counts> {
         records_out,
         records_rejected: erased,
         records_erased: erased,
-        records_deduplicated: 0,
         bytes_in: live().map(|rewrite| rewrite.was.bytes).sum(),
         bytes_out: adds().map(|shard| shard.meta.bytes).sum(),
         shards_added: adds().count() as u64,
         shards_removed: live().count() as u64,
+        ..Counts::default()
     };
     counts.reconcile()?;
     Ok(counts)

@@ -4,22 +4,15 @@
 //! stay as far as the new plan wants them as they are, so that an attempt has to write only what has come since. What it
 //! does not want any more is taken back at once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 
-use super::finish;
+use super::{super::rewrite, finish};
 use crate::{
-    dataset::{
-        Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Unfinished, check_folders, note_beside,
-    },
+    dataset::{Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Unfinished, note_beside},
     error::{Effect, Error, Kind, Result},
-    exec::{
-        constants,
-        erase::{Eraser, Made, Spared, Victim},
-        index::wids_list,
-        types,
-    },
+    exec::erase::{Eraser, Made, Spared, Victim},
     id::{TransactionId, Version},
     storage::Staged,
 };
@@ -164,40 +157,18 @@ impl<'a> Work<'a> {
 
     /// Names the new shards of victims that were not written yet: a folder for each folder of old ones.
     pub(super) fn name(&mut self, victims: &[(Victim, bool)]) -> Vec<Victim> {
-        let mut folders: BTreeMap<&str, Vec<&Victim>> = BTreeMap::new();
-        for (victim, _) in victims.iter().filter(|(victim, _)| !self.shards.contains_key(&victim.shard.path)) {
-            folders.entry(folder_of(&victim.shard.path)).or_default().push(victim);
-        }
-        let mut out = Vec::new();
-        for victims in folders.into_values() {
-            let tag = self.publication.id().tag_of(self.numbers.0);
-            self.numbers.0 += 1;
-            for (number, victim) in victims.into_iter().enumerate() {
-                let mut victim = victim.clone();
-                // So far it is the partition alone.
-                victim.naming.tag = format!("{tag}/{}", victim.naming.tag).trim_end_matches('/').to_owned();
-                victim.number = number;
-                out.push(victim);
-            }
-        }
+        let unwritten = victims.iter().filter(|(victim, _)| !self.shards.contains_key(&victim.shard.path));
+        let mut out: Vec<Victim> = unwritten.map(|(victim, _)| victim.clone()).collect();
+        rewrite::name(&mut out, self.publication.id(), &mut self.numbers.0);
         out
     }
 
     /// Gives new shards their names, with what describes their folders.
     pub(super) fn publish(&mut self, victims: &[Victim], spared: Vec<Spared>) -> Result<()> {
         let store = self.dataset.store().as_ref();
-        check_folders(store, victims.iter().map(|victim| &victim.shard))?;
         let mut staged: Vec<Staged> = Vec::new();
         let (mut beside, mut written) = (HashMap::new(), HashMap::new());
-        let mut folders: BTreeMap<&str, (&str, Vec<usize>)> = BTreeMap::new();
-        for (i, victim) in victims.iter().enumerate().filter(|(i, _)| spared[*i].finished.is_some()) {
-            folders.entry(&victim.naming.tag).or_insert((folder_of(&victim.shard.path), Vec::new())).1.push(i);
-        }
-        for (folder, (was, members)) in folders {
-            let mut own: Vec<Staged> = Vec::new();
-            own.extend(wids_list(store, members.iter().filter_map(|i| spared[*i].finished.as_ref()))?);
-            own.extend(types::copy(store, was, folder)?);
-            own.extend(constants::copy(store, was, folder)?);
+        for (folder, mut own) in rewrite::describe(store, victims, &spared)? {
             beside.insert(folder.to_owned(), own.iter().map(|staged| staged.path.clone()).collect::<Vec<_>>());
             staged.append(&mut own);
         }
@@ -292,10 +263,6 @@ impl<'a> Work<'a> {
             let _ = self.drop_order();
         }
     }
-}
-
-fn folder_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 /// Whether others have taken away what an attempt was reading, or have committed what it did not see, so that it is worth to

@@ -1,0 +1,79 @@
+//! What `convert` reports.
+
+use serde::Serialize;
+
+use crate::{
+    codec::Codec,
+    dataset::Counts,
+    format::{OutputFormat, index::IndexKind},
+    id::Version,
+};
+
+/// What was done, or would be.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConvertReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The version made; the current one when there was nothing to do.
+    pub version: Option<Version>,
+    /// Whether this is only a plan.
+    pub dry_run: bool,
+    /// Format of the shards.
+    pub format: OutputFormat,
+    /// Compression.
+    pub codec: Codec,
+    /// Indexes that the shards have.
+    pub indexes: Vec<IndexKind>,
+    /// Folder of the new shards, relative to the dataset.
+    pub folder: Option<String>,
+    /// Counts of the run.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Sources converted.
+    pub sources: u64,
+    /// Sources that were there already.
+    pub sources_unchanged: u64,
+    /// Sources left out because they changed.
+    pub sources_changed: u64,
+    /// Sources left out because they were of somebody who was erased.
+    pub sources_erased: u64,
+    /// Shards written anew without the old records of replaced sources; they count as added, too.
+    pub shards_rewritten: u64,
+    /// Files passed over: hidden, configuration or datasets.
+    pub files_passed_over: u64,
+    /// Samples whose names were changed for a reader.
+    pub samples_renamed: u64,
+    /// Samples that lack a part which others have.
+    pub samples_incomplete: u64,
+    /// Entries of archives passed over: folders, links and devices.
+    pub entries_passed_over: u64,
+    /// Empty lines, which are not records.
+    pub blank_lines: u64,
+    /// Records with fewer fields than the header.
+    pub records_padded: u64,
+    /// Records whose record id another record of the run has before them, as far as that is cheap to tell: among some
+    /// millions that follow one another.
+    pub ids_repeated: u64,
+    /// File with the rejected records, relative to the dataset.
+    pub rejects: Option<String>,
+    /// Estimate of the memory needed, in bytes.
+    pub memory_bytes: u64,
+    /// What would be written, of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
+    /// Columns of the shards.
+    pub columns: Vec<(String, String)>,
+    /// Time taken.
+    pub seconds: f64,
+}
+
+/// What a conversion would write, judged by the first records of each source.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Estimate {
+    /// Records.
+    pub records: u64,
+    /// Bytes of shards.
+    pub bytes: u64,
+    /// Shards.
+    pub shards: u64,
+}

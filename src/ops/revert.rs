@@ -1,0 +1,254 @@
+//! `revert`: makes the newest version hold what an older one held.
+//!
+//! A revert is a version of its own: nothing of the history goes, and it can be reverted in turn. Shards that the older version
+//! has and the newest has not become live again, as they lie there; records that were erased since stay erased.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    time::Instant,
+};
+
+use arrow::array::{Array, AsArray};
+use serde::Serialize;
+
+use super::{
+    Context,
+    diff::changes_of_records,
+    manifest,
+    rewrite::{self, Ranges},
+};
+use crate::{
+    dataset::{
+        Counts, Dataset, IdKind, Numbers, Publication, Restored, Retraction, ShardMeta, Snapshot, SourceRow,
+        SuppressList, Transaction, commit, sidecar_batches, tombstones,
+    },
+    error::{Error, Kind, Result},
+    exec::{erase::Victim, live::refresh},
+    id::{TransactionId, Version},
+    storage::Location,
+};
+
+/// Times that a revert is planned anew because other runs committed meanwhile.
+const ATTEMPTS: usize = 20;
+
+/// Sidecar rows read at a time.
+const ROWS: usize = 1 << 16;
+
+/// What was done, or would be.
+#[derive(Debug, Clone, Serialize)]
+pub struct RevertReport {
+    /// The dataset.
+    pub dataset: String,
+    /// The version made; the current one when it held the same already.
+    pub version: Version,
+    /// The version whose content it has.
+    pub to: Version,
+    /// Whether this is only a plan.
+    pub dry_run: bool,
+    /// Counts of the run.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Records before.
+    pub records_before: u64,
+    /// Records after.
+    pub records_after: u64,
+    /// Records of the older version that stay out because they were erased since.
+    pub records_kept_out: u64,
+    /// Time taken.
+    pub seconds: f64,
+}
+
+/// Goes back to a version, a tag, an instant or a duration.
+///
+/// # Errors
+/// When there is no such version or it cannot be read any more, other runs keep committing, or the store fails; nothing is
+/// committed then.
+pub fn revert(context: &Context<'_>, location: &Location, to: &str, dry_run: bool) -> Result<RevertReport> {
+    let started = Instant::now();
+    let dataset = context.dataset(location)?;
+    if !dry_run {
+        super::erase::finish_cut_short(context, Some(&dataset.open()?))?;
+    }
+    let then = manifest::snapshot(context, location, Some(to))?;
+    let mut report = Err(Error::internal("a revert was never attempted"));
+    for _ in 0..ATTEMPTS {
+        report = super::of_newest(&dataset, &mut |newest| {
+            // An erasure from all versions may have changed what the older one holds.
+            let then = dataset.at(then.version())?;
+            Revert { context, dataset: &dataset, newest, then: &then }.run(dry_run)
+        });
+        if !report.as_ref().is_err_and(|error| error.kind() == Kind::Conflict) {
+            break;
+        }
+        context.cancel.check()?;
+    }
+    let mut report = report?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// One attempt.
+struct Revert<'a> {
+    context: &'a Context<'a>,
+    dataset: &'a Dataset,
+    newest: &'a Snapshot,
+    then: &'a Snapshot,
+}
+
+/// Shards to be restored: as they are, and without some of their records.
+#[derive(Default)]
+struct Wanted<'a> {
+    whole: HashSet<&'a str>,
+    victims: Vec<Victim>,
+    kept_out: u64,
+}
+
+impl<'a> Revert<'a> {
+    fn run(&self, dry_run: bool) -> Result<RevertReport> {
+        let live: HashSet<&str> = self.newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        let wanted: HashSet<&str> = self.then.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        let removes: Vec<&ShardMeta> =
+            self.newest.shards()?.iter().filter(|shard| !wanted.contains(shard.path.as_str())).collect();
+        let restored = self.restored(&live)?;
+        let then = self.sources_then()?;
+        let removed_by = |row: &SourceRow, version| match (then.contains(&(row.uri.clone(), row.version)), row.removed)
+        {
+            (true, _) => None,
+            (false, Some(known)) => Some(known),
+            (false, None) => Some(version),
+        };
+        let mut report = self.report(dry_run, removes.len() as u64, restored.kept_out)?;
+        let same_sources = self.same_sources(&removed_by)?;
+        let same = removes.is_empty() && restored.whole.is_empty() && restored.victims.is_empty() && same_sources;
+        if dry_run || (same && self.newest.entry().settings == self.then.entry().settings) {
+            return Ok(report);
+        }
+        self.dataset.prove_store()?;
+        let transaction = TransactionId::fresh();
+        let mut publication = Publication::begin(self.dataset, &transaction, "revert", self.newest.version())?;
+        let (whole, places) = Restored::of(self.then, &restored.whole)?;
+        // Their record numbers are those of the older version.
+        let mut rewritten = rewrite::publish(self.context, self.then, restored.victims, &mut publication, &mut 0)?;
+        let known: BTreeSet<&str> = self.newest.entry().places.iter().map(|place| place.path.as_str()).collect();
+        rewritten.places.extend(places.into_iter().filter(|place| !known.contains(place.path.as_str())));
+        report.counts.bytes_out = rewritten.bytes;
+        report.counts.shards_added = (whole.len() + rewritten.shards.len()) as u64;
+        self.context.cancel.check()?;
+        let transaction = Transaction {
+            id: transaction,
+            operation: "revert",
+            arguments: BTreeMap::from([("to".to_owned(), self.then.version().to_string())]),
+            revisions: Vec::new(),
+            counts: report.counts,
+            settings: self.then.entry().settings.clone(),
+            adds: Vec::new(),
+            removes: removes.iter().map(|shard| shard.path.clone()).collect(),
+            segments: Vec::new(),
+            merges: Vec::new(),
+            places: rewritten.places,
+            retraction: Retraction {
+                rewritten: rewritten.shards,
+                restored: whole,
+                sources: Some(&removed_by),
+                only_as_planned: true,
+            },
+            sources: &(),
+            numbers: Numbers::Kept,
+            calls: 0,
+        };
+        let planned_on = self.newest.version();
+        let snapshot = publication.attempt(|| commit(self.dataset, &transaction, planned_on))?;
+        report.version = snapshot.version();
+        report.records_after = snapshot.entry().totals.records;
+        refresh(&snapshot, None)?;
+        Ok(report)
+    }
+
+    fn report(&self, dry_run: bool, shards_removed: u64, kept_out: u64) -> Result<RevertReport> {
+        let (changes, _) = changes_of_records(self.newest, self.then)?;
+        let records_restored = changes.records_added.saturating_sub(kept_out);
+        let records_before = self.newest.entry().totals.records;
+        Ok(RevertReport {
+            dataset: self.dataset.store().location().to_string(),
+            version: self.newest.version(),
+            to: self.then.version(),
+            dry_run,
+            counts: Counts {
+                records_removed: changes.records_removed,
+                records_restored,
+                shards_removed,
+                ..Counts::default()
+            },
+            records_before,
+            records_after: records_before - changes.records_removed + records_restored,
+            records_kept_out: kept_out,
+            seconds: 0.0,
+        })
+    }
+
+    /// Shards of the older version that the newest does not have, and their records that nobody has erased since.
+    fn restored(&self, live: &HashSet<&str>) -> Result<Wanted<'a>> {
+        let erased = tombstones(self.dataset, self.newest.entry())?;
+        let erased = Ranges::new(erased.iter().map(|stone| (stone.first, stone.first + stone.records)).collect());
+        let suppress = SuppressList::of_stored(self.newest)?;
+        let store = self.dataset.store();
+        let table = self.then.runs()?;
+        let by_shard = table.by_shard(self.then.version());
+        let mut out = Wanted::default();
+        for shard in self.then.shards()?.iter().filter(|shard| !live.contains(shard.path.as_str())) {
+            let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
+            let mut rows = rewrite::rows_in(store, runs, table, &erased)?;
+            if let Some(list) = &suppress {
+                rows.extend(self.suppressed(list, shard)?);
+                rows.sort_unstable();
+                rows.dedup();
+            }
+            out.kept_out += rows.len() as u64;
+            match rows.len() as u64 {
+                0 => {
+                    out.whole.insert(shard.path.as_str());
+                }
+                all if all == shard.records => {}
+                _ => out.victims.push(rewrite::victim(self.newest, shard, runs, rows)),
+            }
+        }
+        Ok(out)
+    }
+
+    /// Rows of a shard with an id that was erased.
+    fn suppressed(&self, list: &SuppressList, shard: &ShardMeta) -> Result<Vec<u64>> {
+        let mut rows = Vec::new();
+        let mut first = 0;
+        for batch in sidecar_batches(self.dataset.store(), &shard.sidecar(), ROWS)? {
+            let batch = batch?;
+            for (column, kind) in [(0, IdKind::Record), (1, IdKind::Subject)] {
+                let ids = batch.column(column).as_string::<i32>();
+                let is_erased = |row: &usize| ids.is_valid(*row) && list.has_stored(kind, ids.value(*row));
+                rows.extend((0..ids.len()).filter(is_erased).map(|row| first + row as u64));
+            }
+            first += batch.num_rows() as u64;
+        }
+        Ok(rows)
+    }
+
+    /// The sources whose records the older version has.
+    fn sources_then(&self) -> Result<HashSet<(String, Version)>> {
+        let mut out = HashSet::new();
+        self.then.each_source(&mut |row| {
+            if row.removed.is_none() {
+                out.insert((row.uri, row.version));
+            }
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    fn same_sources(&self, removed_by: &dyn Fn(&SourceRow, Version) -> Option<Version>) -> Result<bool> {
+        let mut same = true;
+        self.newest.each_source(&mut |row| {
+            same &= removed_by(&row, Version(u64::MAX)) == row.removed;
+            Ok(())
+        })?;
+        Ok(same)
+    }
+}
