@@ -207,6 +207,8 @@ const PIPES: [fn() -> Box<dyn Read + Send>; 4] = [piped::<0>, piped::<1>, piped:
 /// A dataset, all that is around it, and what is to be in it.
 pub(crate) struct World {
     folder: tempfile::TempDir,
+    /// Folder of the world that this one is a copy of: its sources were converted from there.
+    home: PathBuf,
     ground: Ground,
     pub(crate) format: OutputFormat,
     memory: Arc<RemoteStore>,
@@ -283,6 +285,7 @@ impl World {
         let folder = fast_folder();
         let memory = Arc::new(RemoteStore::memory().unwrap());
         let mut world = Self {
+            home: folder.path().to_owned(),
             folder,
             ground,
             format,
@@ -326,6 +329,7 @@ impl World {
         }
         Self {
             folder,
+            home: self.home.clone(),
             memory,
             model: self.model.clone(),
             canaries: self.canaries.clone(),
@@ -537,8 +541,12 @@ impl World {
                 Some(vacuum(context, &ds, &options)?.version)
             }
             Command::Remove(n) => {
-                let source = self.location(&format!("in/{n}/export.csv")).to_string();
-                let options = RemoveOptions { sources: vec![source], ..RemoveOptions::default() };
+                let path = format!("in/{n}/export.csv");
+                let mut sources = vec![self.location(&path).to_string()];
+                if self.ground == Ground::Local && self.home != self.folder.path() {
+                    sources.push(self.home.join(&path).display().to_string());
+                }
+                let options = RemoveOptions { sources, ..RemoveOptions::default() };
                 let report = remove(context, &ds, &options)?;
                 Some(report.version).filter(|_| report.sources > 0)
             }
