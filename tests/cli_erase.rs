@@ -578,3 +578,116 @@ fn what_is_left_out_and_what_keeps_the_erased_is_told() {
     folder.write("none.txt", "\n");
     assert_eq!(folder.run("manifest --find-file none.txt").code, 2);
 }
+
+#[test]
+fn broken_lines_of_somebody_erased_are_not_kept() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,who,n\n1,PAT-4,1\n2,PAT-5,2\n3,J\u{f6}rg \"x\",3\n4,a/b,4\n");
+    folder.run("convert a.csv --id id --subject who").ok();
+    folder
+        .run_with(&["erase", "shards", "--subject", "PAT-4", "--subject", "J\u{f6}rg \"x\"", "--subject", "a/b"])
+        .ok();
+    // Broken lines about them, and about somebody else.
+    folder.write("b.csv", "id,who,n\n5,PAT-4,1,2,3\n6,PAT-5,1,2,3\n7,\"J\u{f6}rg \"\"x\"\"\",1,2\n");
+    folder.write("c.jsonl", "{\"id\":11,\"who\":\"z\",\"n\":1}\n{\"id\":8,\"who\":\"a\\/b\",\"n\":}\n{\"id\":9,\"who\":\"J\\u00f6rg \\\"x\\\"\",\"n\":}\n{\"id\":10,\"who\":\"PAT-44\",\"n\":}\n");
+    for (name, lines) in [("b.csv", 3), ("c.jsonl", 3)] {
+        let ran = folder.run(&format!("convert {name} --on-error quarantine --json"));
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        let path = folder.path().join("shards").join(ran.summary()["rejects"].as_str().unwrap());
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text.lines().count(), lines, "{text}");
+        let (withheld, kept): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains("withheld"));
+        assert_eq!((withheld.len(), kept.len()), (2, 1), "{text}");
+        assert!(kept[0].contains("PAT-5") || kept[0].contains("PAT-44"), "{text}");
+        assert!(withheld.iter().all(|line| !line.contains("raw")), "{text}");
+    }
+}
+
+#[test]
+fn escaped_names_leave_the_rejects() {
+    let folder = Folder::new();
+    folder.write("a.jsonl", "{\"id\":1,\"who\":\"J\\u00f6rg\",\"n\":1}\n{\"id\":2,\"who\":\"a\\/b\",\"n\":1}\n{\"id\":3,\"who\":\"J\\u00f6rg\",\"n\":}\n{\"id\":4,\"who\":\"a\\/b\",\"n\":}\n{\"id\":5,\"who\":\"c\",\"n\":}\n");
+    folder.write("l.csv", b"id,who,n\n6,J\xf6rg,1,2,3\n7,c,1\n".as_slice());
+    assert_eq!(folder.run("convert a.jsonl --id id --subject who --on-error quarantine").code, 3);
+    folder.run("convert l.csv --on-error quarantine --encoding latin1");
+    let rejects = || -> Vec<String> {
+        let files = std::fs::read_dir(folder.path().join("shards/_shardify/rejects")).unwrap();
+        files
+            .flat_map(|file| {
+                let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+                text.lines().map(str::to_owned).collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    assert_eq!(rejects().len(), 4);
+    folder.run_with(&["erase", "shards", "--subject", "J\u{f6}rg", "--subject", "a/b", "--all-versions"]).ok();
+    let left = rejects();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].contains("\\\"c\\\""), "{left:?}");
+}
+
+#[test]
+fn other_spellings_of_erased_ids_are_told_and_left_out_on_request() {
+    for to in ["parquet", "tar"] {
+        let folder = Folder::new();
+        folder.write("a.csv", "id,who\nr1,7\nr2,PAT-8\nr3,9\n");
+        folder.run(&format!("convert a.csv --id id --subject who --type who=text --to {to}")).ok();
+        folder.run("erase shards --subject 7 --subject PAT-8").ok();
+        folder.write("b.csv", "id,who\nr4,007\nr5,7.0\nr6, 7\nr7,+7\nr8,pat-8\nr9,70\nr10,7\n7,10\n");
+        let told = folder.run("convert b.csv --type who=text --json").ok().summary();
+        assert_eq!((&told["records_similar"], &told["records_erased"]), (&5.into(), &1.into()), "{to} {told}");
+        let said = folder.run("remove --source b.csv").ok();
+        assert!(said.stdout.contains("removed    7 records"), "{}", said.stdout);
+        let kept = folder.run("convert b.csv --type who=text --id-normalize --json").ok().summary();
+        assert_eq!((&kept["records_out"], &kept["records_erased"]), (&2.into(), &6.into()), "{to} {kept}");
+    }
+}
+
+#[test]
+fn who_opts_out_in_advance_never_comes_in_and_may_be_let_in_again() {
+    for (to, options) in
+        [("parquet", ""), ("tar", ""), ("tfrecord", "--id-mode hmac --id-key key --redact-source-paths")]
+    {
+        let folder = Folder::new();
+        folder.write("key", [7; 32]);
+        let key = if options.is_empty() { "" } else { "--id-key key" };
+        folder.write("a.csv", "id,who\nr1,PAT-1\n");
+        folder.run(&format!("convert a.csv --id id --subject who --to {to} {options}")).ok();
+        let blocked = folder.run(&format!("block --subject PAT-9 --reason opt-out {key} --json")).ok().summary();
+        assert_eq!((&blocked["version"], &blocked["changed"]), (&2.into(), &vec!["PAT-9"].into()), "{to}");
+        let again = folder.run(&format!("block --subject PAT-9 {key} --json")).ok().summary();
+        assert_eq!((&again["version"], &again["unchanged"]), (&2.into(), &vec!["PAT-9"].into()), "{to}");
+        let refused = folder.run(&format!("block --subject PAT-1 {key}"));
+        assert_eq!(refused.code, 2, "{to}: there are records, {}", refused.stderr);
+        assert!(refused.stderr.contains("shardify erase"), "{}", refused.stderr);
+        folder.write("b.csv", "id,who\nr2,PAT-9\nr3,PAT-2\nPAT-9,PAT-3\n");
+        let kept = folder.run(&format!("convert b.csv {key} --json")).ok().summary();
+        assert_eq!((&kept["records_out"], &kept["records_erased"]), (&2.into(), &1.into()), "{to}");
+        let lifted = folder.run(&format!("unblock --subject PAT-9 --reason mistake {key} --json")).ok().summary();
+        assert_eq!(lifted["changed"], serde_json::json!(["PAT-9"]), "{to}");
+        assert_eq!(folder.run(&format!("unblock --subject PAT-9 {key}")).code, 1, "{to}: not on the list any more");
+        folder.write("c.csv", "id,who\nr4,PAT-9\n");
+        assert_eq!(folder.run(&format!("convert c.csv {key} --json")).ok().summary()["records_out"], 1, "{to}");
+        folder.run("verify --read-data").ok();
+        let history = folder.run("manifest --history --json").ok().stdout;
+        assert!(history.contains("\"mistake\"") && !history.contains("PAT-9"), "{history}");
+    }
+}
+
+#[test]
+fn who_was_erased_by_mistake_may_come_in_again() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,who\nr1,PAT-1\nr2,PAT-2\n");
+    folder.run("convert a.csv --id id --subject who").ok();
+    folder.run("erase shards --subject PAT-1").ok();
+    folder.write("b.csv", "id,who\nr3,PAT-1\nr4,PAT-2\n");
+    assert_eq!(folder.run("convert b.csv --json").ok().summary()["records_erased"], 1);
+    folder.run("unblock --subject PAT-1").ok();
+    folder.write("c.csv", "id,who\nr5,pat-1\nr6,PAT-1\n");
+    let taken = folder.run("convert c.csv --json").ok().summary();
+    assert_eq!((&taken["records_out"], &taken["records_similar"]), (&2.into(), &0.into()));
+    // What was erased stays erased, in reverts too.
+    folder.run("revert --to v1").ok();
+    assert_eq!(folder.run("manifest --json").ok().summary()["records"], 1);
+    folder.run("verify --read-data").ok();
+}

@@ -36,6 +36,8 @@ fn help_lists_the_commands() {
       remove        Take the records of a wrong file, or of a whole run, out of the newest version
       revert        Make the newest version hold what an older one held
       erase         Take records out, or all records about a subject, and keep them out
+      block         Keep a person out before any record about them arrives
+      unblock       Let a person in again who was erased or blocked
       verify-proof  Check a proof that `manifest --prove` wrote; needs no dataset
       completions   Print completions for a shell
       man           Print the manual page

@@ -146,7 +146,7 @@ fn names_of_sources_are_hidden_where_that_is_asked_for() {
     let again = folder.run("convert in --out d --id-key key --json").ok().summary();
     assert_eq!((&again["sources_unchanged"], &again["version"]), (&2.into(), &2.into()));
     folder.write("in/secret-1.csv", visits(500));
-    assert_eq!(folder.run("convert in --out d --id-key key").code, 2);
+    assert_eq!(folder.run("convert in --out d --id-key key").code, 8);
     folder.run("verify d --read-data").ok();
     // Records without an id of their own are found by their origin.
     folder.write("plain/secret.csv", "x\n1\n2\n3\n");
@@ -338,4 +338,78 @@ fn proofs_are_about_tokens() {
     }
     folder.write("forged.json", text.replace(token, &similar));
     assert_eq!(verify("forged.json", "--id PATIENT-3 --id-key key").code, 1, "tokens are compared in full");
+}
+
+/// Content hashes of the records of the newest version, by row.
+fn content_hashes(folder: &Folder) -> Vec<u64> {
+    let rows = folder.run("manifest --export jsonl").ok().objects();
+    rows.iter().map(|row| u64::from_str_radix(row["hash"].as_str().unwrap(), 16).unwrap()).collect()
+}
+
+#[test]
+fn content_hashes_of_private_datasets_take_the_key_to_check_a_guess() {
+    for to in ["parquet", "tar", "tfrecord"] {
+        let (plain, private, other) = (Folder::new(), Folder::new(), Folder::new());
+        for (folder, options) in [
+            (&plain, ""),
+            (&private, "--id-mode hmac --id-key key"),
+            (&other, "--id-mode sealed --id-key key --redact-source-paths"),
+        ] {
+            let key = if std::ptr::eq(folder, &other) { [9; 32] } else { [7; 32] };
+            folder.write("key", key);
+            for name in ["a", "b"] {
+                folder.write(&format!("{name}.csv"), format!("id,sex,year\n{name}1,f,1970\n{name}2,m,1981\n"));
+                folder.run(&format!("convert {name}.csv --id id --to {to} --codec none {options}")).ok();
+            }
+        }
+        let hashes = [&plain, &private, &other].map(content_hashes);
+        for (at, guess) in hashes[0].iter().enumerate() {
+            assert!(!hashes[1].contains(guess) && !hashes[2].contains(guess), "{to}: row {at}");
+        }
+        assert!(hashes[1].iter().all(|hash| !hashes[2].contains(hash)), "{to}: of another key");
+        // Without the key shards are proved by their checksums, with it record by record.
+        private.run("compact --min-inputs 2").ok();
+        other.run_with(&["verify", "--read-data", "--id-key", "key"]).ok();
+        for key in ["", "--id-key key"] {
+            private.run(&format!("verify --read-data {key}")).ok();
+        }
+        let mut merged = content_hashes(&private);
+        merged.sort_unstable();
+        let mut before = hashes[1].clone();
+        before.sort_unstable();
+        assert_eq!(merged, before, "{to}");
+        // A source that was touched is known by its content, though its hash is keyed.
+        private.write("a.csv", "id,sex,year\na1,f,1970\na2,m,1981\n");
+        assert_eq!(private.run("convert a.csv --id-key key --json").ok().summary()["sources_unchanged"], 1, "{to}");
+        // A record that is taken in again unchanged is told from one that changed.
+        private.write("a.csv", "id,sex,year\na1,f,1970\na2,m,1999\n");
+        private.run("convert a.csv --on-changed replace --id-key key").ok();
+        let diff = private.run("manifest --diff v3 v4 --json").ok().summary();
+        assert_eq!((&diff["records_changed"], &diff["records_rewritten"]), (&1.into(), &1.into()), "{to} {diff}");
+    }
+}
+
+#[test]
+fn keys_are_random_and_shown_nowhere() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id\n1\n");
+    folder.write("zeros", [0; 32]);
+    let refused = folder.run("convert a.csv --id id --id-mode hmac --id-key zeros");
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("32 zero bytes"), "{}", refused.stderr);
+    let key = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    let refused = folder.run(&format!("convert a.csv --id id --id-mode hmac --id-key {key}"));
+    assert_eq!(refused.code, 2);
+    assert!(!refused.stderr.contains(&key[..8]) && refused.stderr.contains("found a key"), "{}", refused.stderr);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = folder.write("key", [7; 32]);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let warned = folder.run("convert a.csv --id id --id-mode hmac --id-key key").ok();
+        assert!(warned.stderr.contains("others on this machine can read"), "{}", warned.stderr);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let quiet = folder.run("convert a.csv --id-key key").ok();
+        assert!(!quiet.stderr.contains("others"), "{}", quiet.stderr);
+    }
 }

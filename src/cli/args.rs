@@ -1,5 +1,6 @@
 //! The command line as types; the doc comments are the help.
 
+mod block;
 mod erase;
 mod manifest;
 mod proof;
@@ -10,6 +11,7 @@ use std::{path::PathBuf, time::Duration};
 use arrow::datatypes::Field;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(super) use block::BlockArgs;
 pub(super) use erase::EraseArgs;
 pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
@@ -144,6 +146,16 @@ pub(super) enum Command {
     /// the records, and the old bytes are deleted at once. Sources are not touched. Each run leaves a receipt in
     /// _shardify/receipts/. Running it again finishes what was cut short.
     Erase(EraseArgs),
+    /// Keep a person out before any record about them arrives
+    ///
+    /// Records with the id stay out of every later `convert`, which counts them as erased, and `adopt` refuses files that hold
+    /// them. Whom the dataset has records of already is erased, not blocked.
+    Block(BlockArgs),
+    /// Let a person in again who was erased or blocked
+    ///
+    /// What was erased does not come back: the next `convert` takes records of the person in again, where sources have them.
+    /// The log keeps that it was done, when and why.
+    Unblock(BlockArgs),
     /// Check a proof that `manifest --prove` wrote; needs no dataset
     VerifyProof(VerifyProofArgs),
     /// Print completions for a shell
@@ -306,6 +318,9 @@ pub(super) struct ConvertArgs {
     /// A source that changed since it was converted
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
     on_changed: ChangedChoice,
+    /// Leave out records whose id is another spelling of an erased one, too: `007`, `+7`, `7.0`, blanks, case, Unicode forms
+    #[arg(long)]
+    id_normalize: bool,
     #[command(flatten)]
     pub(super) private: PrivateArgs,
     #[command(flatten)]
@@ -528,6 +543,7 @@ impl ConvertArgs {
                 ChangedChoice::Skip => OnChanged::Skip,
             },
             id_mode: self.private.mode(),
+            id_normalize: self.id_normalize,
             key_named: self.private.id_key.is_some(),
             redact_sources: self.private.redact_source_paths,
             dry_run: self.dry_run,

@@ -7,7 +7,7 @@ use std::{borrow::Cow, io::Write};
 
 pub(super) use self::{
     convert::convert,
-    undo::{remove, revert},
+    undo::{block, remove, revert},
 };
 use super::chart::{Style, histogram};
 

@@ -24,7 +24,7 @@ use std::{
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{
-    AdoptArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
+    AdoptArgs, BlockArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
     ManifestArgs, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs, VerifyProofArgs,
 };
 use exit::Outcome;
@@ -38,6 +38,7 @@ use crate::{
     events::{Cancel, Observer},
     ops::{
         self, Context,
+        block::BlockOptions,
         diff::{RecordChange, Wants},
         erase::{EraseId, EraseOptions},
         export::export,
@@ -170,6 +171,8 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Remove(args) => session.remove(args),
         Command::Revert(args) => session.revert(args),
         Command::Erase(args) => session.erase(args),
+        Command::Block(args) => session.block(args, false),
+        Command::Unblock(args) => session.block(args, true),
         Command::VerifyProof(args) => session.verify_proof(args),
         Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
     };
@@ -188,6 +191,7 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         Command::Adopt(args) => &args.private.id_key,
         Command::Manifest(args) => &args.id_key,
         Command::Erase(args) => &args.id_key,
+        Command::Block(args) | Command::Unblock(args) => &args.id_key,
         Command::Remove(args) => &args.id_key,
         Command::Verify(args) => &args.id_key,
         Command::VerifyProof(args) => &args.id_key,
@@ -198,10 +202,35 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         let parse = |key: String| IdKey::parse(key.as_bytes()).map_err(|error| error.at("$SHARDIFY_ID_KEY"));
         return Ok(key.map(parse).transpose()?.map(Arc::new));
     };
+    // Somebody may give the key itself where its file belongs: it is shown nowhere.
+    if !file.exists() && file.to_str().is_some_and(|text| IdKey::parse(text.as_bytes()).is_ok()) {
+        return Err(Error::usage("expected a file with the id key, found a key")
+            .hint("write the key into a file that only you can read, and name the file with --id-key")
+            .hint("a key that was typed may stand in the history of the shell: make another one"));
+    }
     let place = file.display().to_string();
     let bytes =
         std::fs::read(file).map_err(|e| Error::usage("the id key cannot be read").at(place.clone()).cause(e))?;
+    warn_of_readers(file);
     Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at(place))?)))
+}
+
+/// Warns of a key file that others on this machine can read.
+fn warn_of_readers(file: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let others =
+            std::fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o077 != 0);
+        if others {
+            let name = file.display().to_string();
+            let _ = writeln!(
+                io::stderr(),
+                "warning: others on this machine can read the id key {}; `chmod 600` it",
+                human::clean(&name)
+            );
+        }
+    }
 }
 
 /// Settings of remote stores in the environment.
@@ -539,6 +568,20 @@ impl Session<'_> {
             }
         }
         Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+    }
+
+    fn block(&self, args: &BlockArgs, lift: bool) -> Result<Outcome> {
+        let mut ids: Vec<EraseId> = args.kinds().collect();
+        if let Some(file) = &args.ids {
+            ids.extend(read_ids(file)?.into_iter().map(EraseId::any));
+        }
+        let options = BlockOptions { ids, reason: args.reason.clone(), lift, dry_run: args.dry_run };
+        let dataset = self.dataset(args.dataset.as_deref())?;
+        let report = ops::block::block(&self.context, &dataset, &options)?;
+        self.progress.stop();
+        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::block(w, &report) })?;
+        // Who is not on the list cannot be taken off it.
+        Ok(if lift && !report.unchanged.is_empty() { Outcome::No } else { Outcome::Done })
     }
 
     fn revert(&self, args: &RevertArgs) -> Result<Outcome> {

@@ -21,6 +21,7 @@
 //! never the id index. `docs/FORMAT.md` has every column.
 
 mod audit;
+mod block;
 mod chunks;
 mod clock;
 mod commit;
@@ -65,6 +66,7 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 pub use audit::Audit;
+pub use block::{BlockChange, change_blocked};
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
 pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
 pub use erased::{Erasures, Tombstone, tombstones};
@@ -82,7 +84,7 @@ pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use prefix::find_prefix;
 pub use private::{
-    Asked, Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, hiding_of, stored_hash, token_of,
+    Asked, ContentHashes, Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, hiding_of, stored_hash, token_of,
 };
 pub use publication::Publication;
 pub use reindex::{Reindexed, reindex, relist};

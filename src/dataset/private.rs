@@ -8,6 +8,7 @@
 //! stored    token                          mode hmac
 //!           token "." sealed id            mode sealed: base64url of XChaCha20-Poly1305, nonce = token and 8 zero bytes
 //! index     first 8 bytes of the token     sorted by hash as ever
+//! hash      first 8 bytes of HMAC-SHA-256(key "content hashes", hash of the record or source), 0 stays 0
 //! ```
 //!
 //! Keys for all but tokens of ids are derived from that one by HKDF-SHA-256, so that nothing made with one of them says
@@ -29,6 +30,7 @@ use crate::{
     },
     error::{Error, Result},
     id::IdHash,
+    record::numbers::Numbers,
 };
 
 type HmacSha256 = Hmac<Sha256>;
@@ -77,6 +79,10 @@ pub struct PrivateIds {
     /// Whether names of sources are tokens, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redacted_sources: bool,
+    /// Whether content hashes of records and sources are keyed, so that nobody without the key can check a guess of a record;
+    /// false in datasets of older releases.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keyed_hashes: bool,
 }
 
 /// The key of a dataset.
@@ -84,6 +90,7 @@ pub struct PrivateIds {
 pub struct IdKey {
     ids: Keyed,
     sources: Keyed,
+    contents: Keyed,
     cipher: XChaCha20Poly1305,
     check: String,
 }
@@ -105,11 +112,20 @@ impl IdKey {
                 .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
         };
         if let Ok(raw) = <[u8; KEY_BYTES]>::try_from(bytes) {
-            return Self::new(&raw);
+            return Self::strong(&raw);
         }
         let text = std::str::from_utf8(bytes).map_err(|_| bad())?.trim();
         let key = if text.len() == 2 * KEY_BYTES { from_hex(text) } else { from_any_base64(text) };
-        Self::new(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
+        Self::strong(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
+    }
+
+    /// Refuses what nobody drew by chance: a file of zeros, or one byte over and over.
+    fn strong(key: &[u8; KEY_BYTES]) -> Result<Self> {
+        if key.iter().all(|byte| *byte == 0) {
+            return Err(Error::usage("expected a random id key, found 32 zero bytes")
+                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset"));
+        }
+        Self::new(key)
     }
 
     fn new(key: &[u8; KEY_BYTES]) -> Result<Self> {
@@ -121,6 +137,7 @@ impl IdKey {
         Ok(Self {
             ids: Keyed::new(key)?,
             sources: Keyed::new(&derived("sources")?)?,
+            contents: Keyed::new(&derived("content hashes")?)?,
             cipher: XChaCha20Poly1305::new(&derived("sealed ids")?.into()),
             check: hex(&derived("check")?[..8]),
         })
@@ -139,6 +156,15 @@ impl IdKey {
     /// What stands for the name of a source.
     fn source(&self, name: &str) -> String {
         hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])
+    }
+
+    /// What stands for a content hash; 0, which says that none was taken, stays 0 and is no other's.
+    fn content(&self, hash: u64) -> u64 {
+        if hash == 0 {
+            return 0;
+        }
+        let mac = self.contents.mac(&hash.to_le_bytes());
+        mac.first_chunk().map_or(1, |first| u64::from_le_bytes(*first).max(1))
     }
 
     /// Appends a token and the sealed id.
@@ -223,6 +249,7 @@ pub struct Hiding {
     key: Arc<IdKey>,
     mode: IdMode,
     sources: bool,
+    hashes: bool,
 }
 
 impl Hiding {
@@ -233,7 +260,7 @@ impl Hiding {
     pub fn of(settings: &Settings, key: Option<&Arc<IdKey>>) -> Result<Option<Self>> {
         let Some(private) = &settings.private else { return Ok(None) };
         let key = Arc::clone(checked(private, key)?);
-        Ok(Some(Self { key, mode: private.mode, sources: private.redacted_sources }))
+        Ok(Some(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes }))
     }
 
     /// Puts an id as it is stored in place of what `out` holds.
@@ -252,6 +279,16 @@ impl Hiding {
     /// The name of a source as it is stored.
     pub fn source<'n>(&self, name: &'n str) -> Cow<'n, str> {
         if self.sources && !name.is_empty() { Cow::Owned(self.key.source(name)) } else { Cow::Borrowed(name) }
+    }
+
+    /// The content hash of a record or a source as it is stored.
+    pub fn content(&self, hash: u64) -> u64 {
+        if self.hashes { self.key.content(hash) } else { hash }
+    }
+
+    /// Content hashes of records as they are stored.
+    pub fn contents(&self, hashes: Numbers) -> Numbers {
+        if self.hashes { hashes.mapped(|hash| self.key.content(hash)) } else { hashes }
     }
 
     /// What is hashed in place of an id that was erased: the part of a stored id that is the same in both modes.
@@ -273,6 +310,44 @@ impl Hiding {
     /// The URL of a source as it is stored.
     pub fn uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
         if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source(uri))) } else { Cow::Borrowed(uri) }
+    }
+}
+
+/// How content hashes of records are compared with those that a dataset stores.
+#[derive(Debug, Clone)]
+pub enum ContentHashes {
+    /// They are stored as they are.
+    Plain,
+    /// They are keyed.
+    Keyed(Arc<IdKey>),
+    /// They are keyed, and the key is not known: only checksums of whole shards tell of damage.
+    Unknown,
+}
+
+impl ContentHashes {
+    /// Returns those of a snapshot's dataset.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        match (&snapshot.entry().settings.private, snapshot.dataset().key()) {
+            (Some(private), key) if private.keyed_hashes => match key.filter(|key| key.check == private.check) {
+                Some(key) => Self::Keyed(Arc::clone(key)),
+                None => Self::Unknown,
+            },
+            _ => Self::Plain,
+        }
+    }
+
+    /// Returns a content hash as it is stored; `None` without the key.
+    pub fn stored(&self, hash: u64) -> Option<u64> {
+        match self {
+            Self::Plain => Some(hash),
+            Self::Keyed(key) => Some(key.content(hash)),
+            Self::Unknown => None,
+        }
+    }
+
+    /// Whether records cannot be compared.
+    pub fn are_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
     }
 }
 
@@ -323,7 +398,7 @@ pub fn choose(
                 .hint("name a file with --id-key, or put the key into $SHARDIFY_ID_KEY")
                 .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
         })?;
-        return Ok(Some(PrivateIds { mode, check: key.check.clone(), redacted_sources: redact }));
+        return Ok(Some(PrivateIds { mode, check: key.check.clone(), redacted_sources: redact, keyed_hashes: true }));
     };
     let mode = old.private.as_ref().map_or(IdMode::Plain, |private| private.mode);
     if asked.is_some_and(|asked| asked != mode) {

@@ -3,10 +3,13 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt; of a private id the text is its token |
-//! | `kind` | text | `id`, `record`, `subject`, `origin`, `source` or `was` |
+//! | `kind` | text | `id`, `record`, `subject`, `origin`, `source`, `was`, `similar-id`, `similar-record` or `similar-subject` |
 //! | `source` | 32 bytes, null | of an origin the hash of its source's name, so that other sources need no look |
 //! | `version` | u64 | version that erased it |
 //! | `records` | u64 | records that carried it |
+//!
+//! The `similar-` ones are hashes of the form that other spellings of an erased id share
+//! ([`normal_form`](crate::record::spelling::normal_form)); records with such ids are counted, and left out on request.
 //!
 //! `id` is a record id or subject id, and whatever carries it stays out; `record` and `subject` keep out what carries them as
 //! their record id, or as their subject id; `origin` is `source#row`, for records that have no
@@ -34,6 +37,7 @@ use crate::{
     codec::hex::{from_hex, hex},
     error::{Error, Result},
     id::{TransactionId, Version},
+    record::spelling::normal_form,
     storage::Store,
 };
 
@@ -91,10 +95,36 @@ pub enum SuppressedKind {
     Source,
     /// Another name of an erased record, which keeps nobody out.
     Was,
+    /// The normal form of a record id or subject id.
+    SimilarId,
+    /// The normal form of a record id.
+    SimilarRecord,
+    /// The normal form of a subject id.
+    SimilarSubject,
 }
 
 impl SuppressedKind {
-    const ALL: [Self; 6] = [Self::Id, Self::Record, Self::Subject, Self::Origin, Self::Source, Self::Was];
+    const ALL: [Self; 9] = [
+        Self::Id,
+        Self::Record,
+        Self::Subject,
+        Self::Origin,
+        Self::Source,
+        Self::Was,
+        Self::SimilarId,
+        Self::SimilarRecord,
+        Self::SimilarSubject,
+    ];
+
+    /// The kind under which the normal form of such an id is kept; `None` where there are no spellings.
+    pub fn similar(self) -> Option<Self> {
+        match self {
+            Self::Id => Some(Self::SimilarId),
+            Self::Record => Some(Self::SimilarRecord),
+            Self::Subject => Some(Self::SimilarSubject),
+            _ => None,
+        }
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -104,6 +134,9 @@ impl SuppressedKind {
             Self::Origin => "origin",
             Self::Source => "source",
             Self::Was => "was",
+            Self::SimilarId => "similar-id",
+            Self::SimilarRecord => "similar-record",
+            Self::SimilarSubject => "similar-subject",
         }
     }
 }
@@ -143,7 +176,7 @@ pub(super) fn batch(rows: &[Suppressed]) -> Result<RecordBatch> {
 }
 
 /// Reads a list.
-fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Suppressed>> {
+pub(super) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Suppressed>> {
     let damaged = || Error::integrity("the list of erased ids is damaged").at(list.place(store));
     let mut out = Vec::new();
     for batch in table::read(store, list)? {
@@ -234,12 +267,30 @@ impl SuppressList {
     }
 
     fn has_text(&self, kind: IdKind, text: &str) -> bool {
-        let hash = self.salt.hash(text);
         let own = match kind {
             IdKind::Record => SuppressedKind::Record,
             IdKind::Subject => SuppressedKind::Subject,
         };
-        [SuppressedKind::Id, own].into_iter().any(|kind| self.rows.contains_key(&(hash, kind)))
+        self.has_any(text, &[SuppressedKind::Id, own])
+    }
+
+    fn has_any(&self, text: &str, kinds: &[SuppressedKind]) -> bool {
+        let hash = self.salt.hash(text);
+        kinds.iter().any(|kind| self.rows.contains_key(&(hash, *kind)))
+    }
+
+    /// Whether an id is another spelling of an erased one of its kind, or is one itself.
+    pub fn has_similar(&self, kind: IdKind, id: &str) -> bool {
+        let own = match kind {
+            IdKind::Record => SuppressedKind::SimilarRecord,
+            IdKind::Subject => SuppressedKind::SimilarSubject,
+        };
+        self.has_any(&self.id(&normal_form(id)), &[SuppressedKind::SimilarId, own])
+    }
+
+    /// Whether a text is an erased id of any kind.
+    pub fn has_name(&self, text: &str) -> bool {
+        self.has_any(&self.id(text), &[SuppressedKind::Id, SuppressedKind::Record, SuppressedKind::Subject])
     }
 
     /// Whether a source, given by its URI, stays out as a whole.

@@ -454,7 +454,10 @@ impl<'a> Rows<'a> {
             extents: extents.map(|(offsets, lengths)| (offsets.into(), lengths.into())),
             sources: SourceRuns::one(&self.source, rows),
             rows: Some(RowNumbers::Known(Numbers::counting(first, rows))),
-            hashes: hashes.into(),
+            hashes: match &self.hiding {
+                Some(hiding) => hiding.contents(hashes.into()),
+                None => hashes.into(),
+            },
         })
     }
 }

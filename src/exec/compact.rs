@@ -16,7 +16,7 @@ use super::{
     shard::{FinishedShard, OpenShard, ShardNaming},
 };
 use crate::{
-    dataset::{Dataset, Run, ShardMeta, SidecarPart},
+    dataset::{ContentHashes, Dataset, Run, ShardMeta, SidecarPart},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
@@ -53,6 +53,8 @@ pub struct Merger<'a> {
     pub at_once: Budget,
     /// Whether checksums that the format has are checked as well.
     pub check_crc: bool,
+    /// How content hashes are compared.
+    pub hashes: ContentHashes,
     /// Whether everything is compared with the inputs once more.
     pub compare: bool,
     /// Is told what happens.

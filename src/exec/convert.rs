@@ -13,9 +13,10 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{
     budget::{Budget, Released},
     encode::{Encoded, Encoder, Unit},
-    gather::{Cutting, Feedback, Gather, OnError, Read, RejectsFile, SourceFacts, SourceTally, Tally},
+    gather::{Cutting, Feedback, Gather, OnError, Read, SourceFacts, SourceTally, Tally},
     names::{NameGate, PartsGate},
     ordered::ordered,
+    rejects::RejectsFile,
     shard::{Appender, FinishedShard, ShardNaming},
     suppress::SuppressGate,
 };

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     codec::{Codec, checksum::xxh3_64, stream::Frames},
-    dataset::{RecordExtents, ShardMeta, end_ids, read_frames, read_sidecar},
+    dataset::{ContentHashes, RecordExtents, ShardMeta, end_ids, read_frames, read_sidecar},
     error::{Error, Result},
     events::Event,
     format::{
@@ -110,7 +110,7 @@ impl Merger<'_> {
         let mut records = None;
         if input.codec == Codec::None && input.body_offset == 0 {
             let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
-            records = Some(Records::new(extents, input.body_bytes, crc)?);
+            records = Some(Records::new(extents, input.body_bytes, crc, self.hashes.clone())?);
         }
         let whole = records.as_ref().is_none_or(|records| !records.adjoin);
         Ok(Proof { records, whole: whole.then(Box::default) })
@@ -164,6 +164,7 @@ pub(super) struct Records {
     /// Whether records follow each other from the first byte to the last.
     pub(super) adjoin: bool,
     crc: bool,
+    hashes: ContentHashes,
     /// The record that comes next, as batch and row, and its number.
     batch: usize,
     row: usize,
@@ -188,7 +189,7 @@ struct Expected {
 }
 
 impl Records {
-    pub(super) fn new(extents: Vec<RecordExtents>, body: u64, crc: bool) -> Result<Self> {
+    pub(super) fn new(extents: Vec<RecordExtents>, body: u64, crc: bool, hashes: ContentHashes) -> Result<Self> {
         let (mut end, mut adjoin) = (0_u64, true);
         for batch in &extents {
             for (offset, length) in batch.offsets.values().iter().zip(batch.lengths.values()) {
@@ -202,8 +203,9 @@ impl Records {
             }
         }
         // A hash of 0 was not taken.
-        adjoin &= end == body && extents.iter().all(|batch| !batch.hashes.values().contains(&0));
-        Ok(Self { extents, adjoin, crc, batch: 0, row: 0, ordinal: 0, at: 0, partial: None })
+        adjoin &=
+            end == body && !hashes.are_unknown() && extents.iter().all(|batch| !batch.hashes.values().contains(&0));
+        Ok(Self { extents, adjoin, crc, hashes, batch: 0, row: 0, ordinal: 0, at: 0, partial: None })
     }
 
     fn next(&mut self) -> Option<Expected> {
@@ -267,7 +269,7 @@ impl Records {
             partial.crc.map_or(Ok(()), RecordSum::finish)?;
             partial.xxh3.digest()
         };
-        if record.hash != 0 && hash != record.hash {
+        if record.hash != 0 && self.hashes.stored(hash).is_some_and(|hash| hash != record.hash) {
             return Err(Error::integrity(format!(
                 "the checksum of record {} differs from the one in the sidecar: the shard was changed after it was written",
                 self.ordinal
@@ -306,7 +308,12 @@ mod tests {
             lengths: part.iter().map(|e| e.1).collect::<Vec<_>>().into(),
             hashes: part.iter().map(hash).collect::<Vec<_>>().into(),
         };
-        Records::new(vec![batch(&extents[..half]), batch(&extents[half..])], bytes.len() as u64, false)
+        Records::new(
+            vec![batch(&extents[..half]), batch(&extents[half..])],
+            bytes.len() as u64,
+            false,
+            ContentHashes::Plain,
+        )
     }
 
     fn run(mut records: Records, bytes: &[u8], piece: usize) -> Result<()> {

@@ -582,6 +582,9 @@ fn sidecar_rows(unit: Unit, names: Names, hashes: Numbers, hiding: Option<&Hidin
         extents: None,
         sources,
         rows,
-        hashes,
+        hashes: match hiding {
+            Some(hiding) => hiding.contents(hashes),
+            None => hashes,
+        },
     }
 }

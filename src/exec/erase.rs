@@ -28,9 +28,9 @@ use super::{
 use crate::{
     codec::{Codec, stream},
     dataset::{
-        Dataset, FrameTable, NewShard, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Run, RunTable, Scattered,
-        ShardMeta, ShardOrder, SidecarRow, numbered, read_frames, read_sidecar, read_sidecar_rows, sidecar_batches,
-        token_of,
+        ContentHashes, Dataset, FrameTable, NewShard, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Run,
+        RunTable, Scattered, ShardMeta, ShardOrder, SidecarRow, numbered, read_frames, read_sidecar, read_sidecar_rows,
+        sidecar_batches, token_of,
     },
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -78,6 +78,8 @@ pub struct Eraser<'a> {
     pub runs: &'a RunTable,
     /// Uncompressed bytes of a row group.
     pub row_group: u64,
+    /// How content hashes are compared.
+    pub hashes: ContentHashes,
     /// The erased ids: what lies between records goes with them if it names one.
     pub needles: &'a [String],
     /// Is told what happens.
@@ -185,7 +187,7 @@ impl Eraser<'_> {
         let last =
             extents.iter().rev().find_map(|batch| batch.offsets.values().last().zip(batch.lengths.values().last()));
         let body = last.map_or(0, |(offset, length)| offset + length);
-        let mut proof = Records::new(extents, body, false)?;
+        let mut proof = Records::new(extents, body, false, self.hashes.clone())?;
         let mut source = stream::decoder(made.codec, self.store().read(&made.path)?)?;
         let mut left = source.by_ref().take(body);
         let mut buffer = vec![0; PIECE];
@@ -252,7 +254,7 @@ impl Eraser<'_> {
             eraser: self,
             shard,
             out: &mut out,
-            proof: Records::new(extents, body, false)?,
+            proof: Records::new(extents, body, false, self.hashes.clone())?,
             pieces: &pieces,
             removed: Vec::new(),
             copied: 0,

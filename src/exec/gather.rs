@@ -5,18 +5,16 @@
 
 use std::{
     collections::VecDeque,
-    io::{Read as _, Write as _},
+    io::Read as _,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use serde::Serialize;
-
 use super::{
     encode::{Piece, SourceName, Unit},
+    rejects::{RejectLine, RejectsFile},
     suppress::without_origins,
 };
 use crate::{
-    codec::base64::base64,
     dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
@@ -24,7 +22,6 @@ use crate::{
     plan::roll::RowGroupPlanner,
     record::{Payload, RecordBlock, Reject, Sample, numbers::Numbers},
     scan::SourceFile,
-    storage::Sink,
 };
 
 /// What to do with a bad record or file.
@@ -93,6 +90,8 @@ pub struct Tally {
     pub rejected: u64,
     /// Those of them that were erased before.
     pub erased: u64,
+    /// Records taken whose ids are other spellings of erased ones.
+    pub similar: u64,
     /// Bytes read.
     pub bytes_in: u64,
     /// Empty lines.
@@ -250,9 +249,6 @@ impl Cutting {
     }
 }
 
-/// A file for rejects.
-pub type RejectsFile = Mutex<Box<dyn Sink>>;
-
 /// Turns what was read into units.
 pub struct Gather<'a, I> {
     input: I,
@@ -403,7 +399,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         if self.on_error != OnError::Quarantine {
             return Ok(());
         }
-        reject_fault(self.rejects_file()?, first, records, error)
+        self.rejects_file()?.fault(first, records, error)
     }
 
     fn rejects_file(&self) -> Result<&'a RejectsFile> {
@@ -474,18 +470,20 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         let line = head + self.position.lines + reject.line + 1;
         let row = self.position.records + u64::from(reject.row) + 1;
         match on_error {
-            OnError::Quarantine => RejectLine {
-                source: (!facts.is_samples()).then(|| facts.file.uri()),
-                row,
-                records: None,
-                line: (!facts.is_samples()).then_some(line),
-                byte: (!facts.is_samples()).then_some(reject.byte),
-                column: reject.column.as_deref(),
-                reason: &reject.reason,
-                raw: std::str::from_utf8(&reject.raw).ok(),
-                raw_base64: std::str::from_utf8(&reject.raw).is_err().then(|| base64(&reject.raw)),
+            OnError::Quarantine => {
+                let line = RejectLine {
+                    source: (!facts.is_samples()).then(|| facts.file.uri()),
+                    row,
+                    records: None,
+                    line: (!facts.is_samples()).then_some(line),
+                    byte: (!facts.is_samples()).then_some(reject.byte),
+                    column: reject.column.as_deref(),
+                    reason: &reject.reason,
+                    raw: None,
+                    raw_base64: None,
+                };
+                self.rejects_file()?.write(line.with_raw(&reject.raw), self.suppress)
             }
-            .write(self.rejects_file()?),
             _ => {
                 let mut error = Error::input(reject.reason.clone()).hint(
                     "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",
@@ -588,58 +586,6 @@ impl<I: Iterator<Item = Result<Read>>> Iterator for Gather<'_, I> {
 
     fn next(&mut self) -> Option<Result<Unit>> {
         self.next_unit().transpose()
-    }
-}
-
-/// Keeps what could not be read at all, or not to its end, in the file for rejects; `row` is the first record of it,
-/// `records` how many there are.
-///
-/// # Errors
-/// When the store fails.
-pub fn reject_fault(file: &RejectsFile, row: u64, records: u64, fault: &Error) -> Result<()> {
-    let place = fault.place();
-    let line = RejectLine {
-        source: place.source.clone(),
-        row,
-        records: (records > 1).then_some(records),
-        line: place.line,
-        byte: place.byte,
-        column: place.column.as_deref(),
-        reason: fault.message(),
-        raw: None,
-        raw_base64: None,
-    };
-    line.write(file)
-}
-
-/// One line of a rejects file.
-#[derive(Serialize)]
-struct RejectLine<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<String>,
-    row: u64,
-    /// How many records this line stands for, when there are several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    records: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    byte: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    column: Option<&'a str>,
-    reason: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    raw: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    raw_base64: Option<String>,
-}
-
-impl RejectLine<'_> {
-    fn write(&self, file: &RejectsFile) -> Result<()> {
-        let mut text = serde_json::to_vec(self).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
-        text.push(b'\n');
-        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
-        Ok(())
     }
 }
 

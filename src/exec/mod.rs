@@ -22,6 +22,7 @@ pub mod index;
 pub mod live;
 pub mod names;
 pub mod ordered;
+pub mod rejects;
 pub mod shard;
 pub mod sort;
 mod splice;

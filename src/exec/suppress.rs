@@ -3,6 +3,8 @@
 //! They count as rejected, for that is what in = out + rejected needs, but nothing of them is kept: a line in a file of
 //! rejects would bring them back.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use arrow::array::StringArray;
 
 use super::{encode::id_column, names::leave_out};
@@ -21,6 +23,10 @@ pub struct SuppressGate<'a> {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
+    /// Whether records stay out whose ids are other spellings of erased ones.
+    pub normalize: bool,
+    /// Counts records that came in with such ids.
+    pub similar: AtomicU64,
 }
 
 impl SuppressGate<'_> {
@@ -31,33 +37,49 @@ impl SuppressGate<'_> {
     pub fn pass(&self, block: RecordBlock) -> Result<(RecordBlock, u64)> {
         let erased: Vec<bool> = match &block.payload {
             Payload::Samples(samples) => {
-                samples.iter().map(|sample| self.list.has_id(IdKind::Record, &sample.key)).collect()
+                let keys = StringArray::from_iter_values(samples.iter().map(|sample| sample.key.as_str()));
+                let (mut erased, mut similar) = (vec![false; samples.len()], vec![false; samples.len()]);
+                self.mark(IdKind::Record, &keys, &mut erased, &mut similar);
+                self.count(&mut erased, &similar);
+                erased
             }
             Payload::Rows(batch) => {
-                let mut erased = vec![false; batch.num_rows()];
+                let (mut erased, mut similar) = (vec![false; batch.num_rows()], vec![false; batch.num_rows()]);
                 for (kind, columns) in
                     [(IdKind::Record, self.id.as_slice()), (IdKind::Subject, self.subject.as_slice())]
                 {
                     let there = columns.iter().all(|column| field_at(batch.schema_ref().fields(), column).is_some());
                     if !columns.is_empty() && there {
-                        self.mark(kind, &id_column(batch, columns)?, &mut erased);
+                        self.mark(kind, &id_column(batch, columns)?, &mut erased, &mut similar);
                     }
                 }
+                self.count(&mut erased, &similar);
                 erased
             }
         };
         without(block, &erased)
     }
 
-    fn mark(&self, kind: IdKind, ids: &StringArray, erased: &mut [bool]) {
+    /// Counts records whose ids are other spellings of erased ones, or takes them for erased.
+    fn count(&self, erased: &mut [bool], similar: &[bool]) {
+        let similar = similar.iter().zip(erased.iter_mut()).filter(|(similar, erased)| **similar && !**erased);
+        if self.normalize {
+            similar.for_each(|(_, erased)| *erased = true);
+        } else {
+            self.similar.fetch_add(similar.count() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn mark(&self, kind: IdKind, ids: &StringArray, erased: &mut [bool], similar: &mut [bool]) {
         // Neighbours are often about the same subject.
-        let mut last: Option<(&str, bool)> = None;
-        for (id, erased) in ids.iter().zip(erased) {
+        let mut last: Option<(&str, (bool, bool))> = None;
+        for ((id, erased), similar) in ids.iter().zip(erased).zip(similar) {
             let Some(id) = id else { continue };
             let known = last.filter(|(text, _)| *text == id).map(|(_, known)| known);
-            let found = known.unwrap_or_else(|| self.list.has_id(kind, id));
+            let found = known.unwrap_or_else(|| (self.list.has_id(kind, id), self.list.has_similar(kind, id)));
             last = Some((id, found));
-            *erased |= found;
+            *erased |= found.0;
+            *similar |= found.1;
         }
     }
 }

@@ -579,7 +579,7 @@ fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: O
         bytes: file.bytes(),
         modified: file.modified(),
         etag: file.etag().map(str::to_owned),
-        hash: adopted.source_hash,
+        hash: hiding.map_or(adopted.source_hash, |hiding| hiding.content(adopted.source_hash)),
         records: adopted.shard.meta.records,
         first_record,
         arrays: None,

@@ -11,8 +11,8 @@ use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
     dataset::{
-        Counts, Dataset, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction,
-        check_folders, commit, note_beside,
+        ContentHashes, Counts, Dataset, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot,
+        Transaction, check_folders, commit, note_beside,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -378,6 +378,7 @@ impl Compaction<'_> {
             row_group: memory.unit_bytes,
             at_once: Budget::new(at_once as u64),
             check_crc: !self.options.no_check,
+            hashes: ContentHashes::of(self.snapshot),
             compare: self.options.proof == Proof::Full,
             observer: context.observer,
             cancel: &context.cancel,

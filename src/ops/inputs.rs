@@ -70,7 +70,9 @@ pub fn sort(
             // It was never read whole, and is not now.
             Known::Touched(_, 0) if file.is_remote() => Ok(State::Changed),
             // Copied or touched: only the content can tell.
-            Known::Touched(_, hash) => Ok(if content_hash(file)? == *hash { State::Same } else { State::Changed }),
+            Known::Touched(_, hash) => {
+                Ok(if stored_hash(file, hiding.as_ref())? == *hash { State::Same } else { State::Changed })
+            }
         })
         .collect::<Result<_>>()?;
     let mut sorted = Sorted::default();
@@ -220,6 +222,12 @@ fn replace(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State]) 
             *state = State::Changed;
         }
     }
+}
+
+/// The hash of a file's content as the dataset stores it.
+fn stored_hash(file: &SourceFile, hiding: Option<&Hiding>) -> Result<u64> {
+    let hash = content_hash(file)?;
+    Ok(hiding.map_or(hash, |hiding| hiding.content(hash)))
 }
 
 /// The URI of a file as the dataset stores it.

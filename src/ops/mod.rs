@@ -1,6 +1,7 @@
 //! Operations: one file per command. Each scans, plans, executes, commits, and returns a report; none prints.
 
 pub mod adopt;
+pub mod block;
 pub mod compact;
 pub mod convert;
 pub mod describe;

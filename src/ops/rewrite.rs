@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use super::Context;
 use crate::{
     dataset::{
-        Dataset, NewShard, PlaceRef, Publication, RunTable, Settings, ShardMeta, Snapshot, check_folders, note_beside,
-        numbered,
+        ContentHashes, Dataset, NewShard, PlaceRef, Publication, RunTable, Settings, ShardMeta, Snapshot,
+        check_folders, note_beside, numbered,
     },
     error::Result,
     events::Event,
@@ -217,6 +217,7 @@ pub(super) fn publish(
         dataset,
         runs: snapshot.runs()?,
         row_group: memory(context, settings).unit_bytes,
+        hashes: ContentHashes::of(snapshot),
         needles: &[],
         observer: context.observer,
         cancel: &context.cancel,

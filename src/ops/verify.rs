@@ -22,8 +22,8 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Audit, Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root, hiding_of,
-        is_shard_name, leftovers, numbered, read_places, read_sidecar, says_values,
+        Audit, ContentHashes, Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root,
+        hiding_of, is_shard_name, leftovers, numbered, read_places, read_sidecar, says_values,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -120,7 +120,8 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     // Older versions may still have those who were erased later.
     let suppress = if newest { SuppressList::of_stored(&snapshot)? } else { None };
     let (dataset, snapshot) = (&dataset, &snapshot);
-    let verification = Verification { context, dataset, snapshot, read_data, columns, hiding, suppress };
+    let hashes = ContentHashes::of(snapshot);
+    let verification = Verification { context, dataset, snapshot, read_data, columns, hiding, hashes, suppress };
     report.version = Some(snapshot.version());
     report.erasures = snapshot.entry().erasures.as_ref().map_or(0, |erasures| erasures.count);
     super::or_overtaken(Some(snapshot), verification.run(&mut report))?;
@@ -161,6 +162,8 @@ struct Verification<'a> {
     columns: Vec<IdColumns>,
     /// How ids are stored, if they are private and their key is known.
     hiding: Option<Hiding>,
+    /// How content hashes are compared.
+    hashes: ContentHashes,
     /// Who must not be there; known of the newest version.
     suppress: Option<SuppressList>,
 }
@@ -323,7 +326,7 @@ impl Verification<'_> {
             let Some((batch, row)) = expected.next() else {
                 return Err(Error::integrity(format!("expected {ordinal} records, found more")).byte(found.offset));
             };
-            check_row(batch, row, found, has_its_ids)
+            check_row(batch, row, found, &self.hashes, has_its_ids)
                 .map_err(|problem| Error::integrity(format!("row {ordinal}: {problem}")).byte(found.offset))?;
             ordinal += 1;
             Ok(())
@@ -375,7 +378,9 @@ impl Verification<'_> {
                 record.extend(named(if columns.is_empty() { &key } else { columns })?);
                 subject.extend(named(whom.as_slice())?);
             }
-            let hashes = if hashed { Some(row_hashes(&batch)) } else { None };
+            let stored = |hash| self.hashes.stored(hash);
+            let hashes: Option<Vec<u64>> =
+                if hashed { row_hashes(&batch).into_iter().map(stored).collect() } else { None };
             ids.compare(batch.num_rows(), [&record, &subject], hashes.as_deref())?;
             rows += batch.num_rows() as u64;
         }
@@ -570,9 +575,16 @@ fn is_stored(hiding: Option<&Hiding>, stored: &str, id: &str) -> bool {
 }
 
 /// Whether a record is what its row in the sidecar says.
-fn check_row(batch: &RecordBatch, row: usize, found: &Scanned, has_its_ids: bool) -> Result<(), String> {
+fn check_row(
+    batch: &RecordBatch,
+    row: usize,
+    found: &Scanned,
+    hashes: &ContentHashes,
+    has_its_ids: bool,
+) -> Result<(), String> {
     let number = |column: usize| batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row));
-    if (number(2), number(3), number(6)) != (Some(found.offset), Some(found.length), Some(found.hash)) {
+    let same_hash = hashes.stored(found.hash).is_none_or(|hash| number(6) == Some(hash));
+    if (number(2), number(3)) != (Some(found.offset), Some(found.length)) || !same_hash {
         return Err("the record is not what the sidecar says".to_owned());
     }
     if has_its_ids {

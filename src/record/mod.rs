@@ -13,6 +13,7 @@ pub mod parts;
 pub mod path;
 pub mod size;
 pub mod spare;
+pub mod spelling;
 pub mod widen;
 
 use arrow::array::RecordBatch;

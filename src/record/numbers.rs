@@ -76,6 +76,18 @@ impl Numbers {
         Self::Stretches(stretches.filter(|stretch| stretch.count > 0).collect())
     }
 
+    /// Returns the numbers with `map` applied to each.
+    #[must_use]
+    pub fn mapped(self, map: impl Fn(u64) -> u64) -> Self {
+        match self {
+            Self::Each(each) => Self::Each(each.into_iter().map(map).collect()),
+            Self::Stretches(stretches) if stretches.iter().all(|stretch| stretch.step == 0) => {
+                Self::of(stretches.into_iter().map(|stretch| Stretch { first: map(stretch.first), ..stretch }))
+            }
+            other => other.iter().map(map).collect(),
+        }
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         match self {

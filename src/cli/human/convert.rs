@@ -89,6 +89,10 @@ pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Resu
         let records = plural(report.ids_repeated, "record");
         writeln!(w, "  repeated   {records} with an id that another one has; --find shows all of them")?;
     }
+    if report.records_similar > 0 {
+        let records = plural(report.records_similar, "record");
+        writeln!(w, "  similar    {records} with an id spelled like an erased one; --id-normalize keeps them out")?;
+    }
     incomplete(w, report)?;
     skipped(w, report)?;
     writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;

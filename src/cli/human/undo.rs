@@ -1,11 +1,11 @@
-//! What `remove` and `revert` did.
+//! What `remove`, `revert`, `block` and `unblock` did.
 
 use std::io::Write;
 
 use super::{SOME_LINES, clean, grouped, more, plural};
 use crate::{
     error::Result,
-    ops::{remove::RemoveReport, revert::RevertReport},
+    ops::{block::BlockReport, remove::RemoveReport, revert::RevertReport},
 };
 
 /// What `remove` did.
@@ -32,6 +32,26 @@ pub(in crate::cli) fn remove(w: &mut dyn Write, report: &RemoveReport, verbose: 
         writeln!(w, "  left       {}", plural(report.records_left, "record"))?;
         writeln!(w, "  kept       in older versions until vacuumed; `shardify revert` restores them")?;
         writeln!(w, "  again      `shardify convert` takes these sources in again wherever it finds them")?;
+    }
+    Ok(())
+}
+
+/// What `block` and `unblock` did.
+pub(in crate::cli) fn block(w: &mut dyn Write, report: &BlockReport) -> Result<()> {
+    let (changed, unchanged) = (report.changed.len() as u64, report.unchanged.len() as u64);
+    let (done, known) = match report.lifted {
+        true => ("may come in again", "not on the list"),
+        false => ("kept out from now on", "kept out already"),
+    };
+    let would = if report.dry_run { "would be " } else { "" };
+    if changed > 0 && !report.dry_run {
+        writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+    }
+    if changed > 0 {
+        writeln!(w, "  ids        {would}{done}: {}", grouped(changed))?;
+    }
+    if unchanged > 0 {
+        writeln!(w, "  ids        {known}: {}", grouped(unchanged))?;
     }
     Ok(())
 }

@@ -12,7 +12,10 @@ mod report;
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -41,10 +44,11 @@ use crate::{
         constants,
         convert::{Converted, Pipeline, Reading, Work, infer_all, run},
         encode::{Encoder, RowsAs, SourceName},
-        gather::{OnError, RejectsFile, SourceFacts, SourceTally, Tally, reject_fault},
+        gather::{OnError, SourceFacts, SourceTally, Tally},
         index::wids_list,
         live,
         names::PartsGate,
+        rejects::RejectsFile,
         shard::ShardNaming,
         suppress::SuppressGate,
         types,
@@ -127,6 +131,8 @@ pub struct ConvertOptions {
     pub on_changed: OnChanged,
     /// How ids are stored; as the dataset does it unless given.
     pub id_mode: Option<IdMode>,
+    /// Whether records stay out whose ids are other spellings of erased ones.
+    pub id_normalize: bool,
     /// Whether the key of ids was given for this run.
     pub key_named: bool,
     /// Whether names of sources are private as well.
@@ -254,6 +260,8 @@ struct Conversion<'a> {
     suppress: Option<SuppressList>,
     /// Sources that were left out for that.
     sources_erased: u64,
+    /// Samples of files whose keys are other spellings of erased ones.
+    samples_similar: u64,
     /// URIs, as stored, of sources whose old records are to be removed.
     replaced: HashSet<String>,
     planned_on: Version,
@@ -323,6 +331,7 @@ impl<'a> Conversion<'a> {
             naming: Naming::default(),
             suppress: None,
             sources_erased: 0,
+            samples_similar: 0,
             replaced: HashSet::new(),
             planned_on,
         })
@@ -394,6 +403,7 @@ impl<'a> Conversion<'a> {
             blank_lines: 0,
             records_padded: 0,
             ids_repeated: 0,
+            records_similar: 0,
             rejects: None,
             memory_bytes: 0,
             estimate: None,
@@ -468,9 +478,7 @@ impl<'a> Conversion<'a> {
             match result {
                 Ok(converted) => {
                     let rejects = match rejects {
-                        Some(file) if tally.rejected > 0 => {
-                            Some(file.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?)
-                        }
+                        Some(file) if tally.rejected > 0 => Some(file.finish()?),
                         _ => None,
                     };
                     return Ok(Attempt { converted, tally, rejects });
@@ -523,8 +531,8 @@ impl<'a> Conversion<'a> {
         if self.options.on_error != OnError::Quarantine {
             return Ok(None);
         }
-        let file = Mutex::new(self.dataset.store().create(&rejects_path(transaction))?);
-        self.faults.iter().try_for_each(|fault| reject_fault(&file, 1, 1, fault))?;
+        let file = RejectsFile::new(self.dataset.store().create(&rejects_path(transaction))?, self.hiding.clone());
+        self.faults.iter().try_for_each(|fault| file.fault(1, 1, fault))?;
         Ok(Some(file))
     }
 
@@ -558,6 +566,8 @@ impl<'a> Conversion<'a> {
             list,
             id: self.id_columns(prepared, &schema),
             subject: self.settings.subject.clone(),
+            normalize: self.options.id_normalize,
+            similar: AtomicU64::new(0),
         });
         let pipeline = Pipeline {
             store: self.dataset.store(),
@@ -576,7 +586,12 @@ impl<'a> Conversion<'a> {
             observer: self.context.observer,
             cancel: &self.context.cancel,
         };
-        run(&pipeline, &work, tally)
+        let converted = run(&pipeline, &work, tally)?;
+        if let Some(gate) = &suppress {
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.similar = gate.similar.load(Ordering::Relaxed);
+        }
+        Ok(converted)
     }
 
     fn encoder(&self, prepared: &Prepared, schema: &SchemaRef) -> Result<Encoder> {
@@ -636,6 +651,7 @@ impl<'a> Conversion<'a> {
         report.rejects = rejects.as_ref().map(|r| r.path.clone());
         staged.extend(rejects);
         staged.extend(converted.segments.staged);
+        report.records_similar = tally.similar + self.samples_similar;
         report.ids_repeated = converted.segments.repeated;
         report.counts = Counts {
             records_in: tally.records_in,
@@ -709,7 +725,7 @@ impl NewSources for Fresh<'_> {
             bytes: file.bytes(),
             modified: file.modified(),
             etag: file.etag().map(str::to_owned),
-            hash: tally.hash,
+            hash: hiding.map_or(tally.hash, |hiding| hiding.content(tally.hash)),
             records: tally.records,
             first_record: tally.first_record,
             arrays: None,

@@ -1,6 +1,9 @@
 //! Before anything is written: what the inputs are, which columns they have together, and whether all of it will work.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
@@ -151,7 +154,17 @@ impl Conversion<'_> {
             Input::Files(mut files) => {
                 if let Some(list) = &self.suppress {
                     let before = files.len();
-                    files.retain(|file| !list.has_id(IdKind::Record, files::split_key(file.name()).0));
+                    let mut similar = BTreeSet::new();
+                    files.retain(|file| {
+                        let key = files::split_key(file.name()).0;
+                        let is_similar = list.has_similar(IdKind::Record, key);
+                        let is_erased = list.has_id(IdKind::Record, key) || (is_similar && self.options.id_normalize);
+                        if is_similar && !is_erased {
+                            similar.insert(key.to_owned());
+                        }
+                        !is_erased
+                    });
+                    self.samples_similar = similar.len() as u64;
                     self.sources_erased += (before - files.len()) as u64;
                 }
                 let samples = files::group(&files);

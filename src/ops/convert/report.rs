@@ -54,6 +54,8 @@ pub struct ConvertReport {
     /// Records whose record id another record of the run has before them, as far as that is cheap to tell: among some
     /// millions that follow one another.
     pub ids_repeated: u64,
+    /// Records taken in whose record id or subject id is another spelling of an erased one.
+    pub records_similar: u64,
     /// File with the rejected records, relative to the dataset.
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.

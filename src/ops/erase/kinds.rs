@@ -28,7 +28,7 @@ pub enum NameKind {
 
 impl NameKind {
     /// What carried the id.
-    pub(super) fn of(hit: &Hit) -> Self {
+    pub(in crate::ops) fn of(hit: &Hit) -> Self {
         match hit.kind {
             IdKind::Subject => Self::Subject,
             IdKind::Record if is_origin(hit) => Self::Source,

@@ -29,10 +29,10 @@ use self::{
 use super::{Context, rewrite};
 use crate::{
     dataset::{
-        Asked, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed, Rewrite, Salt,
-        ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure, hiding_of,
-        indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use, receipt_path, reindex, relist, shards_of,
-        stored_hash, token_of, tombstones,
+        Asked, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed,
+        Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
+        hiding_of, indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use, receipt_path, reindex, relist,
+        shards_of, stored_hash, token_of, tombstones,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
@@ -42,6 +42,7 @@ use crate::{
     },
     format::{files::split_key, index::IndexKind},
     id::{IdHash, TransactionId, Version},
+    record::spelling::normal_form,
     storage::{Location, Lock},
 };
 
@@ -395,6 +396,7 @@ impl<'a> Run<'a> {
             dataset: self.dataset,
             runs: self.named.runs(),
             row_group: rewrite::memory(self.context, settings).unit_bytes,
+            hashes: ContentHashes::of(&self.newest),
             needles: &needles,
             observer: self.context.observer,
             cancel: &self.context.cancel,
@@ -592,14 +594,20 @@ impl<'a> Run<'a> {
         let asked = self.asked();
         let has_subjects = self.newest.entry().settings.subject.is_some();
         let mut rows: HashMap<(SuppressedKind, &str), (Option<&str>, u64)> = HashMap::new();
-        for (asked, hits) in asked.iter().zip(&self.hits) {
+        let forms: Vec<String> = asked.iter().map(|asked| normal_form(asked.id())).collect();
+        let forms: Vec<Asked<'_>> = forms.iter().map(|form| Asked::new(self.hiding.as_ref(), form)).collect();
+        for ((asked, form), hits) in asked.iter().zip(&forms).zip(&self.hits) {
             for hit in hits {
                 let name = NameKind::of(hit);
                 let (text, source) = match name {
                     NameKind::Source => (hit.record_id.as_str(), Some(hit.source.as_str())),
                     NameKind::Record | NameKind::Subject => (asked.text(), None),
                 };
-                rows.entry((name.suppressed(has_subjects), text)).or_insert((source, 0)).1 += 1;
+                let kind = name.suppressed(has_subjects);
+                rows.entry((kind, text)).or_insert((source, 0)).1 += 1;
+                if let Some(similar) = kind.similar() {
+                    rows.entry((similar, form.text())).or_insert((None, 0)).1 += 1;
+                }
             }
         }
         for hit in self.hits() {

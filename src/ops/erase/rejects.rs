@@ -9,6 +9,7 @@ use crate::{
     codec::base64::from_base64,
     dataset::{Salt, Word},
     error::{Error, Result},
+    record::spelling::{is_inner, readings, with_unescaped},
     storage::{SYSTEM_FOLDER, Store},
 };
 
@@ -90,20 +91,21 @@ fn names(line: &str, words: &Words<'_>) -> bool {
     fields.iter().any(|(name, value)| {
         let Some(text) = value.as_str() else { return false };
         if name == "raw_base64" {
-            return words.are_in(&from_base64(text).unwrap_or_default());
+            let bytes = from_base64(text).unwrap_or_default();
+            return words.are_in(&bytes) || readings(&bytes).iter().any(|text| are_in_text(words, text));
         }
-        words.are_in(text.as_bytes())
+        are_in_text(words, text)
     })
+}
+
+/// Whether one of them is in a text, as it is or without escapes.
+fn are_in_text(words: &Words<'_>, text: &str) -> bool {
+    with_unescaped(text).any(|text| words.are_in(text.as_bytes()))
 }
 
 /// Whether a text holds another one that is not part of a longer word.
 pub(super) fn has_word(text: &str, word: &str) -> bool {
     has_word_in(text.as_bytes(), word)
-}
-
-/// Whether a byte beside a text makes it a part of a longer word.
-fn is_inner(byte: Option<&u8>) -> bool {
-    byte.is_some_and(|b| b.is_ascii_alphanumeric() || !b.is_ascii())
 }
 
 fn has_word_in(text: &[u8], word: &str) -> bool {
