@@ -116,8 +116,8 @@ fn columns_named_later_are_no_damage() {
         folder.write("b.csv", "id,name,who\n2,b,y\n");
         folder.write("c.csv", "id,name,who\n3,c,z\n");
         folder.run(&format!("convert a.csv --to {to}")).ok();
-        folder.run("convert b.csv --id id").ok();
-        folder.run("convert c.csv --id name --subject who").ok();
+        folder.run("convert b.csv --id id --accept settings").ok();
+        folder.run("convert c.csv --id name --subject who --accept settings").ok();
         folder.run("verify --read-data").ok();
         folder.run("compact --min-inputs 2").ok();
         folder.run("verify --read-data").ok();

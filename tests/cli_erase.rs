@@ -691,3 +691,22 @@ fn who_was_erased_by_mistake_may_come_in_again() {
     assert_eq!(folder.run("manifest --json").ok().summary()["records"], 1);
     folder.run("verify --read-data").ok();
 }
+
+#[test]
+fn names_in_paths_and_reasons_are_listed() {
+    let folder = Folder::new();
+    folder.write("PAT-4/export.csv", "id,who\nr1,PAT-4\nr2,PAT-5\n");
+    folder.run("convert PAT-4/export.csv --id id --subject who").ok();
+    folder.write("b.csv", "id,who\nr3,PAT-6\n");
+    folder.run("convert b.csv").ok();
+    folder.run_with(&["erase", "shards", "PAT-6", "--reason", "asked for by PAT-4, her daughter"]).ok();
+    let done = folder.run("erase shards PAT-4 --all-versions --json").ok().summary();
+    let kept: Vec<&str> = done["names_kept"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert!(kept[0].contains("v3 (reason)") && kept[1].ends_with("PAT-4/export.csv"), "{kept:?}");
+    // A source of which nothing is left is forgotten with its path.
+    folder.write("PAT-7/export.csv", "id,who\nr4,PAT-7\n");
+    folder.run("convert PAT-7/export.csv").ok();
+    let done = folder.run("erase shards PAT-7 --all-versions --json").ok().summary();
+    assert_eq!((&done["sources_erased"], done["names_kept"].as_array().unwrap().len()), (&1.into(), 0), "{done}");
+}

@@ -27,7 +27,7 @@ use crate::{
     ops::{
         adopt::AdoptOptions,
         compact,
-        convert::{ConvertOptions, OnSchema},
+        convert::{Accept, ConvertOptions, OnSchema},
         inputs::OnChanged,
         vacuum::VacuumOptions,
     },
@@ -318,6 +318,10 @@ pub(super) struct ConvertArgs {
     /// A source that changed since it was converted
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
     on_changed: ChangedChoice,
+    /// Take data in that looks unlike the dataset: samples beside rows (kind), rows that share no column with it (columns), ids
+    /// from other columns (settings)
+    #[arg(long, value_enum, value_name = "WHAT[,WHAT]", value_delimiter = ',')]
+    accept: Vec<AcceptChoice>,
     /// Leave out records whose id is another spelling of an erased one, too: `007`, `+7`, `7.0`, blanks, case, Unicode forms
     #[arg(long)]
     id_normalize: bool,
@@ -462,6 +466,16 @@ enum MissingChoice {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
+enum AcceptChoice {
+    /// Samples in a dataset of rows, or rows in one of samples
+    Kind,
+    /// Rows that share no column with the dataset
+    Columns,
+    /// Ids or subjects from other columns than before
+    Settings,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum ChangedChoice {
     /// Is an error that names it
     Fail,
@@ -543,6 +557,15 @@ impl ConvertArgs {
                 ChangedChoice::Skip => OnChanged::Skip,
             },
             id_mode: self.private.mode(),
+            accept: self
+                .accept
+                .iter()
+                .map(|accept| match accept {
+                    AcceptChoice::Kind => Accept::Kind,
+                    AcceptChoice::Columns => Accept::Columns,
+                    AcceptChoice::Settings => Accept::Settings,
+                })
+                .collect(),
             id_normalize: self.id_normalize,
             key_named: self.private.id_key.is_some(),
             redact_sources: self.private.redact_source_paths,

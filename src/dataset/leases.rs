@@ -35,10 +35,13 @@ use crate::{
 pub const LEASE: Duration = Duration::from_secs(120);
 
 /// How long a commit is held back for an erasure that lost several times.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time between two looks whether such an erasure is done.
 const POLL: Duration = Duration::from_millis(100);
+
+/// The longest such time: many that wait must not keep a slow store from serving the erasure.
+const LONGEST_POLL: Duration = Duration::from_secs(2);
 
 /// What a lease says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,10 +190,11 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
 /// # Errors
 /// When the store fails.
 pub(super) fn give_way(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
-    let begun = Instant::now();
+    let (begun, mut pause) = (Instant::now(), POLL);
     let asked = |claim: &Claim| claim.erasing && claim.transaction != *transaction;
     while begun.elapsed() < PATIENCE && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
-        std::thread::sleep(POLL);
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(LONGEST_POLL);
     }
     Ok(())
 }

@@ -237,9 +237,23 @@ fn holds_shards(name: &str) -> bool {
     extension.split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
 }
 
+/// Whether a name says that the file holds JSON Lines, so that an empty one holds no records.
+fn names_json_lines(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [".jsonl", ".ndjson"].iter().any(|end| name.ends_with(end))
+}
+
 /// What a file holds; one that cannot be read is a source that fails when it is converted, where the run goes on without
 /// bad sources.
 fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    let empty_lines;
+    let options = match options.from {
+        None if file.bytes() == 0 && names_json_lines(file.name()) => {
+            empty_lines = SniffOptions { from: Some(InputFormat::Jsonl), ..options.clone() };
+            &empty_lines
+        }
+        _ => options,
+    };
     let found = sniff::source(file, options).and_then(|found| match (found, options.from) {
         (None, Some(from)) => Err(Error::input(format!("expected {}, found something else", from.name()))
             .at(file.uri())

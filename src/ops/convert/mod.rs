@@ -4,6 +4,7 @@
 //! commit. When a value turns up that does not fit the types seen in the samples, all tables are looked at in full and
 //! the run starts again with types that every value fits; nothing of the first attempt is kept.
 
+mod consent;
 mod estimate;
 mod naming;
 mod prepare;
@@ -22,6 +23,7 @@ use std::{
 use arrow::datatypes::{Field, Fields, SchemaRef};
 use bytes::Bytes;
 
+pub use self::consent::Accept;
 use self::prepare::{Prepared, force_binary, source_facts};
 pub use self::report::{ConvertReport, Estimate};
 use super::{
@@ -131,6 +133,8 @@ pub struct ConvertOptions {
     pub on_changed: OnChanged,
     /// How ids are stored; as the dataset does it unless given.
     pub id_mode: Option<IdMode>,
+    /// Differences between the sources and the dataset that are meant.
+    pub accept: Vec<Accept>,
     /// Whether records stay out whose ids are other spellings of erased ones.
     pub id_normalize: bool,
     /// Whether the key of ids was given for this run.
@@ -414,7 +418,11 @@ impl<'a> Conversion<'a> {
 
     fn run(&mut self, fresh: Vec<SourceFile>) -> Result<ConvertReport> {
         let total: u64 = fresh.iter().map(SourceFile::bytes).sum();
+        if let Some(old) = self.snapshot {
+            self.check_settings(&old.entry().settings)?;
+        }
         let mut prepared = self.prepare(fresh)?;
+        self.check_alike(&prepared)?;
         if prepared.files().next().is_none() {
             return self.idle();
         }
@@ -595,8 +603,12 @@ impl<'a> Conversion<'a> {
     }
 
     fn encoder(&self, prepared: &Prepared, schema: &SchemaRef) -> Result<Encoder> {
-        let ids = self.id_columns(prepared, schema);
-        let subject = self.settings.subject.clone().filter(|_| !prepared.gives_samples());
+        let mut ids = self.id_columns(prepared, schema);
+        let mut subject = self.settings.subject.clone().filter(|_| !prepared.gives_samples());
+        if schema.fields().is_empty() {
+            // All sources are empty, or have nothing but a header.
+            (ids, subject) = (Vec::new(), None);
+        }
         if let Some(column) = ids.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
             return Err(Error::usage("no source has this column").column(column));
         }

@@ -556,12 +556,14 @@ impl<'a> Run<'a> {
                 gone.insert(source.uri);
             } else if !is_part {
                 firsts.insert(source.first_record);
-                if needles.iter().any(|needle| rejects::has_word(&source.name, needle)) {
+                let names = |text: &str| needles.iter().any(|needle| rejects::has_word(text, needle));
+                if names(&source.name) || names(&source.uri) {
                     named.push((source.uri, source.first_record));
                 }
             }
             Ok(())
         })?;
+        self.entries_that_name(&needles, report)?;
         if named.is_empty() {
             return Ok(gone);
         }
@@ -587,6 +589,26 @@ impl<'a> Run<'a> {
             }
         }
         Ok(gone)
+    }
+
+    /// Lists log entries whose reasons, options or revisions hold an erased id: entries are never changed.
+    fn entries_that_name(&self, needles: &[String], report: &mut EraseReport) -> Result<()> {
+        if !self.options.all_versions {
+            return Ok(());
+        }
+        let names = |text: &str| needles.iter().any(|needle| rejects::has_word(text, needle));
+        for entry in self.dataset.history(self.newest.version())? {
+            let arguments = entry.arguments.iter().filter(|(_, text)| names(text)).map(|(name, _)| name.as_str());
+            let revisions = entry.revisions.iter().filter(|revision| {
+                let texts = [Some(&revision.source), revision.reference.as_ref(), revision.root.as_ref()];
+                texts.into_iter().flatten().any(|text| names(text))
+            });
+            let places: Vec<&str> = arguments.chain(revisions.map(|_| "revisions")).collect();
+            if !places.is_empty() {
+                report.names_kept.push(format!("the log entry of {} ({})", entry.version, places.join(", ")));
+            }
+        }
+        Ok(())
     }
 
     /// Who is not to come back.

@@ -1,0 +1,189 @@
+//! Whether new data looks like what the dataset has: a wrong `--out`, or two runs without one, must not mix pictures and clinical
+//! rows in silence.
+//!
+//! Columns that come or go with the years are no reason to stop, and neither is another table with a column in common. Other data
+//! is: samples in a dataset of rows, rows that share no column with the dataset, and ids from other columns than before. Each
+//! takes a word: `--accept`.
+
+use std::collections::HashSet;
+
+use arrow::datatypes::{DataType, Fields};
+
+use super::{Conversion, OnSchema, prepare::Prepared};
+use crate::{
+    dataset::{Settings, ShardMeta},
+    error::{Error, Result},
+    events::Event,
+    exec::types,
+    format::{OutputFormat, parquet},
+    record::parts::KEY_COLUMN,
+    schema,
+};
+
+/// Commits whose columns are looked at where the last one's have nothing in common with new data.
+const COMMITS: usize = 64;
+
+/// A difference between new data and the dataset that the user has agreed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accept {
+    /// Samples beside rows, or rows beside samples.
+    Kind,
+    /// Rows that share no column with the dataset.
+    Columns,
+    /// Ids or subjects from other columns.
+    Settings,
+}
+
+impl Conversion<'_> {
+    /// Fails when the new data is of another kind than that of the dataset, and says which columns change their type.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when a shard of the dataset cannot be read.
+    pub(super) fn check_alike(&self, prepared: &Prepared) -> Result<()> {
+        let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
+        let Some(last) = shards.last() else { return Ok(()) };
+        let known = self.columns_of(last)?;
+        // Tar without types of rows holds samples, or rows as parts, which cannot be told from samples.
+        let Some(known) = known else { return Ok(()) };
+        let had_samples = known.find(KEY_COLUMN).is_some();
+        if prepared.gives_samples() != had_samples && !prepared.fields().is_empty() {
+            let name = |samples| if samples { "samples" } else { "rows" };
+            let is_table_of_samples = !prepared.gives_samples() && prepared.fields().find(KEY_COLUMN).is_some();
+            return if is_table_of_samples {
+                Ok(())
+            } else {
+                self.unless(Accept::Kind, "kind", || {
+                    format!("expected {}, as this dataset has, found {}", name(had_samples), name(!had_samples))
+                })
+            };
+        }
+        if !prepared.gives_samples() {
+            self.check_columns(shards, &known, prepared.fields())?;
+            self.check_types(&known, prepared.fields())?;
+        }
+        Ok(())
+    }
+
+    /// Columns of a shard; `None` where nothing says which types its rows have.
+    fn columns_of(&self, shard: &ShardMeta) -> Result<Option<Fields>> {
+        let store = self.dataset.store();
+        match self.settings.shard_format {
+            OutputFormat::Parquet => {
+                let place = store.location().join(&shard.path).to_string();
+                let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &place)?;
+                Ok(Some(file.schema().fields().clone()))
+            }
+            OutputFormat::Tar | OutputFormat::TfRecord => {
+                types::of_shards(store.as_ref(), std::iter::once(shard.path.as_str()))
+            }
+        }
+    }
+
+    /// Rows have to share a column with the last shard, or with one of another of the last commits.
+    fn check_columns(&self, shards: &[ShardMeta], known: &Fields, found: &Fields) -> Result<()> {
+        let names = |fields: &Fields| -> Vec<String> { fields.iter().map(|field| field.name().clone()).collect() };
+        let (before, now) = (names(known), names(found));
+        let share = |known: &Fields| now.iter().any(|name| known.find(name).is_some());
+        if before.is_empty() || now.is_empty() || share(known) {
+            return Ok(());
+        }
+        let mut seen = HashSet::new();
+        for shard in shards.iter().rev().filter(|shard| seen.insert(shard.version)).take(COMMITS) {
+            if self.columns_of(shard)?.is_none_or(|fields| share(&fields)) {
+                return Ok(());
+            }
+        }
+        self.unless(Accept::Columns, "columns", || {
+            format!("expected at least one of this dataset's columns, {}, found {}", some(&before), some(&now))
+        })
+    }
+
+    /// Columns whose types differ from those in the dataset are an error where no schema may change, and told otherwise.
+    fn check_types(&self, known: &Fields, found: &Fields) -> Result<()> {
+        let strict = self.options.on_schema == OnSchema::Fail;
+        let place = || self.dataset.store().location().to_string();
+        if strict && !found.is_empty() {
+            let names = |fields: &Fields| fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
+            let (mut before, mut now) = (names(known), names(found));
+            before.sort_unstable();
+            now.sort_unstable();
+            if before != now {
+                let (before, now) = (names(known).join(", "), names(found).join(", "));
+                return Err(Error::input(format!("expected the columns {before}, as this dataset has, found {now}"))
+                    .at(place())
+                    .hint("unite columns by name with --on-schema union"));
+            }
+        }
+        let settled = schema::settle(found);
+        for field in settled.iter() {
+            let Some((_, before)) = known.find(field.name()) else { continue };
+            let unknown = found.find(field.name()).is_some_and(|(_, field)| *field.data_type() == DataType::Null);
+            let (then, now) = (schema::file::print_type(before), schema::file::print_type(field));
+            if unknown || then == now {
+                continue;
+            }
+            if strict {
+                return Err(Error::input(format!("expected {then}, as this dataset has, found {now}"))
+                    .at(place())
+                    .column(field.name())
+                    .hint(format!("give the column that type with --type {}={then}", field.name()))
+                    .hint("unite types with --on-schema union"));
+            }
+            let name = field.name();
+            self.context.observer.event(Event::Note(format!(
+                "column `{name}` is {now} in these sources and {then} in the dataset; --type {name}={then} keeps it"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Fails where ids or subjects would come from other columns than before, and tells what else changes.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`](crate::error::Kind::Changed) without consent.
+    pub(super) fn check_settings(&self, old: &Settings) -> Result<()> {
+        let now = &self.settings;
+        let changed = |what: &str, then: &str, now: &str| {
+            self.unless(Accept::Settings, "settings", || {
+                format!("expected --{what} {then}, as this dataset has, found {now}")
+            })
+        };
+        if !self.options.id.is_empty() && now.id != old.id {
+            changed("id", &named(&old.id), &named(&now.id))?;
+        }
+        if self.options.subject.is_some() && now.subject != old.subject {
+            changed("subject", &named(old.subject.as_slice()), &named(now.subject.as_slice()))?;
+        }
+        let told = [
+            ("codec", old.codec.to_string(), now.codec.to_string()),
+            ("target-shard", old.target_shard.to_string(), now.target_shard.to_string()),
+            ("row-group", old.row_group.to_string(), now.row_group.to_string()),
+        ];
+        for (what, then, now) in told.into_iter().filter(|(_, then, now)| then != now) {
+            let note =
+                format!("the dataset's --{what} changes from {then} to {now}, for new shards of this and later runs");
+            self.context.observer.event(Event::Note(note));
+        }
+        Ok(())
+    }
+
+    fn unless(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
+        if self.options.accept.contains(&accept) {
+            return Ok(());
+        }
+        Err(Error::changed(message())
+            .at(self.dataset.store().location().to_string())
+            .hint("name another dataset with --out")
+            .hint(format!("or take it in all the same with --accept {word}")))
+    }
+}
+
+fn named(columns: &[String]) -> String {
+    if columns.is_empty() { "of none".to_owned() } else { columns.join(",") }
+}
+
+/// The first of some names.
+fn some(names: &[String]) -> String {
+    let more = if names.len() > 5 { ", ..." } else { "" };
+    format!("{}{more}", names.iter().take(5).cloned().collect::<Vec<_>>().join(", "))
+}
