@@ -98,3 +98,26 @@ fn a_day_without_records_is_no_error() {
         folder.run("verify --read-data").ok();
     }
 }
+
+#[test]
+fn a_file_that_was_moved_is_known_by_its_content_on_request() {
+    for private in ["", "--id-mode hmac --id-key key"] {
+        let folder = Folder::new();
+        folder.write("key", [7; 32]);
+        let key = if private.is_empty() { "" } else { "--id-key key" };
+        folder.write("inbox/a.csv", "id,n\n1,2\n");
+        folder.write("inbox/empty.csv", "");
+        folder.run(&format!("convert inbox --id id {private}")).ok();
+        folder.write("archive/2026/a.csv", "id,n\n1,2\n");
+        folder.write("archive/2026/b.csv", "id,n\n1,3\n");
+        folder.write("archive/2026/empty.csv", "");
+        let known = folder.run(&format!("convert archive --identity content --json {key}")).ok();
+        let summary = known.summary();
+        assert_eq!((&summary["sources_moved"], &summary["records_out"]), (&1.into(), &1.into()), "{summary}");
+        assert!(known.stderr.contains("v1 converted the same content as `a.csv`"), "{}", known.stderr);
+        // By its path it is new, and what was removed is not known.
+        folder.run(&format!("remove --source inbox/a.csv {key}")).ok();
+        let taken = folder.run(&format!("convert archive --identity content --json {key}")).ok().summary();
+        assert_eq!((&taken["sources_moved"], &taken["records_out"]), (&0.into(), &1.into()), "{taken}");
+    }
+}

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{
     Context,
-    inputs::{self, Live, OnChanged},
+    inputs::{self, Identity, Live, OnChanged},
     lineage, revision,
 };
 use crate::{
@@ -190,7 +190,7 @@ type Told = Option<(OutputFormat, Codec)>;
 impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
         let files = self.find()?;
-        let sorted = inputs::sort(self.context, files, self.snapshot, OnChanged::Fail)?;
+        let sorted = inputs::sort(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
         self.report.files_unchanged = sorted.unchanged;
         let told = self.tell(sorted.fresh)?;
         if self.report.files_unchanged > 0 {

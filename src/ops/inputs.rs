@@ -1,6 +1,9 @@
 //! Which of the found sources are new to a dataset, and which have changed since they were converted.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use rayon::prelude::*;
@@ -10,6 +13,7 @@ use super::Context;
 use crate::{
     dataset::{Hiding, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
     error::{Error, Kind, Result},
+    events::Event,
     exec::constants::Kinds,
     format::files::split_key,
     id::Version,
@@ -31,6 +35,16 @@ pub enum OnChanged {
     Skip,
 }
 
+/// What makes a source the one that was converted before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Identity {
+    /// Its path or URL.
+    #[default]
+    Path,
+    /// That, or else its content: a file that was moved, or sent again under another name, is known.
+    Content,
+}
+
 /// Sources by what they are to the dataset.
 #[derive(Debug, Default)]
 pub struct Sorted {
@@ -40,6 +54,8 @@ pub struct Sorted {
     pub unchanged: u64,
     /// Changed since and left out.
     pub changed: u64,
+    /// Known under another name, and left out.
+    pub moved: u64,
     /// URIs, as stored, of those to be converted whose old records are to be removed.
     pub replaced: HashSet<String>,
 }
@@ -53,7 +69,7 @@ pub fn sort(
     context: &Context<'_>,
     found: Vec<SourceFile>,
     snapshot: Option<&Snapshot>,
-    on_changed: OnChanged,
+    (identity, on_changed): (Identity, OnChanged),
 ) -> Result<Sorted> {
     let Some(snapshot) = snapshot else {
         return Ok(Sorted { fresh: found, ..Sorted::default() });
@@ -77,6 +93,9 @@ pub fn sort(
         .collect::<Result<_>>()?;
     let mut sorted = Sorted::default();
     let mut states = states;
+    if identity == Identity::Content {
+        find_moved(context, &found, snapshot, hiding.as_ref(), &mut states)?;
+    }
     if on_changed == OnChanged::Replace {
         replace(&found, &known, &mut states);
         let stored = |file: &SourceFile| stored_uri(file, hiding.as_ref());
@@ -87,6 +106,7 @@ pub fn sort(
         match (state, on_changed) {
             (State::New, _) | (State::Changed, OnChanged::Append | OnChanged::Replace) => sorted.fresh.push(file),
             (State::Same, _) => sorted.unchanged += 1,
+            (State::Moved, _) => sorted.moved += 1,
             (State::Changed, OnChanged::Skip) => sorted.changed += 1,
             (State::Changed, OnChanged::Fail) => {
                 let version = known.0.version();
@@ -195,6 +215,52 @@ enum State {
     New,
     Same,
     Changed,
+    /// Known under another name.
+    Moved,
+}
+
+/// Moved sources that are told by name.
+const TOLD: usize = 10;
+
+/// Looks for the content of new sources among what the dataset has. Files of samples have no hash there, and are new.
+fn find_moved(
+    context: &Context<'_>,
+    found: &[SourceFile],
+    snapshot: &Snapshot,
+    hiding: Option<&Hiding>,
+    states: &mut [State],
+) -> Result<()> {
+    let new = found.iter().zip(states.iter()).filter(|(file, state)| file.bytes() > 0 && matches!(state, State::New));
+    let sizes: HashSet<u64> = new.map(|(file, _)| file.bytes()).collect();
+    let mut known: HashMap<(u64, u64), (String, Version)> = HashMap::new();
+    snapshot.each_source(&mut |row| {
+        if row.hash != 0 && row.removed.is_none() && sizes.contains(&row.bytes) {
+            known.insert((row.bytes, row.hash), (row.name, row.version));
+        }
+        Ok(())
+    })?;
+    let sizes: HashSet<u64> = known.keys().map(|(bytes, _)| *bytes).collect();
+    let moved: Vec<Option<(String, Version)>> = found
+        .par_iter()
+        .zip(states.par_iter())
+        .map(|(file, state)| match state {
+            State::New if sizes.contains(&file.bytes()) => {
+                Ok(known.get(&(file.bytes(), stored_hash(file, hiding)?)).cloned())
+            }
+            _ => Ok(None),
+        })
+        .collect::<Result<_>>()?;
+    let mut told = 0;
+    for ((file, state), known) in found.iter().zip(states).zip(moved) {
+        let Some((name, version)) = known else { continue };
+        *state = State::Moved;
+        told += 1;
+        if told <= TOLD {
+            let note = format!("{}: left out, {version} converted the same content as `{name}`", file.name());
+            context.observer.event(Event::Note(note));
+        }
+    }
+    Ok(())
 }
 
 /// What the newest version that converted a file says about it.

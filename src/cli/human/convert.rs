@@ -114,6 +114,9 @@ fn skipped(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.sources_changed > 0 {
         writeln!(w, "  skipped    {} that changed", plural(report.sources_changed, "source"))?;
     }
+    if report.sources_moved > 0 {
+        writeln!(w, "  skipped    {} known under another name", plural(report.sources_moved, "source"))?;
+    }
     if report.sources_erased > 0 {
         writeln!(w, "  left out   {}: somebody who was erased", plural(report.sources_erased, "source"))?;
     }

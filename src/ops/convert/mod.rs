@@ -28,7 +28,7 @@ use self::prepare::{Prepared, force_binary, source_facts};
 pub use self::report::{ConvertReport, Estimate};
 use super::{
     Context, indexes,
-    inputs::{self, OnChanged},
+    inputs::{self, Identity, OnChanged},
     lineage,
     names::{Choices, Naming},
     revision,
@@ -131,6 +131,8 @@ pub struct ConvertOptions {
     pub on_error: OnError,
     /// Sources that changed.
     pub on_changed: OnChanged,
+    /// What makes a source known.
+    pub identity: Identity,
     /// How ids are stored; as the dataset does it unless given.
     pub id_mode: Option<IdMode>,
     /// Differences between the sources and the dataset that are meant.
@@ -187,7 +189,7 @@ fn convert_onto(
         found.files.retain(|file| !list.has_source(&file.uri()));
     }
     let erased = (files - found.files.len()) as u64;
-    let mut sorted = inputs::sort(context, found.files, snapshot, options.on_changed)?;
+    let mut sorted = inputs::sort(context, found.files, snapshot, (options.identity, options.on_changed))?;
     let mut conversion = Conversion::new(context, dataset, snapshot, options, found.faults)?;
     conversion.suppress = suppress;
     conversion.live = live;
@@ -196,6 +198,7 @@ fn convert_onto(
     let mut report = if sorted.fresh.is_empty() { conversion.idle()? } else { conversion.run(sorted.fresh)? };
     report.sources_unchanged = sorted.unchanged;
     report.sources_changed = sorted.changed;
+    report.sources_moved = sorted.moved;
     report.files_passed_over = passed_over;
     Ok(report)
 }
@@ -398,6 +401,7 @@ impl<'a> Conversion<'a> {
             sources: 0,
             sources_unchanged: 0,
             sources_changed: 0,
+            sources_moved: 0,
             sources_erased: self.sources_erased,
             shards_rewritten: 0,
             files_passed_over: 0,

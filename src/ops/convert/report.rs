@@ -35,6 +35,8 @@ pub struct ConvertReport {
     pub sources_unchanged: u64,
     /// Sources left out because they changed.
     pub sources_changed: u64,
+    /// Sources left out because their content is known under another name.
+    pub sources_moved: u64,
     /// Sources left out because they were of somebody who was erased.
     pub sources_erased: u64,
     /// Shards written anew without the old records of replaced sources; they count as added, too.
