@@ -43,6 +43,8 @@ def steps(options):
     yield "store", script("faulty_store", "--runs", "1000" if full else "24"), {}
     if full and options.azurite:
         yield "azure", script("faulty_store", "--runs", "200", "--store", "azure", "--azurite", options.azurite), {}
+    yield "ward", script("ward", "--wards", "50" if full else "1"), {}
+    yield "dictionary", script("dictionary_attack", *([] if full else ["--patients", "40", "--formats", "parquet"])), {}
     for store in ("local", "s3"):
         rounds = "200" if full else "3"
         formats = ["tar", "parquet", "tfrecord"] if full else ["parquet"]
