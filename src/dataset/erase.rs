@@ -205,6 +205,9 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
     }
 }
 
+/// The operation whose entries list shards again that were no longer live.
+pub const REVERT: &str = "revert";
+
 /// What became of a shard.
 #[derive(Debug)]
 pub struct Rewrite {
@@ -286,6 +289,14 @@ impl Erasure {
         let live: HashSet<&str> = parent.shards()?.iter().map(|shard| shard.path.as_str()).collect();
         if let Some(gone) = self.rewrites.iter().find(|rewrite| rewrite.live && !live.contains(&*rewrite.was.path)) {
             return conflict(format!("another run replaced the shard `{}` meanwhile", gone.was.path));
+        }
+        // What came back was not there to be erased.
+        let since = parent.dataset().entries(planned_on.next(), parent.version())?;
+        if let Some(revert) = since.iter().find(|entry| entry.operation == REVERT) {
+            return conflict(format!(
+                "another run brought records of an older version back in {} meanwhile",
+                revert.version
+            ));
         }
         let salts = parent.entry().erasures.as_ref().map(Erasures::salt).transpose()?;
         if salts.is_some_and(|salt| salt != self.salt) {

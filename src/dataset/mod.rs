@@ -68,7 +68,7 @@ use rayon::prelude::*;
 pub use audit::Audit;
 pub use block::{BlockChange, change_blocked};
 pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
-pub use erase::{Erasure, Named, Rewrite, commit_erasure, indexes, lookup, shards_of};
+pub use erase::{Erasure, Named, REVERT, Rewrite, commit_erasure, indexes, lookup, shards_of};
 pub use erased::{Erasures, Tombstone, tombstones};
 pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
 pub use frames::{Frame, FrameTable};

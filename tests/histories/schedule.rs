@@ -84,6 +84,8 @@ fn start(ground: Ground, format: OutputFormat, pipe: usize) -> World {
         world.give_in_place(20);
         steps.push(Command::AdoptLinked(5));
     }
+    // Whoever goes back two versions brings records back.
+    steps.push(Command::Remove(4));
     for step in steps {
         world.prepare(&step);
         let ended = world.run(&step, None);
