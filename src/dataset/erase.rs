@@ -208,6 +208,10 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
 /// The operation whose entries list shards again that were no longer live.
 pub const REVERT: &str = "revert";
 
+/// Races that an erasure loses before it is planned anew, where it can ask others to hold back: an attempt takes it longer
+/// than a small conversion, so by itself it might lose for ever.
+const TRIES: usize = 3;
+
 /// What became of a shard.
 #[derive(Debug)]
 pub struct Rewrite {
@@ -267,6 +271,11 @@ pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version)
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
     until_created(dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
+        if attempt >= TRIES {
+            return Err(Error::conflict(format!("other runs committed {TRIES} times in between"))
+                .at(dataset.store().location().to_string())
+                .hint("nothing was erased; try again when there is less traffic"));
+        }
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
