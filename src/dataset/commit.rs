@@ -208,12 +208,23 @@ pub(super) enum Next {
 /// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now.
 pub(super) fn until_created(
     dataset: &Dataset,
+    run: (&TransactionId, Version),
+    done: &str,
+    make: impl FnMut(usize) -> Result<Next>,
+) -> Result<Snapshot> {
+    created_within(ATTEMPTS, dataset, run, done, make)
+}
+
+/// The same with another number of attempts.
+pub(super) fn created_within(
+    attempts: usize,
+    dataset: &Dataset,
     (run, mut seen): (&TransactionId, Version),
     done: &str,
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
     let mut failed_on = None;
-    for attempt in 0..ATTEMPTS {
+    for attempt in 0..attempts {
         wait(attempt);
         let next = match make(attempt) {
             Err(error) => {
@@ -241,7 +252,7 @@ pub(super) fn until_created(
             }
         }
     }
-    Err(Error::conflict(format!("other runs committed {ATTEMPTS} times in between"))
+    Err(Error::conflict(format!("other runs committed {attempts} times in between"))
         .at(dataset.store().location().to_string())
         .hint(format!("nothing was {done}; try again when there is less traffic")))
 }

@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 use super::{
     Dataset, Snapshot, clock,
-    commit::{Draft, ListWriter, NewShard, Next, Numbers, Transaction, until_created},
+    commit::{Draft, ListWriter, NewShard, Next, Numbers, Transaction, created_within},
     erased::{self, Erasures, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
     find::{self, Hit, IdKind, State},
     index::{self, SegmentRef},
@@ -208,9 +208,9 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
 /// The operation whose entries list shards again that were no longer live.
 pub const REVERT: &str = "revert";
 
-/// Races that an erasure loses before it is planned anew, where it can ask others to hold back: an attempt takes it longer
-/// than a small conversion, so by itself it might lose for ever.
-const TRIES: usize = 3;
+/// Attempts to commit before an erasure is planned anew, where it can ask others to hold back: each takes it longer than a
+/// small conversion takes, so by itself it might lose for ever.
+const ATTEMPTS: usize = 3;
 
 /// What became of a shard.
 #[derive(Debug)]
@@ -270,12 +270,7 @@ pub struct Erasure {
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
-    until_created(dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
-        if attempt >= TRIES {
-            return Err(Error::conflict(format!("other runs committed {TRIES} times in between"))
-                .at(dataset.store().location().to_string())
-                .hint("nothing was erased; try again when there is less traffic"));
-        }
+    created_within(ATTEMPTS, dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
