@@ -228,12 +228,13 @@ pub(super) fn runs(merge: &Merge) -> Vec<(u64, Option<u64>)> {
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it differs.
 pub fn verify_checksum(dataset: &Dataset, shard: &ShardMeta, cancel: &Cancel) -> Result<()> {
     let mut source = dataset.store().read(&shard.path)?;
+    let place = || dataset.store().location().join(&shard.path).to_string();
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; COPY_BYTES];
     let mut bytes = 0;
     loop {
         cancel.check()?;
-        let n = source.read(&mut buffer)?;
+        let n = source.read(&mut buffer).map_err(|e| Error::from(e).at(place()).byte(bytes))?;
         if n == 0 {
             return check(dataset, shard, bytes, Some(hasher.finalize().as_bytes()));
         }

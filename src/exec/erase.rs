@@ -192,7 +192,7 @@ impl Eraser<'_> {
         let mut left = source.by_ref().take(body);
         let mut buffer = vec![0; PIECE];
         loop {
-            let n = left.read(&mut buffer)?;
+            let n = left.read(&mut buffer).map_err(|e| Error::from(e).at(self.place(made)))?;
             if n == 0 {
                 break;
             }
