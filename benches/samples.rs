@@ -19,6 +19,7 @@ fn samples() -> (Payload, Vec<String>, u64) {
     let sample = |i: usize| Sample {
         key: format!("{:03}/{i:06}", i % 100),
         origin: format!("{:03}/{i:06}.{{cls,jpg,json}}", i % 100),
+        subject: None,
         parts: vec![
             part("cls", i, 3),
             part("jpg", i * 977 % 900_000, 8192 + i * 31 % 4096),

@@ -50,6 +50,7 @@ fn samples(first: usize, sizes: &[(usize, usize)]) -> (Payload, Vec<String>) {
         .map(|((a, b), key)| Sample {
             key: key.clone(),
             origin: key.clone(),
+            subject: None,
             parts: vec![part("jpg", *a), part("json", *b)],
         })
         .collect();

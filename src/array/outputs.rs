@@ -234,7 +234,7 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
             ))
             .hint("readers of WebDataset do not tell upper from lower case; choose variables with --var"));
         }
-        samples.push(Sample { key: key.clone(), origin: String::new(), parts });
+        samples.push(Sample { key: key.clone(), origin: String::new(), subject: None, parts });
     }
     Ok(samples)
 }

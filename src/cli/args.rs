@@ -25,6 +25,7 @@ use crate::{
     error::{Error, Result},
     ops::{adopt::AdoptOptions, compact, vacuum::VacuumOptions},
     plan::memory::DEFAULT_MEMORY,
+    record::subject::SubjectPattern,
     schema,
     storage::Location,
     units::{Size, parse_duration},
@@ -389,6 +390,10 @@ fn delimiter(text: &str) -> std::result::Result<u8, String> {
         (_, [one]) if !matches!(one, b'"' | b'\r' | b'\n') => Ok(*one),
         _ => Err("expected one character, or `tab`".to_owned()),
     }
+}
+
+fn subject_pattern(text: &str) -> std::result::Result<SubjectPattern, String> {
+    SubjectPattern::parse(text).map_err(|e| one_line(&e))
 }
 
 fn encoding(text: &str) -> std::result::Result<Encoding, String> {

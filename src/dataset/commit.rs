@@ -843,6 +843,7 @@ mod tests {
                 row_group: Size::mib(64),
                 id: Vec::new(),
                 subject: None,
+                subjects_from: None,
                 indexes: Vec::new(),
                 private: None,
             },

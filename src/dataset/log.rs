@@ -21,6 +21,7 @@ use crate::{
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
+    record::subject::SubjectsFrom,
     storage::{RESTORE, Store, checked_path},
     units::Size,
 };
@@ -223,12 +224,22 @@ pub struct Settings {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
+    /// Where subject ids come from that are in no column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subjects_from: Option<SubjectsFrom>,
     /// Indexes for training tools that every shard has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexKind>,
     /// What stands for ids, where they are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,
+}
+
+impl Settings {
+    /// Whether records may have subject ids.
+    pub fn has_subjects(&self) -> bool {
+        self.subject.is_some() || self.subjects_from.is_some()
+    }
 }
 
 /// Sums over live shards.

@@ -18,6 +18,7 @@ use super::{
     ordered::ordered,
     rejects::RejectsFile,
     shard::{Appender, FinishedShard, ShardNaming},
+    subjects::Telling,
     suppress::SuppressGate,
 };
 use crate::{
@@ -157,6 +158,8 @@ pub struct Pipeline<'a> {
     pub names: Option<&'a NameGate>,
     /// Looks for samples without parts that others have; there is none when they are kept.
     pub parts: Option<&'a PartsGate>,
+    /// Tells whom samples are about; there is none where columns do, or nothing does.
+    pub subjects: Option<&'a Telling>,
     /// Leaves out who was erased; there is none where nobody was.
     pub suppress: Option<&'a SuppressGate<'a>>,
     /// Where they go.
@@ -230,6 +233,13 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                     let wanted: Vec<usize> = range.clone().filter(|i| !left_out.contains_key(i)).collect();
                     let mut block =
                         read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error, hashed, &spare)?;
+                    if let Some(telling) = pipeline.subjects {
+                        let subject = |row: &u32| {
+                            wanted.get(*row as usize).and_then(|i| telling.of_sample(samples.get(*i, files)))
+                        };
+                        let subjects: Vec<Option<String>> = block.rows.iter().map(subject).collect();
+                        block.tell(subjects);
+                    }
                     renumber(&mut block, &wanted, range.start);
                     Ok((
                         bytes,
@@ -483,6 +493,9 @@ impl Parser<'_> {
         let (mut left_out, mut erased) = (Vec::new(), 0);
         if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
+            if let Some(telling) = self.pipeline.subjects {
+                telling.tell_members(block, self.pipeline.facts[source].name.subject.as_deref()).map_err(at)?;
+            }
             if let Some(gate) = self.pipeline.suppress {
                 (*block, erased) = gate.pass(std::mem::replace(block, RecordBlock::empty())).map_err(at)?;
             }

@@ -57,6 +57,8 @@ pub struct SourceName {
     /// Columns that it has, when they are the same for all its rows. Formats that store each row by itself leave
     /// columns out that only other sources have.
     pub columns: Option<Vec<String>>,
+    /// Whom all its rows are about, where its path or a table says so.
+    pub subject: Option<String>,
 }
 
 /// Records to be encoded together.
@@ -118,6 +120,8 @@ pub struct Encoder {
     codec: Codec,
     id: Vec<String>,
     subject: Option<String>,
+    /// Whether samples and sources say whom they are about.
+    told_subjects: bool,
     renaming: Renaming,
     rows: RowsAs,
     /// Hides ids and names of sources in what stands beside the shards.
@@ -176,7 +180,7 @@ impl Encoder {
             }
         };
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
-        Ok(Self { output, codec, id, subject, renaming, rows, hiding: None, spare })
+        Ok(Self { output, codec, id, subject, told_subjects: false, renaming, rows, hiding: None, spare })
     }
 
     /// Makes an encoder of Parquet for records that are sorted; shards say so.
@@ -199,7 +203,7 @@ impl Encoder {
         }
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
         let (output, id, subject) = (Output::Parquet(parquet), Vec::new(), None);
-        Ok(Self { output, codec, id, subject, renaming, rows, hiding: None, spare })
+        Ok(Self { output, codec, id, subject, told_subjects: false, renaming, rows, hiding: None, spare })
     }
 
     /// The encoder of Parquet shards that are not made of records.
@@ -211,6 +215,7 @@ impl Encoder {
             codec,
             id: Vec::new(),
             subject: None,
+            told_subjects: false,
             renaming,
             rows,
             hiding: None,
@@ -223,6 +228,12 @@ impl Encoder {
     pub fn with_rows(mut self, rows: RowsAs) -> Self {
         self.rows = rows;
         self
+    }
+
+    /// Takes subject ids from samples and sources, where no column has them.
+    #[must_use]
+    pub fn with_told_subjects(self, told_subjects: bool) -> Self {
+        Self { told_subjects, ..self }
     }
 
     /// Changes names that readers cannot take.
@@ -424,10 +435,15 @@ impl Encoder {
                     }
                     if let Some(subject) = &self.subject {
                         subjects.push(id_column(batch, std::slice::from_ref(subject))?);
+                    } else if self.told_subjects {
+                        subjects.push(std::iter::repeat_n(piece.source.subject.as_deref(), batch.num_rows()).collect());
                     }
                 }
                 Payload::Samples(samples) => {
                     records.push(samples.iter().map(|s| Some(s.key.as_str())).collect());
+                    if self.told_subjects {
+                        subjects.push(samples.iter().map(|s| s.subject.as_deref()).collect());
+                    }
                 }
             }
         }

@@ -606,7 +606,7 @@ mod tests {
 
     fn samples(count: usize) -> Payload {
         let part = || Part { extension: "cls".into(), bytes: vec![b'1'].into() };
-        let sample = || Sample { key: "k".into(), origin: "o".into(), parts: vec![part(), part()] };
+        let sample = || Sample { key: "k".into(), origin: "o".into(), subject: None, parts: vec![part(), part()] };
         Payload::Samples((0..count).map(|_| sample()).collect())
     }
 
@@ -626,7 +626,7 @@ mod tests {
         for payload in [narrow(1000), samples(1000)] {
             let bytes = framed.weight(&payload);
             let piece = Piece {
-                source: Arc::new(SourceName { name: "a".into(), key: "a".into(), columns: None }),
+                source: Arc::new(SourceName { name: "a".into(), key: "a".into(), columns: None, subject: None }),
                 rows: Numbers::counting(1, 1000),
                 hashes: Numbers::default(),
                 payload,

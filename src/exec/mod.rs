@@ -26,5 +26,6 @@ pub mod rejects;
 pub mod shard;
 pub mod sort;
 mod splice;
+pub mod subjects;
 pub mod suppress;
 pub mod types;

@@ -40,6 +40,8 @@ impl SuppressGate<'_> {
                 let keys = StringArray::from_iter_values(samples.iter().map(|sample| sample.key.as_str()));
                 let (mut erased, mut similar) = (vec![false; samples.len()], vec![false; samples.len()]);
                 self.mark(IdKind::Record, &keys, &mut erased, &mut similar);
+                let subjects: StringArray = samples.iter().map(|sample| sample.subject.as_deref()).collect();
+                self.mark(IdKind::Subject, &subjects, &mut erased, &mut similar);
                 self.count(&mut erased, &similar);
                 erased
             }

@@ -336,7 +336,7 @@ fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> 
         Payload::Rows(_) => &[OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord],
         Payload::Samples(_) => &[OutputFormat::Tar],
     };
-    let source = Arc::new(SourceName { name: "x".into(), key: "x".into(), columns: None });
+    let source = Arc::new(SourceName { name: "x".into(), key: "x".into(), columns: None, subject: None });
     for format in formats {
         let encoder = Encoder::new(*format, Codec::None, schema, Vec::new(), None)?;
         let piece = Piece {

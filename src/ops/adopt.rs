@@ -390,6 +390,7 @@ impl Adoption<'_> {
             row_group: Size::mib(64),
             id: Vec::new(),
             subject: None,
+            subjects_from: None,
             indexes: Vec::new(),
             private: None,
         });
@@ -397,6 +398,12 @@ impl Adoption<'_> {
             return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
                 .hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
                 .hint("`shardify convert` makes shards with a subject id of tables"));
+        }
+        if settings.subjects_from.is_some() && self.options.subject.is_none() {
+            return Err(Error::usage(
+                "expected shards whose records have subjects, as this dataset has, found shards to adopt",
+            )
+            .hint("`shardify convert` tells subjects from paths or a table; --out names another dataset"));
         }
         if !self.options.id.is_empty() {
             settings.id.clone_from(&self.options.id);

@@ -108,7 +108,7 @@ fn kinds(id: &EraseId, has_subjects: bool) -> &'static [SuppressedKind] {
 fn plan(newest: &Snapshot, salt: &Salt, options: &BlockOptions) -> Result<(BlockChange, Vec<String>, Vec<String>)> {
     let hiding = hiding_of(newest)?;
     let list = SuppressList::of(newest)?;
-    let has_subjects = newest.entry().settings.subject.is_some();
+    let has_subjects = newest.entry().settings.has_subjects();
     let (mut add, mut remove) = (Vec::new(), HashSet::new());
     let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
     for id in &options.ids {

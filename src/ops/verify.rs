@@ -145,7 +145,8 @@ fn id_columns(dataset: &Dataset, snapshot: &Snapshot, problems: &mut Vec<Problem
     };
     let mut columns: Vec<IdColumns> = Vec::new();
     for entry in entries {
-        let one = (entry.settings.id, entry.settings.subject);
+        let told = entry.settings.subjects_from.is_some();
+        let one = (entry.settings.id, entry.settings.subject, told);
         if !columns.contains(&one) {
             columns.push(one);
         }
@@ -168,8 +169,8 @@ struct Verification<'a> {
     suppress: Option<SuppressList>,
 }
 
-/// Columns that make record ids, and subject ids.
-type IdColumns = (Vec<String>, Option<String>);
+/// Columns that make record ids, and subject ids, and whether subject ids are in no column.
+type IdColumns = (Vec<String>, Option<String>, bool);
 
 impl Verification<'_> {
     fn run(&self, report: &mut VerifyReport) -> Result<()> {
@@ -336,9 +337,14 @@ impl Verification<'_> {
             let read = |data: Option<&[u8]>| match (data, wanted.next()) {
                 (Some(data), Some((batch, row))) if !features.is_empty() => {
                     let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
-                    let agree = |features: &IdFeatures| match &self.hiding {
-                        None => features.agree(data, record, subject),
-                        Some(hiding) => features.agree_with(data, record, subject, &|stored, id| hiding.is(stored, id)),
+                    let agree = |(features, told): &(IdFeatures, bool)| {
+                        let subject = subject.filter(|_| !told);
+                        match &self.hiding {
+                            None => features.agree(data, record, subject),
+                            Some(hiding) => {
+                                features.agree_with(data, record, subject, &|stored, id| hiding.is(stored, id))
+                            }
+                        }
                     };
                     (record.is_none() && subject.is_none()) || features.iter().any(agree)
                 }
@@ -355,8 +361,9 @@ impl Verification<'_> {
         Err(Error::integrity(format!("expected {} records, found {ordinal}", shard.records)))
     }
 
-    fn features(&self) -> Vec<IdFeatures> {
-        self.columns.iter().map(|(record, subject)| IdFeatures::new(record, subject.as_ref())).collect()
+    fn features(&self) -> Vec<(IdFeatures, bool)> {
+        let features = |(record, subject, told): &IdColumns| (IdFeatures::new(record, subject.as_ref()), *told);
+        self.columns.iter().map(features).collect()
     }
 
     fn parquet(&self, shard: &ShardMeta) -> Result<()> {
@@ -374,7 +381,7 @@ impl Verification<'_> {
             };
             let key = vec![KEY_COLUMN.to_owned()];
             let (mut record, mut subject) = (Vec::new(), Vec::new());
-            for (columns, whom) in &self.columns {
+            for (columns, whom, _) in &self.columns {
                 record.extend(named(if columns.is_empty() { &key } else { columns })?);
                 subject.extend(named(whom.as_slice())?);
             }

@@ -14,6 +14,7 @@ pub mod path;
 pub mod size;
 pub mod spare;
 pub mod spelling;
+pub mod subject;
 pub mod widen;
 
 use arrow::array::RecordBatch;
@@ -101,6 +102,8 @@ pub struct Sample {
     /// Where it came from, when each file is a source: its path, or `dir/key.{jpg,json}` when it has several. Empty when
     /// the sample is a record of a larger source.
     pub origin: String,
+    /// Whom it is about, where its path or a table says so.
+    pub subject: Option<String>,
     /// Members sorted by extension; extensions are unique within the sample.
     pub parts: Vec<Part>,
 }
@@ -218,6 +221,13 @@ impl RecordBlock {
         }
     }
 
+    /// Tells each sample whom it is about.
+    pub fn tell(&mut self, subjects: Vec<Option<String>>) {
+        if let Payload::Samples(samples) = &mut self.payload {
+            samples.iter_mut().zip(subjects).for_each(|(sample, subject)| sample.subject = subject);
+        }
+    }
+
     /// Records of the split, taken or rejected.
     pub fn records_in(&self) -> u64 {
         (self.payload.len() + self.rejects.len()) as u64
@@ -233,6 +243,7 @@ mod tests {
         let sample = |parts: &[(&str, &'static str)]| Sample {
             key: "k".into(),
             origin: "o".into(),
+            subject: None,
             parts: parts.iter().map(|(e, b)| Part { extension: (*e).into(), bytes: Bytes::from(*b) }).collect(),
         };
         let all = [

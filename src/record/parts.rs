@@ -86,6 +86,7 @@ pub fn samples_of_rows(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sampl
     let sample = |(row, key): (usize, &String)| Sample {
         key: key.clone(),
         origin: String::new(),
+        subject: None,
         parts: columns.iter().filter_map(|column| column.part(row)).collect(),
     };
     Ok(keys.iter().enumerate().map(sample).collect())

@@ -218,6 +218,7 @@ pub fn transaction() -> Transaction<'static> {
             row_group: Size::mib(64),
             id: vec!["id".into()],
             subject: None,
+            subjects_from: None,
             indexes: Vec::new(),
             private: None,
         },

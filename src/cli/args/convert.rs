@@ -3,7 +3,7 @@
 use arrow::datatypes::Field;
 use clap::{Args, ValueEnum};
 
-use super::{LineageArgs, PrivateArgs, codec, column_type, delimiter, encoding, size};
+use super::{LineageArgs, PrivateArgs, codec, column_type, delimiter, encoding, size, subject_pattern};
 use crate::{
     array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
@@ -11,10 +11,11 @@ use crate::{
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::{
-        convert::{Accept, ConvertOptions, OnSchema},
+        convert::{Accept, ConvertOptions, OnSchema, SubjectSource},
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
+    record::subject::SubjectPattern,
     scan::InputFormat,
     units::Size,
 };
@@ -47,6 +48,12 @@ pub(in crate::cli) struct ConvertArgs {
     /// Column that says whom the record is about, or a path into a nested one (subject.reference)
     #[arg(long, value_name = "COLUMN")]
     subject: Option<String>,
+    /// Whom each sample or source is about, from its path: 'scans/{subject}/*' (`*` within a name, `**` for folders)
+    #[arg(long, value_name = "PATTERN", value_parser = subject_pattern, conflicts_with_all = ["subject", "subject_table"])]
+    subject_from_path: Option<SubjectPattern>,
+    /// Table that says whom each sample or source is about, by path or key: columns `path` and `subject`, or that of --subject
+    #[arg(long, value_name = "FILE")]
+    subject_table: Option<String>,
     /// Indexes for training tools: auto, none, or any of dali, wids, energon (uncompressed tar), dali, tfindex
     /// (uncompressed tfrecord) [default: the dataset's; auto, which is dali for tar, dali and tfindex for tfrecord]
     #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', value_enum)]
@@ -292,6 +299,8 @@ enum AcceptChoice {
     Columns,
     /// Ids or subjects from other columns than before
     Settings,
+    /// Samples or sources of whom nobody knows the subject
+    Subjects,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -334,7 +343,14 @@ impl ConvertArgs {
             target_shard: self.target_shard,
             codec: self.codec,
             id: self.id.clone(),
-            subject: self.subject.clone(),
+            subject: self.subject.clone().filter(|_| self.subject_table.is_none()),
+            subjects: match (&self.subject_from_path, &self.subject_table) {
+                (Some(pattern), _) => Some(SubjectSource::Path(pattern.clone())),
+                (None, Some(place)) => {
+                    Some(SubjectSource::Table { place: place.clone(), column: self.subject.clone() })
+                }
+                (None, None) => None,
+            },
             row_group: self.row_group,
             include: self.include.clone(),
             exclude: self.exclude.clone(),
@@ -387,6 +403,7 @@ impl ConvertArgs {
                     AcceptChoice::Kind => Accept::Kind,
                     AcceptChoice::Columns => Accept::Columns,
                     AcceptChoice::Settings => Accept::Settings,
+                    AcceptChoice::Subjects => Accept::Subjects,
                 })
                 .collect(),
             id_normalize: self.id_normalize,

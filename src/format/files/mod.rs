@@ -219,7 +219,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
     for (row, files) in (0u32..).zip(samples) {
         if rows.next_if_eq(&&row).is_some() {
             let parts = files.extensions().map(|name| Part { extension: extension_of(name), bytes: cut() }).collect();
-            taken.push(Sample { key: files.key().to_owned(), origin: origin(files), parts });
+            taken.push(Sample { key: files.key().to_owned(), origin: origin(files), subject: None, parts });
         }
     }
     block.hashes = taken.iter().map(|sample| if hashed { sample.hash() } else { 0 }).collect();

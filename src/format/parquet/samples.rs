@@ -136,6 +136,7 @@ mod tests {
         Sample {
             key: key.into(),
             origin: format!("{key}.*"),
+            subject: None,
             parts: parts
                 .iter()
                 .map(|(extension, bytes)| Part {

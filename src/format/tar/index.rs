@@ -211,7 +211,8 @@ mod tests {
 
     fn shard() -> (Vec<u8>, Vec<u64>) {
         let part = |extension: &str, size: usize| Part { extension: extension.into(), bytes: vec![b'x'; size].into() };
-        let sample = |key: &str, parts: Vec<Part>| Sample { key: key.into(), origin: String::new(), parts };
+        let sample =
+            |key: &str, parts: Vec<Part>| Sample { key: key.into(), origin: String::new(), subject: None, parts };
         let long = "d/".repeat(90) + &"n".repeat(120);
         let samples = vec![
             sample("a", vec![part("cls", 0), part("jpg", 513)]),

@@ -227,7 +227,7 @@ impl<'a> Open<'a> {
             return Err(Reject { row: 0, line: 0, byte: self.offset + at as u64, column, reason, raw });
         }
         self.parts.sort_by(|a, b| a.extension.cmp(&b.extension));
-        Ok(Sample { key: self.key, origin: String::new(), parts: self.parts })
+        Ok(Sample { key: self.key, origin: String::new(), subject: None, parts: self.parts })
     }
 }
 

@@ -24,6 +24,7 @@ fn payload(samples: &[Plain]) -> (Payload, Vec<String>) {
     let sample = |(key, parts): &Plain| Sample {
         key: key.clone(),
         origin: key.clone(),
+        subject: None,
         parts: parts
             .iter()
             .map(|(extension, bytes)| Part { extension: extension.clone(), bytes: Bytes::from(bytes.clone()) })

@@ -167,7 +167,7 @@ fn sample(key: &str, parts: &[(&str, &[u8])]) -> Sample {
         extension: (*extension).to_owned(),
         bytes: Bytes::copy_from_slice(bytes),
     };
-    Sample { key: key.to_owned(), origin: key.to_owned(), parts: parts.iter().map(part).collect() }
+    Sample { key: key.to_owned(), origin: key.to_owned(), subject: None, parts: parts.iter().map(part).collect() }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::{
     events::Event,
     exec::types,
     format::{OutputFormat, parquet},
-    record::parts::KEY_COLUMN,
+    record::{parts::KEY_COLUMN, subject::SubjectsFrom},
     schema,
 };
 
@@ -32,6 +32,8 @@ pub enum Accept {
     Columns,
     /// Ids or subjects from other columns.
     Settings,
+    /// Samples and sources without a subject in a dataset that has subjects.
+    Subjects,
 }
 
 impl Conversion<'_> {
@@ -154,6 +156,11 @@ impl Conversion<'_> {
         if self.options.subject.is_some() && now.subject != old.subject {
             changed("subject", &named(old.subject.as_slice()), &named(now.subject.as_slice()))?;
         }
+        if now.subjects_from != old.subjects_from {
+            self.unless(Accept::Settings, "settings", || {
+                format!("expected {}, as this dataset has, found {}", from(old), from(now))
+            })?;
+        }
         let told = [
             ("codec", old.codec.to_string(), now.codec.to_string()),
             ("target-shard", old.target_shard.to_string(), now.target_shard.to_string()),
@@ -167,7 +174,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    fn unless(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn unless(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
         if self.options.accept.contains(&accept) {
             return Ok(());
         }
@@ -180,6 +187,16 @@ impl Conversion<'_> {
 
 fn named(columns: &[String]) -> String {
     if columns.is_empty() { "of none".to_owned() } else { columns.join(",") }
+}
+
+/// Where subjects come from, as options say it.
+fn from(settings: &Settings) -> String {
+    match (&settings.subjects_from, &settings.subject) {
+        (Some(SubjectsFrom::Path(pattern)), _) => format!("--subject-from-path {pattern}"),
+        (Some(SubjectsFrom::Table), _) => "--subject-table".to_owned(),
+        (None, Some(column)) => format!("--subject {column}"),
+        (None, None) => "no subjects".to_owned(),
+    }
 }
 
 /// The first of some names.

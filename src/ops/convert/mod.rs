@@ -10,6 +10,8 @@ mod naming;
 mod prepare;
 mod replace;
 mod report;
+mod sources;
+mod subjects;
 
 use std::{
     collections::HashSet,
@@ -24,8 +26,14 @@ use arrow::datatypes::{Field, Fields, SchemaRef};
 use bytes::Bytes;
 
 pub use self::consent::Accept;
-use self::prepare::{Prepared, force_binary, source_facts};
-pub use self::report::{ConvertReport, Estimate};
+use self::{
+    prepare::{Prepared, force_binary, source_facts},
+    sources::Fresh,
+};
+pub use self::{
+    report::{ConvertReport, Estimate},
+    subjects::SubjectSource,
+};
 use super::{
     Context, indexes,
     inputs::{self, Identity, OnChanged},
@@ -37,8 +45,8 @@ use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
     dataset::{
-        Counts, Dataset, Hiding, IdMode, NewShard, NewSources, Numbers, Publication, Retraction, Revision, Settings,
-        Snapshot, SourceRow, SuppressList, Transaction, choose_private, note_beside,
+        Counts, Dataset, Hiding, IdMode, NewShard, Numbers, Publication, Retraction, Revision, Settings, Snapshot,
+        SuppressList, Transaction, choose_private, note_beside,
     },
     error::{Error, Result},
     events::Event,
@@ -46,12 +54,13 @@ use crate::{
         constants,
         convert::{Converted, Pipeline, Reading, Work, infer_all, run},
         encode::{Encoder, RowsAs, SourceName},
-        gather::{OnError, SourceFacts, SourceTally, Tally},
+        gather::{OnError, SourceFacts, Tally},
         index::wids_list,
         live,
         names::PartsGate,
         rejects::RejectsFile,
         shard::ShardNaming,
+        subjects::Telling,
         suppress::SuppressGate,
         types,
     },
@@ -95,6 +104,8 @@ pub struct ConvertOptions {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
+    /// Where subject ids come from that are in no column.
+    pub subjects: Option<SubjectSource>,
     /// Uncompressed bytes of a row group.
     pub row_group: Option<Size>,
     /// What records of arrays are.
@@ -235,6 +246,13 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
             Some(_) => found.files.push(SourceFile::of_stream("stdin", (context.stdin)())?),
         }
     }
+    if let Some(SubjectSource::Table { place, .. }) = &options.subjects {
+        // It may lie among what it is about.
+        let table = subjects::table_file(context, place)?.uri();
+        let files = found.files.len();
+        found.files.retain(|file| file.uri() != table);
+        found.passed_over += (files - found.files.len()) as u64;
+    }
     if options.from != Some(InputFormat::Files) {
         found.passed_over += scan::pass_over_companions(&mut found.files);
     }
@@ -265,6 +283,8 @@ struct Conversion<'a> {
     naming: Naming,
     /// Who is not to come back.
     suppress: Option<SuppressList>,
+    /// Whom samples and sources are about.
+    telling: Option<Telling>,
     /// Sources that were left out for that.
     sources_erased: u64,
     /// Samples of files whose keys are other spellings of erased ones.
@@ -302,6 +322,10 @@ impl<'a> Conversion<'a> {
             row_group: options.row_group.or(old.map(|o| o.row_group)).unwrap_or(Size::mib(64)),
             id,
             subject: options.subject.clone().or_else(|| old.and_then(|o| o.subject.clone())),
+            subjects_from: match &options.subjects {
+                Some(source) => Some(source.kept()),
+                None => old.and_then(|o| o.subjects_from.clone()),
+            },
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
             private: choose_private(
                 old,
@@ -337,6 +361,7 @@ impl<'a> Conversion<'a> {
             prescribed: None,
             naming: Naming::default(),
             suppress: None,
+            telling: None,
             sources_erased: 0,
             samples_similar: 0,
             replaced: HashSet::new(),
@@ -425,7 +450,9 @@ impl<'a> Conversion<'a> {
         if let Some(old) = self.snapshot {
             self.check_settings(&old.entry().settings)?;
         }
+        self.telling = self.telling()?;
         let mut prepared = self.prepare(fresh)?;
+        self.check_subjects(&prepared)?;
         self.check_alike(&prepared)?;
         if prepared.files().next().is_none() {
             return self.idle();
@@ -561,11 +588,12 @@ impl<'a> Conversion<'a> {
         let schema = self.schema(prepared);
         let (facts, work) = match prepared {
             Prepared::Records { sources, .. } => {
-                (source_facts(sources), Work::Records { sources, schema: Arc::clone(&schema) })
+                (source_facts(sources, self.telling.as_ref()), Work::Records { sources, schema: Arc::clone(&schema) })
             }
             Prepared::Samples { files, samples, .. } => {
                 reading = Reading::new(files, samples, memory, self.context.jobs);
-                let name = Arc::new(SourceName { name: String::new(), key: String::new(), columns: None });
+                let name =
+                    Arc::new(SourceName { name: String::new(), key: String::new(), columns: None, subject: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
                 (
                     facts.into_iter().collect(),
@@ -591,6 +619,7 @@ impl<'a> Conversion<'a> {
             on_error: self.options.on_error,
             names: self.naming.gate.as_ref(),
             parts: self.naming.parts.as_ref(),
+            subjects: self.telling.as_ref(),
             suppress: suppress.as_ref(),
             rejects,
             facts: &facts,
@@ -617,7 +646,11 @@ impl<'a> Conversion<'a> {
             return Err(Error::usage("no source has this column").column(column));
         }
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
-        Ok(encoder.with_rows(self.rows_as(schema)).renaming(self.naming.renaming).hiding(self.hiding.clone()))
+        Ok(encoder
+            .with_rows(self.rows_as(schema))
+            .renaming(self.naming.renaming)
+            .with_told_subjects(self.telling.is_some())
+            .hiding(self.hiding.clone()))
     }
 
     /// Revisions that the sources are of; each repository once.
@@ -717,50 +750,6 @@ impl<'a> Conversion<'a> {
         report.version = Some(snapshot.version());
         live::refresh(&snapshot, database)?;
         Ok(report)
-    }
-}
-
-/// Sources of a run as the dataset will know them.
-struct Fresh<'a> {
-    prepared: &'a Prepared,
-    tally: &'a Tally,
-    hiding: Option<&'a Hiding>,
-}
-
-impl NewSources for Fresh<'_> {
-    fn have_arrays(&self) -> bool {
-        let Prepared::Records { sources, .. } = self.prepared else { return false };
-        sources.iter().any(|source| source.reader.layout().is_some())
-    }
-
-    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
-        let hiding = self.hiding;
-        let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
-            uri: hiding.map_or_else(|| file.uri(), |hiding| hiding.uri(&file.uri()).into_owned()),
-            name: hiding.map_or_else(|| file.name().to_owned(), |hiding| hiding.source(file.name()).into_owned()),
-            bytes: file.bytes(),
-            modified: file.modified(),
-            etag: file.etag().map(str::to_owned),
-            hash: hiding.map_or(tally.hash, |hiding| hiding.content(tally.hash)),
-            records: tally.records,
-            first_record: tally.first_record,
-            arrays: None,
-            version: Version(0),
-            removed: None,
-        };
-        match self.prepared {
-            Prepared::Records { sources, .. } => {
-                Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| {
-                    let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
-                    SourceRow { arrays, ..row(&source.file, tally) }
-                }))
-            }
-            // Each file is read once, as part of its sample; its own hash is not worth reading it again. A touched
-            // file counts as changed.
-            Prepared::Samples { files, .. } => {
-                Box::new(files.iter().map(move |file| row(file, &SourceTally::default())))
-            }
-        }
     }
 }
 

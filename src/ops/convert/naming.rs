@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Conversion;
+use super::{Conversion, SubjectSource};
 use crate::{
     plan::{memory::MemoryPlan, names::OnMissing},
+    record::subject::SubjectsFrom,
     schema,
 };
 
@@ -25,6 +26,20 @@ impl Conversion<'_> {
         set("unit", memory.unit_bytes.to_string());
         set("id", self.settings.id.join(","));
         set("subject", self.settings.subject.clone().unwrap_or_default());
+        set(
+            "subject-from-path",
+            match &self.settings.subjects_from {
+                Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
+                _ => String::new(),
+            },
+        );
+        set(
+            "subject-table",
+            match &self.options.subjects {
+                Some(SubjectSource::Table { .. }) => "true".to_owned(),
+                _ => String::new(),
+            },
+        );
         set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
         set("null", options.null.clone().unwrap_or_default());
         set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));

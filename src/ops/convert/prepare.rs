@@ -19,6 +19,7 @@ use crate::{
         convert::opening,
         encode::{RowsAs, SourceName},
         gather::{OnError, SourceFacts},
+        subjects::Telling,
     },
     format::{
         OutputFormat,
@@ -134,7 +135,8 @@ impl Conversion<'_> {
         };
         let remote = fresh.iter().any(SourceFile::is_remote);
         let prepared = match opening(fresh.len(), remote, || classify(fresh, &sniff))?? {
-            Input::Records(sources) => {
+            Input::Records(mut sources) => {
+                self.without_erased_sources(&mut sources);
                 let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
                 self.check_same_columns(&sources, &fields)?;
                 refuse_conflicts(&sources, &fields, &self.options.types)?;
@@ -167,6 +169,7 @@ impl Conversion<'_> {
                     self.samples_similar = similar.len() as u64;
                     self.sources_erased += (before - files.len()) as u64;
                 }
+                self.without_erased_subjects(&mut files);
                 let samples = files::group(&files);
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = files::column_names(&files).into_iter().map(part).collect();
@@ -182,7 +185,8 @@ impl Conversion<'_> {
         }
         if prepared.gives_samples() && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected tables for --id and --subject, found samples")
-                .hint("the record id of a sample is its key; leave both options out"));
+                .hint("the record id of a sample is its key; leave both options out")
+                .hint("--subject-from-path and --subject-table tell whom samples are about"));
         }
         Ok(prepared)
     }
@@ -384,7 +388,7 @@ pub(super) fn force_binary(fields: &Fields, column: &str) -> Fields {
 }
 
 /// Names of sources and of the keys of their rows: the name without extension where that is unique.
-pub(super) fn source_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
+pub(super) fn source_facts(sources: &[RecordSource], telling: Option<&Telling>) -> Vec<SourceFacts> {
     let stem = |name: &str| files::split_key(name).0.to_owned();
     let mut stems: BTreeMap<String, usize> = BTreeMap::new();
     for source in sources {
@@ -397,7 +401,8 @@ pub(super) fn source_facts(sources: &[RecordSource]) -> Vec<SourceFacts> {
             let short = stem(&name);
             let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
             let columns = source.reader.columns().map(<[String]>::to_vec);
-            SourceFacts { name: Arc::new(SourceName { name, key, columns }), file: source.file.clone() }
+            let subject = telling.and_then(|telling| telling.of_source(&source.file));
+            SourceFacts { name: Arc::new(SourceName { name, key, columns, subject }), file: source.file.clone() }
         })
         .collect()
 }

@@ -614,7 +614,7 @@ impl<'a> Run<'a> {
     /// Who is not to come back.
     fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
         let asked = self.asked();
-        let has_subjects = self.newest.entry().settings.subject.is_some();
+        let has_subjects = self.newest.entry().settings.has_subjects();
         let mut rows: HashMap<(SuppressedKind, &str), (Option<&str>, u64)> = HashMap::new();
         let forms: Vec<String> = asked.iter().map(|asked| normal_form(asked.id())).collect();
         let forms: Vec<Asked<'_>> = forms.iter().map(|form| Asked::new(self.hiding.as_ref(), form)).collect();

@@ -1,0 +1,53 @@
+//! Sources of a run as rows of the dataset's list of sources.
+
+use super::prepare::Prepared;
+use crate::{
+    dataset::{Hiding, NewSources, SourceRow},
+    exec::gather::{SourceTally, Tally},
+    id::Version,
+    scan::SourceFile,
+};
+
+/// Sources of a run as the dataset will know them.
+pub(super) struct Fresh<'a> {
+    pub(super) prepared: &'a Prepared,
+    pub(super) tally: &'a Tally,
+    pub(super) hiding: Option<&'a Hiding>,
+}
+
+impl NewSources for Fresh<'_> {
+    fn have_arrays(&self) -> bool {
+        let Prepared::Records { sources, .. } = self.prepared else { return false };
+        sources.iter().any(|source| source.reader.layout().is_some())
+    }
+
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+        let hiding = self.hiding;
+        let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
+            uri: hiding.map_or_else(|| file.uri(), |hiding| hiding.uri(&file.uri()).into_owned()),
+            name: hiding.map_or_else(|| file.name().to_owned(), |hiding| hiding.source(file.name()).into_owned()),
+            bytes: file.bytes(),
+            modified: file.modified(),
+            etag: file.etag().map(str::to_owned),
+            hash: hiding.map_or(tally.hash, |hiding| hiding.content(tally.hash)),
+            records: tally.records,
+            first_record: tally.first_record,
+            arrays: None,
+            version: Version(0),
+            removed: None,
+        };
+        match self.prepared {
+            Prepared::Records { sources, .. } => {
+                Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| {
+                    let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
+                    SourceRow { arrays, ..row(&source.file, tally) }
+                }))
+            }
+            // Each file is read once, as part of its sample; its own hash is not worth reading it again. A touched
+            // file counts as changed.
+            Prepared::Samples { files, .. } => {
+                Box::new(files.iter().map(move |file| row(file, &SourceTally::default())))
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Whom samples and sources are about: chosen by a pattern of paths or a table, looked at before anything is written.
+//!
+//! Whoever asks for a person's records later trusts that none was missed, so what has no subject, or may have two, stops a run.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use arrow::{
+    array::Array as _,
+    datatypes::{DataType, Field, Fields, SchemaRef},
+};
+
+use super::{Accept, Conversion, prepare::Prepared};
+use crate::{
+    error::{Error, Result},
+    events::Event,
+    exec::{
+        encode::id_column,
+        subjects::{Telling, is_erased, missing},
+    },
+    format::{
+        Parsed,
+        files::{Samples, split_key},
+    },
+    ops::Context,
+    record::{
+        Payload, Split,
+        subject::{SubjectPattern, SubjectTable, Subjects, SubjectsFrom},
+    },
+    scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
+    schema::{is_scalar, schema_of, unite_lists},
+    units::Size,
+};
+
+/// Where the user says that subjects come from, if not from a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubjectSource {
+    /// The path of each source or sample.
+    Path(SubjectPattern),
+    /// A table.
+    Table {
+        /// Where it lies.
+        place: String,
+        /// Its column with the subjects.
+        column: Option<String>,
+    },
+}
+
+impl SubjectSource {
+    /// How the log keeps it.
+    pub(super) fn kept(&self) -> SubjectsFrom {
+        match self {
+            Self::Path(pattern) => SubjectsFrom::Path(pattern.clone()),
+            Self::Table { .. } => SubjectsFrom::Table,
+        }
+    }
+}
+
+/// Columns of a table that name files, best first.
+const PATHS: [&str; 7] = ["path", "file", "file_name", "filename", "key", "__key__", "sample"];
+/// Columns of a table that name subjects, best first.
+const SUBJECTS: [&str; 7] =
+    ["subject", "subject_id", "patient", "patient_id", "person_id", "participant_id", "participant"];
+/// Bytes of a table read at a time.
+const SPLIT_BYTES: usize = 4 << 20;
+/// Share of the memory that a table may take.
+const SHARE: u64 = 8;
+/// Bytes of a row besides its texts.
+const ROW_BYTES: u64 = 96;
+
+impl Conversion<'_> {
+    /// What tells whom samples are about; `None` where columns do, or nothing does.
+    ///
+    /// # Errors
+    /// When a table cannot be read, or the dataset's subjects come from one and none is given.
+    pub(super) fn telling(&self) -> Result<Option<Telling>> {
+        let required = !self.options.accept.contains(&Accept::Subjects);
+        let subjects = match (&self.options.subjects, &self.settings.subjects_from) {
+            (Some(SubjectSource::Path(pattern)), _) | (None, Some(SubjectsFrom::Path(pattern))) => {
+                Subjects::Path(pattern.clone())
+            }
+            (Some(SubjectSource::Table { place, column }), _) => {
+                Subjects::Table(read_table(self.context, place, column.as_ref())?)
+            }
+            (None, Some(SubjectsFrom::Table)) => {
+                self.unless(Accept::Subjects, "subjects", || {
+                    "expected --subject-table, for subjects of this dataset come from a table, found none".to_owned()
+                })?;
+                return Ok(None);
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Telling { subjects, required }))
+    }
+
+    /// Leaves out files of samples about those who were erased.
+    pub(super) fn without_erased_subjects(&mut self, files: &mut Vec<SourceFile>) {
+        let (Some(telling), Some(list)) = (&self.telling, &self.suppress) else { return };
+        let normalize = self.options.id_normalize;
+        let (mut erased, mut similar) = (HashSet::new(), HashSet::new());
+        for file in files.iter() {
+            let key = split_key(file.name()).0;
+            let found = telling.of_file(file, |told| told.map(|told| is_erased(list, told.subject, normalize)));
+            match found {
+                Some((true, _)) => drop(erased.insert(key.to_owned())),
+                Some((false, true)) => drop(similar.insert(key.to_owned())),
+                _ => {}
+            }
+        }
+        let before = files.len();
+        files.retain(|file| !erased.contains(split_key(file.name()).0));
+        self.sources_erased += (before - files.len()) as u64;
+        self.samples_similar += similar.difference(&erased).count() as u64;
+    }
+
+    /// Leaves out sources about those who were erased.
+    pub(super) fn without_erased_sources(&mut self, sources: &mut Vec<RecordSource>) {
+        let (Some(telling), Some(list)) = (&self.telling, &self.suppress) else { return };
+        let normalize = self.options.id_normalize;
+        let before = sources.len();
+        sources.retain(|source| {
+            !telling.of_file(&source.file, |told| told.is_some_and(|told| is_erased(list, told.subject, normalize).0))
+        });
+        self.sources_erased += (before - sources.len()) as u64;
+    }
+
+    /// Looks whether everything has a subject, and only one.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) for the first that has none or several.
+    pub(super) fn check_subjects(&self, prepared: &Prepared) -> Result<()> {
+        let Some(telling) = &self.telling else { return Ok(()) };
+        match prepared {
+            Prepared::Samples { files, samples, .. } => self.check_samples(telling, files, samples),
+            Prepared::Records { sources, .. } => {
+                let mut rows = ShortRows::default();
+                for source in sources {
+                    let file = &source.file;
+                    let known = telling.of_file(file, |told| match told {
+                        Some(told) => rows.note(told.short_row, file.name(), file).map(|()| true),
+                        None => Ok(false),
+                    })?;
+                    // Of an archive the names of its samples may tell.
+                    if !known && telling.required && !source.gives_samples() {
+                        return Err(missing("the records of this source").at(file.uri()));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_samples(&self, telling: &Telling, files: &[SourceFile], samples: &Samples) -> Result<()> {
+        let mut rows = ShortRows::default();
+        let (mut without, mut example) = (0_u64, None);
+        for sample in samples.range(0..samples.len(), files) {
+            let mut known: Option<(String, &SourceFile)> = None;
+            for file in sample.files() {
+                telling.of_file(file, |told| {
+                    let Some(told) = told else { return Ok(()) };
+                    rows.note(told.short_row, sample.key(), file)?;
+                    match &known {
+                        Some((subject, other)) if subject != told.subject => Err(Error::input(format!(
+                            "expected one subject of the sample `{}`, found `{subject}` of {} and `{}`",
+                            sample.key(),
+                            other.name(),
+                            told.subject
+                        ))
+                        .at(file.uri())),
+                        Some(_) => Ok(()),
+                        None => {
+                            known = Some((told.subject.to_owned(), file));
+                            Ok(())
+                        }
+                    }
+                })?;
+            }
+            match known {
+                Some((subject, file)) => drop(example.get_or_insert((subject, file))),
+                None if telling.required => {
+                    let place = sample.files().next().map_or_else(String::new, SourceFile::uri);
+                    return Err(missing(&format!("the sample `{}`", sample.key())).at(place));
+                }
+                None => without += 1,
+            }
+        }
+        if let Some((subject, file)) = example {
+            let whom = if self.hiding.is_some() { String::new() } else { format!(", `{subject}` of {}", file.name()) };
+            let few = if without > 0 { format!("; {without} have none") } else { String::new() };
+            let found = samples.len() as u64 - without;
+            self.context.observer.event(Event::Note(format!("found whom {found} samples are about{whom}{few}")));
+        }
+        Ok(())
+    }
+}
+
+/// Rows of a table that name less than a whole path, and the one thing that each may speak of.
+#[derive(Default)]
+struct ShortRows {
+    seen: HashMap<String, String>,
+}
+
+impl ShortRows {
+    fn note(&mut self, row: Option<&str>, key: &str, file: &SourceFile) -> Result<()> {
+        let Some(row) = row else { return Ok(()) };
+        match self.seen.get(row) {
+            Some(other) if other != key => Err(Error::input(format!(
+                "expected rows of --subject-table that name one thing, found `{row}`, which fits `{other}` and `{key}`"
+            ))
+            .at(file.uri())
+            .hint("write more of the path into the table")),
+            Some(_) => Ok(()),
+            None => {
+                self.seen.insert(row.to_owned(), key.to_owned());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where a table lies, as sources say it.
+pub(super) fn table_file(context: &Context<'_>, place: &str) -> Result<SourceFile> {
+    let sources = [place.to_owned()];
+    let found = scan::scan(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
+    match <[SourceFile; 1]>::try_from(found.files) {
+        Ok([file]) => Ok(file),
+        Err(files) => Err(Error::usage(format!("expected one table for --subject-table, found {} files", files.len()))
+            .at(place.to_owned())),
+    }
+}
+
+fn read_table(context: &Context<'_>, place: &str, column: Option<&String>) -> Result<SubjectTable> {
+    let file = table_file(context, place)?;
+    let uri = file.uri();
+    let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
+    let sources = match classify(vec![file], &SniffOptions { sources: 1, ..SniffOptions::default() }).map_err(at)? {
+        Input::Records(sources) => sources,
+        Input::Files(_) => Vec::new(),
+    };
+    let Some(source) = sources.first().filter(|source| !source.gives_samples()) else {
+        return Err(Error::input("expected a table for --subject-table, found something else").at(uri));
+    };
+    let mut fields = Fields::empty();
+    each_split(source, &mut |split| {
+        fields = unite_lists(&fields, &source.reader.infer(split));
+        Ok(())
+    })
+    .map_err(at)?;
+    let (path, subject) = columns_of(&fields, column).map_err(at)?;
+    let text = |field: &Arc<Field>| match is_scalar(field.data_type()) && !source.format.is_typed() {
+        // The text of an id must survive: `007` is not `7`.
+        true => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
+        false => Arc::clone(field),
+    };
+    let schema = schema_of(&fields.iter().map(text).collect());
+    let mut table = SubjectTable::default();
+    let (mut room, names) = (context.memory.0 / SHARE, [path, subject]);
+    each_split(source, &mut |split| add_rows(&mut table, &mut room, (source, &schema, &names), split)).map_err(at)?;
+    if table.is_empty() {
+        return Err(Error::input("expected rows in --subject-table, found none").at(uri));
+    }
+    Ok(table)
+}
+
+fn each_split(source: &RecordSource, look: &mut dyn FnMut(&Split) -> Result<()>) -> Result<()> {
+    let input = match source.reader.reads_by_itself() {
+        true => Box::new(std::io::empty()) as Box<_>,
+        false => source.open(|_| {})?,
+    };
+    source.reader.splits(input, SPLIT_BYTES, SPLIT_BYTES).try_for_each(|split| look(&split?))
+}
+
+/// Adds the rows of a split to a table, within `room` bytes.
+fn add_rows(
+    table: &mut SubjectTable,
+    room: &mut u64,
+    (source, schema, names): (&RecordSource, &SchemaRef, &[String; 2]),
+    split: &Split,
+) -> Result<()> {
+    let block = match source.reader.parse(split, schema)? {
+        Parsed::Block(block) => block,
+        Parsed::Misfit(misfit) => {
+            return Err(
+                Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value)).column(misfit.column)
+            );
+        }
+    };
+    if let Some(reject) = block.rejects.first() {
+        return Err(Error::input(format!("expected rows of a table, found one that is none: {}", reject.reason))
+            .byte(split.offset + reject.byte));
+    }
+    let Payload::Rows(batch) = &block.payload else { return Ok(()) };
+    let [path, subject] = names;
+    let (paths, subjects) =
+        (id_column(batch, std::slice::from_ref(path))?, id_column(batch, std::slice::from_ref(subject))?);
+    for row in (0..batch.num_rows()).filter(|row| paths.is_valid(*row) && subjects.is_valid(*row)) {
+        let (path, subject) = (paths.value(row), subjects.value(row));
+        if path.is_empty() || subject.is_empty() {
+            continue;
+        }
+        *room = room.checked_sub(ROW_BYTES + (path.len() + subject.len()) as u64).ok_or_else(|| {
+            Error::input(format!(
+                "expected a --subject-table that fits an eighth of the memory, found more than {} rows",
+                table.len()
+            ))
+            .hint(format!("raise --memory, or take fewer sources at a time; {} a row", Size(ROW_BYTES)))
+        })?;
+        table.insert(path, subject)?;
+    }
+    Ok(())
+}
+
+/// The columns of a table that name files and subjects.
+fn columns_of(fields: &Fields, column: Option<&String>) -> Result<(String, String)> {
+    let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    let all = names.join(", ");
+    let best = |known: &[&str], not: Option<&str>| {
+        let fits =
+            |wanted: &&str| names.iter().find(|name| name.eq_ignore_ascii_case(wanted) && Some(**name) != not).copied();
+        known.iter().find_map(fits)
+    };
+    let subject = match column {
+        Some(column) => names.iter().find(|name| *name == column).copied().ok_or_else(|| {
+            Error::usage("the table of --subject-table has no such column")
+                .column(column.clone())
+                .hint(format!("its columns are {all}"))
+        })?,
+        None => best(&SUBJECTS, None)
+            .or_else(|| if names.len() == 2 { names.last().copied() } else { None })
+            .ok_or_else(|| {
+                Error::usage(format!("expected a column `subject` in --subject-table, found {all}"))
+                    .hint("name the column with --subject")
+            })?,
+    };
+    let path = best(&PATHS, Some(subject)).or_else(|| names.iter().find(|name| **name != subject).copied());
+    let path = path.ok_or_else(|| Error::usage(format!("expected a column `path` in --subject-table, found {all}")))?;
+    Ok((path.to_owned(), subject.to_owned()))
+}

@@ -1,0 +1,290 @@
+//! Whom records are about, where no column says so: from the path of their source, or from a table beside them.
+//!
+//! A pattern is compared with the path below what the user named, component by component:
+//!
+//! ```text
+//! scans/{subject}/*        scans/PAT-1/ct.dcm             PAT-1
+//! {subject}/**             PAT-1/2026/ct.dcm              PAT-1
+//! sub-{subject}_*.nii.gz   sub-01_T1w.nii.gz              01
+//! ```
+//!
+//! A path that does not match has no subject. One that could match in two ways never gives two answers: `{subject}` is as
+//! short as it can be, and what stands before it as well.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use regex::Regex;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::key::cut;
+use crate::error::{Error, Result};
+
+/// What stands for the subject in a pattern.
+const SUBJECT: &str = "{subject}";
+
+/// A pattern of paths with `{subject}` in it.
+#[derive(Debug, Clone)]
+pub struct SubjectPattern {
+    text: String,
+    regex: Regex,
+    /// Whether it begins with the plain name of a folder, which may lie above what the user named.
+    begins_plain: bool,
+}
+
+impl PartialEq for SubjectPattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for SubjectPattern {}
+
+impl SubjectPattern {
+    /// Reads a pattern: `*` and `?` stand for characters within a component, `**` for any number of components, `{subject}` for
+    /// the subject, exactly once.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for anything else.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = |found: &str| {
+            Error::usage(format!("expected a pattern such as scans/{{subject}}/*, found {found}"))
+                .hint("`{subject}` stands for the subject, `*` for a part of a name, `**` for folders")
+        };
+        match text.matches(SUBJECT).count() {
+            1 => {}
+            0 => return Err(wrong(&format!("`{text}`, in which {SUBJECT} does not stand"))),
+            _ => return Err(wrong(&format!("`{text}`, in which {SUBJECT} stands more than once"))),
+        }
+        let trimmed = text.strip_prefix("./").unwrap_or(text);
+        let components: Vec<&str> = trimmed.split('/').collect();
+        if components.iter().any(|component| component.is_empty()) {
+            return Err(wrong(&format!("`{text}`, which has an empty component")));
+        }
+        let mut regex = String::from("(?s)^");
+        for (i, component) in components.iter().enumerate() {
+            let is_last = i + 1 == components.len();
+            match (*component, is_last) {
+                ("**", false) => regex.push_str("(?:[^/]+/)*?"),
+                ("**", true) => regex.push_str(".+"),
+                (component, _) => {
+                    push_component(&mut regex, component);
+                    regex.push_str(if is_last { "" } else { "/" });
+                }
+            }
+        }
+        regex.push('$');
+        let regex = Regex::new(&regex).map_err(|e| wrong(&format!("`{text}`")).cause(e))?;
+        let begins_plain = components.len() > 1 && !components[0].contains(['*', '?', '{', '}']);
+        Ok(Self { text: text.to_owned(), regex, begins_plain })
+    }
+
+    /// The subject of a path, if it matches. The name of the source is the last `name` bytes of the path; folders before it are
+    /// looked at only if the pattern begins with the name of one.
+    pub fn subject<'p>(&self, path: &'p str, name: usize) -> Option<&'p str> {
+        starts(path, name).take(if self.begins_plain { usize::MAX } else { 1 }).find_map(|start| {
+            let found = self.regex.captures(&path[start..])?.get(1)?;
+            Some(&path[start + found.start()..start + found.end()])
+        })
+    }
+}
+
+/// Where a path may be taken to begin: at its last `name` bytes, then at each folder further left.
+fn starts(path: &str, name: usize) -> impl Iterator<Item = usize> {
+    let begin = path.len().saturating_sub(name);
+    let further = path.as_bytes()[..begin].iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let folders = path[..further].bytes().enumerate().rev().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
+    std::iter::once(begin).chain(folders.collect::<Vec<_>>())
+}
+
+fn push_component(regex: &mut String, component: &str) {
+    let mut rest = component;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix(SUBJECT) {
+            regex.push_str("([^/]+?)");
+            rest = after;
+            continue;
+        }
+        match c {
+            '*' => regex.push_str("[^/]*?"),
+            '?' => regex.push_str("[^/]"),
+            _ => regex.push_str(&regex::escape(&rest[..c.len_utf8()])),
+        }
+        rest = &rest[c.len_utf8()..];
+    }
+}
+
+/// Subjects by path or key, as a table tells them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SubjectTable {
+    subjects: HashMap<String, String>,
+}
+
+impl SubjectTable {
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// When the table said something else of the same path before.
+    pub fn insert(&mut self, path: &str, subject: &str) -> Result<()> {
+        let path = path.strip_prefix("./").unwrap_or(path).trim_start_matches('/');
+        match self.subjects.entry(path.to_owned()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(subject.to_owned());
+                Ok(())
+            }
+            Entry::Occupied(known) if known.get() == subject => Ok(()),
+            Entry::Occupied(known) => {
+                Err(Error::input(format!("expected one subject of `{path}`, found `{}` and `{subject}`", known.get())))
+            }
+        }
+    }
+
+    /// Number of paths that it knows.
+    pub fn len(&self) -> usize {
+        self.subjects.len()
+    }
+
+    /// Whether it knows none.
+    pub fn is_empty(&self) -> bool {
+        self.subjects.is_empty()
+    }
+
+    /// What the longest row says that the path ends with, with or without an extension. The name of the source is the last `name`
+    /// bytes of the path.
+    fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<Told<'a>> {
+        let begin = path.len().saturating_sub(name);
+        let slashes = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
+        std::iter::once(0).chain(slashes).find_map(|start| {
+            let rest = &path[start..];
+            let last = rest.rfind('/').map_or(0, |slash| slash + 1);
+            let stem = rest[last..].rfind('.').map_or(rest, |dot| &rest[..last + dot]);
+            let row = [rest, stem, cut(rest).0].into_iter().find_map(|text| self.subjects.get_key_value(text));
+            row.map(|(row, subject)| Told { subject, short_row: (start > begin).then_some(row) })
+        })
+    }
+}
+
+/// What is told about the subject of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told<'a> {
+    /// The subject.
+    pub subject: &'a str,
+    /// The row of the table that says so, if that names less than the whole path below what the user named: it may fit others, too.
+    pub short_row: Option<&'a str>,
+}
+
+/// How the subject of a record is found where no column has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subjects {
+    /// From the path of its source.
+    Path(SubjectPattern),
+    /// From a table.
+    Table(SubjectTable),
+}
+
+impl Subjects {
+    /// The subject of a path whose last `name` bytes are the name of the source.
+    pub fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<Told<'a>> {
+        match self {
+            Self::Path(pattern) => pattern.subject(path, name).map(|subject| Told { subject, short_row: None }),
+            Self::Table(table) => table.of(path, name),
+        }
+    }
+}
+
+/// How the log keeps where subjects come from: the pattern, or that it was a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubjectsFrom {
+    /// A pattern of paths.
+    Path(SubjectPattern),
+    /// A table, which has to be named again.
+    Table,
+}
+
+impl Serialize for SubjectPattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for SubjectPattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(|e| serde::de::Error::custom(e.message()))
+    }
+}
+
+impl std::fmt::Display for SubjectPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn subject(pattern: &str, folder: &str, name: &str) -> Option<String> {
+        let path = format!("{folder}{name}");
+        SubjectPattern::parse(pattern).unwrap().subject(&path, name.len()).map(str::to_owned)
+    }
+
+    #[test]
+    fn patterns_take_the_component_that_they_name() {
+        for (pattern, name, expected) in [
+            ("scans/{subject}/*", "scans/PAT-1/a.dcm", Some("PAT-1")),
+            ("scans/{subject}/*", "scans/PAT-1/x/a.dcm", None),
+            ("scans/{subject}/**", "scans/PAT-1/x/a.dcm", Some("PAT-1")),
+            ("{subject}/**", "PAT-1/x/a.dcm", Some("PAT-1")),
+            ("{subject}/**", "a.dcm", None),
+            ("**/{subject}/*.dcm", "a/b/PAT-1/a.dcm", Some("PAT-1")),
+            ("**/{subject}/*.dcm", "PAT-1/a.dcm", Some("PAT-1")),
+            ("sub-{subject}_*.nii.gz", "sub-01_a_b.nii.gz", Some("01")),
+            ("sub-{subject}_*.nii.gz", "sub-01_a_b.nii", None),
+            ("{subject}.?ng", "a.b.png", Some("a.b")),
+            ("p (1)/{subject}+.x", "p (1)/\u{e4}+.x", Some("\u{e4}")),
+            ("./{subject}/*", "a/b", Some("a")),
+        ] {
+            assert_eq!(subject(pattern, "/data/", name).as_deref(), expected, "{pattern} of {name}");
+        }
+    }
+
+    #[test]
+    fn only_a_pattern_that_begins_with_a_plain_name_looks_above_what_was_named() {
+        assert_eq!(subject("scans/{subject}/*", "/data/scans/", "PAT-1/a.dcm").as_deref(), Some("PAT-1"));
+        assert_eq!(subject("s3-x/scans/{subject}/*", "/s3-x/scans/", "PAT-1/a.dcm").as_deref(), Some("PAT-1"));
+        assert_eq!(subject("{subject}/**", "/data/scans/", "a.dcm"), None);
+        assert_eq!(subject("*/{subject}/*", "/data/scans/", "PAT-1/a.dcm"), None);
+        assert_eq!(subject("ans/{subject}/*", "/data/scans/", "PAT-1/a.dcm"), None);
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for text in ["scans/*", "", "{subject}/{subject}", "/{subject}/*", "a//{subject}", "{subject}/"] {
+            assert!(SubjectPattern::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn tables_name_paths_stems_keys_and_parts_of_paths() {
+        let mut table = SubjectTable::default();
+        for (path, subject) in [("./scans/a.ct.png", "1"), ("b.ct", "2"), ("x/c", "3"), ("a.ct.png", "4")] {
+            table.insert(path, subject).unwrap();
+        }
+        table.insert("b.ct", "2").unwrap();
+        assert!(table.insert("b.ct", "5").unwrap_err().message().contains("found `2` and `5`"));
+        let subjects = Subjects::Table(table);
+        let told = |folder: &str, name: &str| {
+            let path = format!("{folder}{name}");
+            subjects.of(&path, name.len()).map(|told| (told.subject.to_owned(), told.short_row.map(str::to_owned)))
+        };
+        assert_eq!(told("/d/", "scans/a.ct.png"), Some(("1".into(), None)));
+        assert_eq!(told("/d/scans/", "a.ct.png"), Some(("1".into(), None)));
+        assert_eq!(told("/d/", "other/a.ct.png"), Some(("4".into(), Some("a.ct.png".into()))));
+        assert_eq!(told("/d/", "b.ct.png"), Some(("2".into(), None)));
+        assert_eq!(told("/d/", "v1.2/x/c"), Some(("3".into(), Some("x/c".into()))));
+        assert_eq!(told("/d/", "x/c.a.b"), Some(("3".into(), None)));
+        assert_eq!(told("/d/", "c.a.b"), None);
+    }
+}
