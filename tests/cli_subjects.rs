@@ -1,4 +1,5 @@
 //! Samples and sources have subjects by their paths or by a table: found, erased and kept out by them.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 mod support;
 

@@ -5,6 +5,7 @@
 //! the same inputs always come in the same order.
 
 mod kind;
+mod partitions;
 mod rows;
 mod sniff;
 mod stores;
@@ -21,6 +22,7 @@ use rayon::{
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
+pub use partitions::{folders_of, with_partitions};
 pub use sniff::SniffOptions;
 pub use tables::{Table, TableFormat, refuse_foreign};
 

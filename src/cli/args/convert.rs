@@ -81,6 +81,9 @@ pub(in crate::cli) struct ConvertArgs {
     /// Delimited text has no header
     #[arg(long)]
     no_header: bool,
+    /// Columns from folders `key=value` in the paths of tables
+    #[arg(long)]
+    hive_columns: bool,
     /// Arrays: dimension along which records lie [default: one that can grow, else the first that variables share]
     #[arg(long, value_name = "DIM")]
     record_dim: Option<String>,
@@ -352,6 +355,7 @@ impl ConvertArgs {
                 (None, None) => None,
             },
             row_group: self.row_group,
+            hive_columns: self.hive_columns,
             include: self.include.clone(),
             exclude: self.exclude.clone(),
             schema: self.schema.clone(),

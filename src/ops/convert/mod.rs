@@ -108,6 +108,8 @@ pub struct ConvertOptions {
     pub subjects: Option<SubjectSource>,
     /// Uncompressed bytes of a row group.
     pub row_group: Option<Size>,
+    /// Whether folders `key=value` in the paths of sources are columns.
+    pub hive_columns: bool,
     /// What records of arrays are.
     pub arrays: ArrayOptions,
     /// Whether tensors in TFRecord are lists of numbers rather than bytes.

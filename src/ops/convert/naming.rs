@@ -53,6 +53,7 @@ impl Conversion<'_> {
         set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
         set("record-dim", options.arrays.record_dim.clone().unwrap_or_default());
         set("var", options.arrays.vars.join(","));
+        set("hive-columns", if options.hive_columns { "true".into() } else { String::new() });
         set("raw", if options.arrays.raw { "true".into() } else { String::new() });
         set("flatten", if options.arrays.flatten { "true".into() } else { String::new() });
         set("tensors", if options.tensor_lists { "lists".into() } else { String::new() });

@@ -14,6 +14,7 @@ use crate::{
     codec::Codec,
     dataset::IdKind,
     error::{Error, Result},
+    events::Event,
     exec::{
         constants,
         convert::opening,
@@ -35,7 +36,7 @@ use crate::{
         key::{escape_key, part_type},
         parts::{KEY_COLUMN, is_table_of_samples},
     },
-    scan::{Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify},
+    scan::{Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify, folders_of, with_partitions},
     schema::{self, print_dims, schema_of, tensor_dims, unite_lists},
     storage,
     units::Size,
@@ -137,6 +138,7 @@ impl Conversion<'_> {
         let prepared = match opening(fresh.len(), remote, || classify(fresh, &sniff))?? {
             Input::Records(mut sources) => {
                 self.without_erased_sources(&mut sources);
+                let sources = self.with_partitions(sources);
                 let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
                 self.check_same_columns(&sources, &fields)?;
                 refuse_conflicts(&sources, &fields, &self.options.types)?;
@@ -183,12 +185,33 @@ impl Conversion<'_> {
             self.settings.shard_format = OutputFormat::Tar;
             self.settings.codec = self.options.codec.unwrap_or(Codec::None);
         }
+        if prepared.gives_samples() && self.options.hive_columns {
+            return Err(
+                Error::usage("expected tables for --hive-columns, found samples").hint("leave --hive-columns out")
+            );
+        }
         if prepared.gives_samples() && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected tables for --id and --subject, found samples")
                 .hint("the record id of a sample is its key; leave both options out")
                 .hint("--subject-from-path and --subject-table tell whom samples are about"));
         }
         Ok(prepared)
+    }
+
+    /// Sources with the columns that their folders say, if they are wanted.
+    fn with_partitions(&self, sources: Vec<RecordSource>) -> Vec<RecordSource> {
+        if self.options.hive_columns {
+            return with_partitions(sources);
+        }
+        let unused = sources.iter().filter(|source| !source.gives_samples()).find_map(|source| {
+            let folders = folders_of(&source.file);
+            folders.into_iter().map(|(key, _)| key).find(|key| source.fields.find(key).is_none())
+        });
+        if let Some(key) = unused {
+            let note = format!("folders such as `{key}=` make no columns; --hive-columns makes them");
+            self.context.observer.event(Event::Note(note));
+        }
+        sources
     }
 
     pub(super) fn united(&self, fields: &[Fields], sources: &[RecordSource]) -> Fields {

@@ -1,0 +1,199 @@
+//! Folders `key=value` in the paths of sources as columns of their rows, as Hive, Spark and DuckDB write them.
+//!
+//! ```text
+//! events/dt=2026-11-01/site=A%2FB/part-0.csv     dt date 2026-11-01, site text A/B
+//! ```
+//!
+//! Such a folder counts where it lies below what the user named, or is one of those right above it. A column of all folders of a key
+//! has one type: whole numbers, dates or text. A source that has a column of that name itself keeps its own.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arrow::{
+    array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_null_array},
+    compute::{CastOptions, cast_with_options, take},
+    datatypes::{DataType, Field, Fields, Schema, SchemaRef},
+};
+use percent_encoding::percent_decode_str;
+
+use super::{RecordSource, SourceFile};
+use crate::{
+    array::origin::Layout,
+    error::{Error, Result},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, arrays::Opened},
+    record::{Payload, Split},
+    schema::unite_lists,
+};
+
+/// What Hive calls a folder of rows without a value.
+const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// Keys and values of the folders of a path; no value where the folder says so.
+type Folders = Vec<(String, Option<String>)>;
+
+/// The folders `key=value` that a source lies in.
+pub fn folders_of(file: &SourceFile) -> Folders {
+    let (uri, name) = (file.uri(), file.name());
+    let above = uri.strip_suffix(name).unwrap_or_default().trim_end_matches('/');
+    let mut outer: Vec<&str> = above.rsplit('/').take_while(|folder| key_and_value(folder).is_some()).collect();
+    outer.reverse();
+    let inner = name.rsplit_once('/').map_or("", |(folders, _)| folders);
+    let mut out: Folders = Vec::new();
+    for (key, value) in outer.into_iter().chain(inner.split('/')).filter_map(key_and_value) {
+        match out.iter_mut().find(|(known, _)| *known == key) {
+            Some(known) => known.1 = value,
+            None => out.push((key, value)),
+        }
+    }
+    out
+}
+
+fn key_and_value(folder: &str) -> Option<(String, Option<String>)> {
+    let (key, value) = folder.split_once('=').filter(|(key, _)| !key.is_empty())?;
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let value = (!value.is_empty() && value != NONE).then(|| decoded(value));
+    Some((decoded(key), value))
+}
+
+/// Gives sources the columns that their folders say.
+pub fn with_partitions(sources: Vec<RecordSource>) -> Vec<RecordSource> {
+    let folders: Vec<Folders> = sources.iter().map(|source| folders_of(&source.file)).collect();
+    let mut types: BTreeMap<&str, DataType> = BTreeMap::new();
+    for (key, value) in folders.iter().flatten() {
+        let Some(value) = value else { continue };
+        let found = type_of(value);
+        let known = types.entry(key).or_insert_with(|| found.clone());
+        if *known != found {
+            *known = DataType::Utf8;
+        }
+    }
+    let field = |key: &str| Field::new(key, types.get(key).cloned().unwrap_or(DataType::Utf8), true);
+    let told: Vec<Vec<(Field, Option<String>)>> = folders
+        .iter()
+        .map(|folders| folders.iter().map(|(key, value)| (field(key), value.clone())).collect())
+        .collect();
+    sources.into_iter().zip(told).map(|(source, told)| with_columns(source, told)).collect()
+}
+
+fn with_columns(mut source: RecordSource, mut told: Vec<(Field, Option<String>)>) -> RecordSource {
+    let own = |name: &String| {
+        source.fields.find(name).is_some() || source.reader.columns().is_some_and(|columns| columns.contains(name))
+    };
+    told.retain(|(field, _)| !own(field.name()));
+    if told.is_empty() || source.gives_samples() {
+        return source;
+    }
+    let fields: Fields = told.iter().map(|(field, _)| field.clone()).collect();
+    let names = told.iter().map(|(field, _)| field.name().clone());
+    let columns = source.reader.columns().map(|columns| columns.iter().cloned().chain(names).collect());
+    source.fields = unite_lists(&source.fields, &fields);
+    source.reader = Box::new(Partition { inner: source.reader, columns, told, fields });
+    source
+}
+
+/// Whole numbers that are written as numbers are, dates, and text.
+fn type_of(value: &str) -> DataType {
+    match value.parse::<i64>() {
+        Ok(number) if number.to_string() == value => DataType::Int64,
+        _ if value.len() == 10 && value.parse::<jiff::civil::Date>().is_ok() => DataType::Date32,
+        _ => DataType::Utf8,
+    }
+}
+
+/// A source whose folders say more about its rows.
+#[derive(Debug)]
+struct Partition {
+    inner: Box<dyn RecordReader>,
+    columns: Option<Vec<String>>,
+    told: Vec<(Field, Option<String>)>,
+    fields: Fields,
+}
+
+impl Partition {
+    /// The rows with columns of `schema`, given what the source itself has of them.
+    fn complete(&self, own: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+        let rows = own.num_rows();
+        let column = |field: &Arc<Field>| match self.told.iter().find(|(told, _)| told.name() == field.name()) {
+            Some((_, value)) => constant(value.as_deref(), field, rows),
+            None => own
+                .column_by_name(field.name())
+                .cloned()
+                .ok_or_else(|| Error::internal("a column is missing").column(field.name().clone())),
+        };
+        let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
+        // Where encoders look at types, those of coded columns are not the ones of the schema.
+        let fields: Fields = schema
+            .fields()
+            .iter()
+            .zip(&columns)
+            .map(|(field, column)| field.as_ref().clone().with_data_type(column.data_type().clone()))
+            .collect();
+        let number = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+        Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &number)?)
+    }
+}
+
+fn constant(value: Option<&str>, field: &Field, rows: usize) -> Result<ArrayRef> {
+    let Some(value) = value else { return Ok(new_null_array(field.data_type(), rows)) };
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let one = cast_with_options(&StringArray::from(vec![value]), field.data_type(), &options).map_err(|e| {
+        Error::input(format!(
+            "expected a folder `{}=` with a value of {}, found `{value}`",
+            field.name(),
+            field.data_type()
+        ))
+        .column(field.name().clone())
+        .cause(e)
+    })?;
+    Ok(take(&one, &UInt32Array::from(vec![0; rows]), None)?)
+}
+
+impl RecordReader for Partition {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
+        self.inner.splits(input, split_bytes, max_record_bytes)
+    }
+
+    fn reads_by_itself(&self) -> bool {
+        self.inner.reads_by_itself()
+    }
+
+    fn columns(&self) -> Option<&[String]> {
+        self.columns.as_deref()
+    }
+
+    fn arrays(&self) -> Result<Option<Arc<Opened>>> {
+        self.inner.arrays()
+    }
+
+    fn rows(&self) -> Option<u64> {
+        self.inner.rows()
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        self.inner.layout()
+    }
+
+    fn constants(&self) -> Result<Option<RecordBatch>> {
+        self.inner.constants()
+    }
+
+    fn infer(&self, split: &Split) -> Fields {
+        unite_lists(&self.inner.infer(split), &self.fields)
+    }
+
+    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+        let own = |field: &&Arc<Field>| self.told.iter().all(|(told, _)| told.name() != field.name());
+        let fields: Fields = schema.fields().iter().filter(own).cloned().collect();
+        let own = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+        Ok(match self.inner.parse(split, &own)? {
+            Parsed::Block(mut block) => {
+                if let Payload::Rows(batch) = &block.payload {
+                    block.payload = Payload::Rows(self.complete(batch, schema)?);
+                }
+                Parsed::Block(block)
+            }
+            misfit @ Parsed::Misfit(_) => misfit,
+        })
+    }
+}
