@@ -413,3 +413,29 @@ fn keys_are_random_and_shown_nowhere() {
         assert!(!quiet.stderr.contains("others"), "{}", quiet.stderr);
     }
 }
+
+#[test]
+fn lineage_of_a_private_dataset_names_nobody() {
+    let folder = Folder::new();
+    folder.write("key", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
+    folder.write("PAT-1/a.csv", "id,v\nPAT-1,1\n");
+    folder.write("PAT-1/.git/HEAD", "ref: refs/heads/import/PAT-1\n");
+    folder.write("PAT-1/.git/refs/heads/import/PAT-1", "0123456789abcdef0123456789abcdef01234567\n");
+    folder.write("PAT-1/b.csv", "id,v\nPAT-1,1\n\"PAT-2,2\n");
+    let private = "--id id --id-mode hmac --id-key key --redact-source-paths --openlineage events.jsonl";
+    assert_eq!(folder.run(&format!("convert PAT-1/b.csv {private}")).code, 6);
+    folder.run(&format!("convert PAT-1/a.csv {private}")).ok();
+    assert_eq!(folder.run(&format!("convert PAT-1/b.csv {private}")).code, 6);
+    folder.run("erase shards PAT-1 --id-key key --openlineage events.jsonl").ok();
+    let events = std::fs::read_to_string(folder.path().join("events.jsonl")).unwrap();
+    assert!(events.contains("\"hmac:") && events.contains("shardify convert failed (Input)"), "{events}");
+    assert!(!events.contains("PAT-"), "{events}");
+    // The log names neither the branch nor the folder; the commit it does.
+    let log = std::fs::read_dir(folder.path().join("shards/_shardify/log")).unwrap();
+    for entry in log {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert!(!text.contains("PAT-"), "{text}");
+    }
+    let history = folder.run("manifest --log --json --id-key key").stdout;
+    assert!(!history.contains("import/PAT"), "{history}");
+}

@@ -258,9 +258,16 @@ impl Hiding {
     /// # Errors
     /// When there is no key, or it is not the one of the dataset.
     pub fn of(settings: &Settings, key: Option<&Arc<IdKey>>) -> Result<Option<Self>> {
-        let Some(private) = &settings.private else { return Ok(None) };
+        settings.private.as_ref().map(|private| Self::by(private, key)).transpose()
+    }
+
+    /// The same, given what a dataset says about its ids.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn by(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
         let key = Arc::clone(checked(private, key)?);
-        Ok(Some(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes }))
+        Ok(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes })
     }
 
     /// Puts an id as it is stored in place of what `out` holds.

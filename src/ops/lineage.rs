@@ -14,7 +14,7 @@ use super::{
     remove::RemoveReport, revert::RevertReport,
 };
 use crate::{
-    dataset::Counts,
+    dataset::{Counts, Hiding, IdMode, PrivateIds, choose_private},
     error::{Error, Result},
     events::Event,
     id::{Version, run_uuid},
@@ -50,6 +50,8 @@ pub struct Job<'a> {
     pub sources: &'a [String],
     /// The dataset that it writes.
     pub output: &'a Location,
+    /// How ids of a new dataset are to be stored, and whether names of sources are private as well.
+    pub private: (Option<IdMode>, bool),
 }
 
 /// What a run has done.
@@ -108,7 +110,7 @@ where
     for<'r> Outcome: From<&'r R>,
 {
     let Some(to) = to else { return run() };
-    let teller = Teller { context, to: context.location(to)?, job, id: run_uuid() };
+    let teller = Teller { context, to: context.location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
     if teller.to.local_path().is_none() && !matches!(teller.to.url().scheme(), "http" | "https") {
         return Err(
             Error::usage("expected a file or an http(s) URL for --openlineage, found another store").at(plain_urls(to))
@@ -123,11 +125,21 @@ where
     result
 }
 
+/// What the dataset says about its ids, or will say.
+fn private_ids(context: &Context<'_>, job: &Job<'_>) -> Option<PrivateIds> {
+    let latest = context.dataset(job.output).and_then(|dataset| dataset.latest()).ok().flatten();
+    match latest {
+        Some(snapshot) => snapshot.entry().settings.private.clone(),
+        None => choose_private(None, job.private.0, job.private.1, context.id_key.as_ref(), false).ok().flatten(),
+    }
+}
+
 struct Teller<'a> {
     context: &'a Context<'a>,
     to: Location,
     job: &'a Job<'a>,
     id: String,
+    private: Option<PrivateIds>,
 }
 
 impl Teller<'_> {
@@ -157,7 +169,12 @@ impl Teller<'_> {
     fn event(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) -> Value {
         let mut run = json!({ "runId": self.id });
         if let Some(error) = error {
-            let message = json!({ "message": error.to_string(), "programmingLanguage": "Rust" });
+            // Messages name files, ids and values.
+            let message = match self.private {
+                Some(_) => format!("shardify {} failed ({:?})", self.job.name, error.kind()),
+                None => error.to_string(),
+            };
+            let message = json!({ "message": message, "programmingLanguage": "Rust" });
             run["facets"] = json!({ "errorMessage": facet(ERROR_SCHEMA, message) });
         }
         let job_type = json!({ "processingType": "BATCH", "integration": "SHARDIFY", "jobType": "COMMAND" });
@@ -180,6 +197,8 @@ impl Teller<'_> {
     /// A dataset for each folder of the sources.
     fn inputs(&self) -> Vec<Value> {
         let mut names: BTreeSet<(String, String)> = BTreeSet::new();
+        let redacted = self.private.as_ref().filter(|private| private.redacted_sources);
+        let hiding = redacted.map(|private| Hiding::by(private, self.context.id_key.as_ref()));
         if self.job.sources.is_empty() {
             names.insert(name_of(self.job.output));
         }
@@ -187,7 +206,15 @@ impl Teller<'_> {
             if source == "-" {
                 names.insert(("file".to_owned(), "/dev/stdin".to_owned()));
             } else if let Some(folder) = source_folder(self.context, source) {
-                names.insert(name_of(&folder));
+                match &hiding {
+                    None => drop(names.insert(name_of(&folder))),
+                    Some(Ok(hiding)) => {
+                        let name = hiding.uri(&folder.to_string()).into_owned();
+                        names.insert(("shardify".to_owned(), name));
+                    }
+                    // Without the key nobody can say which folder it was.
+                    Some(Err(_)) => {}
+                }
             }
         }
         names.into_iter().map(|(namespace, name)| json!({ "namespace": namespace, "name": name })).collect()

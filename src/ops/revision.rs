@@ -27,9 +27,11 @@ pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hidin
     let hidden = |revision: Revision| match hiding {
         Some(hiding) => {
             let source = hiding.uri(&revision.source).into_owned();
-            // What names a folder would tell what was hidden.
-            let root = revision.root.filter(|_| source == revision.source);
-            Revision { source, root, ..revision }
+            // What names a folder or a branch would tell what was hidden.
+            let is_shown = source == revision.source;
+            let root = revision.root.filter(|_| is_shown);
+            let reference = revision.reference.filter(|_| is_shown || revision.system != "git");
+            Revision { source, root, reference, ..revision }
         }
         None => revision,
     };
