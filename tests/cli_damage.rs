@@ -107,3 +107,26 @@ fn types_that_no_codec_or_byte_suits_are_errors_about_the_file() {
         assert!(ran.code == 6 && ran.stderr.contains(why), "{file}: {ran:?}");
     }
 }
+
+#[test]
+fn rows_before_the_end_of_cut_gzip_are_kept() {
+    use std::io::Write as _;
+    for (name, row) in [("a.csv.gz", "ID,VALUE-ID\n"), ("a.jsonl.gz", "{\"id\":ID,\"v\":\"value ID\"}\n")] {
+        let folder = Folder::new();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        if name.ends_with("csv.gz") {
+            packed.write_all(b"id,v\n").unwrap();
+        }
+        for id in 0..5_000_u64 {
+            packed.write_all(row.replace("ID", &(id * 7_919 % 100_003).to_string()).as_bytes()).unwrap();
+        }
+        let packed = packed.finish().unwrap();
+        folder.write(name, &packed[..packed.len() / 2]);
+        assert_eq!(folder.run(&format!("convert {name}")).code, 6);
+        let ran = folder.run(&format!("convert {name} --on-error skip --json"));
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        let summary = ran.summary();
+        assert_eq!(summary["records_rejected"], 1, "{summary}");
+        assert!(summary["records_out"].as_u64().unwrap() > 1_000, "{summary}");
+    }
+}

@@ -196,3 +196,15 @@ fn of_samples_the_sizes_are_compared() {
     assert_eq!((&objects[0]["column"], &objects[0]["kind"]), (&"(record bytes)".into(), &"size".into()));
     assert!(drifted.summary()["not_compared"].as_str().unwrap().contains("sizes"));
 }
+
+#[test]
+fn a_column_that_changes_its_type_has_drifted() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,v\n1,2\n2,3\n");
+    folder.write("b.csv", "id,v\n1,x\n2,y\n");
+    folder.run("convert a.csv").ok();
+    folder.run("convert b.csv").ok();
+    let ran = folder.run("manifest --drift v1 v2 --verbose");
+    assert_eq!(ran.code, 1);
+    assert!(ran.stdout.contains("v   category") && ran.stdout.contains("beyond: type"), "{}", ran.stdout);
+}

@@ -62,6 +62,8 @@ pub(super) struct Splits<R> {
     /// Start of a record that is known not to be too long up to here, at or before the one at the end of the search.
     record: usize,
     exhausted: bool,
+    /// What ended the input, if that was not its end; told after the records before it.
+    fault: Option<Error>,
     /// Buffers of splits that were dropped.
     free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
@@ -82,6 +84,7 @@ impl<R: Read> Splits<R> {
             search: Search::new(),
             record: 0,
             exhausted: false,
+            fault: None,
             free: Arc::default(),
         }
     }
@@ -102,6 +105,9 @@ impl<R: Read> Splits<R> {
             }
             self.check_length(if self.exhausted { self.length } else { self.search.passed })?;
             if self.exhausted {
+                if let Some(fault) = self.fault.take() {
+                    return self.before_the_fault(fault);
+                }
                 let end = self.limit_records(self.length);
                 return Ok((end > 0).then(|| self.cut(end)));
             }
@@ -140,10 +146,27 @@ impl<R: Read> Splits<R> {
                 Ok(0) => self.exhausted = true,
                 Ok(read) => self.length += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.exhausted = true;
+                    self.fault = Some(error.into());
+                }
             }
         }
         Ok(())
+    }
+
+    /// The whole records of the buffer, after which nothing can be read. What is left of the last one is none.
+    fn before_the_fault(&mut self, fault: Error) -> Result<Option<Split>> {
+        let mut all = Longest { limit: usize::MAX, too_long: None };
+        let Ended::Exhausted { start, .. } = scan(&self.buffer[..self.length], self.delimiter, 0, &mut all) else {
+            return Err(fault);
+        };
+        let end = self.limit_records(start);
+        if end == 0 {
+            return Err(fault);
+        }
+        self.fault = Some(fault);
+        Ok(Some(self.cut(end)))
     }
 
     /// End of the first record that reaches `split_bytes`, if it is in the buffer.
@@ -331,6 +354,39 @@ mod tests {
             }
         }
         ends
+    }
+
+    #[test]
+    fn whole_records_before_a_fault_are_not_lost() {
+        struct Faulty(&'static [u8]);
+        impl Read for Faulty {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                if self.0.is_empty() {
+                    return Err(io::Error::other("the end of the line"));
+                }
+                let n = self.0.len().min(buffer.len()).min(5);
+                buffer[..n].copy_from_slice(&self.0[..n]);
+                self.0 = &self.0[n..];
+                Ok(n)
+            }
+        }
+        for (text, whole) in
+            [("a,b\n1,2\n3,4\n5,", "a,b\n1,2\n3,4\n"), ("a,\"b\nc\"\nd,\"e\nf", "a,\"b\nc\"\n"), ("a,b", ""), ("", "")]
+        {
+            for size in [1, 4, 7, 1000] {
+                let mut splits = Splits::new(Faulty(text.as_bytes()), b',', 0, size, 100);
+                let mut found = Vec::new();
+                let error = loop {
+                    match splits.next().unwrap() {
+                        Ok(split) => found.extend_from_slice(split.bytes()),
+                        Err(error) => break error,
+                    }
+                };
+                assert!(format!("{error:?}").contains("the end of the line"), "{error:?}");
+                assert_eq!(std::str::from_utf8(&found).unwrap(), whole, "{text:?} by {size}");
+                assert!(splits.next().is_none());
+            }
+        }
     }
 
     proptest! {

@@ -31,6 +31,8 @@ pub(super) struct Lines<'a> {
     split_bytes: usize,
     max_record_bytes: usize,
     done: bool,
+    /// What ended the input, if that was not its end; told after the records before it.
+    fault: Option<Error>,
 }
 
 impl<'a> Lines<'a> {
@@ -38,14 +40,22 @@ impl<'a> Lines<'a> {
         let split_bytes = split_bytes.clamp(1, MAX_SPLIT / 4);
         // The terminator counts towards the split but not towards the record.
         let max_record_bytes = max_record_bytes.min(MAX_SPLIT / 2);
-        Self { input, carried: Vec::new(), offset: 0, split_bytes, max_record_bytes, done: false }
+        Self { input, carried: Vec::new(), offset: 0, split_bytes, max_record_bytes, done: false, fault: None }
     }
 
     fn next_split(&mut self) -> Result<Option<Split>> {
         let mut target = self.split_bytes;
         let mut searched = 0;
         let cut = loop {
-            let end = !fill(&mut self.input, &mut self.carried, target)?;
+            let end = match fill(&mut self.input, &mut self.carried, target) {
+                Ok(filled) => !filled,
+                Err(fault) => {
+                    // What is left of the last line is no record.
+                    let Some(last) = memchr::memrchr(b'\n', &self.carried) else { return Err(fault) };
+                    self.fault = Some(fault);
+                    break last + 1;
+                }
+            };
             if end {
                 self.done = true;
                 break self.carried.len();
@@ -88,7 +98,10 @@ impl Iterator for Lines<'_> {
         if self.done {
             return None;
         }
-        let next = self.next_split();
+        let next = match self.fault.take() {
+            Some(fault) => Err(fault),
+            None => self.next_split(),
+        };
         self.done |= next.is_err();
         next.transpose()
     }
@@ -170,6 +183,37 @@ mod tests {
         assert_eq!(cut(b"abcdefghij\nklmnopqr", 2, 100), ["abcdefghij\n", "klmnopqr"]);
         assert_eq!(cut(b"", 2, 100), [""; 0]);
         assert_eq!(cut(b"a", 100, 100), ["a"]);
+    }
+
+    #[test]
+    fn whole_lines_before_a_fault_are_not_lost() {
+        struct Faulty(&'static [u8]);
+        impl Read for Faulty {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                if self.0.is_empty() {
+                    return Err(std::io::Error::other("the end of the line"));
+                }
+                let n = self.0.len().min(buffer.len()).min(5);
+                buffer[..n].copy_from_slice(&self.0[..n]);
+                self.0 = &self.0[n..];
+                Ok(n)
+            }
+        }
+        for (text, whole) in [("{}\n[]\n{", "{}\n[]\n"), ("{", ""), ("", "")] {
+            for size in [1, 4, 1000] {
+                let mut lines = Lines::new(Box::new(Faulty(text.as_bytes())), size, 100);
+                let mut found = Vec::new();
+                let error = loop {
+                    match lines.next().unwrap() {
+                        Ok(split) => found.extend_from_slice(split.bytes()),
+                        Err(error) => break error,
+                    }
+                };
+                assert!(format!("{error:?}").contains("the end of the line"), "{error:?}");
+                assert_eq!(std::str::from_utf8(&found).unwrap(), whole, "{text:?} by {size}");
+                assert!(lines.next().is_none());
+            }
+        }
     }
 
     #[test]

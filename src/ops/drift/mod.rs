@@ -63,7 +63,7 @@ pub struct ColumnDrift {
     pub nulls_before: f64,
     /// Share of nulls in the newer version.
     pub nulls_after: f64,
-    /// What went beyond its threshold: `psi`, `nulls`, `gone`.
+    /// What went beyond its threshold: `psi`, `nulls`, `gone`; `type` where a column has values of another kind than it had.
     pub beyond: Vec<&'static str>,
     /// Shares of the bins.
     pub bins: Vec<BinDrift>,
@@ -173,6 +173,17 @@ fn judge(
     }
 }
 
+/// Columns that have values of a kind now of which they had none, when they had values of another kind.
+fn of_another_kind(counted: &BTreeMap<Column, Sides>) -> HashSet<(String, &'static str)> {
+    let had_others = |column: &Column| {
+        let mut others = counted.iter().filter(|(other, _)| other.name == column.name && other.kind != column.kind);
+        others.any(|(_, sides)| sides[0].values > 0)
+    };
+    let is_new = |sides: &Sides| sides[0].values == 0 && sides[1].values > 0;
+    let new = counted.iter().filter(|(column, sides)| is_new(sides) && had_others(column));
+    new.map(|(column, _)| (column.name.clone(), column.kind.name())).collect()
+}
+
 struct Comparison<'a> {
     context: &'a Context<'a>,
     older: &'a Snapshot,
@@ -185,10 +196,14 @@ impl Comparison<'_> {
         let (sample, rows) = self.sample()?;
         let bins: BTreeMap<Column, Bins> = sample.into_iter().map(|(column, sample)| (column, sample.bins())).collect();
         let counted = self.count(&bins)?;
+        let changed = of_another_kind(&counted);
         let mut columns: Vec<ColumnDrift> = counted
             .into_iter()
             .map(|(column, sides)| judge(column, &bins, &sides, [before, after], thresholds))
             .collect();
+        for column in columns.iter_mut().filter(|column| changed.contains(&(column.column.clone(), column.kind))) {
+            column.beyond.push("type");
+        }
         columns.sort_by(|a, b| {
             let rank = |c: &ColumnDrift| (c.beyond.is_empty(), -c.psi.unwrap_or(0.0));
             rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.column.cmp(&b.column))
