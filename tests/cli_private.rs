@@ -439,3 +439,16 @@ fn lineage_of_a_private_dataset_names_nobody() {
     let history = folder.run("manifest --log --json --id-key key").stdout;
     assert!(!history.contains("import/PAT"), "{history}");
 }
+
+#[test]
+fn a_proof_says_whose_hashes_it_shows() {
+    let folder = Folder::new();
+    folder.write("key", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
+    folder.write("a.csv", (0..200).fold("id\n".to_owned(), |text, id| text + &format!("PAT-{id}\n")));
+    folder.run("convert a.csv --id id --out plain").ok();
+    folder.run("convert a.csv --id id --out private --id-mode hmac --id-key key").ok();
+    let told = folder.run("manifest plain --prove PAT-X --out proof.json").ok();
+    assert!(told.stderr.contains("the proof shows") && told.stderr.contains("hashes of ids"), "{}", told.stderr);
+    let quiet = folder.run("manifest private --prove PAT-X --out proof.json --id-key key").ok();
+    assert!(!quiet.stderr.contains("shows"), "{}", quiet.stderr);
+}

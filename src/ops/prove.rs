@@ -25,6 +25,7 @@ use crate::{
     },
     dataset::{Asked, BLOCK_PAIRS, Block, IdKey, PAIR_BYTES, Snapshot, VersionTree, bucket_of, has_origin, hiding_of},
     error::{Error, Result},
+    events::Event,
     id::{IdHash, Version},
     storage::{self, Location},
 };
@@ -177,7 +178,22 @@ pub fn prove(
         serde_json::to_vec_pretty(&proof).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
     bytes.push(b'\n');
     storage::save(out, &context.settings, bytes.into())?;
+    let others = proof.pairs_shown();
+    if others > 0 && !proof.private {
+        context.observer.event(Event::Note(format!(
+            "the proof shows {others} hashes of ids; who can guess ids may recognise others by them, so give it to \
+             those only who may know them (ids of a private dataset cannot be guessed without its key)"
+        )));
+    }
     Ok(report)
+}
+
+impl Proof {
+    /// Pairs of the index that can be read in it.
+    fn pairs_shown(&self) -> u64 {
+        let blocks = self.segments.iter().flat_map(|segment| &segment.bucket.blocks);
+        blocks.map(|block| block.pairs.trim_end_matches('=').len() as u64 * 3 / 4 / PAIR_BYTES as u64).sum()
+    }
 }
 
 /// A proof about an id, which was checked.
