@@ -121,3 +121,42 @@ fn a_file_that_was_moved_is_known_by_its_content_on_request() {
         assert_eq!((&taken["sources_moved"], &taken["records_out"]), (&0.into(), &1.into()), "{taken}");
     }
 }
+
+#[test]
+fn samples_under_other_names_are_known_where_that_is_asked_for() {
+    for key in ["", "--id-key key"] {
+        let folder = Folder::new();
+        folder.write("key", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
+        let mode = if key.is_empty() { "" } else { "--id-mode hmac" };
+        for (name, class) in [("cat", "0"), ("dog", "1")] {
+            folder.write(&format!("in/{name}.jpg"), format!("\u{7f}a picture of a {name}"));
+            folder.write(&format!("in/{name}.cls"), class);
+        }
+        folder.run(&format!("convert in --identity content {mode} {key}")).ok();
+        // Sent again elsewhere, with another label, with one part more, new, and touched.
+        folder.write("again/x/1.jpg", "\u{7f}a picture of a cat");
+        folder.write("again/x/1.CLS", "0");
+        folder.write("again/relabelled.jpg", "\u{7f}a picture of a cat");
+        folder.write("again/relabelled.cls", "1");
+        folder.write("again/more.jpg", "\u{7f}a picture of a dog");
+        folder.write("again/more.cls", "1");
+        folder.write("again/more.txt", "a dog");
+        folder.write("again/new.jpg", "\u{7f}a picture of a cow");
+        folder.write("again/new.cls", "0");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        folder.write("in/cat.jpg", "\u{7f}a picture of a cat");
+        let ran = folder.run(&format!("convert in again --identity content --json {key}")).ok();
+        let summary = ran.summary();
+        assert_eq!(summary["sources_moved"], 2, "{summary}");
+        assert_eq!(summary["sources_unchanged"], 4, "{summary}");
+        assert_eq!(summary["records_out"], 3, "{summary}");
+        assert!(ran.stderr.contains("converted the same content as `in/cat") || ran.stderr.contains("as `cat"), "{}", ran.stderr);
+        assert_eq!(folder.run(&format!("manifest --json {key}")).ok().summary()["records"], 5);
+        folder.run(&format!("verify --read-data {key}")).ok();
+        // Without the option they are new.
+        folder.write("third/y.jpg", "\u{7f}a picture of a cat");
+        folder.write("third/y.cls", "0");
+        let summary = folder.run(&format!("convert third --json {key}")).ok().summary();
+        assert_eq!((&summary["sources_moved"], &summary["records_out"]), (&0.into(), &1.into()));
+    }
+}

@@ -186,6 +186,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         version: Version(0),
         removed: None,
         arrays: None,
+        part_hash: None,
     }];
     let transaction = Transaction {
         adds,

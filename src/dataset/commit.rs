@@ -593,7 +593,9 @@ impl Draft<'_> {
                 None => lists.keep(list.clone()),
             }
         }
-        let optional = Optional { arrays: self.transaction.sources.have_arrays(), removed: false };
+        let sources = self.transaction.sources;
+        let (arrays, part_hashes) = (sources.have_arrays(), sources.have_part_hashes());
+        let optional = Optional { arrays, part_hashes, removed: false };
         lists.write(0, &mut |add| {
             let mut fresh = self.transaction.sources.rows().map(|source| SourceRow {
                 first_record: source.first_record + shift,

@@ -46,6 +46,8 @@ pub struct SourceRow {
     pub first_record: u64,
     /// What records of it are, where it holds arrays: a [`Layout`](crate::array::origin::Layout) in JSON.
     pub arrays: Option<String>,
+    /// XXH3-64 of its bytes, of a file that is one part of a sample, where somebody asked for it.
+    pub part_hash: Option<u64>,
     /// Version that took it in.
     pub version: Version,
     /// Version that removed its records; `None` while the dataset has them.
@@ -59,6 +61,11 @@ pub trait NewSources {
 
     /// Whether some of them hold arrays.
     fn have_arrays(&self) -> bool {
+        false
+    }
+
+    /// Whether some of them are parts of samples whose hashes are known.
+    fn have_part_hashes(&self) -> bool {
         false
     }
 }
@@ -83,18 +90,22 @@ const ARRAYS: &str = "arrays";
 /// Name of the column that only lists of sources with removed ones have.
 const REMOVED: &str = "removed";
 
+/// Name of the column that only lists of sources with parts of samples and their hashes have.
+const PART_HASH: &str = "part_hash";
+
 /// The optional columns of a list.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Optional {
     pub(super) arrays: bool,
     pub(super) removed: bool,
+    pub(super) part_hashes: bool,
 }
 
 impl Optional {
     /// Returns the optional columns among the columns of a list.
     pub(super) fn of(columns: &[String]) -> Self {
         let has = |name: &str| columns.iter().any(|column| column == name);
-        Self { arrays: has(ARRAYS), removed: has(REMOVED) }
+        Self { arrays: has(ARRAYS), removed: has(REMOVED), part_hashes: has(PART_HASH) }
     }
 }
 
@@ -114,6 +125,7 @@ pub(super) fn schema() -> Schema {
     ];
     fields.push(Field::new(ARRAYS, DataType::Utf8, true));
     fields.push(Field::new(REMOVED, DataType::UInt64, true));
+    fields.push(Field::new(PART_HASH, DataType::UInt64, true));
     Schema::new(fields)
 }
 
@@ -139,6 +151,7 @@ pub(super) fn batch(sources: &[SourceRow], optional: Optional) -> Result<RecordB
     fields.retain(|field| match field.name().as_str() {
         ARRAYS => optional.arrays,
         REMOVED => optional.removed,
+        PART_HASH => optional.part_hashes,
         _ => true,
     });
     if optional.arrays {
@@ -146,6 +159,9 @@ pub(super) fn batch(sources: &[SourceRow], optional: Optional) -> Result<RecordB
     }
     if optional.removed {
         columns.push(Arc::new(sources.iter().map(|s| s.removed.map(|version| version.0)).collect::<UInt64Array>()));
+    }
+    if optional.part_hashes {
+        columns.push(Arc::new(sources.iter().map(|s| s.part_hash).collect::<UInt64Array>()));
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
@@ -168,6 +184,7 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
     let modified: &TimestampMicrosecondArray = column(batch, "modified")?;
     let arrays = arrays_of(batch)?;
     let removed = batch.column_by_name(REMOVED).map(|_| number(REMOVED)).transpose()?;
+    let part_hash = batch.column_by_name(PART_HASH).map(|_| number(PART_HASH)).transpose()?;
     (0..batch.num_rows()).try_for_each(|i| {
         visit(SourceRow {
             uri: uri.value(i).to_owned(),
@@ -180,6 +197,7 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
             first_record: first_record.value(i),
             arrays: arrays.and_then(|arrays| arrays.is_valid(i).then(|| arrays.value(i).to_owned())),
             version: Version(version.value(i)),
+            part_hash: part_hash.and_then(|hashes| hashes.is_valid(i).then(|| hashes.value(i))),
             removed: removed.and_then(|removed| removed.is_valid(i).then(|| Version(removed.value(i)))),
         })
     })

@@ -3,12 +3,15 @@
 use std::{
     collections::BTreeMap,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
-use xxhash_rust::xxh3::Xxh3Default;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::{
     budget::{Budget, Released},
@@ -32,7 +35,7 @@ use crate::{
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
-    record::{Content, Part, Payload, RecordBlock, Reject, Split, spare::Spare},
+    record::{Content, Part, Payload, RecordBlock, Reject, Sample, Split, spare::Spare},
     scan::{RecordSource, SourceFile, content_hash},
     storage::{Store, sys::release_freed_memory},
 };
@@ -57,6 +60,8 @@ pub enum Work<'a> {
         reading: &'a Reading,
         /// Samples to be rejected unread, by number, and why.
         left_out: &'a BTreeMap<usize, String>,
+        /// Where the hash of each file goes; empty where nobody asks for it.
+        hashes: &'a [AtomicU64],
     },
 }
 
@@ -218,7 +223,7 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                     Err(e) => vec![Err(e)],
                 }))
             }
-            Work::Samples { files, samples, reading, left_out } => {
+            Work::Samples { files, samples, reading, left_out, hashes } => {
                 let budget = Arc::new(Budget::new(reading.budget));
                 let room = Arc::clone(&budget);
                 let bytes_of = |range: &Range<usize>| samples.range(range.clone(), files).map(SampleFiles::bytes).sum();
@@ -239,6 +244,12 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                         };
                         let subjects: Vec<Option<String>> = block.rows.iter().map(subject).collect();
                         block.tell(subjects);
+                    }
+                    if let (false, Payload::Samples(taken)) = (hashes.is_empty(), &block.payload) {
+                        let sample = |row: &u32| wanted.get(*row as usize).map(|i| samples.get(*i, files));
+                        for (sample, files) in taken.iter().zip(block.rows.iter().filter_map(sample)) {
+                            note_hashes(sample, files, hashes);
+                        }
                     }
                     renumber(&mut block, &wanted, range.start);
                     Ok((
@@ -542,6 +553,15 @@ fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
 /// Row of a sample within its range.
 fn row_in(range_start: usize, sample: usize) -> u32 {
     u32::try_from(sample - range_start).unwrap_or(u32::MAX)
+}
+
+/// Notes the hash of each file of a sample.
+fn note_hashes(sample: &Sample, files: SampleFiles<'_, SourceFile>, hashes: &[AtomicU64]) {
+    for (number, part) in files.numbers().zip(&sample.parts) {
+        if let Some(place) = hashes.get(number) {
+            place.store(xxh3_64(&part.bytes), Ordering::Relaxed);
+        }
+    }
 }
 
 /// Samples of a range that are not to be read.

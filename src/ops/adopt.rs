@@ -590,6 +590,7 @@ fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: O
         records: adopted.shard.meta.records,
         first_record,
         arrays: None,
+        part_hash: None,
         version: Version(0),
         removed: None,
     }

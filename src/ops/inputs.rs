@@ -1,7 +1,7 @@
 //! Which of the found sources are new to a dataset, and which have changed since they were converted.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -222,7 +222,7 @@ enum State {
 /// Moved sources that are told by name.
 const TOLD: usize = 10;
 
-/// Looks for the content of new sources among what the dataset has. Files of samples have no hash there, and are new.
+/// Looks for the content of new sources among what the dataset has.
 fn find_moved(
     context: &Context<'_>,
     found: &[SourceFile],
@@ -251,12 +251,83 @@ fn find_moved(
         })
         .collect::<Result<_>>()?;
     let mut told = 0;
-    for ((file, state), known) in found.iter().zip(states).zip(moved) {
+    for ((file, state), known) in found.iter().zip(states.iter_mut()).zip(moved) {
         let Some((name, version)) = known else { continue };
         *state = State::Moved;
         told += 1;
         if told <= TOLD {
             let note = format!("{}: left out, {version} converted the same content as `{name}`", file.name());
+            context.observer.event(Event::Note(note));
+        }
+    }
+    find_moved_samples(context, found, snapshot, hiding, states)
+}
+
+/// A sum over the parts of a sample that does not depend on their order, how many they are, and where the sample is.
+#[derive(Default)]
+struct SampleContent {
+    sum: u64,
+    parts: u32,
+    name: String,
+    version: Version,
+}
+
+impl SampleContent {
+    fn add(&mut self, name: &str, bytes: u64, hash: u64) {
+        let mut text = split_key(name).1.into_bytes();
+        text.extend_from_slice(&bytes.to_le_bytes());
+        text.extend_from_slice(&hash.to_le_bytes());
+        self.sum = self.sum.wrapping_add(xxh3_64(&text));
+        self.parts += 1;
+    }
+}
+
+/// The same for samples made of files, all of whose parts have to be those of one sample.
+fn find_moved_samples(
+    context: &Context<'_>,
+    found: &[SourceFile],
+    snapshot: &Snapshot,
+    hiding: Option<&Hiding>,
+    states: &mut [State],
+) -> Result<()> {
+    let mut sizes: HashSet<u64> = HashSet::new();
+    let mut samples: HashMap<(Version, u64), SampleContent> = HashMap::new();
+    snapshot.each_source(&mut |row| {
+        let Some(hash) = row.part_hash.filter(|_| row.removed.is_none()) else { return Ok(()) };
+        sizes.insert(row.bytes);
+        let sample = samples.entry((row.version, xxh3_64(split_key(&row.name).0.as_bytes()))).or_default();
+        sample.add(&row.name, row.bytes, hash);
+        (sample.name, sample.version) = (row.name, row.version);
+        Ok(())
+    })?;
+    let known: HashMap<(u64, u32), &SampleContent> =
+        samples.values().map(|sample| ((sample.sum, sample.parts), sample)).collect();
+    let mut new: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, (file, state)) in found.iter().zip(states.iter()).enumerate() {
+        if matches!(state, State::New) && !known.is_empty() {
+            new.entry(split_key(file.name()).0).or_default().push(at);
+        }
+    }
+    let candidates: Vec<Vec<usize>> =
+        new.into_values().filter(|parts| parts.iter().all(|at| sizes.contains(&found[*at].bytes()))).collect();
+    let moved: Vec<Option<&SampleContent>> = candidates
+        .par_iter()
+        .map(|parts| {
+            let mut sample = SampleContent::default();
+            for at in parts {
+                sample.add(found[*at].name(), found[*at].bytes(), stored_hash(&found[*at], hiding)?);
+            }
+            Ok(known.get(&(sample.sum, sample.parts)).copied())
+        })
+        .collect::<Result<_>>()?;
+    let mut told = 0;
+    for (parts, sample) in candidates.iter().zip(moved) {
+        let Some(sample) = sample else { continue };
+        parts.iter().for_each(|at| states[*at] = State::Moved);
+        told += 1;
+        if told <= TOLD {
+            let (name, version) = (found[parts[0]].name(), sample.version);
+            let note = format!("{name}: left out, {version} converted the same content as `{}`", sample.name);
             context.observer.event(Event::Note(note));
         }
     }
@@ -343,5 +414,6 @@ fn compare(file: &SourceFile, row: &SourceRow) -> Known {
         Some(etag) => row.etag.as_deref() == Some(etag),
         None => file.modified().as_microsecond() == row.modified.as_microsecond(),
     };
-    if same { Known::Same(row.version) } else { Known::Touched(row.version, row.hash) }
+    let hash = if row.hash == 0 { row.part_hash.unwrap_or(0) } else { row.hash };
+    if same { Known::Same(row.version) } else { Known::Touched(row.version, hash) }
 }

@@ -124,6 +124,7 @@ impl Scale {
             records: SOURCE_RECORDS.min(self.records - number * SOURCE_RECORDS),
             first_record: number * SOURCE_RECORDS,
             arrays: None,
+            part_hash: None,
             version: Version(0),
             removed: None,
         }

@@ -98,6 +98,11 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
         self.numbers.iter().map(move |&number| &self.files[number as usize])
     }
 
+    /// Numbers of its files in the list.
+    pub fn numbers(self) -> impl Iterator<Item = usize> {
+        self.numbers.iter().map(|number| *number as usize)
+    }
+
     /// Key that all files of the sample share.
     pub fn key(self) -> &'a str {
         self.files().next().map_or("", |file| cut(file.path()).0)

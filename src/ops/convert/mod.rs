@@ -592,14 +592,20 @@ impl<'a> Conversion<'a> {
             Prepared::Records { sources, .. } => {
                 (source_facts(sources, self.telling.as_ref()), Work::Records { sources, schema: Arc::clone(&schema) })
             }
-            Prepared::Samples { files, samples, .. } => {
+            Prepared::Samples { files, samples, hashes, .. } => {
                 reading = Reading::new(files, samples, memory, self.context.jobs);
                 let name =
                     Arc::new(SourceName { name: String::new(), key: String::new(), columns: None, subject: None });
                 let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
                 (
                     facts.into_iter().collect(),
-                    Work::Samples { files, samples, reading: &reading, left_out: &self.naming.checked.left_out },
+                    Work::Samples {
+                        files,
+                        samples,
+                        reading: &reading,
+                        left_out: &self.naming.checked.left_out,
+                        hashes,
+                    },
                 )
             }
         };

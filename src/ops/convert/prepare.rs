@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
@@ -30,7 +30,7 @@ use crate::{
         json::JsonOptions,
         parquet::{self, schema_of_samples},
     },
-    ops::inputs::Live,
+    ops::inputs::{Identity, Live},
     plan::memory::MemoryPlan,
     record::{
         key::{escape_key, part_type},
@@ -53,6 +53,8 @@ pub(super) enum Prepared {
         files: Vec<SourceFile>,
         samples: Samples,
         fields: Fields,
+        /// Room for the hash of each file, where these are asked for.
+        hashes: Vec<AtomicU64>,
     },
 }
 
@@ -175,7 +177,9 @@ impl Conversion<'_> {
                 let samples = files::group(&files);
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = files::column_names(&files).into_iter().map(part).collect();
-                Prepared::Samples { files, samples, fields }
+                let is_asked = self.options.identity == Identity::Content;
+                let hashes = files.iter().filter(|_| is_asked).map(|_| AtomicU64::new(0)).collect();
+                Prepared::Samples { files, samples, fields, hashes }
             }
         };
         if self.prescribed.is_some() && prepared.gives_samples() {

@@ -1,5 +1,7 @@
 //! Sources of a run as rows of the dataset's list of sources.
 
+use std::sync::atomic::Ordering;
+
 use super::prepare::Prepared;
 use crate::{
     dataset::{Hiding, NewSources, SourceRow},
@@ -21,6 +23,10 @@ impl NewSources for Fresh<'_> {
         sources.iter().any(|source| source.reader.layout().is_some())
     }
 
+    fn have_part_hashes(&self) -> bool {
+        matches!(self.prepared, Prepared::Samples { hashes, .. } if !hashes.is_empty())
+    }
+
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
         let hiding = self.hiding;
         let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
@@ -33,6 +39,7 @@ impl NewSources for Fresh<'_> {
             records: tally.records,
             first_record: tally.first_record,
             arrays: None,
+            part_hash: None,
             version: Version(0),
             removed: None,
         };
@@ -43,11 +50,12 @@ impl NewSources for Fresh<'_> {
                     SourceRow { arrays, ..row(&source.file, tally) }
                 }))
             }
-            // Each file is read once, as part of its sample; its own hash is not worth reading it again. A touched
-            // file counts as changed.
-            Prepared::Samples { files, .. } => {
-                Box::new(files.iter().map(move |file| row(file, &SourceTally::default())))
-            }
+            // Each file is read once, as part of its sample; its own hash takes time, so it is made where it is asked for.
+            Prepared::Samples { files, hashes, .. } => Box::new(files.iter().enumerate().map(move |(number, file)| {
+                let hash = hashes.get(number).map(|hash| hash.load(Ordering::Relaxed)).filter(|hash| *hash != 0);
+                let part_hash = hash.map(|hash| hiding.map_or(hash, |hiding| hiding.content(hash)));
+                SourceRow { part_hash, ..row(file, &SourceTally::default()) }
+            })),
         }
     }
 }
