@@ -264,3 +264,35 @@ fn rows_of_adopted_parquet_are_held_against_their_hashes() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stdout.contains("row 0: the record is not what the sidecar says"), "{ran:?}");
 }
+
+#[test]
+fn footers_that_name_an_erased_person_are_listed() {
+    use std::sync::Arc;
+
+    use arrow::{
+        array::{RecordBatch, StringArray},
+        datatypes::{DataType, Field, Schema},
+    };
+    let folder = Folder::new();
+    for (name, ids, note) in [
+        ("a", ["PAT-1", "PAT-2"], "of PAT-1"),
+        ("b", ["PAT-3", "PAT-4"], "like PAT-1"),
+        ("c", ["PAT-5", "PAT-6"], "PAT-11"),
+    ] {
+        let notes = std::collections::HashMap::from([("note".to_owned(), note.to_owned())]);
+        let schema = Arc::new(Schema::new_with_metadata(vec![Field::new("id", DataType::Utf8, false)], notes));
+        let ids = StringArray::from_iter_values(ids);
+        let rows = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(ids)]).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = parquet::arrow::ArrowWriter::try_new(&mut bytes, schema, None).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+        folder.write(&format!("in/{name}.parquet"), bytes);
+    }
+    folder.run("adopt in --out shards --id id").ok();
+    let told = folder.run("erase shards PAT-1 --all-versions --json").ok();
+    let summary = told.summary();
+    let kept: Vec<&str> = summary["names_kept"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(kept.len(), 1, "{summary}");
+    assert!(kept[0].starts_with("the footer of ") && kept[0].ends_with("000001.parquet"), "{kept:?}");
+}

@@ -150,7 +150,11 @@ fn samples_under_other_names_are_known_where_that_is_asked_for() {
         assert_eq!(summary["sources_moved"], 2, "{summary}");
         assert_eq!(summary["sources_unchanged"], 4, "{summary}");
         assert_eq!(summary["records_out"], 3, "{summary}");
-        assert!(ran.stderr.contains("converted the same content as `in/cat") || ran.stderr.contains("as `cat"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("converted the same content as `in/cat") || ran.stderr.contains("as `cat"),
+            "{}",
+            ran.stderr
+        );
         assert_eq!(folder.run(&format!("manifest --json {key}")).ok().summary()["records"], 5);
         folder.run(&format!("verify --read-data {key}")).ok();
         // Without the option they are new.

@@ -6,6 +6,7 @@
 //! that writes to the dataset does it ([`finish_cut_short`]).
 
 mod finish;
+mod footers;
 mod kinds;
 mod receipt;
 mod rejects;
@@ -415,6 +416,7 @@ impl<'a> Run<'a> {
             rewrites.push(Rewrite { was: victim.shard.clone(), live: *live, now: done.now.clone() });
         }
         report.shards = rewrites.iter().map(ShardReceipt::of).collect();
+        self.footers_that_name(&rewrites, report)?;
         let counts = counts(&rewrites)?;
         // How many were erased, older versions included, the report says itself.
         report.counts = Counts { records_erased: 0, ..counts };

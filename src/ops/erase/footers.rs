@@ -1,0 +1,54 @@
+//! Notes in the footers of adopted Parquet files that name an erased person. Files that others wrote say there what they like, and
+//! a shard that holds none of the person's records is not written anew: it is listed.
+
+use std::collections::HashSet;
+
+use rayon::prelude::*;
+
+use super::{EraseReport, Run, rejects};
+use crate::{
+    codec::base64::from_any_base64,
+    dataset::{Rewrite, ShardMeta},
+    error::Result,
+    format::{OutputFormat, parquet},
+};
+
+/// Key of Arrow's schema, which is a message in base64 and may have notes of its own.
+const ARROW_SCHEMA: &str = "ARROW:schema";
+
+impl Run<'_> {
+    /// Lists live shards, besides those that were rewritten, whose footers name an erased id.
+    pub(super) fn footers_that_name(&self, rewrites: &[Rewrite], report: &mut EraseReport) -> Result<()> {
+        let settings = &self.newest.entry().settings;
+        if !self.options.all_versions || settings.shard_format != OutputFormat::Parquet {
+            return Ok(());
+        }
+        // What shardify converts has no notes.
+        let history = self.dataset.history(self.newest.version())?;
+        if history.iter().all(|entry| entry.operation != "adopt") {
+            return Ok(());
+        }
+        let needles = self.needles()?;
+        let rewritten: HashSet<&str> = rewrites.iter().map(|rewrite| rewrite.was.path.as_str()).collect();
+        let names = |shard: &&ShardMeta| -> Result<bool> {
+            let place = self.dataset.store().location().join(&shard.path).to_string();
+            let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &place)?;
+            let notes = file.metadata();
+            Ok(notes.iter().any(|(key, value)| needles.iter().any(|needle| is_named(key, value, needle))))
+        };
+        let others: Vec<&ShardMeta> =
+            self.newest.shards()?.iter().filter(|shard| !rewritten.contains(shard.path.as_str())).collect();
+        let found: Vec<bool> = others.par_iter().map(names).collect::<Result<_>>()?;
+        let named = others.iter().zip(found).filter(|(_, named)| *named);
+        report.names_kept.extend(named.map(|(shard, _)| format!("the footer of {}", shard.path)));
+        Ok(())
+    }
+}
+
+fn is_named(key: &str, value: &str, needle: &str) -> bool {
+    if rejects::has_word(key, needle) || rejects::has_word(value, needle) {
+        return true;
+    }
+    let message = if key == ARROW_SCHEMA { from_any_base64(value) } else { None };
+    message.is_some_and(|message| rejects::has_word(&String::from_utf8_lossy(&message), needle))
+}
