@@ -7,6 +7,8 @@ Each case: convert sources in several commits, compact (or sort), append, erase,
   - converting the same sources again does nothing, and a copy of them brings nobody back;
   - it can be done while others write and compact;
   - where ids are private, all of this holds, no receipt or list names anybody, and the SQL of the format finds who is left and nobody else;
+  - names with quotes, slashes, blanks and letters beyond ASCII are found as CSV and JSON escape them, in rejected lines and names
+    of sources too; what stays is listed, tags keep nobody, and other spellings come in counted, or not at all;
   - an erasure that is killed at a random moment leaves a dataset in order, and the same command finishes it.
 """
 import argparse
@@ -255,6 +257,61 @@ def case(args, to, codec, order, seed, private=()):
     print(f"{to} {codec} {' '.join([*order, *private])}: {len(gone)} of {len(rows)} records are gone and nobody else")
 
 
+ODD = 'J"\u00f6/rg 7'
+AS_JSON = ('J\\"\\u00f6\\/rg 7', 'J\\"\u00f6/rg 7')
+AS_CSV = ODD.replace('"', '""')
+
+
+def spelled(args, to, private=()):
+    """One person with an odd name, and one whose id names sources."""
+    args.env = {**os.environ, "SHARDIFY_ID_KEY": KEY.hex()} if private else None
+    with tempfile.TemporaryDirectory(dir=args.tmp) as work:
+        work = pathlib.Path(work)
+        sources, dataset = work / "in", work / "dataset"
+        sources.mkdir()
+        (sources / "a.csv").write_text(
+            f'id,who,n\na1,"{AS_CSV}",11\na2,PAT-0007,12\na3,PAT-0008,13\na4,"{AS_CSV}",14,too,many\na5,PAT-0008,15,too,many\n')
+        (sources / "b.jsonl").write_text(
+            f'{{"id": "b1", "who": "{AS_JSON[0]}", "n": 21}}\n{{"id": "b2", "who": "{AS_JSON[1]}", "n": \n'
+            '{"id": "b3", "who": "PAT-0008", "n": 23}\n{"id": "b4", "who": "PAT-0008", "n": \n')
+        (sources / "PAT-0007.csv").write_text("id,who,n\np1,PAT-0007,31\np2,PAT-0007,32\n")
+        (sources / "visits of PAT-0007 and others.csv").write_text("id,who,n\nv1,PAT-0007,41\nv2,PAT-0008,42\n")
+        convert = ["--out", dataset, "--id", "id", "--subject", "who", "--to", to, "--on-error", "quarantine", *private]
+        for source in sorted(sources.iterdir()):
+            run(args, "convert", source, *convert, code=3 if source.name[0] in "ab" else 0)
+        run(args, "manifest", dataset, "--tag", "kept", "--at", "v2")
+        run(args, "compact", dataset, "--min-inputs", "2")
+        forms = [ODD, AS_CSV, *AS_JSON, json.dumps(ODD)[1:-1], json.dumps(ODD, ensure_ascii=False)[1:-1]]
+        assert holding(dataset, forms), "the search does not find what is there"
+        (work / "ids.txt").write_text(f"{ODD}\nPAT-0007\n")
+        done = summary(args, "erase", dataset, "--ids", work / "ids.txt", "--all-versions")
+        assert done["records_erased"] == 6, done
+        left = holding(dataset, forms)
+        assert not left, left
+        redacted = "--redact-source-paths" in private
+        kept = done["names_kept"]
+        assert redacted or any("visits of PAT-0007" in name for name in kept), kept
+        assert redacted or not any(name.endswith("PAT-0007.csv") for name in kept), kept
+        # The one name that stays is that of a source with records of others.
+        for path in dataset.rglob("*"):
+            texts = texts_of(path) if path.is_file() else ()
+            for text in texts:
+                rest = text.replace(b"visits of PAT-0007 and others", b"")
+                assert b"PAT-0007" not in rest, path
+        assert ids_in_shards(args, dataset, to) == ["a3", "b3", "v2"]
+        run(args, "verify", dataset, "--read-data", "--at", "kept")
+        rejects = "".join(path.read_text() for path in (dataset / "_shardify" / "rejects").glob("*"))
+        assert "a5" in rejects and "b4" in rejects, rejects
+        # Other spellings.
+        (sources / "later.csv").write_text('id,who,n\nl1, pat-0007,51\nl2,PAT-0007,52\nl3,"J""o\u0308/RG 7 ",53\nl4,PAT-0009,54\n')
+        told = summary(args, "convert", sources / "later.csv", "--out", dataset, "--on-error", "quarantine")
+        assert (told["records_erased"], told["records_similar"], told["records_out"]) == (1, 2, 3), told
+        (sources / "again.csv").write_text('id,who,n\ng1, pat-0007,61\ng2,PAT-0007,62\ng3,"J""o\u0308/RG 7 ",63\ng4,PAT-0009,64\n')
+        told = summary(args, "convert", sources / "again.csv", "--out", dataset, "--on-error", "quarantine", "--id-normalize")
+        assert (told["records_erased"], told["records_out"]) == (3, 1), told
+    print(f"{to} {' '.join(private)}: odd names, escapes and spellings")
+
+
 def killed(args, to, seed):
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(dir=args.tmp) as work:
@@ -367,6 +424,9 @@ def main():
         more = ("--redact-source-paths",) if number % 2 else ()
         case(args, to, codec, [], args.seed + number, ("--id-mode", mode, *more))
     for to in ("parquet", "tar", "tfrecord"):
+        for mode in ("", "hmac", "sealed"):
+            for redact in ((), ("--redact-source-paths",)) if mode else ((),):
+                spelled(args, to, ("--id-mode", mode, *redact) if mode else ())
         killed(args, to, args.seed)
         racing(args, to, args.seed)
     print("nobody who was erased is left anywhere")
