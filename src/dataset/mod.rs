@@ -102,7 +102,7 @@ pub use sidecar::{
     says_values, schema as sidecar_schema, sidecar_path, stream as stream_sidecar,
 };
 pub use sources::{NewSources, SourceRow};
-pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind};
+pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind, content_text};
 pub use tags::{tag, untag};
 pub use unfinished::{
     Order as ErasureOrder, PendingDeletion, Unfinished, Word, leftovers, leftovers_among, put_out_of_use, receipt_path,

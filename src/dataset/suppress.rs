@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt; of a private id the text is its token |
-//! | `kind` | text | `id`, `record`, `subject`, `origin`, `source`, `was`, `similar-id`, `similar-record` or `similar-subject` |
+//! | `kind` | text | `id`, `record`, `subject`, `origin`, `place`, `content`, `source`, `was`, `similar-id`, `similar-record` or `similar-subject` |
 //! | `source` | 32 bytes, null | of an origin the hash of its source's name, so that other sources need no look |
 //! | `version` | u64 | version that erased it |
 //! | `records` | u64 | records that carried it |
@@ -13,7 +13,9 @@
 //!
 //! `id` is a record id or subject id, and whatever carries it stays out; `record` and `subject` keep out what carries them as
 //! their record id, or as their subject id; `origin` is `source#row`, for records that have no
-//! other id; `source` is the URI of a source that named the person itself. `was` only lets `--find` answer for other
+//! other id. Another file of that name, tomorrow's, has another record there: where the content hash of the erased one is known, its origin
+//! is a `place`, beside `content`, `source#row=<content hash>`, and a record of text stays out only if it has that hash as well;
+//! `source` is the URI of a source that named the person itself. `was` only lets `--find` answer for other
 //! names of an erased record. Nothing here can be read back as text, but who holds the salt can try out guesses: the list is
 //! personal data for as long as the set of possible ids is small. Where ids are private it takes their key to guess, for
 //! what is hashed is what the dataset stored: tokens, and names of sources as they are redacted.
@@ -89,8 +91,12 @@ pub enum SuppressedKind {
     Record,
     /// A subject id.
     Subject,
-    /// `source#row`.
+    /// `source#row`, whatever stands there.
     Origin,
+    /// `source#row`, where one content is meant.
+    Place,
+    /// `source#row=<content hash>`.
+    Content,
     /// URI of a source.
     Source,
     /// Another name of an erased record, which keeps nobody out.
@@ -104,11 +110,13 @@ pub enum SuppressedKind {
 }
 
 impl SuppressedKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Id,
         Self::Record,
         Self::Subject,
         Self::Origin,
+        Self::Place,
+        Self::Content,
         Self::Source,
         Self::Was,
         Self::SimilarId,
@@ -132,6 +140,8 @@ impl SuppressedKind {
             Self::Record => "record",
             Self::Subject => "subject",
             Self::Origin => "origin",
+            Self::Place => "place",
+            Self::Content => "content",
             Self::Source => "source",
             Self::Was => "was",
             Self::SimilarId => "similar-id",
@@ -154,6 +164,11 @@ pub struct Suppressed {
     pub version: Version,
     /// Records that carried it.
     pub records: u64,
+}
+
+/// What is hashed for the content of an erased record, given its origin and content hash as they are stored.
+pub fn content_text(origin: &str, hash: u64) -> String {
+    format!("{origin}={hash:016x}")
 }
 
 /// Encodes rows for a list.
@@ -305,16 +320,27 @@ impl SuppressList {
         !self.sources.is_empty() && self.sources.contains(&self.salt.hash(&hidden(source)))
     }
 
-    /// Whether the record with this origin stays out.
-    pub fn has_origin(&self, origin: &str) -> bool {
+    /// Whether the record with this origin stays out, given its content hash where that is comparable: of the bytes of the record.
+    pub fn has_origin(&self, origin: &str, content: Option<u64>) -> bool {
         let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(origin));
-        self.get(hidden.as_deref().unwrap_or(origin), SuppressedKind::Origin).is_some()
+        let origin = hidden.as_deref().unwrap_or(origin);
+        if self.has_any(origin, &[SuppressedKind::Origin]) {
+            return true;
+        }
+        let is_meant = self.has_any(origin, &[SuppressedKind::Place]);
+        match content.filter(|content| is_meant && *content != 0) {
+            None => is_meant,
+            Some(hash) => {
+                let stored = self.hiding.as_ref().map_or(hash, |hiding| hiding.content(hash));
+                self.has_any(&content_text(origin, stored), &[SuppressedKind::Content])
+            }
+        }
     }
 
     /// What is known of an erased id: the version that erased it, and how many records carried it.
     pub fn find(&self, id: &str) -> Option<(Version, u64)> {
-        use SuppressedKind::{Id, Origin, Record, Subject, Was};
-        self.find_as(id, &[Id, Record, Subject, Origin, Was])
+        use SuppressedKind::{Id, Origin, Place, Record, Subject, Was};
+        self.find_as(id, &[Id, Record, Subject, Origin, Place, Was])
     }
 
     /// The same of an id that was erased as something.

@@ -402,7 +402,7 @@ impl<'a> Rows<'a> {
                 .filter_map(|(kind, ids)| Some((kind, ids?)))
                 .any(|(kind, ids)| ids.is_valid(row) && list.has_id(kind, ids.value(row)));
             let number = self.ordinal + row as u64 + 1;
-            if named || (origins && list.has_origin(&format!("{}#{number}", self.name))) {
+            if named || (origins && list.has_origin(&format!("{}#{number}", self.name), None)) {
                 return Err(Error::input(format!(
                     "expected nobody who was erased from this dataset, found somebody in record {number}"
                 ))

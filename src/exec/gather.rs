@@ -280,6 +280,8 @@ pub struct SourceFacts {
     pub name: Arc<SourceName>,
     /// The file; of samples, which have no lines, the first one.
     pub file: SourceFile,
+    /// Whether content hashes of its records are those of their bytes: of text they are.
+    pub hashes_bytes: bool,
 }
 
 impl SourceFacts {
@@ -410,7 +412,10 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         let records = block.records_in() + left_out.len() as u64 + erased;
         let name = &self.sources[source].name.name;
         let (block, more) = match self.suppress.filter(|list| list.has_origins_in(name)) {
-            Some(list) => without_origins(list, name, self.position.records, block)?,
+            Some(list) => {
+                let hashes_bytes = self.sources[source].hashes_bytes;
+                without_origins(list, name, self.position.records, hashes_bytes, block)?
+            }
             None => (block, 0),
         };
         let erased = erased + more;

@@ -86,7 +86,8 @@ impl SuppressGate<'_> {
     }
 }
 
-/// The block without records whose origins were erased, given the number of its source's records before it.
+/// The block without records whose origins were erased, given the number of its source's records before it, and whether content
+/// hashes are those of the records' bytes.
 ///
 /// # Errors
 /// When the rows cannot be taken out.
@@ -94,11 +95,15 @@ pub fn without_origins(
     list: &SuppressList,
     source: &str,
     base: u64,
+    hashes_bytes: bool,
     mut block: RecordBlock,
 ) -> Result<(RecordBlock, u64)> {
     block.list_each();
-    let is_erased = |row: &u32| list.has_origin(&format!("{source}#{}", base + u64::from(*row) + 1));
-    let erased: Vec<bool> = block.rows.iter().map(is_erased).collect();
+    let is_erased = |(at, row): (usize, &u32)| {
+        let content = block.hashes.get(at).copied().filter(|_| hashes_bytes);
+        list.has_origin(&format!("{source}#{}", base + u64::from(*row) + 1), content)
+    };
+    let erased: Vec<bool> = block.rows.iter().enumerate().map(is_erased).collect();
     without(block, &erased)
 }
 

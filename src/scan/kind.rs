@@ -78,6 +78,11 @@ impl InputFormat {
         matches!(self, Self::Parquet | Self::Arrow) || self.is_array()
     }
 
+    /// Whether records are pieces of text.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Csv | Self::Tsv | Self::Jsonl | Self::Json)
+    }
+
     /// Whether sources hold arrays.
     pub fn is_array(self) -> bool {
         matches!(self, Self::NetCdf | Self::Hdf5 | Self::Zarr | Self::Npy)

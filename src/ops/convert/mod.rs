@@ -596,7 +596,7 @@ impl<'a> Conversion<'a> {
                 reading = Reading::new(files, samples, memory, self.context.jobs);
                 let name =
                     Arc::new(SourceName { name: String::new(), key: String::new(), columns: None, subject: None });
-                let facts = files.first().map(|file| SourceFacts { name, file: file.clone() });
+                let facts = files.first().map(|file| SourceFacts { name, file: file.clone(), hashes_bytes: false });
                 (
                     facts.into_iter().collect(),
                     Work::Samples {

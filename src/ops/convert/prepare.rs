@@ -429,7 +429,11 @@ pub(super) fn source_facts(sources: &[RecordSource], telling: Option<&Telling>) 
             let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
             let columns = source.reader.columns().map(<[String]>::to_vec);
             let subject = telling.and_then(|telling| telling.of_source(&source.file));
-            SourceFacts { name: Arc::new(SourceName { name, key, columns, subject }), file: source.file.clone() }
+            SourceFacts {
+                name: Arc::new(SourceName { name, key, columns, subject }),
+                file: source.file.clone(),
+                hashes_bytes: source.format.is_text(),
+            }
         })
         .collect()
 }

@@ -81,12 +81,12 @@ impl EraseId {
 
     /// The version that erased it before as what it is, and how many records carried it.
     pub(super) fn erased_before(&self, list: &SuppressList) -> Option<(Version, u64)> {
-        use SuppressedKind::{Id, Origin, Record, Subject, Was};
+        use SuppressedKind::{Id, Origin, Place, Record, Subject, Was};
         match self.kind {
             None => list.find(&self.id),
             Some(NameKind::Record) => list.find_as(&self.id, &[Id, Record, Was]),
             Some(NameKind::Subject) => list.find_as(&self.id, &[Id, Subject]),
-            Some(NameKind::Source) => list.find_as(&self.id, &[Origin, Was]),
+            Some(NameKind::Source) => list.find_as(&self.id, &[Origin, Place, Was]),
         }
     }
 

@@ -14,6 +14,7 @@ mod report;
 mod work;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::{Duration, Instant},
 };
@@ -32,8 +33,8 @@ use crate::{
     dataset::{
         Asked, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed,
         Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
-        hiding_of, indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use, receipt_path, reindex, relist,
-        shards_of, stored_hash, token_of, tombstones,
+        content_text, hiding_of, indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use, receipt_path,
+        reindex, relist, shards_of, stored_hash, token_of, tombstones,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
@@ -41,6 +42,7 @@ use crate::{
         erase::{Eraser, Victim},
         live::refresh,
     },
+    format::OutputFormat,
     format::{files::split_key, index::IndexKind},
     id::{IdHash, TransactionId, Version},
     record::spelling::normal_form,
@@ -617,7 +619,9 @@ impl<'a> Run<'a> {
     fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
         let asked = self.asked();
         let has_subjects = self.newest.entry().settings.has_subjects();
-        let mut rows: HashMap<(SuppressedKind, &str), (Option<&str>, u64)> = HashMap::new();
+        let mut rows: HashMap<(SuppressedKind, Cow<'_, str>), (Option<&str>, u64)> = HashMap::new();
+        // Content hashes in sidecars of other shards are not those of the sources' bytes.
+        let has_contents = self.newest.entry().settings.shard_format == OutputFormat::Parquet;
         let forms: Vec<String> = asked.iter().map(|asked| normal_form(asked.id())).collect();
         let forms: Vec<Asked<'_>> = forms.iter().map(|form| Asked::new(self.hiding.as_ref(), form)).collect();
         for ((asked, form), hits) in asked.iter().zip(&forms).zip(&self.hits) {
@@ -627,27 +631,33 @@ impl<'a> Run<'a> {
                     NameKind::Source => (hit.record_id.as_str(), Some(hit.source.as_str())),
                     NameKind::Record | NameKind::Subject => (asked.text(), None),
                 };
-                let kind = name.suppressed(has_subjects);
-                rows.entry((kind, text)).or_insert((source, 0)).1 += 1;
+                let mut kind = name.suppressed(has_subjects);
+                if kind == SuppressedKind::Origin && has_contents && hit.hash != 0 {
+                    kind = SuppressedKind::Place;
+                    let content = Cow::Owned(content_text(text, hit.hash));
+                    rows.entry((SuppressedKind::Content, content)).or_insert((source, 1));
+                }
+                rows.entry((kind, text.into())).or_insert((source, 0)).1 += 1;
                 if let Some(similar) = kind.similar() {
-                    rows.entry((similar, form.text())).or_insert((None, 0)).1 += 1;
+                    rows.entry((similar, form.text().into())).or_insert((None, 0)).1 += 1;
                 }
             }
         }
         for hit in self.hits() {
             // Other records, about others, may have the same record id: it keeps nobody out.
-            rows.entry((SuppressedKind::Was, self.stored(&hit.record_id))).or_insert((None, 1));
+            rows.entry((SuppressedKind::Was, self.stored(&hit.record_id).into())).or_insert((None, 1));
         }
         for uri in gone {
-            rows.entry((SuppressedKind::Source, uri)).or_insert((None, 0));
+            rows.entry((SuppressedKind::Source, uri.into())).or_insert((None, 0));
         }
-        let row = |((kind, text), (source, records)): ((SuppressedKind, &str), (Option<&str>, u64))| Suppressed {
-            hash: self.salt.hash(text),
-            kind,
-            source: source.map(|source| self.salt.hash(source)),
-            version: Version(0),
-            records,
-        };
+        let row =
+            |((kind, text), (source, records)): ((SuppressedKind, Cow<'_, str>), (Option<&str>, u64))| Suppressed {
+                hash: self.salt.hash(&text),
+                kind,
+                source: source.map(|source| self.salt.hash(source)),
+                version: Version(0),
+                records,
+            };
         let mut out: Vec<Suppressed> = rows.into_iter().map(row).collect();
         // In an order that tells nothing of the order of the ids.
         out.sort_unstable_by_key(|row| (row.hash, row.kind));
