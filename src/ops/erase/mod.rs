@@ -619,7 +619,7 @@ impl<'a> Run<'a> {
     fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
         let asked = self.asked();
         let has_subjects = self.newest.entry().settings.has_subjects();
-        let mut rows: HashMap<(SuppressedKind, Cow<'_, str>), (Option<&str>, u64)> = HashMap::new();
+        let mut rows: HashMap<Text<'_>, (Option<&str>, u64)> = HashMap::new();
         // Content hashes in sidecars of other shards are not those of the sources' bytes.
         let has_contents = self.newest.entry().settings.shard_format == OutputFormat::Parquet;
         let forms: Vec<String> = asked.iter().map(|asked| normal_form(asked.id())).collect();
@@ -650,14 +650,13 @@ impl<'a> Run<'a> {
         for uri in gone {
             rows.entry((SuppressedKind::Source, uri.into())).or_insert((None, 0));
         }
-        let row =
-            |((kind, text), (source, records)): ((SuppressedKind, Cow<'_, str>), (Option<&str>, u64))| Suppressed {
-                hash: self.salt.hash(&text),
-                kind,
-                source: source.map(|source| self.salt.hash(source)),
-                version: Version(0),
-                records,
-            };
+        let row = |((kind, text), (source, records)): (Text<'_>, (Option<&str>, u64))| Suppressed {
+            hash: self.salt.hash(&text),
+            kind,
+            source: source.map(|source| self.salt.hash(source)),
+            version: Version(0),
+            records,
+        };
         let mut out: Vec<Suppressed> = rows.into_iter().map(row).collect();
         // In an order that tells nothing of the order of the ids.
         out.sort_unstable_by_key(|row| (row.hash, row.kind));
@@ -717,6 +716,9 @@ impl<'a> Run<'a> {
 fn asked<'a>(ids: &'a [EraseId], hiding: Option<&'a Hiding>) -> Vec<Asked<'a>> {
     ids.iter().map(|id| Asked::new(hiding, &id.id)).collect()
 }
+
+/// A text of the list of erased ids, and what it is.
+type Text<'a> = (SuppressedKind, Cow<'a, str>);
 
 /// Whether the record id is the origin of the record: no other id is stored.
 fn is_origin(hit: &Hit) -> bool {
