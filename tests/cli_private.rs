@@ -452,3 +452,46 @@ fn a_proof_says_whose_hashes_it_shows() {
     let quiet = folder.run("manifest private --prove PAT-X --out proof.json --id-key key").ok();
     assert!(!quiet.stderr.contains("shows"), "{}", quiet.stderr);
 }
+
+#[test]
+fn salted_datasets_of_one_key_have_tokens_of_their_own() {
+    let folder = Folder::new();
+    folder.write("key", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
+    folder.write("wrong", "100102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
+    folder.write("a.csv", "id,v\nPAT-1,1\nPAT-2,2\nPAT-3,3\n");
+    folder.write("b.csv", "id,v\nPAT-4,4\nPAT-2,5\n");
+    let exported = |dataset: &str| -> Vec<String> {
+        let lines = folder.run(&format!("manifest {dataset} --export jsonl --id-key key")).ok().stdout;
+        lines.lines().filter_map(|line| line.split("\"record_id\":\"").nth(1)).map(|id| id[..32].to_owned()).collect()
+    };
+    for mode in ["hmac", "sealed"] {
+        for (dataset, salt) in [("plain", ""), ("one", "--id-salt"), ("other", "--id-salt")] {
+            let dataset = format!("{mode}-{dataset}");
+            folder.run(&format!(
+                "convert a.csv --id id --out {dataset} --id-mode {mode} --id-key key {salt} --redact-source-paths --openlineage e.jsonl"
+            )).ok();
+        }
+        let tokens = ["plain", "one", "other"].map(|dataset| exported(&format!("{mode}-{dataset}")));
+        assert!(tokens.iter().all(|tokens| tokens.len() == 3), "{tokens:?}");
+        assert!(tokens[0] != tokens[1] && tokens[1] != tokens[2] && tokens[0] != tokens[2], "{tokens:?}");
+        let dataset = format!("{mode}-one");
+        assert_eq!(folder.run(&format!("manifest {dataset} --find PAT-2 --id-key wrong")).code, 2);
+        folder.run(&format!("manifest {dataset} --find PAT-2 --id-key key")).ok();
+        folder.run(&format!("manifest {dataset} --prove PAT-2 --out p.json --id-key key")).ok();
+        let root = folder.run(&format!("manifest {dataset} --root --json")).ok().summary()["root"].clone();
+        let root = root.as_str().unwrap();
+        folder.run(&format!("verify-proof p.json --root {root} --id PAT-2 --id-key key")).ok();
+        assert_eq!(folder.run(&format!("verify-proof p.json --root {root} --id PAT-3 --id-key key")).code, 1);
+        assert_eq!(folder.run(&format!("verify-proof p.json --root {root} --id PAT-2 --id-key wrong")).code, 1);
+        folder.run(&format!("erase {dataset} PAT-2 --all-versions --id-key key")).ok();
+        let again = folder.run(&format!("convert b.csv --out {dataset} --id-key key --json")).ok().summary();
+        assert_eq!((&again["records_erased"], &again["records_out"]), (&1.into(), &1.into()), "{again}");
+        folder.run(&format!("compact {dataset} --min-inputs 2 --id-key key")).ok();
+        folder.run(&format!("verify {dataset} --read-data --id-key key")).ok();
+        let refused = folder.run(&format!("convert b.csv --out {mode}-plain --id-key key --id-salt"));
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+    }
+    assert_eq!(folder.run("convert a.csv --id id --out x --id-salt").code, 2);
+    let events = std::fs::read_to_string(folder.path().join("e.jsonl")).unwrap();
+    assert!(!events.contains("a.csv"), "{events}");
+}

@@ -21,7 +21,7 @@ pub(super) use undo::{RemoveArgs, RevertArgs};
 
 use crate::{
     codec::{Codec, encoding::Encoding},
-    dataset::{Arrangement, IdMode, Order},
+    dataset::{Arrangement, IdMode, Order, PrivateChoice},
     error::{Error, Result},
     ops::{adopt::AdoptOptions, compact, vacuum::VacuumOptions},
     plan::memory::DEFAULT_MEMORY,
@@ -179,6 +179,9 @@ pub(super) struct PrivateArgs {
     /// Store tokens in place of names and URLs of sources, too
     #[arg(long)]
     redact_source_paths: bool,
+    /// Make tokens the dataset's own: others with the same key have other tokens; chosen when it is made
+    #[arg(long)]
+    id_salt: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -192,12 +195,18 @@ enum IdModeChoice {
 }
 
 impl PrivateArgs {
-    fn mode(&self) -> Option<IdMode> {
-        self.id_mode.map(|mode| match mode {
+    fn choice(&self) -> PrivateChoice {
+        let mode = self.id_mode.map(|mode| match mode {
             IdModeChoice::Plain => IdMode::Plain,
             IdModeChoice::Hmac => IdMode::Hmac,
             IdModeChoice::Sealed => IdMode::Sealed,
-        })
+        });
+        PrivateChoice {
+            mode,
+            redact_sources: self.redact_source_paths,
+            salted: self.id_salt,
+            key_named: self.id_key.is_some(),
+        }
     }
 }
 
@@ -248,9 +257,7 @@ impl AdoptArgs {
             subject: self.subject.clone(),
             include: self.include.clone(),
             exclude: self.exclude.clone(),
-            id_mode: self.private.mode(),
-            key_named: self.private.id_key.is_some(),
-            redact_sources: self.private.redact_source_paths,
+            private: self.private.choice(),
             skip_errors: self.on_error == FileErrorChoice::Skip,
         }
     }

@@ -33,7 +33,7 @@ use progress::Progress;
 use serde_json::json;
 
 use crate::{
-    dataset::IdKey,
+    dataset::{IdKey, PrivateChoice},
     error::{Error, Result},
     events::{Cancel, Observer},
     ops::{
@@ -249,7 +249,7 @@ impl Session<'_> {
     fn convert(&self, args: &ConvertArgs) -> Result<Outcome> {
         let out = self.dataset(args.out.as_deref())?;
         let options = args.options()?;
-        let private = (options.id_mode, options.redact_sources);
+        let private = options.private;
         let job = Job { name: "convert", sources: &options.sources, output: &out, private };
         let report =
             self.told(&args.lineage, options.dry_run, &job, || ops::convert::convert(&self.context, &out, &options))?;
@@ -264,7 +264,7 @@ impl Session<'_> {
         let options = args.options(out);
         let sources = [options.source.clone()];
         let output = options.out.clone().map_or_else(|| self.context.location(&options.source), Ok)?;
-        let private = (options.id_mode, options.redact_sources);
+        let private = options.private;
         let job = Job { name: "adopt", sources: &sources, output: &output, private };
         let report = self.told(&args.lineage, false, &job, || ops::adopt::adopt(&self.context, &options))?;
         self.print(|w| {
@@ -296,7 +296,7 @@ impl Session<'_> {
     fn compact(&self, args: &CompactArgs) -> Result<Outcome> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let options = args.options()?;
-        let job = Job { name: "compact", sources: &[], output: &dataset, private: (None, false) };
+        let job = Job { name: "compact", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let report = self
             .told(&args.lineage, options.dry_run, &job, || ops::compact::compact(&self.context, &dataset, &options))?;
         self.print(|w| {
@@ -532,7 +532,7 @@ impl Session<'_> {
             dry_run: args.dry_run,
         };
         let dataset = self.dataset(dataset)?;
-        let job = Job { name: "erase", sources: &[], output: &dataset, private: (None, false) };
+        let job = Job { name: "erase", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let report =
             self.told(&args.lineage, options.dry_run, &job, || ops::erase::erase(&self.context, &dataset, &options))?;
         self.print(|w| {
@@ -554,7 +554,7 @@ impl Session<'_> {
     fn remove(&self, args: &RemoveArgs) -> Result<Outcome> {
         let options = args.options()?;
         let dataset = self.dataset(args.dataset.as_deref())?;
-        let job = Job { name: "remove", sources: &[], output: &dataset, private: (None, false) };
+        let job = Job { name: "remove", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let run = || ops::remove::remove(&self.context, &dataset, &options);
         let report = self.told(&args.lineage, options.dry_run, &job, run)?;
         self.print(|w| {
@@ -588,7 +588,7 @@ impl Session<'_> {
 
     fn revert(&self, args: &RevertArgs) -> Result<Outcome> {
         let dataset = self.dataset(args.dataset.as_deref())?;
-        let job = Job { name: "revert", sources: &[], output: &dataset, private: (None, false) };
+        let job = Job { name: "revert", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let run = || ops::revert::revert(&self.context, &dataset, &args.to, args.dry_run);
         let report = self.told(&args.lineage, args.dry_run, &job, run)?;
         self.print(|w| if self.global.json { json::summary(w, &report) } else { human::revert(w, &report) })?;

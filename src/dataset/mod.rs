@@ -84,7 +84,8 @@ pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
 pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
 pub use prefix::find_prefix;
 pub use private::{
-    Asked, ContentHashes, Hiding, IdKey, IdMode, PrivateIds, choose as choose_private, hiding_of, stored_hash, token_of,
+    Asked, ContentHashes, Hiding, IdKey, IdMode, PrivateChoice, PrivateIds, choose as choose_private, hiding_of,
+    stored_hash, token_of,
 };
 pub use publication::Publication;
 pub use reindex::{Reindexed, reindex, relist};

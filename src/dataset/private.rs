@@ -29,7 +29,7 @@ use crate::{
         sha256::INITIAL,
     },
     error::{Error, Result},
-    id::IdHash,
+    id::{IdHash, TransactionId},
     record::numbers::Numbers,
 };
 
@@ -83,6 +83,22 @@ pub struct PrivateIds {
     /// false in datasets of older releases.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keyed_hashes: bool,
+    /// Makes the key that is used the dataset's own, so that others with the same key have other tokens; 32 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salt: Option<String>,
+}
+
+/// What is asked for about the ids of a dataset.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PrivateChoice {
+    /// How ids are stored; as the dataset does it unless given.
+    pub mode: Option<IdMode>,
+    /// Whether names of sources are private as well.
+    pub redact_sources: bool,
+    /// Whether tokens differ from those of other datasets with the same key.
+    pub salted: bool,
+    /// Whether the key was given for this run, and does not lie about for all.
+    pub key_named: bool,
 }
 
 /// The key of a dataset.
@@ -93,6 +109,8 @@ pub struct IdKey {
     contents: Keyed,
     cipher: XChaCha20Poly1305,
     check: String,
+    /// What keys of salted datasets are derived from.
+    extracted: Keyed,
 }
 
 impl std::fmt::Debug for IdKey {
@@ -129,18 +147,24 @@ impl IdKey {
     }
 
     fn new(key: &[u8; KEY_BYTES]) -> Result<Self> {
-        let extracted = Keyed::new(b"shardify private ids v1")?.mac(key);
-        let derived = |label: &str| -> Result<[u8; 32]> {
-            let info = [label.as_bytes(), &[1]].concat();
-            Ok(Keyed::new(&extracted)?.mac(&info))
-        };
+        let extracted = Keyed::new(&Keyed::new(b"shardify private ids v1")?.mac(key))?;
+        let derived = |label: &str| -> Result<[u8; 32]> { Ok(extracted.mac(&[label.as_bytes(), &[1]].concat())) };
         Ok(Self {
             ids: Keyed::new(key)?,
             sources: Keyed::new(&derived("sources")?)?,
             contents: Keyed::new(&derived("content hashes")?)?,
             cipher: XChaCha20Poly1305::new(&derived("sealed ids")?.into()),
             check: hex(&derived("check")?[..8]),
+            extracted,
         })
+    }
+
+    /// The key of a dataset with this salt.
+    ///
+    /// # Errors
+    /// None in practice: keys have one length.
+    pub fn salted(&self, salt: &str) -> Result<Self> {
+        Self::new(&self.extracted.mac(&[b"dataset ", salt.as_bytes(), &[1]].concat()))
     }
 
     /// What stands for an id.
@@ -266,7 +290,7 @@ impl Hiding {
     /// # Errors
     /// As [`Self::of`].
     pub fn by(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
-        let key = Arc::clone(checked(private, key)?);
+        let key = checked(private, key)?;
         Ok(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes })
     }
 
@@ -335,9 +359,9 @@ impl ContentHashes {
     /// Returns those of a snapshot's dataset.
     pub fn of(snapshot: &Snapshot) -> Self {
         match (&snapshot.entry().settings.private, snapshot.dataset().key()) {
-            (Some(private), key) if private.keyed_hashes => match key.filter(|key| key.check == private.check) {
-                Some(key) => Self::Keyed(Arc::clone(key)),
-                None => Self::Unknown,
+            (Some(private), key) if private.keyed_hashes => match checked(private, key) {
+                Ok(key) => Self::Keyed(key),
+                Err(_) => Self::Unknown,
             },
             _ => Self::Plain,
         }
@@ -358,12 +382,16 @@ impl ContentHashes {
     }
 }
 
-/// The key of a dataset, if it is that.
-fn checked<'k>(private: &PrivateIds, key: Option<&'k Arc<IdKey>>) -> Result<&'k Arc<IdKey>> {
+/// The key that a dataset uses, if it is made with the given one.
+fn checked(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Arc<IdKey>> {
     let key = key.ok_or_else(|| {
         Error::usage(format!("the ids of this dataset are private ({}): expected their key", private.mode.name()))
             .hint("name the file of the key with --id-key, or put it into $SHARDIFY_ID_KEY")
     })?;
+    let key = match &private.salt {
+        Some(salt) => Arc::new(key.salted(salt)?),
+        None => Arc::clone(key),
+    };
     if key.check == private.check {
         return Ok(key);
     }
@@ -374,18 +402,12 @@ fn checked<'k>(private: &PrivateIds, key: Option<&'k Arc<IdKey>>) -> Result<&'k 
     .hint("each dataset has the key that it was made with"))
 }
 
-/// How ids of a dataset are stored, given what it says already and what is asked for; `key_named` tells that the key was
-/// given for this run, and does not lie about for all.
+/// How ids of a dataset are stored, given what it says already and what is asked for.
 ///
 /// # Errors
 /// When that contradicts the dataset, or there is no key.
-pub fn choose(
-    old: Option<&Settings>,
-    asked: Option<IdMode>,
-    redact: bool,
-    key: Option<&Arc<IdKey>>,
-    key_named: bool,
-) -> Result<Option<PrivateIds>> {
+pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<IdKey>>) -> Result<Option<PrivateIds>> {
+    let PrivateChoice { mode: asked, redact_sources: redact, salted, key_named } = choice;
     let Some(old) = old else {
         if key_named && asked.is_none() {
             return Err(Error::usage(
@@ -394,10 +416,13 @@ pub fn choose(
         }
         let mode = asked.unwrap_or(IdMode::Plain);
         if mode == IdMode::Plain {
-            return match redact {
-                true => Err(Error::usage("expected --id-mode hmac or sealed beside --redact-source-paths, found none")
-                    .hint("names of sources are hidden with the key of the ids")),
-                false => Ok(None),
+            return match (redact, salted) {
+                (true, _) => {
+                    Err(Error::usage("expected --id-mode hmac or sealed beside --redact-source-paths, found none")
+                        .hint("names of sources are hidden with the key of the ids"))
+                }
+                (false, true) => Err(Error::usage("expected --id-mode hmac or sealed beside --id-salt, found none")),
+                (false, false) => Ok(None),
             };
         }
         let key = key.ok_or_else(|| {
@@ -405,7 +430,10 @@ pub fn choose(
                 .hint("name a file with --id-key, or put the key into $SHARDIFY_ID_KEY")
                 .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
         })?;
-        return Ok(Some(PrivateIds { mode, check: key.check.clone(), redacted_sources: redact, keyed_hashes: true }));
+        let salt = if salted { Some(TransactionId::fresh().0) } else { None };
+        let check =
+            salt.as_ref().map_or_else(|| Ok(key.check.clone()), |salt| key.salted(salt).map(|key| key.check))?;
+        return Ok(Some(PrivateIds { mode, check, redacted_sources: redact, keyed_hashes: true, salt }));
     };
     let mode = old.private.as_ref().map_or(IdMode::Plain, |private| private.mode);
     if asked.is_some_and(|asked| asked != mode) {
@@ -415,6 +443,10 @@ pub fn choose(
     }
     if redact && !old.private.as_ref().is_some_and(|private| private.redacted_sources) {
         return Err(Error::usage("this dataset was made without --redact-source-paths: its sources have their names")
+            .hint("name another dataset with --out"));
+    }
+    if salted && !old.private.as_ref().is_some_and(|private| private.salt.is_some()) {
+        return Err(Error::usage("this dataset was made without --id-salt: its tokens are those of the key alone")
             .hint("name another dataset with --out"));
     }
     if let Some(private) = &old.private {

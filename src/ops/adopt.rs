@@ -27,9 +27,9 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, Hiding, IdKind, IdMode, NewShard, Numbers, Publication, Retraction, Revision, SegmentWriter,
-        Segments, Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private, is_shard_name, note_beside,
-        sidecar_path,
+        Counts, Dataset, Hiding, IdKind, NewShard, Numbers, PrivateChoice, Publication, Retraction, Revision,
+        SegmentWriter, Segments, Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private,
+        is_shard_name, note_beside, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -65,12 +65,8 @@ pub struct AdoptOptions {
     pub include: Vec<String>,
     /// Globs of files to leave out.
     pub exclude: Vec<String>,
-    /// How ids are stored; as the dataset does it unless given.
-    pub id_mode: Option<IdMode>,
-    /// Whether the key of ids was given for this run.
-    pub key_named: bool,
-    /// Whether names of sources are private as well.
-    pub redact_sources: bool,
+    /// How ids are stored.
+    pub private: PrivateChoice,
     /// Leave out what is damaged instead of stopping.
     pub skip_errors: bool,
 }
@@ -377,12 +373,11 @@ impl Adoption<'_> {
 
     fn settings(&self, format: OutputFormat, codec: Codec) -> Result<Settings> {
         let old = self.snapshot.map(|s| s.entry().settings.clone());
-        if self.options.redact_sources && self.options.out.is_none() {
+        if self.options.private.redact_sources && self.options.out.is_none() {
             return Err(Error::usage("expected --out beside --redact-source-paths, found none")
                 .hint("shards that are adopted in place have the names of their sources"));
         }
-        let (key, named) = (self.context.id_key.as_ref(), self.options.key_named);
-        let private = choose_private(old.as_ref(), self.options.id_mode, self.options.redact_sources, key, named)?;
+        let private = choose_private(old.as_ref(), self.options.private, self.context.id_key.as_ref())?;
         let mut settings = old.unwrap_or_else(|| Settings {
             shard_format: format,
             codec,

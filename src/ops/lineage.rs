@@ -14,7 +14,7 @@ use super::{
     remove::RemoveReport, revert::RevertReport,
 };
 use crate::{
-    dataset::{Counts, Hiding, IdMode, PrivateIds, choose_private},
+    dataset::{Counts, Hiding, PrivateChoice, PrivateIds, choose_private},
     error::{Error, Result},
     events::Event,
     id::{Version, run_uuid},
@@ -50,8 +50,8 @@ pub struct Job<'a> {
     pub sources: &'a [String],
     /// The dataset that it writes.
     pub output: &'a Location,
-    /// How ids of a new dataset are to be stored, and whether names of sources are private as well.
-    pub private: (Option<IdMode>, bool),
+    /// How ids of a new dataset are to be stored.
+    pub private: PrivateChoice,
 }
 
 /// What a run has done.
@@ -130,8 +130,14 @@ fn private_ids(context: &Context<'_>, job: &Job<'_>) -> Option<PrivateIds> {
     let latest = context.dataset(job.output).and_then(|dataset| dataset.latest()).ok().flatten();
     match latest {
         Some(snapshot) => snapshot.entry().settings.private.clone(),
-        None => choose_private(None, job.private.0, job.private.1, context.id_key.as_ref(), false).ok().flatten(),
+        None => choose_private(None, job.private, context.id_key.as_ref()).ok().flatten().map(unknown_salt),
     }
+}
+
+/// A new dataset draws its own salt: until it is made, nobody knows what stands for its sources.
+fn unknown_salt(private: PrivateIds) -> PrivateIds {
+    let check = if private.salt.is_some() { String::new() } else { private.check };
+    PrivateIds { check, ..private }
 }
 
 struct Teller<'a> {

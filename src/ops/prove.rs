@@ -53,6 +53,9 @@ pub struct Proof {
     id: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     private: bool,
+    /// Of a dataset whose tokens are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    salt: Option<String>,
     version: Version,
     root: String,
     leaves: u64,
@@ -226,6 +229,7 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
         claim: Claim::Absent,
         id: asked.text().to_owned(),
         private: hiding.is_some(),
+        salt: snapshot.entry().settings.private.as_ref().and_then(|private| private.salt.clone()),
         version: snapshot.version(),
         root: hex(&tree.root()),
         leaves: tree.leaves() as u64,
@@ -276,6 +280,12 @@ pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Opti
 }
 
 fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) -> ProofReport {
+    // The check value in the head tells whether this is the key of the dataset.
+    let salted = proof.salt.as_ref().and_then(|salt| key.map(|key| key.salted(salt)));
+    let key = match &salted {
+        Some(salted) => salted.as_ref().ok(),
+        None => key,
+    };
     let found = ids_of(&proof.head).and_then(|ids| {
         let records = records(proof)?;
         if expected.root.is_some_and(|root| !root.eq_ignore_ascii_case(&proof.root)) {
@@ -543,6 +553,7 @@ mod tests {
                 claim: Claim::Absent,
                 id: id.into(),
                 private,
+                salt: None,
                 version: Version(3),
                 root: hex(&merkle::root(&top)),
                 leaves: top.len() as u64,

@@ -395,7 +395,7 @@ impl ConvertArgs {
                 ChangedChoice::Replace => OnChanged::Replace,
                 ChangedChoice::Skip => OnChanged::Skip,
             },
-            id_mode: self.private.mode(),
+            private: self.private.choice(),
             identity: match self.identity {
                 IdentityChoice::Path => Identity::Path,
                 IdentityChoice::Content => Identity::Content,
@@ -411,8 +411,6 @@ impl ConvertArgs {
                 })
                 .collect(),
             id_normalize: self.id_normalize,
-            key_named: self.private.id_key.is_some(),
-            redact_sources: self.private.redact_source_paths,
             dry_run: self.dry_run,
             index: index_kinds(&self.index)?,
             on_name: self.on_name.map(|on| match on {

@@ -45,8 +45,8 @@ use crate::{
     array::{outputs, records::ArrayOptions},
     codec::{Codec, encoding::Encoding},
     dataset::{
-        Counts, Dataset, Hiding, IdMode, NewShard, Numbers, Publication, Retraction, Revision, Settings, Snapshot,
-        SuppressList, Transaction, choose_private, note_beside,
+        Counts, Dataset, Hiding, NewShard, Numbers, PrivateChoice, Publication, Retraction, Revision, Settings,
+        Snapshot, SuppressList, Transaction, choose_private, note_beside,
     },
     error::{Error, Result},
     events::Event,
@@ -146,16 +146,12 @@ pub struct ConvertOptions {
     pub on_changed: OnChanged,
     /// What makes a source known.
     pub identity: Identity,
-    /// How ids are stored; as the dataset does it unless given.
-    pub id_mode: Option<IdMode>,
+    /// How ids are stored.
+    pub private: PrivateChoice,
     /// Differences between the sources and the dataset that are meant.
     pub accept: Vec<Accept>,
     /// Whether records stay out whose ids are other spellings of erased ones.
     pub id_normalize: bool,
-    /// Whether the key of ids was given for this run.
-    pub key_named: bool,
-    /// Whether names of sources are private as well.
-    pub redact_sources: bool,
     /// Only plan.
     pub dry_run: bool,
     /// Indexes for training tools; those that suit the shards and cost little unless given.
@@ -329,14 +325,8 @@ impl<'a> Conversion<'a> {
                 None => old.and_then(|o| o.subjects_from.clone()),
             },
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
-            private: choose_private(
-                old,
-                options.id_mode,
-                options.redact_sources,
-                context.id_key.as_ref(),
-                options.key_named,
-            )
-            .map_err(|error| error.at(dataset.store().location().to_string()))?,
+            private: choose_private(old, options.private, context.id_key.as_ref())
+                .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };
         let hiding = Hiding::of(&settings, context.id_key.as_ref())?;
         if settings.target_shard.0 == 0 {
