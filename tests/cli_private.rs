@@ -486,7 +486,7 @@ fn salted_datasets_of_one_key_have_tokens_of_their_own() {
         folder.run(&format!("erase {dataset} PAT-2 --all-versions --id-key key")).ok();
         let again = folder.run(&format!("convert b.csv --out {dataset} --id-key key --json")).ok().summary();
         assert_eq!((&again["records_erased"], &again["records_out"]), (&1.into(), &1.into()), "{again}");
-        folder.run(&format!("compact {dataset} --min-inputs 2 --id-key key")).ok();
+        folder.run(&format!("compact {dataset} --min-inputs 2")).ok();
         folder.run(&format!("verify {dataset} --read-data --id-key key")).ok();
         let refused = folder.run(&format!("convert b.csv --out {mode}-plain --id-key key --id-salt"));
         assert_eq!(refused.code, 2, "{}", refused.stderr);

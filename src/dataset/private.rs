@@ -445,7 +445,7 @@ pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<Id
         return Err(Error::usage("this dataset was made without --redact-source-paths: its sources have their names")
             .hint("name another dataset with --out"));
     }
-    if salted && !old.private.as_ref().is_some_and(|private| private.salt.is_some()) {
+    if salted && old.private.as_ref().is_none_or(|private| private.salt.is_none()) {
         return Err(Error::usage("this dataset was made without --id-salt: its tokens are those of the key alone")
             .hint("name another dataset with --out"));
     }
