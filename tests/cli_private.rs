@@ -461,7 +461,7 @@ fn salted_datasets_of_one_key_have_tokens_of_their_own() {
     folder.write("a.csv", "id,v\nPAT-1,1\nPAT-2,2\nPAT-3,3\n");
     folder.write("b.csv", "id,v\nPAT-4,4\nPAT-2,5\n");
     let exported = |dataset: &str| -> Vec<String> {
-        let lines = folder.run(&format!("manifest {dataset} --export jsonl --id-key key")).ok().stdout;
+        let lines = folder.run(&format!("manifest {dataset} --export jsonl")).ok().stdout;
         lines.lines().filter_map(|line| line.split("\"record_id\":\"").nth(1)).map(|id| id[..32].to_owned()).collect()
     };
     for mode in ["hmac", "sealed"] {
