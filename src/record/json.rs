@@ -18,6 +18,7 @@ use arrow::{
     util::display::{ArrayFormatter, FormatOptions},
 };
 
+use super::duration;
 use crate::codec::base64::base64;
 use crate::schema;
 
@@ -128,7 +129,7 @@ impl<'a> Encoder<'a> {
             Self::Float32(array) if array.is_valid(row) => push_f32(array.value(row), out),
             Self::Float64(array) if array.is_valid(row) => push_f64(array.value(row), out),
             Self::Text(array) if array.is_valid(row) => push_string(array.value(row), out),
-            Self::Json(array) if array.is_valid(row) => out.extend_from_slice(array.value(row).as_bytes()),
+            Self::Json(array) if array.is_valid(row) => push_document(array.value(row), out),
             Self::Other(array) if array.is_valid(row) => write_other(*array, row, out),
             _ => out.extend_from_slice(b"null"),
         }
@@ -167,6 +168,10 @@ fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
         DataType::Timestamp(unit, zone) => {
             let value = timestamp_value(array, *unit, row);
             quoted(out, |out| push_timestamp(value, *unit, zone.is_some(), out));
+        }
+        DataType::Duration(unit) => {
+            let value = duration_value(array, *unit, row);
+            quoted(out, |out| duration::push(value, *unit, out));
         }
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Map(..) => {
             write_list(array, row, out)
@@ -289,6 +294,19 @@ fn push_f64(value: f64, out: &mut Vec<u8>) {
     }
 }
 
+/// Embeds a JSON document on one line: line ends mean nothing between values, and within texts there are none. What is no document,
+/// though its source says so, becomes a text.
+fn push_document(text: &str, out: &mut Vec<u8>) {
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+        return push_string(text, out);
+    }
+    let start = out.len();
+    out.extend_from_slice(text.as_bytes());
+    for byte in out[start..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+}
+
 fn quoted(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     out.push(b'"');
     content(out);
@@ -305,6 +323,15 @@ fn timestamp_value(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
         TimeUnit::Millisecond => array.as_primitive::<types::TimestampMillisecondType>().value(row),
         TimeUnit::Microsecond => array.as_primitive::<types::TimestampMicrosecondType>().value(row),
         TimeUnit::Nanosecond => array.as_primitive::<types::TimestampNanosecondType>().value(row),
+    }
+}
+
+fn duration_value(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
+    match unit {
+        TimeUnit::Second => array.as_primitive::<types::DurationSecondType>().value(row),
+        TimeUnit::Millisecond => array.as_primitive::<types::DurationMillisecondType>().value(row),
+        TimeUnit::Microsecond => array.as_primitive::<types::DurationMicrosecondType>().value(row),
+        TimeUnit::Nanosecond => array.as_primitive::<types::DurationNanosecondType>().value(row),
     }
 }
 

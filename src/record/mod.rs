@@ -5,6 +5,7 @@
 //! `records + rejects` of a block is the number of records that the split holds.
 
 pub mod coded;
+pub mod duration;
 pub mod hash;
 pub mod json;
 pub mod key;

@@ -11,9 +11,13 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, BinaryBuilder, ListArray, RecordBatch, StructArray},
+    array::{
+        Array, ArrayRef, AsArray, BinaryBuilder, Int64Builder, ListArray, MapArray, RecordBatch, StructArray,
+        new_null_array,
+    },
     compute::{CastOptions, can_cast_types, cast_with_options},
-    datatypes::{DataType, Field, Fields, Schema, SchemaRef},
+    datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit},
+    error::ArrowError,
 };
 use bytes::Bytes;
 
@@ -25,7 +29,7 @@ use crate::{
         json::{JsonSource, Mode},
         tar::TarReader,
     },
-    record::{Payload, RecordBlock, Reject, Sample, Split, hash::row_hashes, widen::cast_to},
+    record::{Payload, RecordBlock, Reject, Sample, Split, duration, hash::row_hashes, widen::cast_to},
     schema,
 };
 
@@ -144,14 +148,28 @@ fn carrier(field: &Field) -> Field {
     if schema::is_json(field) {
         return field.clone();
     }
+    let inner = |field: &Field| Arc::new(carrier(field));
     let carried = match field.data_type() {
         same @ (DataType::Int64 | DataType::Boolean | DataType::Utf8) => same.clone(),
-        DataType::List(item) => DataType::List(Arc::new(carrier(item))),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|f| Arc::new(carrier(f))).collect()),
-        nested if nested.is_nested() => return schema::json_field(field.name()),
-        _ => DataType::Utf8,
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|f| inner(f)).collect()),
+        data_type => match item_of(data_type) {
+            Some(item) => DataType::List(inner(item)),
+            None if data_type.is_nested() => return schema::json_field(field.name()),
+            None => DataType::Utf8,
+        },
     };
     Field::new(field.name(), carried, true)
+}
+
+/// The items of all kinds of list; a map is a list of its entries.
+fn item_of(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => Some(item),
+        _ => None,
+    }
 }
 
 /// The field that values come back as: its own, unless text cannot be turned into its type.
@@ -165,9 +183,12 @@ fn kept(field: &Field) -> Field {
 
 fn comes_back(data_type: &DataType) -> bool {
     match data_type {
-        DataType::List(item) => comes_back(item.data_type()),
         DataType::Struct(fields) => fields.iter().all(|f| comes_back(f.data_type())),
-        scalar => !scalar.is_nested() && can_cast_types(&DataType::Utf8, scalar),
+        DataType::Null | DataType::Duration(_) | DataType::FixedSizeBinary(_) => true,
+        other => match item_of(other) {
+            Some(item) => comes_back(item.data_type()),
+            None => !other.is_nested() && can_cast_types(&DataType::Utf8, other),
+        },
     }
 }
 
@@ -175,31 +196,64 @@ fn comes_back(data_type: &DataType) -> bool {
 fn restored(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     match (array.data_type(), to) {
         (from, to) if from == to => Ok(Arc::clone(array)),
-        (DataType::List(_), DataType::List(item)) => {
-            let list = array.as_list::<i32>();
-            let values = restored(list.values(), item.data_type())?;
-            Ok(Arc::new(ListArray::try_new(Arc::clone(item), list.offsets().clone(), values, list.nulls().cloned())?))
-        }
+        (_, DataType::Null) => Ok(new_null_array(to, array.len())),
+        (DataType::List(_), to) => restored_lists(array, to),
         (DataType::Struct(_), DataType::Struct(fields)) => {
             let members = array.as_struct();
             let columns = fields.iter().zip(members.columns()).map(|(f, column)| restored(column, f.data_type()));
             let columns = columns.collect::<Result<_>>()?;
             let nulls = members.nulls().cloned();
-            Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, members.len())?))
+            let built = StructArray::try_new_with_length(fields.clone(), columns, nulls, members.len());
+            built.map(|built| Arc::new(built) as ArrayRef).map_err(|e| others(to, e))
         }
         // The text says its offset; the name of the zone is but a label, which the cast does not know.
         (DataType::Utf8, DataType::Timestamp(unit, Some(zone))) if zone.as_ref() != UTC => {
             cast(&cast(array, &DataType::Timestamp(*unit, Some(UTC.into())))?, to)
         }
+        (DataType::Utf8, DataType::Duration(unit)) => durations(array, *unit, to),
         (_, to) if to.is_binary() || matches!(to, DataType::FixedSizeBinary(_)) => cast(&bytes_of(array)?, to),
         _ => cast(array, to),
     }
 }
 
+/// Lists of any kind, and maps.
+fn restored_lists(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let list = array.as_list::<i32>();
+    let Some(item) = item_of(to) else { return cast(array, to) };
+    let values = restored(list.values(), item.data_type())?;
+    let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+    if let DataType::Map(entries, sorted) = to {
+        let entry = values.as_struct_opt().ok_or_else(|| Error::internal("entries of a map are no structs"))?;
+        let map = MapArray::try_new(Arc::clone(entries), offsets, entry.clone(), nulls, *sorted);
+        return map.map(|map| Arc::new(map) as ArrayRef).map_err(|e| others(to, e));
+    }
+    let lists = ListArray::try_new(Arc::clone(item), offsets, values, nulls).map_err(|e| others(to, e))?;
+    cast(&(Arc::new(lists) as ArrayRef), to)
+}
+
+fn durations(array: &ArrayRef, unit: TimeUnit, to: &DataType) -> Result<ArrayRef> {
+    let texts = array.as_string::<i32>();
+    let mut values = Int64Builder::with_capacity(texts.len());
+    for text in texts {
+        match text.map(|text| duration::parse(text, unit)) {
+            None => values.append_null(),
+            Some(Some(value)) => values.append_value(value),
+            Some(None) => {
+                let text = text.unwrap_or_default();
+                return Err(Error::input(format!("expected a duration such as PT1.5S, found `{text}`")));
+            }
+        }
+    }
+    cast(&(Arc::new(values.finish()) as ArrayRef), to)
+}
+
 fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, to, &options)
-        .map_err(|e| Error::input(format!("expected values of {to}, found others")).cause(e))
+    cast_with_options(array, to, &options).map_err(|e| others(to, e))
+}
+
+fn others(to: &DataType, error: ArrowError) -> Error {
+    Error::input(format!("expected values of {to}, found others")).cause(error)
 }
 
 fn bytes_of(array: &ArrayRef) -> Result<ArrayRef> {

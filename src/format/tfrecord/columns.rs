@@ -7,8 +7,9 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use arrow::{
     array::{
-        Array, ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int64Builder,
-        ListArray, NullArray, StringBuilder, StructArray, UInt64Builder, builder::NullBufferBuilder,
+        Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder,
+        Int64Builder, ListArray, MapArray, NullArray, StringBuilder, StructArray, UInt64Builder,
+        builder::NullBufferBuilder,
     },
     buffer::{NullBuffer, OffsetBuffer, ScalarBuffer},
     compute::{CastOptions, cast_with_options},
@@ -21,16 +22,16 @@ use super::{
     double::widen,
     time,
 };
-use crate::{codec::base64::from_base64, schema};
+use crate::{codec::base64::from_base64, record::duration, schema};
 
 /// The value does not mean one of the column's type; number of the value among those of its column.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit(pub(super) usize);
 
-/// The field that a column comes back as: the same, except that types of which shards have mere descriptions (maps,
-/// intervals, durations, unions) are text.
+/// The field that a column comes back as: the same, except that types of which shards have mere descriptions (unions, and lists
+/// of unusual kinds) are text.
 pub(super) fn readable(field: &Field) -> Field {
-    use DataType::{FixedSizeList, LargeList, LargeListView, List, ListView, Struct};
+    use DataType::{FixedSizeList, LargeList, LargeListView, List, ListView, Map, Struct};
     let inner = |field: &FieldRef| Arc::new(readable(field));
     let data_type = match field.data_type() {
         List(item) => List(inner(item)),
@@ -39,6 +40,7 @@ pub(super) fn readable(field: &Field) -> Field {
         ListView(item) if !item.data_type().is_nested() => ListView(inner(item)),
         LargeListView(item) if !item.data_type().is_nested() => LargeListView(inner(item)),
         Struct(fields) => Struct(fields.iter().map(inner).collect()),
+        Map(entries, sorted) => Map(inner(entries), *sorted),
         scalar if is_readable(scalar) => scalar.clone(),
         _ => DataType::Utf8,
     };
@@ -46,10 +48,8 @@ pub(super) fn readable(field: &Field) -> Field {
 }
 
 fn is_readable(data_type: &DataType) -> bool {
-    use DataType as T;
     match data_type {
-        T::Dictionary(_, values) => !values.is_nested() && is_readable(values),
-        T::Interval(_) | T::Duration(_) => false,
+        DataType::Dictionary(_, values) => !values.is_nested() && is_readable(values),
         other => !other.is_nested(),
     }
 }
@@ -256,6 +256,7 @@ enum Values {
     Double(Float64Builder),
     Date(Date32Builder),
     Timestamp(Int64Builder, TimeUnit),
+    Duration(Int64Builder, TimeUnit),
     Binary(BinaryBuilder),
     /// Text, and whatever has a text that Arrow reads.
     Text(StringBuilder),
@@ -279,6 +280,7 @@ impl Scalars {
             T::Float64 => Values::Double(Float64Builder::new()),
             T::Date32 => Values::Date(Date32Builder::new()),
             T::Timestamp(unit, _) => Values::Timestamp(Int64Builder::new(), *unit),
+            T::Duration(unit) => Values::Duration(Int64Builder::new(), *unit),
             T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => Values::Binary(BinaryBuilder::new()),
             _ if schema::is_json(field) => Values::Json(StringBuilder::new()),
             _ => Values::Text(StringBuilder::new()),
@@ -297,7 +299,7 @@ impl Scalars {
         match &mut self.values {
             Values::Nulls => {}
             Values::Boolean(values) => values.append_null(),
-            Values::Int(values) | Values::Timestamp(values, _) => values.append_null(),
+            Values::Int(values) | Values::Timestamp(values, _) | Values::Duration(values, _) => values.append_null(),
             Values::UInt(values) => values.append_null(),
             Values::Float(values) => values.append_null(),
             Values::Double(values) => values.append_null(),
@@ -324,6 +326,7 @@ impl Scalars {
             (Values::Double(values), item) => values.append_value(item.double(scratch)?),
             (Values::Date(values), item) => values.append_value(time::date(&item.text()?)?),
             (Values::Timestamp(values, unit), item) => values.append_value(time::timestamp(&item.text()?, *unit)?),
+            (Values::Duration(values, unit), item) => values.append_value(duration::parse(&item.text()?, *unit)?),
             (Values::Binary(values), Item::Bytes(bytes)) => values.append_value(bytes),
             (Values::Binary(values), Item::Json(_)) => values.append_value(from_base64(&item.text()?)?),
             (Values::Binary(values), item) => values.append_value(item.text()?.as_bytes()),
@@ -357,7 +360,9 @@ impl Scalars {
         let array: ArrayRef = match self.values {
             Values::Nulls => Arc::new(NullArray::new(self.len)),
             Values::Boolean(mut values) => Arc::new(values.finish()),
-            Values::Int(mut values) | Values::Timestamp(mut values, _) => Arc::new(values.finish()),
+            Values::Int(mut values) | Values::Timestamp(mut values, _) | Values::Duration(mut values, _) => {
+                Arc::new(values.finish())
+            }
             Values::UInt(mut values) => Arc::new(values.finish()),
             Values::Float(mut values) => Arc::new(values.finish()),
             Values::Double(mut values) => Arc::new(values.finish()),
@@ -429,6 +434,15 @@ fn list(
 fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, Unfit> {
     let values: Vec<Option<&RawValue>> = values.iter().map(|raw| raw.filter(|raw| raw.get() != "null")).collect();
     match (field.data_type(), item_of(field.data_type())) {
+        (DataType::Map(entries, sorted), _) => {
+            let lists = Field::new(field.name(), DataType::List(Arc::clone(entries)), true);
+            let lists = nested(&lists, &values)?;
+            let lists = lists.as_list::<i32>();
+            let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
+            let pairs = lists.values().as_struct().clone();
+            let map = MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, *sorted);
+            Ok(Arc::new(map.map_err(|_| Unfit(0))?))
+        }
         (DataType::Struct(fields), _) => {
             let mut objects = Vec::with_capacity(values.len());
             for (row, raw) in values.iter().enumerate() {

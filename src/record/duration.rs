@@ -1,0 +1,93 @@
+//! Durations as ISO 8601 text: `PT86400.5S`, `-PT1S`, `P0D`. Seconds are not divided into minutes and days.
+
+use std::io::Write as _;
+
+use arrow::datatypes::TimeUnit;
+
+/// Digits after the point of seconds in a unit.
+fn places(unit: TimeUnit) -> u32 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
+    }
+}
+
+/// Appends a duration, without zeros at the end of the fraction.
+pub(super) fn push(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
+    if value == 0 {
+        out.extend_from_slice(b"P0D");
+        return;
+    }
+    let places = places(unit);
+    let per_second = 10_u64.pow(places);
+    let (seconds, fraction) = (value.unsigned_abs() / per_second, value.unsigned_abs() % per_second);
+    let sign = if value < 0 { "-" } else { "" };
+    // Writing to a vector cannot fail.
+    let _ = write!(out, "{sign}PT{seconds}");
+    if fraction > 0 {
+        let _ = write!(out, ".{fraction:0width$}", width = places as usize);
+        while out.last() == Some(&b'0') {
+            out.pop();
+        }
+    }
+    out.push(b'S');
+}
+
+/// The duration that a text of this form means; `None` for other texts, and where the unit cannot hold it.
+pub fn parse(text: &str, unit: TimeUnit) -> Option<i64> {
+    let (sign, rest) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
+    if rest == "P0D" {
+        return Some(0);
+    }
+    let rest = rest.strip_prefix("PT")?.strip_suffix('S')?;
+    let (seconds, fraction) = rest.split_once('.').unwrap_or((rest, ""));
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    let places = places(unit);
+    if seconds.is_empty() || seconds.len() > 20 || !is_number(seconds) || !is_number(fraction) {
+        return None;
+    }
+    let missing = places.checked_sub(u32::try_from(fraction.len()).ok()?)?;
+    let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let whole = seconds.parse::<i128>().ok()? * 10_i128.pow(places) + fraction * 10_i128.pow(missing);
+    i64::try_from(sign * whole).ok()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::{array::DurationMicrosecondArray, util::display::array_value_to_string};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UNITS: [TimeUnit; 4] = [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond];
+
+    fn text(value: i64, unit: TimeUnit) -> String {
+        let mut out = Vec::new();
+        push(value, unit, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn durations_are_seconds() {
+        assert_eq!(text(-86_400_500, TimeUnit::Millisecond), "-PT86400.5S");
+        assert_eq!(text(i64::MIN, TimeUnit::Second), "-PT9223372036854775808S");
+        assert_eq!(text(1, TimeUnit::Nanosecond), "PT0.000000001S");
+        for wrong in ["", "PT", "PTS", "PT1", "PT1.S2", "PT+1S", "PT1.1234S", "PT99999999999999999999S", "P1D", "1"] {
+            assert_eq!(parse(wrong, TimeUnit::Millisecond), None, "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn durations_read_back(value: i64, small in -2_000_000..2_000_000_i64, unit in prop::sample::select(&UNITS[..])) {
+            for value in [value, small] {
+                prop_assert_eq!(parse(&text(value, unit), unit), Some(value));
+            }
+            let array = DurationMicrosecondArray::from(vec![small]);
+            prop_assert_eq!(text(small, TimeUnit::Microsecond), array_value_to_string(&array, 0).unwrap());
+        }
+    }
+}
