@@ -6,10 +6,14 @@
 //! type    null bool int8 .. int64 uint8 .. uint64 float16 float32 float64 date date_ms instant json
 //!         text large_text binary large_binary fixed_binary(bytes)
 //!         decimal(digits, digits after the point)      decimal32, decimal64, decimal256 for that width
-//!         time(unit) duration(unit) interval(year_month | day_time | month_day_nano)
+//!         uuid enum bson variant<metadata: binary, value: binary>
+//!         geometry geometry(system) geography geography(system) geography(system, edges)
+//!         time(unit) time(unit, UTC) duration(unit) interval(year_month | day_time | month_day_nano)
 //!         timestamp(unit) timestamp(unit, zone)        timestamp and instant are in us, instant is in UTC
 //!         list<type> large_list<type> fixed_list<type, items> struct<name: type, ...> map<type, type>
 //! unit    s ms us ns
+//! system  of coordinates, a JSON string, or null for longitude and latitude
+//! edges   a JSON string: spherical, vincenty, thomas, andoyer, karney
 //! name    letters, digits and _, or a JSON string
 //! ```
 //!
@@ -22,7 +26,7 @@ use arrow::datatypes::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{TIMESTAMP, instant, is_json, json_field, map_of};
+use super::{Logical, TIMESTAMP, instant, is_json, json_field, logical::as_stated, plain::map_of_fields};
 use crate::error::{Error, Result};
 
 /// Levels of nested types that can be written.
@@ -120,6 +124,9 @@ pub fn print_type(field: &Field) -> String {
         return "json".to_owned();
     }
     let data_type = field.data_type();
+    if let Some(text) = print_logical(field) {
+        return text;
+    }
     if let Some((name, _)) = SIMPLE.iter().find(|(name, simple)| simple == data_type && *name != "timestamp") {
         return (*name).to_owned();
     }
@@ -143,10 +150,7 @@ pub fn print_type(field: &Field) -> String {
         DataType::List(item) | DataType::ListView(item) => format!("list<{}>", print_type(item)),
         DataType::LargeList(item) | DataType::LargeListView(item) => format!("large_list<{}>", print_type(item)),
         DataType::FixedSizeList(item, width) => format!("fixed_list<{}, {width}>", print_type(item)),
-        DataType::Struct(fields) => {
-            let fields = fields.iter().map(|field| format!("{}: {}", printed_name(field.name()), print_type(field)));
-            format!("struct<{}>", fields.collect::<Vec<_>>().join(", "))
-        }
+        DataType::Struct(fields) => format!("struct<{}>", print_fields(fields)),
         DataType::Map(entries, _) => match entries.data_type() {
             DataType::Struct(pair) if pair.len() == 2 => {
                 format!("map<{}, {}>", print_type(&pair[0]), print_type(&pair[1]))
@@ -157,6 +161,31 @@ pub fn print_type(field: &Field) -> String {
         DataType::RunEndEncoded(_, value) => print_type(value),
         other => other.to_string(),
     }
+}
+
+/// Writes the type of a field whose values mean something that their type does not say.
+fn print_logical(field: &Field) -> Option<String> {
+    let text = |value: &Option<String>| serde_json::Value::from(value.clone()).to_string();
+    Some(match (Logical::of(field)?, field.data_type()) {
+        (Logical::Uuid, _) => "uuid".to_owned(),
+        (Logical::Enum, _) => "enum".to_owned(),
+        (Logical::Bson, _) => "bson".to_owned(),
+        (Logical::Geometry { crs: None }, _) => "geometry".to_owned(),
+        (Logical::Geometry { crs }, _) => format!("geometry({})", text(&crs)),
+        (Logical::Geography { crs: None, edges: None }, _) => "geography".to_owned(),
+        (Logical::Geography { crs, edges: None }, _) => format!("geography({})", text(&crs)),
+        (Logical::Geography { crs, edges }, _) => format!("geography({}, {})", text(&crs), text(&edges)),
+        (Logical::UtcTime, DataType::Time32(unit) | DataType::Time64(unit)) => {
+            format!("time({}, UTC)", unit_name(*unit))
+        }
+        (Logical::Variant, DataType::Struct(parts)) => format!("variant<{}>", print_fields(parts)),
+        _ => return None,
+    })
+}
+
+fn print_fields(fields: &Fields) -> String {
+    let fields = fields.iter().map(|field| format!("{}: {}", printed_name(field.name()), print_type(field)));
+    fields.collect::<Vec<_>>().join(", ")
 }
 
 fn unit_name(unit: TimeUnit) -> &'static str {
@@ -266,13 +295,25 @@ impl<'a> Parser<'a> {
         let word = self.word();
         let data_type = match word {
             "json" => return Ok(json_field(name)),
+            "null" => return Ok(as_stated(Field::new(name, DataType::Null, true))),
+            "uuid" | "enum" | "bson" | "variant" | "geometry" | "geography" => {
+                let (logical, stored) = self.logical(word, depth)?;
+                return Ok(logical.mark(Field::new(name, stored, true)));
+            }
             "timestamp" if self.takes('(') => self.timestamp()?,
             "instant" => instant(),
             "fixed_binary" | "decimal" | "decimal32" | "decimal64" | "decimal256" | "time" | "duration"
             | "interval" => {
                 self.take('(')?;
                 let data_type = self.parameters(word)?;
+                let in_utc = word == "time" && self.takes(',');
+                if in_utc {
+                    self.utc()?;
+                }
                 self.take(')')?;
+                if in_utc {
+                    return Ok(Logical::UtcTime.mark(Field::new(name, data_type, true)));
+                }
                 data_type
             }
             "list" | "large_list" | "fixed_list" | "struct" | "map" => {
@@ -290,6 +331,54 @@ impl<'a> Parser<'a> {
             },
         };
         Ok(Field::new(name, data_type, true))
+    }
+
+    /// What values of a type with a name of its own mean, and how they are stored.
+    fn logical(&mut self, word: &str, depth: usize) -> Result<(Logical, DataType)> {
+        Ok(match word {
+            "uuid" => (Logical::Uuid, DataType::FixedSizeBinary(16)),
+            "enum" => (Logical::Enum, DataType::Binary),
+            "bson" => (Logical::Bson, DataType::Binary),
+            "variant" => {
+                self.take('<')?;
+                let parts = DataType::Struct(self.fields(depth)?);
+                if !Logical::Variant.fits(&parts) {
+                    return Err(self.expected("a field `metadata` before the end"));
+                }
+                self.take('>')?;
+                (Logical::Variant, parts)
+            }
+            _ => {
+                let (mut crs, mut edges) = (None, None);
+                if self.takes('(') {
+                    crs = self.text_or_null()?;
+                    edges = if word == "geography" && self.takes(',') { self.text_or_null()? } else { None };
+                    self.take(')')?;
+                }
+                let shape =
+                    if word == "geometry" { Logical::Geometry { crs } } else { Logical::Geography { crs, edges } };
+                (shape, DataType::Binary)
+            }
+        })
+    }
+
+    fn text_or_null(&mut self) -> Result<Option<String>> {
+        self.skip_spaces();
+        if let Some(rest) = self.rest().strip_prefix("null") {
+            self.at = self.text.len() - rest.len();
+            return Ok(None);
+        }
+        if self.rest().starts_with('"') { self.name().map(Some) } else { Err(self.expected("a JSON string or null")) }
+    }
+
+    fn utc(&mut self) -> Result<()> {
+        self.skip_spaces();
+        let start = self.at;
+        if self.word() == "UTC" {
+            return Ok(());
+        }
+        self.at = start;
+        Err(self.expected("`UTC`"))
     }
 
     fn timestamp(&mut self) -> Result<DataType> {
@@ -363,7 +452,7 @@ impl<'a> Parser<'a> {
             "map" => {
                 let key = self.field("key", depth)?;
                 self.take(',')?;
-                map_of(key.data_type().clone(), self.field("value", depth)?.data_type().clone())
+                map_of_fields(key, self.field("value", depth)?)
             }
             _ => DataType::Struct(self.fields(depth)?),
         })
@@ -427,6 +516,9 @@ mod tests {
             "decimal32(10, 0)",
             "fixed_binary(-1)",
             "time(m)",
+            "time(ms, CET)",
+            "geometry(x)",
+            "variant<value: binary>",
             "struct<a: int8, a: int8>",
             "struct<a int8>",
             "map<text>",
@@ -448,8 +540,20 @@ mod tests {
         };
         let plain = |data_type| Field::new("", data_type, true);
         let leaf = prop_oneof![
-            prop::sample::select(SIMPLE).prop_map(move |(_, simple)| plain(simple.clone())),
+            prop::sample::select(SIMPLE).prop_map(move |(_, simple)| as_stated(plain(simple.clone()))),
             Just(json_field("")),
+            prop::sample::select(vec![
+                "uuid",
+                "enum",
+                "bson",
+                "variant<metadata: binary, value: binary>",
+                "time(us, UTC)",
+                "geometry",
+                "geometry(\"EPSG:3857\")",
+                "geography(null, \"karney\")",
+                "geography(\"{\\\"id\\\": 1}\")",
+            ])
+            .prop_map(|text| parse_type(text).unwrap()),
             (1..=76_u8, any::<bool>()).prop_map(move |(p, wide)| match p {
                 39.. => plain(DataType::Decimal256(p, 3)),
                 3.. if wide => plain(DataType::Decimal256(p, -3)),
@@ -469,7 +573,7 @@ mod tests {
                     let fields = fields.into_iter().map(|(name, field)| field.with_name(name));
                     plain(DataType::Struct(fields.collect()))
                 }),
-                inner.prop_map(move |value| plain(map_of(DataType::Utf8, value.data_type().clone()))),
+                inner.prop_map(move |value| plain(map_of_fields(plain(DataType::Utf8), value))),
             ]
         })
     }

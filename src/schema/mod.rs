@@ -5,12 +5,14 @@
 //! reader keeps what it can: scalars as text, anything with structure as JSON text.
 
 pub mod file;
+mod logical;
 mod plain;
 mod tensor;
 mod unite;
 
 use std::sync::Arc;
 
+pub use logical::{Logical, changed, published, stated};
 pub use plain::{map_of, plain_fields, view_fields};
 pub use tensor::{
     EXTENSION_METADATA, TENSOR_EXTENSION, VARIABLE_TENSOR_EXTENSION, may_miss_values, tensor_dims, tensor_field,
@@ -36,7 +38,7 @@ pub const JSON_EXTENSION: &str = "arrow.json";
 
 /// Whether values of this field are JSON documents kept as text.
 pub fn is_json(field: &Field) -> bool {
-    field.data_type() == &DataType::Utf8
+    matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
         && field.metadata().get(EXTENSION_NAME).is_some_and(|name| name == JSON_EXTENSION)
 }
 
@@ -88,7 +90,8 @@ pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
     out.into()
 }
 
-/// Replaces the types of columns in which no value was ever seen by text, so that every format can store them.
+/// Replaces the types of columns in which no value was ever seen by text, so that every format can store them, unless a source
+/// states that there are none.
 #[must_use]
 pub fn settle(fields: &Fields) -> Fields {
     fields.iter().map(|f| Arc::new(settle_field(f))).collect()
@@ -99,7 +102,7 @@ fn settle_field(field: &Field) -> Field {
         DataType::Int64 if field.metadata().contains_key(WIDE) => {
             return Field::new(field.name(), DataType::Int64, field.is_nullable());
         }
-        DataType::Null => DataType::Utf8,
+        DataType::Null if !logical::is_stated(field) => DataType::Utf8,
         DataType::List(inner) => DataType::List(Arc::new(settle_field(inner))),
         DataType::LargeList(inner) => DataType::LargeList(Arc::new(settle_field(inner))),
         DataType::FixedSizeList(inner, width) => DataType::FixedSizeList(Arc::new(settle_field(inner)), *width),
@@ -111,6 +114,9 @@ fn settle_field(field: &Field) -> Field {
     };
     let mut metadata = field.metadata().clone();
     metadata.remove(REPEATED);
+    if data_type != DataType::Null {
+        metadata.remove(logical::STATED);
+    }
     field.clone().with_data_type(data_type).with_metadata(metadata)
 }
 

@@ -9,13 +9,14 @@
 //! | text or binary view | text or binary |
 //! | list view | list |
 //! | map | map of `entries` with `key` and `value`, unsorted |
-//! | anything | nullable, without metadata, that of tensors aside; items of lists are named `item` |
+//! | JSON in any text | text |
+//! | anything | nullable; of metadata only what says what the values mean; items of lists are named `item` |
 
 use std::{collections::HashSet, sync::Arc};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 
-use super::tensor_dims;
+use super::{is_json, json_field, logical, tensor_dims};
 use crate::error::{Error, Result};
 
 /// Levels of nested types: far more than tables have, and few enough to follow by recursion.
@@ -31,17 +32,25 @@ pub fn plain_fields(fields: &Fields) -> Result<Fields> {
 }
 
 fn plain_field(field: &Field, depth: usize) -> Result<FieldRef> {
+    if is_json(field) {
+        let plain = json_field(field.name());
+        return Ok(Arc::new(if logical::is_stated(field) { logical::as_stated(plain) } else { plain }));
+    }
     let plain = Field::new(field.name(), plain_type(field.data_type(), depth)?, true);
     // A tensor is not what it is without its shape.
-    Ok(Arc::new(if tensor_dims(field).is_some() { plain.with_metadata(field.metadata().clone()) } else { plain }))
+    let marks = match tensor_dims(field) {
+        Some(_) => field.metadata().clone(),
+        None => logical::kept_marks(field, plain.data_type()),
+    };
+    Ok(Arc::new(plain.with_metadata(marks)))
 }
 
 fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(Error::input(format!("expected at most {MAX_DEPTH} levels of nested types, found more")));
     };
-    let item =
-        |field: &Field| Ok::<_, Error>(Arc::new(Field::new("item", plain_type(field.data_type(), depth)?, true)));
+    let named = |field: &Field, name: &str| Ok::<_, Error>(plain_field(field, depth)?.as_ref().clone().with_name(name));
+    let item = |field: &Field| Ok::<_, Error>(Arc::new(named(field, "item")?));
     Ok(match data_type {
         DataType::Dictionary(_, value) => plain_type(value, depth)?,
         DataType::RunEndEncoded(_, value) => plain_type(value.data_type(), depth)?,
@@ -60,7 +69,7 @@ fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
         }
         DataType::Map(entries, _) => match entries.data_type() {
             DataType::Struct(pair) if pair.len() == 2 => {
-                map_of(plain_type(pair[0].data_type(), depth)?, plain_type(pair[1].data_type(), depth)?)
+                map_of_fields(named(&pair[0], "key")?, named(&pair[1], "value")?)
             }
             other => return Err(Error::input(format!("expected a map of keys and values, found one of {other}"))),
         },
@@ -74,7 +83,12 @@ fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
 
 /// The plain map from keys of one type to values of another.
 pub fn map_of(key: DataType, value: DataType) -> DataType {
-    let pair = vec![Field::new("key", key, false), Field::new("value", value, true)];
+    map_of_fields(Field::new("key", key, false), Field::new("value", value, true))
+}
+
+/// The plain map from keys to values of these fields.
+pub(super) fn map_of_fields(key: Field, value: Field) -> DataType {
+    let pair = vec![key.with_name("key").with_nullable(false), value.with_name("value").with_nullable(true)];
     DataType::Map(Arc::new(Field::new("entries", DataType::Struct(pair.into()), false)), false)
 }
 

@@ -12,7 +12,10 @@
 //! | text and binary, binary of fixed and other sizes | binary |
 //! | list and large list, lists of fixed and other sizes | list or large list of the united items |
 //! | struct, map | united by name; keys and values united |
+//! | JSON and text, where sources state that | text |
 //! | dictionaries, views, run ends | as their values |
+//!
+//! What values mean ([`Logical`](super::Logical)) is kept where both mean the same.
 //!
 //! Anything else has no type in common. Then text holds scalars, and JSON text whatever has structure; sources that state
 //! their types ([`conflict`]) are better asked whether they mean the same thing.
@@ -22,7 +25,10 @@ use std::sync::Arc;
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 
 use super::{
-    REPEATED, WIDE, is_json, is_scalar, json_field, map_of, repeated,
+    REPEATED, WIDE, is_json, is_scalar, json_field,
+    logical::{as_stated, is_stated, united_marks},
+    plain::map_of_fields,
+    repeated,
     tensor::{tensor_item, united_shapes},
     tensor_dims, tensor_shape, unite_lists, wide_field,
 };
@@ -43,7 +49,7 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
         return united;
     }
     if is_json(a) || is_json(b) {
-        return json_field(name);
+        return unite_json(a, b);
     }
     if [a, b].iter().all(|field| field.metadata().contains_key(REPEATED)) {
         return unite_repeated(a, b);
@@ -57,10 +63,34 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
             Field::new(name, DataType::Utf8, true)
         }
         (x, y) => match unite_types(x, y) {
-            Some(united) => Field::new(name, united, true),
+            Some(united) => {
+                let marks = united_marks(a, b, &united);
+                Field::new(name, united, true).with_metadata(marks)
+            }
             None if is_scalar(x) && is_scalar(y) => Field::new(name, DataType::Utf8, true),
             None => json_field(name),
         },
+    }
+}
+
+/// Unites columns of which one holds JSON documents at least.
+fn unite_json(a: &Field, b: &Field) -> Field {
+    use DataType::{LargeUtf8, Null, Utf8, Utf8View};
+    let json = json_field(a.name());
+    let states = |field: &Field| is_json(field) && is_stated(field);
+    match (states(a), states(b)) {
+        (true, true) => as_stated(json),
+        (true, false) | (false, true) => {
+            let other = if states(a) { b } else { a };
+            match other.data_type() {
+                Null => as_stated(json),
+                // As text the documents stay what they are; as documents texts would get quotes.
+                Utf8 | Utf8View if !is_json(other) => Field::new(a.name(), Utf8, true),
+                LargeUtf8 if !is_json(other) => Field::new(a.name(), LargeUtf8, true),
+                _ => json,
+            }
+        }
+        (false, false) => json,
     }
 }
 
@@ -91,6 +121,7 @@ pub fn conflict(a: &Field, b: &Field) -> Option<String> {
 fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
     use DataType::{FixedSizeList, LargeList, List, Map, Struct};
     match (a.data_type(), b.data_type()) {
+        (DataType::Null, _) | (_, DataType::Null) => None,
         _ if tensor_dims(a).map(|dims| dims.len()) != tensor_dims(b).map(|dims| dims.len()) => {
             let shape = |field| tensor_dims(field).map_or_else(|| "none".to_owned(), |dims| print_dims(&dims));
             Some(format!("`{path}` has the shapes {} and {}", shape(a), shape(b)))
@@ -99,7 +130,9 @@ fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
             let (x, y) = tensor_item(a).zip(tensor_item(b))?;
             conflict_at(&format!("{path}[]"), x, y)
         }
-        _ if is_json(a) != is_json(b) => Some(format!("`{path}` is {} and {}", described(a), described(b))),
+        _ if is_json(a) != is_json(b) && is_json(&unite_json(a, b)) => {
+            Some(format!("`{path}` is {} and {}", described(a), described(b)))
+        }
         (Struct(x), Struct(y)) => x.iter().find_map(|field| {
             let (_, other) = y.find(field.name())?;
             conflict_at(&format!("{path}.{}", field.name()), field, other)
@@ -175,8 +208,10 @@ fn items(a: &FieldRef, b: &FieldRef) -> FieldRef {
 fn maps(a: &Field, b: &Field) -> Option<DataType> {
     let (DataType::Struct(a), DataType::Struct(b)) = (a.data_type(), b.data_type()) else { return None };
     let ([key_a, value_a], [key_b, value_b]) = (&a[..], &b[..]) else { return None };
-    let value = unite_types(value_a.data_type(), value_b.data_type())?;
-    Some(map_of(unite_types(key_a.data_type(), key_b.data_type())?, value))
+    // Keys and values with no type in common are for the sources to say.
+    unite_types(key_a.data_type(), key_b.data_type())?;
+    unite_types(value_a.data_type(), value_b.data_type())?;
+    Some(map_of_fields(unite_fields(key_a, key_b), unite_fields(value_a, value_b)))
 }
 
 /// The number type that holds all values of two different ones.
@@ -246,7 +281,7 @@ fn decimal(precision: u8, scale: i8) -> Option<DataType> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::map_of, *};
 
     fn unite(a: DataType, b: DataType) -> DataType {
         let (a, b) = (Field::new("c", a, true), Field::new("c", b, true));

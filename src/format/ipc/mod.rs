@@ -140,7 +140,7 @@ impl RecordReader for IpcReader {
 
 /// The schema in plain types, with names told apart.
 fn plain(schema: &SchemaRef) -> Result<SchemaRef> {
-    let fields = schema::plain_fields(schema.fields())?;
+    let fields = schema::plain_fields(&schema::stated(schema.fields()))?;
     let names = schema::distinct_names(fields.iter().map(|field| field.name().clone()).collect());
     let named = fields.iter().zip(names).map(|(field, name)| Arc::new(field.as_ref().clone().with_name(name)));
     Ok(Arc::new(Schema::new(named.collect::<Fields>())))

@@ -27,13 +27,14 @@ use ::parquet::{
 };
 use arrow::{
     array::{Array, ArrayRef, RecordBatch},
-    datatypes::{Field, SchemaRef},
+    datatypes::{Field, Schema, SchemaRef},
 };
 use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::{
     chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS, Repeats},
+    logical::with_meaning,
     splice::{GroupNote, SplicedChunk},
 };
 use crate::{
@@ -43,6 +44,7 @@ use crate::{
         coded::{plain_column, value_type},
         size::logical_bytes,
     },
+    schema::published,
 };
 
 /// Encodes batches of one schema with one set of options.
@@ -99,12 +101,12 @@ impl ParquetEncoder {
     /// # Errors
     /// When the schema has no Parquet equivalent, or the codec's level is out of range.
     pub fn new(schema: &SchemaRef, codec: Codec, metadata: &[(String, String)]) -> Result<Self> {
-        let parquet_schema = ArrowSchemaConverter::new().convert(schema).map_err(encoding_failed)?;
+        let made = ArrowSchemaConverter::new().convert(schema).map_err(encoding_failed)?;
+        let root = with_meaning(made.root_schema(), schema.fields()).map_err(encoding_failed)?;
+        let parquet_schema = SchemaDescriptor::new(Arc::new(root));
         let mut properties = properties(&parquet_schema, codec, metadata)?;
         // pyarrow, and Hugging Face with it, looks for metadata in the Arrow schema only, where there is one.
-        let described = schema
-            .as_ref()
-            .clone()
+        let described = Schema::new(published(schema.fields()))
             .with_metadata(metadata.iter().cloned().collect::<std::collections::BTreeMap<_, _>>());
         add_encoded_arrow_schema_to_metadata(&described, &mut properties);
         let properties = Arc::new(properties);
@@ -494,9 +496,11 @@ fn properties_metadata(metadata: &[(String, String)]) -> Vec<KeyValue> {
     metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect()
 }
 
+/// Shapes count, too: bounds of their bytes say nothing.
 fn is_binary(column: &ColumnDescriptor) -> bool {
+    let shape = matches!(column.logical_type_ref(), Some(LogicalType::Geometry(_) | LogicalType::Geography(_)));
     column.physical_type() == PhysicalType::BYTE_ARRAY
-        && column.logical_type_ref().is_none()
+        && (shape || column.logical_type_ref().is_none())
         && column.converted_type() == ConvertedType::NONE
 }
 
@@ -526,7 +530,7 @@ mod tests {
             StringArray, StructArray, TimestampMicrosecondArray,
         },
         compute::concat_batches,
-        datatypes::{DataType, Int64Type, Schema},
+        datatypes::{DataType, Int64Type},
     };
     use bytes::Bytes;
     use proptest::prelude::*;
@@ -610,7 +614,7 @@ mod tests {
         for codec in CODECS {
             let bytes = shard(&schema, codec, &[&[batch.slice(0, 1), batch.slice(1, 2)], &[batch.slice(3, 1)]]);
             let file = open(bytes.clone(), "test").unwrap();
-            assert_eq!(file.schema().fields(), schema.fields(), "field metadata included");
+            assert_eq!(&published(file.schema().fields()), schema.fields(), "field metadata included");
             assert_eq!(file.schema().metadata().get("shardify.test").map(String::as_str), Some("1"));
             assert_eq!(file.row_groups().iter().map(|group| group.rows).collect::<Vec<_>>(), [3, 1]);
             let keys: Vec<_> = file.metadata().into_iter().map(|(key, _)| key).collect();

@@ -38,6 +38,7 @@ use arrow::{
 use bytes::Bytes;
 
 use super::{
+    logical::arrow_metadata,
     pages::{check_chunk, decoded_bytes},
     read::{PARQUET, rows_of},
     thrift::{Fault, check_footer},
@@ -105,8 +106,7 @@ impl ParquetReader {
                 .collect::<Result<Vec<_>, _>>()
         })?;
         let total = rows_of(metadata.file_metadata().num_rows(), &rows, name)?;
-        let given =
-            guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()))?;
+        let given = arrow_metadata(&metadata, name)?;
         let decoded = with_views(&given, name)?;
         let fields = schema::plain_fields(given.schema().fields()).map_err(|e| e.at(name))?;
         if fields.is_empty() && total > 0 {

@@ -14,6 +14,7 @@ mod chunk;
 mod corpus;
 mod encode;
 mod input;
+mod logical;
 mod pages;
 mod read;
 mod samples;
@@ -28,6 +29,7 @@ pub(crate) use chunk::{
 };
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use input::{ParquetReader, sniff};
+pub use logical::storable_fields;
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
 pub use splice::{GroupNote, GroupPart, Source, Survey, TableChunk, Tally, prove, splice, splice_table};

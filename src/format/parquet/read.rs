@@ -9,10 +9,7 @@ use std::sync::Arc;
 use ::parquet::{
     arrow::{
         ProjectionMask,
-        arrow_reader::{
-            ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-            RowSelection, RowSelector,
-        },
+        arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
     },
     basic::Compression,
     errors::ParquetError,
@@ -20,7 +17,7 @@ use ::parquet::{
 };
 use arrow::{array::RecordBatch, datatypes::SchemaRef};
 
-use super::input::footer;
+use super::{input::footer, logical::arrow_metadata};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -41,11 +38,8 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
         guard(PARQUET, name, || input.get_bytes(range.start, length))
     })
     .map_err(|e| e.at(name))?;
-    let builder = guard(PARQUET, name, || -> Result<_, ParquetError> {
-        let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
-        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?;
-        Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata))
-    })?;
+    let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, arrow_metadata(&metadata, name)?);
     let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;

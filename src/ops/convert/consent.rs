@@ -119,7 +119,8 @@ impl Conversion<'_> {
         let settled = schema::settle(found);
         for field in settled.iter() {
             let Some((_, before)) = known.find(field.name()) else { continue };
-            let unknown = found.find(field.name()).is_some_and(|(_, field)| *field.data_type() == DataType::Null);
+            let unknown = *before.data_type() == DataType::Null
+                || found.find(field.name()).is_some_and(|(_, field)| *field.data_type() == DataType::Null);
             let (then, now) = (schema::file::print_type(before), schema::file::print_type(field));
             if unknown || then == now {
                 continue;

@@ -219,8 +219,12 @@ impl Conversion<'_> {
     }
 
     pub(super) fn united(&self, fields: &[Fields], sources: &[RecordSource]) -> Fields {
+        let storable = |fields: Fields| match self.settings.shard_format {
+            OutputFormat::Parquet => parquet::storable_fields(&fields),
+            OutputFormat::Tar | OutputFormat::TfRecord => fields,
+        };
         if let Some(prescribed) = &self.prescribed {
-            return prescribed.clone();
+            return storable(prescribed.clone());
         }
         let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
         let is_id = |name: &String| self.settings.id.contains(name) || self.settings.subject.as_ref() == Some(name);
@@ -238,7 +242,7 @@ impl Conversion<'_> {
             }
             None => Arc::clone(field),
         };
-        united.iter().map(pin).collect()
+        storable(united.iter().map(pin).collect())
     }
 
     fn check_same_columns(&self, sources: &[RecordSource], fields: &[Fields]) -> Result<()> {

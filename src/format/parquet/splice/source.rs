@@ -8,7 +8,7 @@ use std::{
 use ::parquet::{
     arrow::{
         ProjectionMask,
-        arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+        arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder},
     },
     errors::ParquetError,
     file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
@@ -22,6 +22,7 @@ use arrow::{
 use super::{
     super::{
         input::read_footer,
+        logical::arrow_metadata,
         read::{PARQUET, RowGroupSize, rows_of, size_of},
         thrift::check_struct,
     },
@@ -138,8 +139,7 @@ impl Source {
         if let Some(arrow) = self.arrow.get() {
             return Ok(arrow);
         }
-        let metadata = Arc::clone(&self.metadata);
-        let arrow = guard(PARQUET, &self.name, || ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new()))?;
+        let arrow = arrow_metadata(&self.metadata, &self.name)?;
         Ok(self.arrow.get_or_init(|| arrow))
     }
 

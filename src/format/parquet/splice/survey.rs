@@ -1,11 +1,11 @@
 //! Looks at the footers of all inputs and says what the output is to be like.
 //!
 //! Where all files have one schema, the output has it too, down to the names of lists, ids of fields and types that
-//! Arrow does not know; so do all row groups fit without a change. Where they differ, the output has the schema that
-//! Arrow makes of their union. Key-value metadata on which all agree is kept, and so is the order of their rows, where bounds
+//! Arrow does not know; so do all row groups fit without a change. Where they differ, and where columns have types that other
+//! readers take for bare numbers, the output has the schema that Arrow makes of their union. Key-value metadata on which all agree is kept, and so is the order of their rows, where bounds
 //! say that each row group continues the one before.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use ::parquet::{
     file::metadata::{RowGroupMetaData, SortingColumn},
@@ -14,13 +14,14 @@ use ::parquet::{
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 
 use super::{
-    super::encode::ParquetEncoder,
+    super::{encode::ParquetEncoder, logical::storable_fields},
     Source,
     bounds::{Bounded, Order, bounds_of},
 };
 use crate::{
     codec::Codec,
     error::Result,
+    record::widen::cast_or_unfit,
     schema::{schema_of, unite_lists},
 };
 
@@ -44,6 +45,8 @@ struct Seen {
     /// Arrow's schema as it is written, if all files agree on it.
     hint: Option<Option<String>>,
     metadata: Vec<(String, String)>,
+    /// Columns with values that the types of [`storable_fields`] cannot hold.
+    unstorable: BTreeSet<String>,
     /// How all row groups are sorted, alone and one behind the other.
     sorting: Sorting,
 }
@@ -115,6 +118,24 @@ impl Sorting {
     }
 }
 
+/// Names of the columns with values that the types of [`storable_fields`] cannot hold. Only releases that wrote columns in other
+/// types, and other programs, have made any that must be looked at.
+fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
+    let fields = source.schema()?.fields();
+    let mut names = BTreeSet::new();
+    for (field, storable) in fields.iter().zip(&storable_fields(fields)).filter(|(field, storable)| field != storable) {
+        let schema = Arc::new(Schema::new(vec![Arc::clone(storable)]));
+        for group in 0..source.row_groups().len() {
+            for batch in source.decode(group, field.name())? {
+                if cast_or_unfit(&batch, &schema)?.is_err() {
+                    names.insert(field.name().clone());
+                }
+            }
+        }
+    }
+    Ok(names)
+}
+
 impl Survey {
     /// Looks at one more file.
     ///
@@ -133,9 +154,12 @@ impl Survey {
             let (same_root, same_fields) = (true, true);
             let mut sorting = Sorting::Unknown;
             source.metadata.row_groups().iter().for_each(|group| sorting.add(group));
-            self.seen = Some(Seen { root, same_root, fields, same_fields, hint: Some(hint), metadata, sorting });
+            let (hint, unstorable) = (Some(hint), unstorable(source)?);
+            let seen = Seen { root, same_root, fields, same_fields, hint, metadata, unstorable, sorting };
+            self.seen = Some(seen);
             return Ok(());
         };
+        seen.unstorable.append(&mut unstorable(source)?);
         let same = root.get_fields() == seen.root.get_fields();
         seen.same_root &= same;
         if !same || seen.hint.as_ref() != Some(&hint) {
@@ -165,7 +189,15 @@ impl Survey {
             Sorting::By(columns, _) => Some(columns),
             _ => None,
         };
-        if seen.same_root && seen.same_fields {
+        let storable: Fields = storable_fields(&seen.fields)
+            .iter()
+            .zip(&seen.fields)
+            .map(|(storable, field)| if seen.unstorable.contains(field.name()) { field } else { storable })
+            .cloned()
+            .collect();
+        let same_types =
+            storable.iter().zip(&seen.fields).all(|(one, other)| one.data_type().equals_datatype(other.data_type()));
+        if seen.same_root && seen.same_fields && same_types {
             let schema = Arc::new(Schema::new(seen.fields.clone()));
             let leaves = SchemaDescriptor::new(Arc::clone(&seen.root));
             if let Some(encoder) =
@@ -174,7 +206,7 @@ impl Survey {
                 return Ok(encoder);
             }
         }
-        let schema = schema_of(&seen.fields);
+        let schema = schema_of(&storable);
         for entry in more(&schema) {
             if !metadata.iter().any(|(key, _)| *key == entry.0) {
                 metadata.push(entry);
