@@ -21,7 +21,10 @@ use parquet::{
     basic::{EdgeInterpolationAlgorithm, LogicalType, Repetition, TimeUnit, Type as Physical},
     column::writer::ColumnWriter,
     data_type::{ByteArray, FixedLenByteArray},
-    file::{reader::FileReader, serialized_reader::SerializedFileReader, writer::SerializedFileWriter},
+    file::{
+        properties::WriterProperties, reader::FileReader, serialized_reader::SerializedFileReader,
+        writer::SerializedFileWriter,
+    },
     schema::{printer::print_schema, types::Type},
 };
 use support::Folder;
@@ -304,6 +307,26 @@ fn types_that_are_stated_beside_shards_come_back() {
         assert_eq!(back, types, "{format}");
         assert_eq!(rows(&found), rows(&expected), "{format}");
     }
+}
+
+/// pyarrow stores dates in milliseconds as dates, and says beside the schema what they were.
+#[test]
+fn coerced_dates_stay_dates_where_rows_are_encoded_anew() {
+    let folder = Folder::new();
+    let dates: ArrayRef = Arc::new(Date64Array::from(vec![Some(86_400_000), None, Some(-86_400_000)]));
+    let batch = RecordBatch::try_from_iter_with_nullable([("date", dates, true)]).unwrap();
+    let coerced = WriterProperties::builder().set_coerce_types(true).build();
+    let mut file = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(coerced)).unwrap();
+    file.write(&batch).unwrap();
+    folder.write("a.parquet", file.into_inner().unwrap());
+    folder.run("adopt a.parquet --out out").ok();
+    folder.run("compact out --sort-by date").ok();
+    let merged = shards(&folder, "out").iter().map(schema).next_back().unwrap();
+    assert_snapshot!(merged, @r"
+    message arrow_schema {
+      OPTIONAL INT32 date (DATE);
+    }
+    ");
 }
 
 /// Releases before wrote such columns as bare numbers, as Arrow's own writer does.

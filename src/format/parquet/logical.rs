@@ -10,7 +10,7 @@ use ::parquet::{
         ARROW_SCHEMA_META_KEY,
         arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
     },
-    basic::{ConvertedType, EdgeInterpolationAlgorithm as Edges, LogicalType, Repetition},
+    basic::{ConvertedType, EdgeInterpolationAlgorithm as Edges, LogicalType, Repetition, Type as PhysicalType},
     errors::ParquetError,
     file::metadata::ParquetMetaData,
     schema::types::{Type, TypePtr},
@@ -110,6 +110,10 @@ fn bare(field: &FieldRef, found: &Type) -> FieldRef {
     match (field.data_type(), found) {
         (DataType::Struct(parts), Type::GroupType { fields, .. }) => {
             out = out.with_data_type(DataType::Struct(parts_of(parts, fields)));
+        }
+        // A date that some writer had in milliseconds is stored as any other.
+        (DataType::Date64, Type::PrimitiveType { physical_type: PhysicalType::INT32, .. }) => {
+            out = out.with_data_type(DataType::Date32);
         }
         (DataType::Map(entries, sorted), Type::GroupType { fields, .. }) => {
             if let (DataType::Struct(pair), [entry]) = (entries.data_type(), fields.as_slice())
