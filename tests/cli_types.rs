@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        ArrayRef, AsArray, Date32Builder, Date64Array, DurationNanosecondArray, DurationSecondArray,
+        ArrayRef, AsArray, BinaryArray, Date32Builder, Date64Array, DurationNanosecondArray, DurationSecondArray,
         FixedSizeBinaryArray, FixedSizeListArray, LargeListArray, ListArray, MapBuilder, NullArray, RecordBatch,
         StringBuilder, StructArray, Time32SecondArray, TimestampSecondArray,
     },
     buffer::OffsetBuffer,
-    datatypes::{DataType, Field, Float32Type, Int32Type},
+    datatypes::{DataType, Field, Float32Type, Int32Type, Schema},
 };
 use bytes::Bytes;
 use insta::assert_snapshot;
@@ -306,6 +306,30 @@ fn types_that_are_stated_beside_shards_come_back() {
         let (found, back) = shard(&folder, &format!("{format}.back"));
         assert_eq!(back, types, "{format}");
         assert_eq!(rows(&found), rows(&expected), "{format}");
+    }
+}
+
+/// What Parquet itself does not call a shape, whatever is said of it beside the schema, may hold other bytes.
+#[test]
+fn extensions_alone_make_no_logical_types_of_parquet_columns() {
+    let folder = Folder::new();
+    let field = Field::new("shape", DataType::Binary, true).with_metadata([
+        ("ARROW:extension:name", "geoarrow.wkb"),
+        ("ARROW:extension:metadata", r#"{"crs":"EPSG:3857"}"#),
+    ]);
+    let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![Some(&b"no shape"[..]), None]));
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![bytes]).unwrap();
+    let mut file = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    file.write(&batch).unwrap();
+    folder.write("a.parquet", file.into_inner().unwrap());
+    let mut file = arrow::ipc::writer::FileWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+    file.write(&batch).unwrap();
+    folder.write("a.arrow", file.into_inner().unwrap());
+    for (kind, expected) in [("parquet", "shape;"), ("arrow", "shape (GEOMETRY(EPSG:3857));")] {
+        folder.run(&format!("convert a.{kind} --to parquet --out {kind}")).ok();
+        let (bytes, found) = shard(&folder, kind);
+        assert!(found.contains(expected), "{found}");
+        assert_eq!(rows(&bytes).schema().field(0), batch.schema().field(0), "the extension stays");
     }
 }
 

@@ -19,6 +19,9 @@ use super::{EXTENSION_METADATA, EXTENSION_NAME, JSON_EXTENSION};
 /// Key of the field metadata with the printed form of a [`Logical`] that no Arrow extension stands for.
 const LOGICAL: &str = "shardify:logical";
 
+/// Value of [`LOGICAL`] for values that mean no more than their type says.
+const NOTHING: &str = "nothing";
+
 /// Key of the field metadata that marks a column as what its source says it is: JSON text that is but text beside other
 /// text, and columns without values that stay so. It lives while types are united; [`settle`](super::settle) removes it where
 /// there are values.
@@ -136,6 +139,13 @@ impl Logical {
         field.with_metadata(marks)
     }
 
+    /// The field with a mark that its values mean nothing more than its type says, whatever its extension is.
+    #[must_use]
+    pub fn unmark(field: Field) -> Field {
+        let marks = field.metadata().clone().with(LOGICAL, NOTHING);
+        field.with_metadata(marks)
+    }
+
     /// As it stands in the mark.
     fn print(&self) -> String {
         let with = |name: &str, parameters: &[&Option<String>]| {
@@ -226,7 +236,7 @@ pub(super) fn kept_marks(field: &Field, plain: &DataType) -> Metadata {
     let same_storage = std::mem::discriminant(given) == std::mem::discriminant(plain);
     let keeps = |key: &str, value: &str| match key {
         STATED => true,
-        LOGICAL => known,
+        LOGICAL => known || value == NOTHING,
         EXTENSION_NAME => known || same_storage,
         // Some writers say that there are no parameters, others say nothing.
         EXTENSION_METADATA => !value.is_empty() && (known || same_storage),

@@ -126,10 +126,14 @@ fn bare(field: &FieldRef, found: &Type) -> FieldRef {
         }
         _ => {}
     }
-    if let Some(logical) = meaning(found).filter(|logical| logical.fits(field.data_type()))
-        && Logical::of(&out).as_ref() != Some(&logical)
-    {
-        out = logical.mark(out);
+    let known = Logical::of(&out);
+    match meaning(found).filter(|logical| logical.fits(field.data_type())) {
+        Some(logical) if known.as_ref() != Some(&logical) => out = logical.mark(out),
+        // Beside the schema files may call bytes a shape that the schema does not, and that are none.
+        None if known.is_some_and(|known| !matches!(known, Logical::Uuid | Logical::Json)) => {
+            out = Logical::unmark(out)
+        }
+        _ => {}
     }
     Arc::new(out)
 }
