@@ -17,6 +17,7 @@ use super::{
     budget::{Budget, Released},
     encode::{Encoded, Encoder, Unit},
     gather::{Cutting, Feedback, Gather, OnError, Read, SourceFacts, SourceTally, Tally},
+    given,
     names::{NameGate, PartsGate},
     ordered::ordered,
     rejects::RejectsFile,
@@ -159,6 +160,8 @@ pub struct Pipeline<'a> {
     pub jobs: usize,
     /// What to do with bad records.
     pub on_error: OnError,
+    /// Columns whose types the user gave.
+    pub given: &'a [String],
     /// Looks at names that are known only while records are read; there is none when every name will do.
     pub names: Option<&'a NameGate>,
     /// Looks for samples without parts that others have; there is none when they are kept.
@@ -495,7 +498,14 @@ impl Parser<'_> {
 
     fn split(&self, source: usize, split: &Split) -> Result<Read> {
         let file = &self.sources[source].file;
-        let mut parsed = match self.sources[source].reader.parse(split, self.schema).map_err(|e| blamed(file, e)) {
+        let reader = self.sources[source].reader.as_ref();
+        let result = match self.pipeline.given {
+            given if !given.is_empty() && self.sources[source].format.states_types() => {
+                given::parse(reader, split, self.schema, given)
+            }
+            _ => reader.parse(split, self.schema),
+        };
+        let mut parsed = match result.map_err(|e| blamed(file, e)) {
             Err(error) if survives(&error, self.pipeline.on_error) => {
                 return Ok(Read::Broken { source, error, records: split.rows().unwrap_or(1) });
             }

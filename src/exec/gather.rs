@@ -282,6 +282,8 @@ pub struct SourceFacts {
     pub file: SourceFile,
     /// Whether content hashes of its records are those of their bytes: of text they are.
     pub hashes_bytes: bool,
+    /// Whether its records are numbered only, and lie neither on lines nor at bytes of their own.
+    pub by_row: bool,
 }
 
 impl SourceFacts {
@@ -467,11 +469,9 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         }
         let facts = &self.sources[source];
         let first_offset = self.position.first_offset;
-        let head = if facts.is_samples() {
-            0
-        } else {
-            *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset))
-        };
+        let places = !facts.is_samples() && !facts.by_row;
+        let head =
+            if !places { 0 } else { *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset)) };
         let line = head + self.position.lines + reject.line + 1;
         let row = self.position.records + u64::from(reject.row) + 1;
         match on_error {
@@ -480,8 +480,8 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                     source: (!facts.is_samples()).then(|| facts.file.uri()),
                     row,
                     records: None,
-                    line: (!facts.is_samples()).then_some(line),
-                    byte: (!facts.is_samples()).then_some(reject.byte),
+                    line: places.then_some(line),
+                    byte: places.then_some(reject.byte),
                     column: reject.column.as_deref(),
                     reason: &reject.reason,
                     raw: None,
@@ -490,11 +490,15 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 self.rejects_file()?.write(line.with_raw(&reject.raw), self.suppress)
             }
             _ => {
-                let mut error = Error::input(reject.reason.clone()).hint(
+                let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
+                let mut error = Error::input(reason).hint(
                     "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",
                 );
                 if !facts.is_samples() {
-                    error = error.at(facts.file.uri()).line(line).byte(reject.byte);
+                    error = error.at(facts.file.uri());
+                }
+                if places {
+                    error = error.line(line).byte(reject.byte);
                 }
                 if let Some(column) = &reject.column {
                     error = error.column(column.clone());

@@ -18,6 +18,7 @@ mod copy;
 pub mod encode;
 pub mod erase;
 pub mod gather;
+mod given;
 pub mod index;
 pub mod live;
 pub mod names;

@@ -16,6 +16,8 @@ pub mod size;
 pub mod spare;
 pub mod spelling;
 pub mod subject;
+pub mod time;
+pub mod typed;
 pub mod widen;
 
 use arrow::array::RecordBatch;

@@ -90,7 +90,11 @@ fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) ->
         .collect()
 }
 
-fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
+/// Casts one column.
+///
+/// # Errors
+/// When a value does not fit, or the types have no values in common.
+pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
     use DataType::{
         Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Null, RunEndEncoded, Struct,
     };

@@ -83,6 +83,11 @@ impl InputFormat {
         matches!(self, Self::Csv | Self::Tsv | Self::Jsonl | Self::Json)
     }
 
+    /// Whether values come with types, and not as text.
+    pub fn states_types(self) -> bool {
+        !self.is_text()
+    }
+
     /// Whether sources hold arrays.
     pub fn is_array(self) -> bool {
         matches!(self, Self::NetCdf | Self::Hdf5 | Self::Zarr | Self::Npy)

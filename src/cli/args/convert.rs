@@ -66,7 +66,8 @@ pub(in crate::cli) struct ConvertArgs {
     #[arg(long, value_name = "FILE")]
     schema: Option<String>,
     /// Type of a column instead of the inferred one: bool, int8 to int64, uint8 to uint64, float32, float64, decimal(p,s),
-    /// date, timestamp, instant, text, binary, json, list<T>, struct<name: T, ...>
+    /// date, time(unit), timestamp, timestamp(unit, zone), instant, duration(unit), text, binary (base64 in CSV and JSON), json;
+    /// of JSON and typed inputs also list<T>, struct<name: T, ...>. Values that it does not hold are bad records
     #[arg(long = "type", value_name = "COL=TYPE", value_parser = column_type)]
     types: Vec<Field>,
     /// Text that means null, besides nothing at all

@@ -17,8 +17,9 @@ use std::{ops::Range, sync::Arc};
 use arrow::{
     array::{ArrayRef, ArrowPrimitiveType, BooleanArray, NullArray, PrimitiveArray, StringArray},
     buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
+    compute::cast,
     datatypes::{
-        DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
+        DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
         TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     },
     error::ArrowError,
@@ -30,7 +31,13 @@ use super::{
     tokenize::{QUOTE, Row, Tokenizer, unquote},
     value,
 };
-use crate::record::spare;
+use crate::{
+    record::{
+        spare,
+        typed::{Form, Typed},
+    },
+    schema,
+};
 
 /// Bytes that are copied at once, of short values and of longer ones.
 const WIDE: usize = 32;
@@ -113,10 +120,17 @@ pub(super) trait Column {
 }
 
 /// The builder of a type, if delimited text can be read as that type. `pinned` tells that the user set the type.
-pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Column>> {
+pub(super) fn column(field: &Field, pinned: bool) -> Option<Box<dyn Column>> {
+    let data_type = field.data_type();
     Some(match data_type {
         DataType::Null => Box::new(Nulls(0)),
+        DataType::Utf8 if schema::is_json(field) => {
+            Box::new(Others { values: Typed::new(field)?, valid: Bits::default(), as_documents: !pinned })
+        }
         DataType::Utf8 => Box::new(Text::default()),
+        DataType::LargeUtf8 => Box::new(Cast(Text::default(), DataType::LargeUtf8)),
+        // Beside bytes of other sources text is the bytes that it is made of.
+        DataType::Binary | DataType::LargeBinary if !pinned => Box::new(Cast(Text::default(), data_type.clone())),
         DataType::Boolean => Box::new(Booleans::default()),
         DataType::Int8 => integer::<Int8Type>(pinned),
         DataType::Int16 => integer::<Int16Type>(pinned),
@@ -139,7 +153,7 @@ pub(super) fn column(data_type: &DataType, pinned: bool) -> Option<Box<dyn Colum
             let quick = Some(Quick::Moment(simd::timestamps, Some(b'Z')));
             Box::new(Primitives::<TimestampMicrosecondType, _>::new(quick, value::instant, data_type.clone()))
         }
-        _ => return None,
+        _ => Box::new(Others { values: Typed::new(field)?, valid: Bits::default(), as_documents: false }),
     })
 }
 
@@ -395,6 +409,59 @@ impl Column for Booleans {
 
     fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         Ok(Arc::new(BooleanArray::new(self.values.take(), self.valid.take_nulls())))
+    }
+}
+
+/// Values of any other type.
+struct Others {
+    values: Typed,
+    valid: Bits,
+    /// Whether values are no documents yet, because the column holds some of other sources.
+    as_documents: bool,
+}
+
+/// The document that holds a value: a number as it is, and any other as a string.
+fn document(text: &str) -> String {
+    let number = value::float64(text.as_bytes()).is_some() && serde_json::from_str::<serde_json::Number>(text).is_ok();
+    if number { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+impl Column for Others {
+    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
+        let mut scratch = Vec::new();
+        for row in 0..cells.rows.len() {
+            let value = cells.value(cells.raw(row, column), &mut scratch);
+            // Rows that are not UTF-8 are no rows.
+            let text = value.map(|value| std::str::from_utf8(value).unwrap_or_default());
+            let taken = text.is_some_and(|text| match self.as_documents {
+                true => self.values.push(Form::Text(&document(text))),
+                false => self.values.push(Form::Text(text)),
+            });
+            if !taken {
+                self.values.push_null();
+                if text.is_some() {
+                    faults.push(Fault { row, column });
+                }
+            }
+            self.valid.push(u64::from(taken), 1);
+        }
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        self.values.finish(self.valid.take_nulls()).map_err(|e| ArrowError::ComputeError(e.to_string()))
+    }
+}
+
+/// Text that is cast in the end.
+struct Cast(Text, DataType);
+
+impl Column for Cast {
+    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
+        self.0.append(cells, column, faults);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        cast(&self.0.finish()?, &self.1)
     }
 }
 

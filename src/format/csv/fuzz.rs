@@ -4,7 +4,7 @@
 
 use arrow::{
     array::{Array, AsArray},
-    datatypes::DataType,
+    datatypes::{DataType, Field},
 };
 
 use super::{
@@ -180,7 +180,8 @@ fn check_scan(bytes: &[u8], records: &[oracle::Record]) {
 /// Rows as text columns, by way of tokenizer and builders.
 fn check_columns(bytes: &[u8], records: &[oracle::Record], width: usize) {
     let mut tokens = Tokenizer::new(bytes, b',', width);
-    let mut columns: Vec<_> = (0..width).map(|_| column(&DataType::Utf8, false).unwrap()).collect();
+    let mut columns: Vec<_> =
+        (0..width).map(|_| column(&Field::new("", DataType::Utf8, true), false).unwrap()).collect();
     let mut faults = Vec::new();
     while tokens.advance() {
         for (i, column) in columns.iter_mut().enumerate() {

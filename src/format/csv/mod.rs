@@ -58,6 +58,7 @@ use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream};
 use crate::{
     error::{Error, Result},
     record::{Payload, RecordBlock, Reject, Split},
+    schema::file::print_type,
 };
 
 /// Characters of a value that messages show.
@@ -116,11 +117,8 @@ impl CsvSource {
         let mut builders = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
             let Some((at, field)) = schema.fields().find(name) else { return Ok(Err(name.clone())) };
-            let Some(builder) = columns::column(field.data_type(), self.is_pinned(name)) else {
-                let found = field.data_type();
-                return Err(Error::usage(format!("expected a type that delimited text can be read as, found {found}"))
-                    .column(name)
-                    .hint("leave the type out, or set it to a boolean, a number, date32, timestamp or text"));
+            let Some(builder) = columns::column(field, self.is_pinned(name)) else {
+                return Err(unreadable(field));
             };
             builders.push((at, builder));
         }
@@ -130,6 +128,21 @@ impl CsvSource {
     fn is_pinned(&self, column: &str) -> bool {
         self.options.pinned.iter().any(|name| name == column)
     }
+}
+
+/// Refuses a type that no field of delimited text can have.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) that names column and type.
+pub fn check_type(field: &Field) -> Result<()> {
+    if columns::column(field, true).is_some() { Ok(()) } else { Err(unreadable(field)) }
+}
+
+fn unreadable(field: &Field) -> Error {
+    let found = print_type(field);
+    Error::usage(format!("expected a type that delimited text can be read as, found {found}"))
+        .column(field.name())
+        .hint("lists and structs are read as `json`; any other value as `text`")
 }
 
 impl RecordReader for CsvSource {
@@ -260,7 +273,7 @@ impl<'a> Parse<'a> {
     /// The first fault in a column that may get another type; if there is none, the records with faults are marked.
     fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<Misfit> {
         faults.sort_unstable_by_key(|fault| (fault.row, fault.column));
-        let expected = |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0).data_type());
+        let expected = |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0));
         let name = |fault: &Fault| &self.source.columns[fault.column];
         if let Some(fault) = faults.iter().find(|fault| !self.source.is_pinned(name(fault))) {
             let (start, _) = cells.span(fault.row, fault.column);
@@ -488,7 +501,7 @@ mod tests {
             panic!("misfit expected")
         };
         assert_eq!(misfit.column, "b");
-        let odd = schema(&[("a", DataType::Binary), ("b", DataType::Utf8)]);
+        let odd = schema(&[("a", DataType::new_list(DataType::Int64, true)), ("b", DataType::Utf8)]);
         assert_eq!(source.parse(&split(""), &odd).unwrap_err().place().column.as_deref(), Some("a"));
     }
 

@@ -16,10 +16,10 @@
 //!
 //! For a column whose type the user set, numbers may also be written with spaces around, a plus sign or leading zeros.
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, Field, TimeUnit};
 
 use super::digits;
-use crate::schema;
+use crate::{record::typed, schema};
 
 /// Microseconds in a second.
 const SECOND: i64 = 1_000_000;
@@ -104,13 +104,14 @@ impl Kind {
 }
 
 /// Name of a type in messages.
-pub(super) fn type_name(data_type: &DataType) -> String {
-    match data_type {
+pub(super) fn type_name(field: &Field) -> String {
+    match field.data_type() {
+        DataType::Utf8 if schema::is_json(field) => "json".to_owned(),
         DataType::Utf8 => "text".to_owned(),
         DataType::Date32 => "date (YYYY-MM-DD)".to_owned(),
         DataType::Timestamp(TimeUnit::Microsecond, None) => "timestamp (YYYY-MM-DD HH:MM:SS)".to_owned(),
         DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => "timestamp with zone (YYYY-MM-DDTHH:MM:SSZ)".to_owned(),
-        other => other.to_string().to_lowercase(),
+        _ => typed::name(field),
     }
 }
 
@@ -240,8 +241,9 @@ pub(super) fn any_float64(text: &[u8]) -> Option<f64> {
 
 /// Parses any number to single precision, for columns whose type the user set.
 pub(super) fn any_float32(text: &[u8]) -> Option<f32> {
-    any_float64(text)?;
-    fast_float2::parse(text).ok()
+    let wide = any_float64(text)?;
+    let narrow: f32 = fast_float2::parse(text).ok()?;
+    (narrow.is_finite() || !wide.is_finite()).then_some(narrow)
 }
 
 #[inline]

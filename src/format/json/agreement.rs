@@ -142,7 +142,7 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 
 /// The block or misfit that the exact path alone gives.
 fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, Misfit> {
-    let table = Table::new(schema, &source.options.text);
+    let table = Table::new(schema, &source.options.text).pinning(&source.options.pinned);
     let mut taken = Taken { source, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
     let blank_lines = match records::each(Mode::Lines, split, |found| taken.take(found)) {
         ControlFlow::Break(misfit) => return Err(misfit),

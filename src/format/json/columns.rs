@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
-        StructArray, new_null_array,
+        ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int64Array, LargeListArray, ListArray, RecordBatch,
+        RecordBatchOptions, StringArray, StructArray, new_null_array,
     },
     buffer::{Buffer, OffsetBuffer, ScalarBuffer},
     datatypes::{DataType, Field, FieldRef, Fields, SchemaRef},
@@ -33,7 +33,11 @@ use super::{
     fault::{self, Fault},
     names::Names,
 };
-use crate::{error::Result, schema};
+use crate::{
+    error::{Error, Result},
+    record::typed::Typed,
+    schema,
+};
 
 /// The columns of a schema while records are appended.
 #[derive(Debug)]
@@ -55,6 +59,21 @@ impl Table {
             }
         }
         Self { schema: Arc::clone(schema), members, rows: 0 }
+    }
+
+    /// Columns whose types the user gave take other ways to write their values, too: numbers and truth values as strings,
+    /// and anything as text.
+    #[must_use]
+    pub(super) fn pinning(mut self, pinned: &[String]) -> Self {
+        for (field, column) in self.schema.fields().iter().zip(&mut self.members.columns) {
+            if pinned.contains(field.name()) {
+                column.pin();
+                if let Values::Text { style: style @ Style::Scalars, .. } = &mut column.values {
+                    *style = Style::Any;
+                }
+            }
+        }
+        self
     }
 
     /// Appends a record, or leaves the columns as they were.
@@ -139,6 +158,8 @@ pub(super) struct Column {
     pub(super) data_type: DataType,
     pub(super) nulls: Validity,
     pub(super) values: Values,
+    /// Whether the user gave the type.
+    pub(super) pinned: bool,
 }
 
 /// The values of a column; what stands in the place of a null does not matter.
@@ -156,11 +177,15 @@ pub(super) enum Values {
         offsets: Vec<i32>,
         item: Box<Column>,
         field: FieldRef,
+        /// Items of each list, where that is given.
+        width: Option<usize>,
     },
     Struct {
         members: Members,
         fields: Fields,
     },
+    /// Scalars of a type that only users give.
+    Typed(Typed),
     /// A type that JSON has no values of.
     Nulls,
 }
@@ -179,20 +204,34 @@ pub(super) enum Style {
 impl Column {
     fn new(field: &Field) -> Self {
         let text = |style| Values::Text { offsets: vec![0], bytes: Vec::new(), style };
+        let list = |item: &FieldRef, width| Values::List {
+            offsets: vec![0],
+            item: Box::new(Self::new(item)),
+            field: Arc::clone(item),
+            width,
+        };
         let values = match field.data_type() {
             DataType::Int64 => Values::Integers(Vec::new()),
             DataType::Float64 => Values::Floats(Vec::new()),
             DataType::Boolean => Values::Booleans(Bits::default()),
             DataType::Utf8 => text(if schema::is_json(field) { Style::Json } else { Style::Scalars }),
-            DataType::List(item) => {
-                Values::List { offsets: vec![0], item: Box::new(Self::new(item)), field: Arc::clone(item) }
-            }
+            DataType::List(item) | DataType::LargeList(item) => list(item, None),
+            DataType::FixedSizeList(item, width) => list(item, usize::try_from(*width).ok()),
             DataType::Struct(fields) if !fields.is_empty() => {
                 Values::Struct { members: Members::new(fields), fields: fields.clone() }
             }
-            _ => Values::Nulls,
+            _ => Typed::new(field).map_or(Values::Nulls, Values::Typed),
         };
-        Self { data_type: field.data_type().clone(), nulls: Validity::default(), values }
+        Self { data_type: field.data_type().clone(), nulls: Validity::default(), values, pinned: false }
+    }
+
+    fn pin(&mut self) {
+        self.pinned = true;
+        match &mut self.values {
+            Values::List { item, .. } => item.pin(),
+            Values::Struct { members, .. } => members.columns.iter_mut().for_each(Self::pin),
+            _ => {}
+        }
     }
 
     #[inline(always)]
@@ -207,8 +246,12 @@ impl Column {
             Values::Floats(values) => values.push(0.0),
             Values::Booleans(values) => values.push(false),
             Values::Text { offsets, bytes, .. } => offsets.push(offset(bytes.len())),
-            Values::List { offsets, item, .. } => offsets.push(offset(item.len())),
+            Values::List { offsets, item, width, .. } => {
+                (0..width.unwrap_or(0)).for_each(|_| item.push_null());
+                offsets.push(offset(item.len()));
+            }
             Values::Struct { members, .. } => members.columns.iter_mut().for_each(Self::push_null),
+            Values::Typed(values) => values.push_null(),
             Values::Nulls => {}
         }
     }
@@ -227,7 +270,7 @@ impl Column {
                 item.reserve(times);
             }
             Values::Struct { members, .. } => members.columns.iter_mut().for_each(|column| column.reserve(times)),
-            Values::Booleans(_) | Values::Nulls => {}
+            Values::Booleans(_) | Values::Typed(_) | Values::Nulls => {}
         }
     }
 
@@ -246,6 +289,7 @@ impl Column {
                 item.truncate(position(offsets));
             }
             Values::Struct { members, .. } => members.truncate(len),
+            Values::Typed(values) => values.truncate(len),
             Values::Nulls => {}
         }
     }
@@ -261,10 +305,21 @@ impl Column {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 Arc::new(StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls)?)
             }
-            Values::List { offsets, item, field } => {
+            Values::List { item, field, width: Some(_), .. } => {
+                let DataType::FixedSizeList(_, width) = self.data_type else {
+                    return Err(Error::internal("expected a list of a fixed size"));
+                };
+                Arc::new(FixedSizeListArray::try_new_with_length(field, width, item.finish()?, nulls, len)?)
+            }
+            Values::List { offsets, item, field, .. } if matches!(self.data_type, DataType::LargeList(_)) => {
+                let offsets = OffsetBuffer::new(offsets.into_iter().map(i64::from).collect());
+                Arc::new(LargeListArray::try_new(field, offsets, item.finish()?, nulls)?)
+            }
+            Values::List { offsets, item, field, .. } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 Arc::new(ListArray::try_new(field, offsets, item.finish()?, nulls)?)
             }
+            Values::Typed(mut values) => values.finish(nulls)?,
             Values::Struct { members, fields } => Arc::new(StructArray::try_new(fields, members.finish()?, nulls)?),
             Values::Nulls => new_null_array(&self.data_type, len),
         })
@@ -276,6 +331,16 @@ fn reserve<T>(values: &mut Vec<T>, times: f64) {
     let expected = (values.len() as f64 * times) as usize;
     // Only a guess: where there is not that much memory, the column grows as it must.
     let _ = values.try_reserve_exact(expected.saturating_sub(values.len()));
+}
+
+/// Whether JSON has values of the type.
+pub(super) fn is_readable(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::Null => true,
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => is_readable(item),
+        DataType::Struct(fields) => !fields.is_empty() && fields.iter().all(|field| is_readable(field)),
+        _ => Typed::new(field).is_some(),
+    }
 }
 
 /// Offsets fit, because a column never holds more bytes or items than its split, which is shorter than 2 GiB.
@@ -356,7 +421,7 @@ mod tests {
             r#"{"c":[{"x":1}],"j":2,"t":"long text","d":1}"#,
             r#"{"c":[{"x":1,"z":2}]}"#,
             r#"{"a":1}{"a":2}"#,
-            r#"{"d":false,"date":"2020-01-01"}"#,
+            r#"{"d":false,"date":"2020-01-32"}"#,
             r#"{"t":"\ud800"}"#,
         ] {
             table.push(bad).unwrap_err();

@@ -3,9 +3,9 @@
 //! `serde_json` walks through the record, and every value arrives as its text. This is the path for records that
 //! [`fast`](super::fast) leaves alone, and what that path is tested against.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -15,6 +15,7 @@ use super::{
     names::{Key, KeySeed},
     token::{self, Number},
 };
+use crate::record::typed::{self, Form};
 
 impl Column {
     /// Appends a value that is not a list or struct, given as its text.
@@ -25,6 +26,9 @@ impl Column {
             return Ok(());
         }
         let numeric = first == b'-' || first.is_ascii_digit();
+        if let Some(form) = self.other_form(raw, first, trail)? {
+            return if self.take(form) { Ok(()) } else { Err(self.misfit(raw, trail)) };
+        }
         match &mut self.values {
             Values::Integers(values) if numeric => match token::number(raw) {
                 Number::Int(value) => values.push(value),
@@ -65,13 +69,72 @@ impl Column {
         Ok(())
     }
 
+    /// The scalar, where the column is of a type that the user gave and is not written as others are.
+    fn other_form<'r, E: serde::de::Error>(
+        &self,
+        raw: &'r str,
+        first: u8,
+        trail: &mut Trail<'_>,
+    ) -> Result<Option<Scalar<'r>>, E> {
+        let typed = matches!(self.values, Values::Typed(_));
+        let plain = matches!(self.values, Values::Integers(_) | Values::Floats(_) | Values::Booleans(_));
+        Ok(match first {
+            b'"' if typed || self.pinned && plain => {
+                Some(Scalar::Text(token::unquote(raw).map_err(|e| trail.malformed(raw, &e))?))
+            }
+            b't' | b'f' if typed => Some(Scalar::Boolean(first == b't')),
+            b'-' | b'0'..=b'9' if typed => Some(Scalar::Number(raw)),
+            // `3.0` is a whole number.
+            b'-' | b'0'..=b'9' if self.pinned && matches!(self.values, Values::Integers(_)) => {
+                Some(Scalar::Number(raw))
+            }
+            _ => None,
+        })
+    }
+
+    /// Appends a scalar if the column's type holds it.
+    fn take(&mut self, scalar: Scalar<'_>) -> bool {
+        let form = match &scalar {
+            Scalar::Text(text) => Form::Text(text),
+            Scalar::Number(text) => Form::Number(text),
+            Scalar::Boolean(value) => Form::Boolean(*value),
+        };
+        let taken = match (&mut self.values, form) {
+            // Beside bytes of other sources text is not base64.
+            (Values::Typed(_), _) if !self.pinned && self.data_type.is_binary() => false,
+            (Values::Typed(values), form) => values.push(form),
+            (Values::Integers(values), Form::Text(text) | Form::Number(text)) => {
+                typed::integer(text).map(|value| values.push(value)).is_some()
+            }
+            (Values::Floats(values), Form::Text(text)) => typed::float(text).map(|value| values.push(value)).is_some(),
+            (Values::Booleans(values), Form::Text(text)) => {
+                typed::boolean(text).map(|value| values.push(value)).is_some()
+            }
+            _ => false,
+        };
+        if taken {
+            self.nulls.push_valid();
+        }
+        taken
+    }
+
     fn misfit<E: serde::de::Error>(&self, value: &str, trail: &mut Trail<'_>) -> E {
+        if self.pinned {
+            return trail.misfit(value, typed::name(&Field::new("", self.data_type.clone(), true)));
+        }
         match &self.data_type {
             DataType::List(_) => trail.misfit(value, "List"),
             DataType::Struct(_) => trail.misfit(value, "Struct"),
             other => trail.misfit(value, other),
         }
     }
+}
+
+/// A scalar without quotes and escapes.
+enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    Number(&'a str),
+    Boolean(bool),
 }
 
 /// Appends one object to columns that all have length `len`.
@@ -181,14 +244,19 @@ impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let Self { column, trail, depth } = self;
-        let Values::List { offsets, item, .. } = &mut column.values else {
+        let Values::List { offsets, item, width, .. } = &mut column.values else {
             return Err(column.misfit("[…]", trail));
         };
+        let before = item.len();
         let mut next = || {
             let seed = ColumnSeed { column: &mut *item, trail: &mut *trail, depth: depth + 1 };
             seq.next_element_seed(seed).map(|found| found.is_some())
         };
         while next()? {}
+        let found = item.len() - before;
+        if let Some(width) = width.filter(|width| *width != found) {
+            return Err(trail.misfit(&format!("{found} items"), format!("a list of {width} items")));
+        }
         offsets.push(offset(item.len()));
         column.nulls.push_valid();
         Ok(())

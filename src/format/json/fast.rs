@@ -270,7 +270,7 @@ impl Reader<'_> {
                 offsets.push(offset(bytes.len()));
                 at + length
             }
-            Values::List { offsets, item, .. } if first == b'[' && depth < token::MAX_DEPTH => {
+            Values::List { offsets, item, width: None, .. } if first == b'[' && depth < token::MAX_DEPTH => {
                 let end = self.list(item, at + 1, depth + 1)?;
                 offsets.push(offset(item.len()));
                 end

@@ -32,7 +32,7 @@ mod corpus;
 
 use std::ops::ControlFlow;
 
-use arrow::datatypes::{Fields, SchemaRef};
+use arrow::datatypes::{Field, Fields, SchemaRef};
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -46,6 +46,7 @@ use crate::{
     error::{Error, Result},
     format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream},
     record::{Payload, RecordBlock, Reject, Split},
+    schema::file::print_type,
 };
 
 /// Bytes of a split from which it is told how many values the rest holds.
@@ -158,6 +159,20 @@ impl JsonSource {
     }
 }
 
+/// Refuses a type that no value of JSON can have.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) that names column and type.
+pub fn check_type(field: &Field) -> Result<()> {
+    if columns::is_readable(field) {
+        return Ok(());
+    }
+    let found = print_type(field);
+    Err(Error::usage(format!("expected a type that JSON can be read as, found {found}"))
+        .column(field.name())
+        .hint("leave the type out, or take the values as they stand with `json`"))
+}
+
 impl RecordReader for JsonSource {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         match self.mode {
@@ -177,7 +192,7 @@ impl RecordReader for JsonSource {
         if split.bytes().len() > splits::MAX_SPLIT {
             return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
         }
-        let table = Table::new(schema, &self.options.text);
+        let table = Table::new(schema, &self.options.text).pinning(&self.options.pinned);
         let mut taken = Taken { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
             Mode::Lines => taken.lines(),
@@ -414,7 +429,7 @@ mod tests {
         let source = lines().with_options(JsonOptions { pinned: vec!["a".into()], ..JsonOptions::default() });
         let block = block(source.parse(&split(b"{\"a\":1}\n{\"a\":\"x\"}\n{\"a\":2}\n"), &schema).unwrap());
         assert_eq!(block.rows, [0, 2]);
-        assert_eq!(block.rejects[0].reason, "expected Int64, found \"x\"");
+        assert_eq!(block.rejects[0].reason, "expected int64, found \"x\"");
         assert_eq!(block.rejects[0].column.as_deref(), Some("a"));
         assert!(matches!(source.parse(&split(b"{\"ab\":1}"), &schema).unwrap(), Parsed::Misfit(_)));
     }

@@ -20,9 +20,12 @@ use serde_json::value::RawValue;
 use super::{
     decode::{Exact, Feature},
     double::widen,
-    time,
 };
-use crate::{codec::base64::from_base64, record::duration, schema};
+use crate::{
+    codec::base64::from_base64,
+    record::{duration, time},
+    schema,
+};
 
 /// The value does not mean one of the column's type; number of the value among those of its column.
 #[derive(Debug, PartialEq, Eq)]

@@ -16,7 +16,6 @@ mod ids;
 pub mod index;
 mod read;
 mod sum;
-mod time;
 
 use std::io::Read;
 

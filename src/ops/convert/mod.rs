@@ -530,6 +530,7 @@ impl<'a> Conversion<'a> {
     fn widen(&self, prepared: &mut Prepared, source: usize, misfit: &Misfit, memory: MemoryPlan) -> Result<bool> {
         let observer = self.context.observer;
         let (sources, fields) = match prepared {
+            Prepared::Records { .. } if self.given_columns().contains(&misfit.column) => return Ok(false),
             Prepared::Records { .. } if self.prescribed.is_some() => return Ok(false),
             Prepared::Records { sources, fields } => (sources, fields),
             // The name of a part promised text, and the content is something else.
@@ -586,7 +587,12 @@ impl<'a> Conversion<'a> {
                 reading = Reading::new(files, samples, memory, self.context.jobs);
                 let name =
                     Arc::new(SourceName { name: String::new(), key: String::new(), columns: None, subject: None });
-                let facts = files.first().map(|file| SourceFacts { name, file: file.clone(), hashes_bytes: false });
+                let facts = files.first().map(|file| SourceFacts {
+                    name,
+                    file: file.clone(),
+                    hashes_bytes: false,
+                    by_row: false,
+                });
                 (
                     facts.into_iter().collect(),
                     Work::Samples {
@@ -607,7 +613,9 @@ impl<'a> Conversion<'a> {
             normalize: self.options.id_normalize,
             similar: AtomicU64::new(0),
         });
+        let given = self.given_columns();
         let pipeline = Pipeline {
+            given: &given,
             store: self.dataset.store(),
             encoder: &encoder,
             naming: naming.clone(),

@@ -25,9 +25,9 @@ use crate::{
     format::{
         OutputFormat,
         arrays::OpenSources,
-        csv::CsvOptions,
+        csv::{self, CsvOptions},
         files::{self, Samples},
-        json::JsonOptions,
+        json::{self, JsonOptions},
         parquet::{self, schema_of_samples},
     },
     ops::inputs::{Identity, Live},
@@ -114,8 +114,7 @@ pub(super) const SAMPLES_KEPT: usize = 64;
 impl Conversion<'_> {
     pub(super) fn prepare(&mut self, fresh: Vec<SourceFile>) -> Result<Prepared> {
         self.prescribed = self.prescribed_columns()?;
-        let pins = self.prescribed.iter().flatten().map(|f| f.name()).chain(self.options.types.iter().map(Field::name));
-        let pinned: Vec<String> = pins.cloned().collect();
+        let pinned = self.given_columns();
         let sniff = SniffOptions {
             from: self.options.from,
             encoding: self.options.encoding,
@@ -144,6 +143,7 @@ impl Conversion<'_> {
                 let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
                 self.check_same_columns(&sources, &fields)?;
                 refuse_conflicts(&sources, &fields, &self.options.types)?;
+                self.check_given_types(&sources)?;
                 let fields = self.united(&fields, &sources);
                 let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
                 if let Some(field) = shapeless.filter(|_| self.options.tensor_lists) {
@@ -269,6 +269,28 @@ impl Conversion<'_> {
                     .column(column.clone())
                     .hint(format!("the columns are {}", columns.join(", "))));
             }
+        }
+        Ok(())
+    }
+
+    /// Names of the columns whose types the user gave.
+    pub(super) fn given_columns(&self) -> Vec<String> {
+        let prescribed = self.prescribed.iter().flatten().map(|field| field.name());
+        prescribed.chain(self.options.types.iter().map(Field::name)).cloned().collect()
+    }
+
+    /// Refuses types that values of a source cannot have, before anything is read.
+    fn check_given_types(&self, sources: &[RecordSource]) -> Result<()> {
+        let prescribed: Vec<Field> = self.prescribed.iter().flatten().map(|field| field.as_ref().clone()).collect();
+        for source in sources {
+            let has = |field: &&Field| source.reader.columns().is_none_or(|names| names.contains(field.name()));
+            let check = match source.format {
+                InputFormat::Csv | InputFormat::Tsv => csv::check_type,
+                InputFormat::Jsonl | InputFormat::Json => json::check_type,
+                _ => continue,
+            };
+            let mut given = prescribed.iter().chain(&self.options.types).filter(has);
+            given.try_for_each(|field| check(field).map_err(|e| e.at(source.file.uri())))?;
         }
         Ok(())
     }
@@ -437,6 +459,7 @@ pub(super) fn source_facts(sources: &[RecordSource], telling: Option<&Telling>) 
                 name: Arc::new(SourceName { name, key, columns, subject }),
                 file: source.file.clone(),
                 hashes_bytes: source.format.is_text(),
+                by_row: source.format.is_typed(),
             }
         })
         .collect()

@@ -1,0 +1,123 @@
+//! Columns whose types the user gave, of sources that state types of their own: values that the given type holds exactly
+//! are converted, and rows with others are rejected.
+//!
+//! Delimited text and JSON are read in the given types by their readers, which know the text of each value.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions},
+    compute::filter_record_batch,
+    datatypes::{FieldRef, Fields, SchemaRef},
+};
+use bytes::Bytes;
+
+use crate::{
+    error::Result,
+    format::{Misfit, Parsed, RecordReader},
+    record::{Payload, RecordBlock, Reject, Split, json::RowJson, typed, widen::Unfit},
+    schema::{file::print_type, schema_of},
+};
+
+/// Characters of a value that messages show.
+const SHOWN: usize = 60;
+
+/// Parses a split into rows with the columns of `schema`, of which those named in `given` have types that are not those of the
+/// source.
+///
+/// # Errors
+/// As those of [`RecordReader::parse`].
+pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef, given: &[String]) -> Result<Parsed> {
+    let own = schema_of(&reader.infer(split));
+    let stated = |field: &FieldRef| match own.fields().find(field.name()) {
+        Some((_, own)) if given.contains(field.name()) => Arc::clone(own),
+        _ => Arc::clone(field),
+    };
+    let asked = schema_of(&schema.fields().iter().map(stated).collect::<Fields>());
+    if asked.fields() == schema.fields() {
+        return reader.parse(split, schema);
+    }
+    let mut block = match reader.parse(split, &asked)? {
+        Parsed::Block(block) => block,
+        misfit @ Parsed::Misfit(_) => return Ok(misfit),
+    };
+    let Payload::Rows(source) = &block.payload else { return Ok(Parsed::Block(block)) };
+    let source = source.clone();
+    let (rows, unfit) = match converted(&source, schema)? {
+        Ok(converted) => converted,
+        Err(Unfit { column, row, value, expected, .. }) => {
+            return Ok(Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected }));
+        }
+    };
+    block.payload = Payload::Rows(rows);
+    leave_out(&mut block, &source, &unfit, split)?;
+    Ok(Parsed::Block(block))
+}
+
+/// A value that its column does not hold: row, column, what was expected and found.
+type Bad = (usize, String, String);
+
+fn converted(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBatch, Vec<Bad>), Unfit>> {
+    let mut unfit = Vec::new();
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(rows.num_columns());
+    let misfit = |unfit: Unfit, from, to| Unfit {
+        value: if unfit.by_value { unfit.value } else { print_type(from) },
+        expected: typed::name(to),
+        ..unfit
+    };
+    for ((array, from), to) in rows.columns().iter().zip(rows.schema_ref().fields()).zip(schema.fields()) {
+        let (array, bad) = match typed::convert(array, from, to)? {
+            Ok(converted) => converted,
+            Err(error) => return Ok(Err(misfit(error, from, to))),
+        };
+        columns.push(array);
+        unfit.extend(bad.into_iter().map(|(row, value)| {
+            let reason = format!("expected {}, found `{}`", typed::name(to), shortened(&value));
+            (row, to.name().clone(), reason)
+        }));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    Ok(Ok((RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?, unfit)))
+}
+
+/// Makes rejects of rows, which have what the source has; of several bad values of a row the first counts.
+fn leave_out(block: &mut RecordBlock, source: &RecordBatch, unfit: &[Bad], split: &Split) -> Result<()> {
+    let Payload::Rows(rows) = &block.payload else { return Ok(()) };
+    if unfit.is_empty() {
+        return Ok(());
+    }
+    let rows = rows.clone();
+    block.list_each();
+    let mut stays = vec![true; rows.num_rows()];
+    let json = RowJson::new(source);
+    for (row, column, reason) in unfit {
+        if !std::mem::replace(&mut stays[*row], false) {
+            continue;
+        }
+        let mut raw = Vec::new();
+        json.write_row(*row, &mut raw);
+        block.rejects.push(Reject {
+            row: block.rows[*row],
+            line: 0,
+            byte: split.offset,
+            column: Some(column.clone()),
+            reason: reason.clone(),
+            raw: Bytes::from(raw),
+        });
+    }
+    block.rejects.sort_by_key(|reject| reject.row);
+    let mut kept = stays.iter();
+    block.hashes.retain(|_| kept.next() == Some(&true));
+    let mut kept = stays.iter();
+    block.rows.retain(|_| kept.next() == Some(&true));
+    block.payload = Payload::Rows(filter_record_batch(&rows, &BooleanArray::from(stays))?);
+    Ok(())
+}
+
+fn shortened(value: &str) -> String {
+    let mut shown: String = value.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if value.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}

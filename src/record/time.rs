@@ -1,0 +1,278 @@
+//! Dates, points in time and spans of time from ISO 8601 text: the inverse of what `record::json` writes, and the other
+//! common spellings.
+
+use arrow::datatypes::TimeUnit;
+
+/// Seconds of a day.
+const DAY: i128 = 86_400;
+
+/// Days since 1970-01-01 of `YYYY-MM-DD`; years beyond four digits carry a sign.
+pub fn date(text: &str) -> Option<i32> {
+    let (days, rest) = split_date(text)?;
+    rest.is_empty().then(|| i32::try_from(days).ok())?
+}
+
+/// Units since 1970-01-01 of `YYYY-MM-DDTHH:MM:SS[.fraction][Z]`; `None` as well when the unit cannot hold it.
+pub fn timestamp(text: &str, unit: TimeUnit) -> Option<i64> {
+    local(text.strip_suffix('Z').unwrap_or(text), unit)
+}
+
+/// Units since 1970-01-01 of `YYYY-MM-DDTHH:MM:SS[.fraction]` without a zone.
+pub fn local(text: &str, unit: TimeUnit) -> Option<i64> {
+    let (days, rest) = split_date(text)?;
+    let clock = clock(rest.strip_prefix(['T', ' '])?, unit)?;
+    i64::try_from(days * DAY * per_second(unit) + clock).ok()
+}
+
+/// Units since 1970-01-01 in UTC of `YYYY-MM-DDTHH:MM:SS[.fraction]` followed by `Z`, `+HH:MM`, `+HHMM` or `+HH`.
+pub fn instant(text: &str, unit: TimeUnit) -> Option<i64> {
+    let text = text.strip_suffix(" UTC").map_or_else(|| text.to_owned(), |local| format!("{local}Z"));
+    if text.ends_with(['Z', 'z']) {
+        return local(&text[..text.len() - 1], unit);
+    }
+    // The last sign is that of the offset, if it comes after the time of day began.
+    let at = text.rfind(['+', '-']).filter(|at| text[..*at].contains(':'))?;
+    let (moment, offset) = text.split_at(at);
+    let (hours, minutes) = match &offset.as_bytes()[1..] {
+        [h1, h2] => (digits(&[*h1, *h2])?, 0),
+        [h1, h2, b':', m1, m2] | [h1, h2, m1, m2] => (digits(&[*h1, *h2])?, digits(&[*m1, *m2])?),
+        _ => return None,
+    };
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    let east = (hours * 3600 + minutes * 60) * per_second(unit) * if offset.starts_with('+') { 1 } else { -1 };
+    i64::try_from(i128::from(local(moment.trim_end(), unit)?) - east).ok()
+}
+
+/// Units since midnight of `HH:MM[:SS[.fraction]]`.
+pub fn time_of_day(text: &str, unit: TimeUnit) -> Option<i64> {
+    let seconds = if text.len() == 5 { format!("{text}:00") } else { text.to_owned() };
+    i64::try_from(clock(&seconds, unit)?).ok()
+}
+
+/// Units of a span of time: ISO 8601 without years and months (`P1DT2H3M4.5S`), or `[N day[s] ]HH:MM:SS[.fraction]`.
+pub fn duration(text: &str, unit: TimeUnit) -> Option<i64> {
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let units = if text.starts_with('P') { iso_duration(text, unit)? } else { clock_duration(text, unit)? };
+    i64::try_from(sign * units).ok()
+}
+
+fn iso_duration(text: &str, unit: TimeUnit) -> Option<i128> {
+    let (days, times) = text[1..].split_once('T').map_or((&text[1..], None), |(days, times)| (days, Some(times)));
+    let mut total = 0;
+    let mut parts = 0;
+    for (part, names) in [(Some(days), "WD"), (times, "HMS")] {
+        let mut rest = part.unwrap_or_default();
+        let mut allowed = names;
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+            let name = rest[end..].chars().next()?;
+            allowed = &allowed[allowed.find(name)? + 1..];
+            let seconds = match name {
+                'W' => 7 * DAY,
+                'D' => DAY,
+                'H' => 3600,
+                'M' => 60,
+                _ => 1,
+            };
+            let (whole, fraction) = rest[..end].split_once('.').unwrap_or((&rest[..end], ""));
+            // Only seconds are written with a fraction.
+            if whole.is_empty() || whole.len() > 20 || rest[..end].contains('.') && name != 'S' {
+                return None;
+            }
+            total += digits(whole.as_bytes())? * seconds * per_second(unit) + part_of_second(fraction, unit)?;
+            parts += 1;
+            rest = &rest[end + 1..];
+        }
+    }
+    (parts > 0 && times != Some("")).then_some(total)
+}
+
+fn clock_duration(text: &str, unit: TimeUnit) -> Option<i128> {
+    let (days, time) = match text.split_once(" day") {
+        Some((days, time)) => (days, time.strip_prefix('s').unwrap_or(time).trim_start_matches([',', ' '])),
+        None => ("0", text),
+    };
+    let (hours, rest) = time.split_once(':')?;
+    if days.is_empty() || days.len() > 12 || hours.is_empty() || hours.len() > 12 {
+        return None;
+    }
+    let hours = digits(days.as_bytes())? * 24 + digits(hours.as_bytes())?;
+    Some(hours * 3600 * per_second(unit) + clock(&format!("00:{rest}"), unit)?)
+}
+
+/// Units since midnight of `HH:MM:SS[.fraction]`.
+fn clock(text: &str, unit: TimeUnit) -> Option<i128> {
+    let (clock, fraction) = match text.split_once('.') {
+        Some((_, "")) => return None,
+        Some(parts) => parts,
+        None => (text, ""),
+    };
+    let [h1, h2, b':', m1, m2, b':', s1, s2] = <[u8; 8]>::try_from(clock.as_bytes()).ok()? else { return None };
+    let two = |a: u8, b: u8| digits(&[a, b]);
+    let (hours, minutes, seconds) = (two(h1, h2)?, two(m1, m2)?, two(s1, s2)?);
+    if hours > 23 || minutes > 59 || seconds > 59 {
+        return None;
+    }
+    Some(((hours * 60 + minutes) * 60 + seconds) * per_second(unit) + part_of_second(fraction, unit)?)
+}
+
+/// Units of the digits behind a point; `None` if there are more than the unit has.
+fn part_of_second(fraction: &str, unit: TimeUnit) -> Option<i128> {
+    let fraction = fraction.trim_end_matches('0');
+    let places = per_second(unit).ilog10();
+    let missing = places.checked_sub(u32::try_from(fraction.len()).ok()?)?;
+    Some(digits(fraction.as_bytes())? * 10_i128.pow(missing))
+}
+
+fn per_second(unit: TimeUnit) -> i128 {
+    match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000,
+    }
+}
+
+/// The days of a date at the start of a text, and what comes after it.
+fn split_date(text: &str) -> Option<(i128, &str)> {
+    let (sign, unsigned) = match text.as_bytes().first()? {
+        b'-' => (-1, &text[1..]),
+        b'+' => (1, &text[1..]),
+        _ => (1, text),
+    };
+    let (year, rest) = unsigned.split_once('-')?;
+    // Twelve digits hold the years of all seconds that 64 bits count.
+    let well_formed = year.len() == 4 || unsigned.len() < text.len() && (5..=12).contains(&year.len());
+    let (month, rest) = rest.split_once('-')?;
+    let (day, rest) = rest.split_at_checked(2)?;
+    if !well_formed || month.len() != 2 {
+        return None;
+    }
+    let (year, month, day) = (sign * digits(year.as_bytes())?, digits(month.as_bytes())?, digits(day.as_bytes())?);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let last = match month {
+        2 => 28 + i128::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    (1..=last).contains(&day).then(|| (days_from_civil(year, month, day), rest))
+}
+
+fn digits(text: &[u8]) -> Option<i128> {
+    text.iter().try_fold(0, |value, digit| digit.is_ascii_digit().then(|| value * 10 + i128::from(digit - b'0')))
+}
+
+/// Days since 1970-01-01 of a day of the proleptic Gregorian calendar, counted in years that begin in March, so that the
+/// leap day is the last.
+fn days_from_civil(year: i128, month: i128, day: i128) -> i128 {
+    let year = year - i128::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::{Array, Date32Array, TimestampNanosecondArray, TimestampSecondArray};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::json::text_of;
+
+    fn written(array: &dyn Array) -> String {
+        text_of(array, 0).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in
+            ["", "2024-02-30", "2024-13-01", "24-01-01", "2024-1-01", "2024-01-01x", "12345-01-01", "2024-01-0ä"]
+        {
+            assert_eq!(date(text), None, "{text}");
+        }
+        for text in ["2024-01-01", "2024-01-01T24:00:00", "2024-01-01T00:00:00.1234", "2024-01-01T00:00"] {
+            assert_eq!(timestamp(text, TimeUnit::Millisecond), None, "{text}");
+        }
+        assert_eq!(timestamp("1970-01-01T00:00:01.5Z", TimeUnit::Millisecond), Some(1500));
+    }
+
+    #[test]
+    fn instants_are_moved_to_utc() {
+        for (text, seconds) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("1970-01-01 01:00:00+01:00", 0),
+            ("1969-12-31T23:30:00-0030", 0),
+            ("1970-01-01T01:00:01 +01", 1),
+            ("1970-01-01 00:00:01 UTC", 1),
+        ] {
+            assert_eq!(instant(text, TimeUnit::Second), Some(seconds), "{text}");
+        }
+        for text in
+            ["1970-01-01T00:00:00", "1970-01-01", "1970-01-01T00:00:00+24:00", "1970-01-01T00:00:00+1", "Z", "é+01"]
+        {
+            assert_eq!(instant(text, TimeUnit::Second), None, "{text}");
+        }
+        assert_eq!(local("1970-01-01T00:00:00Z", TimeUnit::Second), None);
+    }
+
+    #[test]
+    fn times_of_day_and_spans_have_their_spellings() {
+        let ms = TimeUnit::Millisecond;
+        assert_eq!(time_of_day("01:02", ms), Some(3_720_000));
+        assert_eq!(time_of_day("23:59:59.9990", ms), Some(86_399_999));
+        for text in ["24:00", "1:02", "00:00:00.0001", "00:00:00.", ""] {
+            assert_eq!(time_of_day(text, ms), None, "{text}");
+        }
+        for (text, expected) in [
+            ("PT1.5S", 1500),
+            ("-P1DT2H3M4.005S", -93_784_005),
+            ("P1W", 604_800_000),
+            ("P0D", 0),
+            ("36:00:01", 129_601_000),
+            ("-00:00:00.001", -1),
+            ("2 days 00:00:01", 172_801_000),
+            ("1 day, 1:00:00", 90_000_000),
+        ] {
+            assert_eq!(duration(text, ms), Some(expected), "{text}");
+        }
+        for text in
+            ["", "P", "PT", "P1DT", "P1Y", "PT1M1H", "PT1.5M", "PT.5S", "PT0.0001S", "5", "1 day", "00:60:00", "Pé"]
+        {
+            assert_eq!(duration(text, ms), None, "{text}");
+        }
+        assert_eq!(duration("PT9999999999999999S", ms), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_time_or_none(text in "[-+PTWDHMSZ0-9:. é]{0,16}") {
+            for unit in [TimeUnit::Second, TimeUnit::Nanosecond] {
+                let _ = (date(&text), timestamp(&text, unit), instant(&text, unit), local(&text, unit));
+                let _ = (time_of_day(&text, unit), duration(&text, unit));
+            }
+        }
+
+        #[test]
+        fn spans_come_back(value: i64) {
+            let array = arrow::array::DurationMicrosecondArray::from(vec![value]);
+            prop_assert_eq!(duration(&written(&array), TimeUnit::Microsecond), Some(value));
+        }
+
+        #[test]
+        fn dates_and_timestamps_come_back(days: i32, value: i64) {
+            prop_assert_eq!(date(&written(&Date32Array::from(vec![days]))), Some(days));
+            let nanoseconds = TimestampNanosecondArray::from(vec![value]);
+            prop_assert_eq!(timestamp(&written(&nanoseconds), TimeUnit::Nanosecond), Some(value));
+            let seconds = TimestampSecondArray::from(vec![value]).with_timezone("UTC");
+            prop_assert_eq!(timestamp(&written(&seconds), TimeUnit::Second), Some(value));
+        }
+    }
+}
