@@ -284,6 +284,10 @@ pub struct SourceFacts {
     pub hashes_bytes: bool,
     /// Whether its records are numbered only, and lie neither on lines nor at bytes of their own.
     pub by_row: bool,
+    /// Blank lines before its records, which are in no split.
+    pub blank_lines: u64,
+    /// What was decided about it that its records do not show.
+    pub note: Option<String>,
 }
 
 impl SourceFacts {
@@ -385,7 +389,13 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             return false;
         }
         self.position = Position { source: Some(source), ..Position::default() };
-        self.tally().sources[source].first_record = self.accepted;
+        let facts = &self.sources[source];
+        let mut tally = self.tally();
+        tally.sources[source].first_record = self.accepted;
+        tally.blank_lines += facts.blank_lines;
+        if let Some(note) = &facts.note {
+            self.observer.event(Event::Note(format!("{}: {note}", facts.name.name)));
+        }
         true
     }
 
@@ -428,6 +438,10 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         for reject in left_out {
             self.reject(source, reject, quiet)?;
         }
+        if let Some((line, why)) = block.doubtful.as_deref().copied() {
+            let line = self.line(source, line);
+            self.observer.event(Event::Note(format!("{}, line {line}: {why}", self.sources[source].name.name)));
+        }
         let base = self.position.records;
         self.position.records += records;
         self.position.lines += block.lines;
@@ -468,11 +482,8 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             return Ok(());
         }
         let facts = &self.sources[source];
-        let first_offset = self.position.first_offset;
         let places = !facts.is_samples() && !facts.by_row;
-        let head =
-            if !places { 0 } else { *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset)) };
-        let line = head + self.position.lines + reject.line + 1;
+        let line = if places { self.line(source, reject.line) } else { 0 };
         let row = self.position.records + u64::from(reject.row) + 1;
         match on_error {
             OnError::Quarantine => {
@@ -506,6 +517,14 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                 Err(error)
             }
         }
+    }
+
+    /// Number of a line of the current split within its source, from 1.
+    fn line(&mut self, source: usize, line: u64) -> u64 {
+        let first_offset = self.position.first_offset;
+        let facts = &self.sources[source];
+        let head = *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset));
+        head + self.position.lines + line + 1
     }
 
     /// Size of the unit to be filled next, and whether it starts a shard; `None` while that depends on what is not known

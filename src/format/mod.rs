@@ -74,6 +74,16 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         Ok(None)
     }
 
+    /// Blank lines before the records, which no split holds.
+    fn blank_lines_before(&self) -> u64 {
+        0
+    }
+
+    /// What was decided about the source that its records do not show.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
     /// How many rows there are, where that is known without reading them.
     fn rows(&self) -> Option<u64> {
         None

@@ -190,6 +190,8 @@ pub struct RecordBlock {
     pub blank_lines: u64,
     /// Records with fewer fields than the header, whose missing fields became null.
     pub padded: u64,
+    /// A line, counted from 0 within the split, that was taken and looks wrong, and why.
+    pub doubtful: Option<Box<(u64, &'static str)>>,
     /// Entries of an archive that are no files (folders, links, devices) and so no records.
     pub passed_over: u64,
     /// Bytes of input that this block stands for.
@@ -208,6 +210,7 @@ impl RecordBlock {
             lines: 0,
             blank_lines: 0,
             padded: 0,
+            doubtful: None,
             passed_over: 0,
             bytes_in: 0,
         }

@@ -1,6 +1,7 @@
 //! What inputs are: sources that hold records, or files to be grouped to samples.
 //!
-//! The content decides, a name only says where to look: a `.csv` that is not delimited text is not a table. Tables and
+//! The content decides, a name only says where to look; but a file whose name says that it holds records, and whose content
+//! is none of the formats that are read, is an error: it was cut short, damaged, or encrypted. Tables and
 //! other files side by side (images and their `metadata.csv`) have no single reading, and neither have rows and samples,
 //! so they are an error that names both, not a guess.
 
@@ -183,12 +184,11 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         .collect::<Result<_>>()?;
     if let [(file, None)] = read.as_slice()
         && options.from.is_none()
-        && names_records(file.name())
+        && is_foreign_archive(file.name())
     {
-        let found = if file.bytes() == 0 { "found nothing, the file is empty" } else { "found something else" };
-        return Err(Error::input(format!("expected records, as the name says, {found}"))
+        return Err(Error::input("expected records or files, found an archive of a kind that is not read")
             .at(file.uri())
-            .hint("name its format with --from; --from files takes it as it is"));
+            .hint("unpack it and convert the folder; --from files takes it as it is"));
     }
     if read.iter().all(|(_, source)| source.is_some()) {
         let sources: Vec<RecordSource> = read.into_iter().filter_map(|(_, source)| source).collect();
@@ -250,7 +250,7 @@ fn holds_shards(name: &str) -> bool {
 /// Whether a name says that the file holds JSON Lines, so that an empty one holds no records.
 fn names_json_lines(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    [".jsonl", ".ndjson"].iter().any(|end| name.ends_with(end))
+    sniff::JSON_LINES.iter().any(|end| name.ends_with(end))
 }
 
 /// What a file holds; one that cannot be read is a source that fails when it is converted, where the run goes on without
@@ -268,6 +268,8 @@ fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSou
         (None, Some(from)) => Err(Error::input(format!("expected {}, found something else", from.name()))
             .at(file.uri())
             .hint("name the right format with --from, or leave the file out with --exclude")),
+        // A table that was cut short or damaged is no picture, whatever lies beside it.
+        (None, None) if names_records(file.name()) => Err(not_as_named(file)),
         (found, _) => Ok(found),
     });
     match (found, file.fault()) {
@@ -278,6 +280,20 @@ fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSou
         }
         (found, None) => found,
     }
+}
+
+/// The error of a file whose name says what it is, and whose content is something else.
+fn not_as_named(file: &SourceFile) -> Error {
+    let head = file.head(sniff::MAGIC_BYTES).map(|head| head.bytes).unwrap_or_default();
+    let found = match sniff::unread_format(&head) {
+        _ if file.bytes() == 0 => "nothing, the file is empty".to_owned(),
+        Some(format) => format!("{format}, which is not read"),
+        None => "something else".to_owned(),
+    };
+    Error::input(format!("expected records, as the name says, found {found}"))
+        .at(file.uri())
+        .hint("the file may be damaged: get it again, or leave it out with --exclude")
+        .hint("if it is something else, name its format with --from; --from files takes all files as they are")
 }
 
 /// Whether arrays of numpy lie beside JSON documents, which say what they are.
@@ -322,13 +338,20 @@ const WIDS_FILE: &str = "shardindex.json";
 
 /// Whether a name is that of a JSON document.
 fn is_document(name: &str) -> bool {
-    name.to_ascii_lowercase().ends_with(".json")
+    let name = name.to_ascii_lowercase();
+    name.ends_with(".json") || name.ends_with(".geojson")
 }
 
 /// Whether a name is that of an array of numpy.
 fn is_numpy(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with(".npy") || name.ends_with(".npz")
+}
+
+/// Whether a name is that of an archive that nothing here reads.
+fn is_foreign_archive(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [".zip", ".7z", ".rar"].iter().any(|end| name.ends_with(end))
 }
 
 /// Whether a name suggests looking for records.

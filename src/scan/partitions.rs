@@ -166,6 +166,14 @@ impl RecordReader for Partition {
         self.inner.arrays()
     }
 
+    fn blank_lines_before(&self) -> u64 {
+        self.inner.blank_lines_before()
+    }
+
+    fn note(&self) -> Option<String> {
+        self.inner.note()
+    }
+
     fn rows(&self) -> Option<u64> {
         self.inner.rows()
     }

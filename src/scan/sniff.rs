@@ -49,6 +49,9 @@ pub(super) const RECORDS: &[&str] = &[
     "cdf",
     "csv",
     "feather",
+    "geojson",
+    "geojsonl",
+    "geojsons",
     "h5",
     "hdf",
     "hdf5",
@@ -56,6 +59,7 @@ pub(super) const RECORDS: &[&str] = &[
     "ipc",
     "json",
     "jsonl",
+    "jsonlines",
     "nc",
     "nc4",
     "ndjson",
@@ -79,8 +83,30 @@ pub(super) const RECORDS: &[&str] = &[
     "tzst",
 ];
 
-/// Last extensions of files that are compressed as a whole.
-pub(super) const PACKED: &[&str] = &["bz2", "gz", "lz4", "lzma", "sz", "xz", "zst"];
+/// Last extensions of files that are compressed or encrypted as a whole, those included that are not read.
+pub(super) const PACKED: &[&str] =
+    &["br", "bz2", "encrypted", "gz", "lz", "lz4", "lzma", "lzo", "sz", "xz", "z", "zst"];
+
+/// How names of JSON Lines end.
+pub(super) const JSON_LINES: &[&str] = &[".geojsonl", ".geojsons", ".jsonl", ".jsonlines", ".ndjson"];
+
+/// Bytes that tell formats that are not read.
+pub(super) const MAGIC_BYTES: usize = 16;
+
+/// What begins so and is not read.
+pub(super) fn unread_format(head: &[u8]) -> Option<&'static str> {
+    const MAGIC: [(&[u8], &str); 8] = [
+        (b"\x1f\x9d", "data compressed by compress (.Z)"),
+        (b"\x1f\xa0", "data compressed by compress (.Z)"),
+        (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop"),
+        (b"LZIP", "data compressed by lzip"),
+        (b"\x5d\0\0", "data compressed by lzma"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+        (b"Rar!", "a rar archive"),
+    ];
+    MAGIC.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name)
+}
 
 /// How to read sources, where their content does not say.
 #[derive(Debug, Clone, Default)]
@@ -126,6 +152,9 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
 fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Option<RecordSource>> {
     let Head { bytes: head, complete, packed } = head;
     let wanted = |format| options.from.is_none_or(|from| from == format);
+    if wanted(InputFormat::Parquet) && parquet::is_encrypted(&head) {
+        return Err(parquet::encrypted().at(file.uri()));
+    }
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
         Some((InputFormat::Parquet, Box::new(ParquetReader::open(ranged(file, packed)?, &file.uri())?)))
     } else if let Some(form) = ipc::sniff(&head).filter(|_| wanted(InputFormat::Arrow)) {
@@ -303,6 +332,17 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
                 let format = if lines { InputFormat::Jsonl } else { InputFormat::Json };
                 return Ok(Some((format, Box::new(source.with_options(options.json.clone())))));
             }
+            // What is left of a document is no table, although commas are all over it.
+            match json_name(&lower) {
+                Some(json::Mode::Lines) if !is_csv_name && !head.is_empty() => {
+                    return Ok(Some((InputFormat::Jsonl, json_source(json::Mode::Lines))));
+                }
+                Some(json::Mode::Document) if !is_csv_name => {
+                    let structured = matches!(head.trim_ascii_start().first(), Some(b'{' | b'['));
+                    return Ok(structured.then(|| (InputFormat::Json, json_source(json::Mode::Document) as Box<_>)));
+                }
+                _ => {}
+            }
             let source = match is_csv_name {
                 true => sniff_csv(file, head, complete, &options.csv)?,
                 // Any text is a table of one column; only a name makes it worth reading as one.
@@ -311,6 +351,15 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
             source.map(|source| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
         }
     })
+}
+
+/// How records lie in a file whose name says that it is JSON.
+fn json_name(lower: &str) -> Option<json::Mode> {
+    let named = |ends: &[&str]| ends.iter().any(|e| lower.ends_with(e) || lower.contains(&format!("{e}.")));
+    if named(JSON_LINES) {
+        return Some(json::Mode::Lines);
+    }
+    named(&[".json", ".geojson"]).then_some(json::Mode::Document)
 }
 
 /// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format. In the

@@ -10,7 +10,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Root, SourceFile};
+use super::{Head, Root, SourceFile};
 use crate::{error::Result, format::zarr::MARKERS, storage::Folder};
 
 /// Files of a store whose names begin with a dot, which a scan passes over elsewhere.
@@ -58,11 +58,9 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
     let mut stores: HashSet<Place> = HashSet::new();
     for file in files.iter() {
         let (folder, name) = split(file.path());
-        if MARKERS.contains(&name) && store_of(file, &stores).is_none() {
-            let says = |head: &[u8]| memchr::memmem::find(head, b"\"zarr_format\"").is_some();
-            if name != MARKERS[0] || says(&file.head(HEAD)?.bytes) {
-                stores.insert(place(file, folder));
-            }
+        let marks = MARKERS.contains(&name) && store_of(file, &stores).is_none();
+        if marks && (name != MARKERS[0] || says_zarr(&file.head(HEAD)?)) {
+            stores.insert(place(file, folder));
         }
     }
     let mut found: BTreeMap<Place, (Arc<Root>, Store)> = BTreeMap::new();
@@ -84,6 +82,12 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
     });
     files.extend(found.into_iter().map(|((_, folder), (root, store))| source(&folder, root, store)));
     Ok(passed_over)
+}
+
+/// Whether a `zarr.json` is that of a store. One that is no JSON is, for nobody else's document has that name and is damaged.
+fn says_zarr(head: &Head) -> bool {
+    let known = memchr::memmem::find(&head.bytes, b"\"zarr_format\"").is_some();
+    known || head.complete && serde_json::from_slice::<serde::de::IgnoredAny>(&head.bytes).is_err()
 }
 
 fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {

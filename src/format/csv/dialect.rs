@@ -60,6 +60,11 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     if options.delimiter.is_none() && !is_text(text, complete) {
         return None;
     }
+    let comments = comments(text, complete, options.delimiter);
+    let comment_lines = comments.lines;
+    let mark = mark + comments.end;
+    let above = count_lines(&text[..comments.end]);
+    let text = &text[comments.end..];
     let blank = text.iter().position(|&byte| byte != LF && byte != CR).unwrap_or(text.len());
     if blank == text.len() {
         return complete.then(|| CsvSource::empty(head.len() as u64, count_lines(text), options));
@@ -83,10 +88,50 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         delimiter,
         consistency,
         data_offset: (mark + skipped.len()) as u64,
-        header_lines: count_lines(skipped),
-        header_blank_lines: if options.has_header { count_lines(&text[..blank]) } else { 0 },
+        header_lines: above + count_lines(skipped),
+        header_blank_lines: above - comment_lines + if options.has_header { count_lines(&text[..blank]) } else { 0 },
+        comment_lines,
         options: options.clone(),
     })
+}
+
+/// Lines at the begin of a text that begin with `#` and belong to no table.
+#[derive(Debug, Default, Clone, Copy)]
+struct Comments {
+    end: usize,
+    lines: u64,
+}
+
+/// Finds comments before a header. A line that begins with `#` is one if what follows all such lines is a table of several
+/// columns, and it has another number of fields, or begins with `##`: `#id,name` may be the header itself.
+fn comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments {
+    let mut lines: Vec<&[u8]> = Vec::new();
+    let is_blank = |line: &[u8]| line.iter().all(|&byte| byte == LF || byte == CR);
+    lines.extend(text.split_inclusive(|&byte| byte == LF).take_while(|line| is_blank(line) || line[0] == b'#'));
+    let body = lines.iter().map(|line| line.len()).sum::<usize>();
+    if body == text.len() || lines.iter().all(|line| is_blank(line)) {
+        return Comments::default();
+    }
+    let (delimiter, table) = match delimiter {
+        Some(delimiter) => (delimiter, Sample::take(&text[body..], delimiter, complete)),
+        None => detect(&text[body..], complete),
+    };
+    let mut found = Comments::default();
+    if table.columns() < 2 || table.consistency() <= 0.5 {
+        return found;
+    }
+    let mut start = 0;
+    for line in lines {
+        let fields = Sample::take(line, delimiter, true).columns();
+        if !is_blank(line) && fields == table.columns() && !line.starts_with(b"##") {
+            break;
+        }
+        start += line.len();
+        if !is_blank(line) {
+            found = Comments { end: start, lines: found.lines + 1 };
+        }
+    }
+    found
 }
 
 fn is_possible(delimiter: u8) -> bool {

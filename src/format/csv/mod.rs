@@ -79,6 +79,8 @@ pub struct CsvSource {
     pub header_lines: u64,
     /// Blank lines before the header, which no split holds.
     pub header_blank_lines: u64,
+    /// Lines of comments before the header, which no split holds.
+    pub comment_lines: u64,
     /// What the user said.
     pub options: CsvOptions,
 }
@@ -104,6 +106,7 @@ impl CsvSource {
             data_offset,
             header_lines: lines,
             header_blank_lines: lines,
+            comment_lines: 0,
             options: options.clone(),
         }
     }
@@ -153,6 +156,18 @@ impl RecordReader for CsvSource {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         let splits = Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes);
         Box::new(splits.with_columns(self.columns.len()))
+    }
+
+    fn blank_lines_before(&self) -> u64 {
+        self.header_blank_lines
+    }
+
+    fn note(&self) -> Option<String> {
+        match self.comment_lines {
+            0 => None,
+            1 => Some("1 comment line (`#`) before the table was left out".to_owned()),
+            lines => Some(format!("{lines} comment lines (`#`) before the table were left out")),
+        }
     }
 
     fn infer(&self, split: &Split) -> Fields {
@@ -235,7 +250,16 @@ struct Parse<'a> {
     stays: Vec<bool>,
     /// Records with a value that does not fit: record, column, reason.
     unfit: Vec<(Row, usize, String)>,
+    /// The first row that looks wrong although it was taken, and why.
+    doubtful: Option<(Row, &'static str)>,
 }
+
+/// Said of a line of which most fields are missing, and the first begins with `#`.
+const COMMENT: &str = "this looks like a comment and was taken as a record, with nulls for the fields that it lacks";
+
+/// Said of a last line that has no end, and not all fields.
+const CUT: &str =
+    "the last record has fewer fields than the header and no line end, as in a file that was cut short; it was padded";
 
 /// Builders with the places of their columns in the schema.
 type Builders = Vec<(usize, Box<dyn Column>)>;
@@ -243,14 +267,19 @@ type Builders = Vec<(usize, Box<dyn Column>)>;
 impl<'a> Parse<'a> {
     fn new(source: &'a CsvSource, split: &'a Split, builders: Vec<(usize, Box<dyn Column>)>) -> Self {
         let (rows, hashes, stays, unfit) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { source, split, builders, rows, hashes, stays, unfit }
+        Self { source, split, builders, rows, hashes, stays, unfit, doubtful: None }
     }
 
     fn run(mut self, schema: &SchemaRef) -> Result<Parsed> {
         let bytes = self.split.bytes();
         let mut tokens = Tokenizer::new(bytes, self.source.delimiter, self.source.columns.len());
         let mut faults = Vec::new();
+        let mut padded = 0;
         while tokens.advance() {
+            if tokens.padded > padded {
+                padded = tokens.padded;
+                self.doubt(&tokens.rows);
+            }
             let cells = Cells::of(&tokens, self.source.null());
             for (column, (_, builder)) in self.builders.iter_mut().enumerate() {
                 builder.append(cells, column, &mut faults);
@@ -326,9 +355,20 @@ impl<'a> Parse<'a> {
             lines: tokens.lines(),
             blank_lines: tokens.blank,
             padded,
+            doubtful: self.doubtful.map(|(row, why)| Box::new((count_lines(&bytes[..row.start as usize]), why))),
             passed_over: 0,
             bytes_in: bytes.len() as u64,
         })
+    }
+
+    /// Looks for rows that are short because they are none: comments, and the last one of a file that was cut.
+    fn doubt(&mut self, rows: &[Row]) {
+        let bytes = self.split.bytes();
+        let comment = rows.iter().find(|row| bytes[row.start as usize] == b'#' && self.is_short(**row));
+        let is_cut = |row: &&Row| row.end as usize == bytes.len() && self.is_short(**row);
+        let cut = rows.last().filter(is_cut).map(|row| (*row, CUT));
+        // The end of the file weighs more than a comment.
+        self.doubtful = cut.or(self.doubtful).or(comment.map(|row| (*row, COMMENT)));
     }
 
     /// Whether a good row has fewer fields than the header.

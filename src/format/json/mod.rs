@@ -213,6 +213,7 @@ impl RecordReader for JsonSource {
             lines,
             blank_lines,
             padded: 0,
+            doubtful: None,
             passed_over: 0,
             bytes_in: split.bytes_in(),
         }))
@@ -261,7 +262,11 @@ impl<'a> Taken<'a> {
 
     fn take(&mut self, found: Found<'a>) -> ControlFlow<Misfit> {
         match found {
-            Found::Broken(place, at, reason) => self.rejects.push(reject(self.split, place, at, None, reason)),
+            Found::Broken(place, at, reason) => {
+                let cut = self.source.mode == Mode::Document && reason.starts_with(fault::BREAKS_OFF);
+                let reason = if cut { format!("{reason}; {CUT}") } else { reason };
+                self.rejects.push(reject(self.split, place, at, None, reason));
+            }
             Found::Record(place, text) => match self.table.push(text) {
                 Ok(()) => {
                     self.rows.push(place.row);

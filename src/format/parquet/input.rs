@@ -61,6 +61,17 @@ pub fn sniff(head: &[u8]) -> bool {
     head.starts_with(b"PAR1")
 }
 
+/// Whether a file that begins so is Parquet with an encrypted footer.
+pub fn is_encrypted(head: &[u8]) -> bool {
+    head.starts_with(b"PARE")
+}
+
+/// The error of a file that nothing here has the keys of.
+pub fn encrypted() -> Error {
+    Error::input("expected a Parquet file, found an encrypted one")
+        .hint("decrypt it with the program that has its keys; --from files takes it as it is, --exclude leaves it out")
+}
+
 /// Reads one Parquet file.
 #[derive(Debug)]
 pub struct ParquetReader {
@@ -349,12 +360,13 @@ pub(super) fn footer(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) ->
     let tail = read(start..length)?;
     let metadata = match &tail[..] {
         [a, b, c, d, b'P', b'A', b'R', b'1'] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
-        [.., b'P', b'A', b'R', b'E'] => return Err(Error::input("expected a Parquet file, found an encrypted one")),
+        [.., b'P', b'A', b'R', b'E'] => return Err(encrypted()),
         _ => return Err(no_footer()),
     };
     let bytes = read(start.checked_sub(metadata).ok_or_else(no_footer)?..start)?;
     check_footer(&bytes).map_err(|fault| match fault {
         Fault::Short => no_footer(),
+        Fault::Encrypted => encrypted(),
         Fault::Malformed(message) => Error::input(format!("{message}, found a damaged footer")),
     })?;
     Ok(bytes)

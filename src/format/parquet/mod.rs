@@ -28,7 +28,7 @@ pub(crate) use chunk::{
     put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
 };
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
-pub use input::{ParquetReader, sniff};
+pub use input::{ParquetReader, encrypted, is_encrypted, sniff};
 pub use logical::storable_fields;
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};

@@ -147,6 +147,7 @@ fn read_header<R: ChunkReader>(
             // Statistics may hold long values.
             Err(Fault::Short) if length < FREE_BYTES.min(end - at) => length = (length * 8).min(end - at),
             Err(Fault::Short) => return Err(fault("expected page headers within the column chunk", chunk)),
+            Err(Fault::Encrypted) => return Err(fault("expected page headers, found encrypted ones", chunk)),
             Err(Fault::Malformed(message)) => return Err(fault(message, chunk)),
         }
     }

@@ -82,6 +82,8 @@ pub(super) enum Fault {
     Short,
     /// The bytes are no thrift, or say what cannot be.
     Malformed(&'static str),
+    /// Columns are encrypted.
+    Encrypted,
 }
 
 /// Reads the page header that `bytes` begin with.
@@ -140,12 +142,17 @@ pub(super) fn check_struct(bytes: &[u8]) -> Result<(), Fault> {
 }
 
 /// Walks through the metadata of a footer: every list and text must fit in its bytes, and columns must not be nested
-/// deeper than a stack can follow.
+/// deeper than a stack can follow. Nor may there be encrypted columns, which nothing here reads.
 pub(super) fn check_footer(bytes: &[u8]) -> Result<(), Fault> {
     let mut walk = Walk { bytes, at: 0 };
     let mut last = 0;
     while let Some((id, of)) = walk.field(&mut last)? {
-        if id == 2 && of == LIST { walk.schema()? } else { walk.skip(of, MAX_DEPTH)? }
+        match (id, of) {
+            (2, LIST) => walk.schema()?,
+            // The algorithm, in footers that are not encrypted themselves.
+            (8, STRUCT) => return Err(Fault::Encrypted),
+            _ => walk.skip(of, MAX_DEPTH)?,
+        }
     }
     Ok(())
 }

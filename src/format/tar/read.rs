@@ -83,6 +83,7 @@ impl RecordReader for TarReader {
             lines: 0,
             blank_lines: 0,
             padded: 0,
+            doubtful: None,
             passed_over,
             bytes_in: split.bytes_in(),
         }))

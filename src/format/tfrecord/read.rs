@@ -130,6 +130,7 @@ impl RecordReader for TfRecordReader {
             lines: 0,
             blank_lines: 0,
             padded: 0,
+            doubtful: None,
             passed_over: 0,
             bytes_in: split.bytes_in(),
         }))

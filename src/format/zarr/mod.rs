@@ -49,7 +49,11 @@ fn json(bytes: &[u8], path: &str) -> Result<Value> {
         Some(quoted) => serde_json::from_slice(&quoted),
         None => Err(error),
     });
-    parsed.map_err(|e| Error::input(format!("expected JSON in `{path}`")).cause(e))
+    parsed.map_err(|e| {
+        Error::input(format!("expected JSON in `{path}`, found something else"))
+            .hint("the store may be damaged: get it again, or leave it out with --exclude")
+            .cause(e)
+    })
 }
 
 /// Python writes `NaN`, `Infinity` and `-Infinity` into JSON, which has no words for them. This quotes them, as the

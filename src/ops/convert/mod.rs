@@ -592,6 +592,8 @@ impl<'a> Conversion<'a> {
                     file: file.clone(),
                     hashes_bytes: false,
                     by_row: false,
+                    blank_lines: 0,
+                    note: None,
                 });
                 (
                     facts.into_iter().collect(),

@@ -460,6 +460,8 @@ pub(super) fn source_facts(sources: &[RecordSource], telling: Option<&Telling>) 
                 file: source.file.clone(),
                 hashes_bytes: source.format.is_text(),
                 by_row: source.format.is_typed(),
+                blank_lines: source.reader.blank_lines_before(),
+                note: source.reader.note(),
             }
         })
         .collect()

@@ -120,6 +120,7 @@ impl Pages {
         let rest = self.bytes.get(at..).unwrap_or_default();
         let header = page_header(rest).map_err(|fault| match fault {
             Fault::Short => Refused::from("expected page headers within the column chunk"),
+            Fault::Encrypted => Refused::from("expected page headers, found encrypted ones"),
             Fault::Malformed(message) => Refused::from(message),
         })?;
         let outside = || Refused::from("expected pages that end with their column chunk");
