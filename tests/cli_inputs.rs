@@ -318,3 +318,81 @@ fn a_header_in_another_encoding_is_no_columns_of_question_marks() {
     let late = folder.run("convert late.csv --out late --on-error skip --json").summary();
     assert_eq!((late["records_out"].as_u64(), late["records_rejected"].as_u64()), (Some(2), Some(1)), "{late}");
 }
+
+/// A Parquet file with one column of text, whatever its bytes are.
+fn parquet_of_text(values: &[&[u8]]) -> Vec<u8> {
+    use parquet::{
+        data_type::{ByteArray, ByteArrayType},
+        file::{properties::WriterProperties, writer::SerializedFileWriter},
+        schema::parser::parse_message_type,
+    };
+    let schema = parse_message_type("message m { required binary s (UTF8); required binary t (UTF8); }").unwrap();
+    let mut bytes = Vec::new();
+    let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema.into(), properties.into()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let values: Vec<ByteArray> = values.iter().map(|value| ByteArray::from(value.to_vec())).collect();
+    let plain = vec![ByteArray::from("plain"); values.len()];
+    for values in [plain, values] {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+#[test]
+fn text_of_parquet_that_is_not_utf8_is_read_as_bytes_if_the_user_says_so() {
+    let folder = Folder::new();
+    folder.write("a.parquet", parquet_of_text(&[b"ok", b"caf\xe9"]));
+    let ran = folder.run("convert a.parquet");
+    assert_eq!(ran.code, 6);
+    assert_snapshot!(folder.redact(&ran.stderr), @r"
+    error: expected text in UTF-8, found other bytes
+       at: [FOLDER]/a.parquet, column `t`
+     hint: take the bytes as they are: --type 't=binary'
+    ");
+    folder.run("convert a.parquet --type t=binary --out o --to tar").ok();
+    let found: Vec<_> = rows(&folder, "o").into_iter().map(|row| (row["s"].clone(), row["t"].clone())).collect();
+    assert_eq!(found, [("plain".into(), "b2s=".into()), ("plain".into(), "Y2Fm6Q==".into())]);
+}
+
+#[test]
+fn pages_of_a_codec_that_is_not_read_are_told_by_its_name() {
+    let folder = Folder::new();
+    let mut bytes = parquet_of_text(&[b"x"]);
+    // The codec of the second column stands behind its path: none, which becomes brotli.
+    let at = bytes.windows(5).rposition(|w| w == b"\x18\x01t\x15\x00").unwrap();
+    bytes[at + 4] = 8;
+    folder.write("a.parquet", bytes);
+    let ran = folder.run("convert a.parquet");
+    assert_eq!(ran.code, 6);
+    assert!(ran.stderr.contains("found pages compressed with brotli"), "{}", ran.stderr);
+}
+
+#[test]
+fn delimited_text_may_begin_with_a_bracket_and_have_very_many_columns() {
+    let folder = Folder::new();
+    folder.write("a.csv", "[id],name\n1,x\n");
+    folder.write("b.txt", "{id,name\n1,x\n");
+    folder.write("b.json.csv", "[{\"a\":1,\"b\":2}]");
+    let names: Vec<String> = (0..3000).map(|i| format!("{:0120}", i)).collect();
+    let wide = format!("{}\n{}\n", names.join(","), vec!["1"; names.len()].join(","));
+    assert!(wide.len() > 300_000);
+    folder.write("wide.csv", &wide);
+    folder.write("wide.txt", wide);
+    for (source, first) in [
+        ("a.csv", "[id]"),
+        ("b.txt --from csv", "{id"),
+        ("wide.csv", names[0].as_str()),
+        ("wide.txt --from csv", names[0].as_str()),
+    ] {
+        let out = format!("{}.out", source.len());
+        let summary = folder.run(&format!("convert {source} --out {out} --json")).ok().summary();
+        assert_eq!((summary["columns"][0][0].as_str(), counts(&summary)), (Some(first), [1, 1, 0]), "{source}");
+    }
+    // A document is one, whatever its name says.
+    assert_eq!(folder.run("convert b.json.csv --out j").code, 6);
+}

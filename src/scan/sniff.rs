@@ -35,6 +35,8 @@ use crate::{
 const HEAD_BYTES: usize = 256 << 10;
 /// The same, where there are so many sources that all of them together tell enough.
 const SHORT_HEAD_BYTES: usize = 32 << 10;
+/// The same of delimited text whose first record is longer than that: it may have tens of thousands of columns.
+const WIDE_HEAD_BYTES: usize = 8 << 20;
 /// Bytes looked at in all sources together, unless that would be less than the above of each.
 const ALL_HEAD_BYTES: usize = 64 << 20;
 /// Most bytes read to see one record of a format whose records can be large.
@@ -123,6 +125,8 @@ pub struct SniffOptions {
     pub open: Arc<OpenSources>,
     /// Settings of JSON.
     pub json: json::JsonOptions,
+    /// Columns of text that are to be read as bytes.
+    pub binary: Vec<String>,
     /// Whether a source that cannot be read is a matter for the conversion.
     pub keep_going: bool,
     /// How many sources there are; of many, less of each is looked at.
@@ -141,12 +145,28 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
     let head_bytes = (ALL_HEAD_BYTES / options.sources.max(1)).clamp(SHORT_HEAD_BYTES, HEAD_BYTES);
     let head = file.head(head_bytes)?;
     let enough = head.complete || head_bytes == HEAD_BYTES;
+    let complete = head.complete;
     let found = source_of(file, options, head)?;
+    if found.is_none() && !complete && is_said_to_be_delimited(file, options) {
+        return source_of(file, options, file.head(WIDE_HEAD_BYTES)?);
+    }
     if enough || found.as_ref().is_some_and(|source| source.sample.is_some()) {
         return Ok(found);
     }
     // Its first record may just be longer than that.
     source_of(file, options, file.head(HEAD_BYTES)?)
+}
+
+/// Whether the user or the name says that a file is delimited text.
+fn is_said_to_be_delimited(file: &SourceFile, options: &SniffOptions) -> bool {
+    match options.from {
+        Some(from) => matches!(from, InputFormat::Csv | InputFormat::Tsv),
+        None => is_csv_name(&file.name().to_ascii_lowercase()),
+    }
+}
+
+fn is_csv_name(lower: &str) -> bool {
+    [".csv", ".tsv", ".tab", ".psv"].iter().any(|e| lower.ends_with(e) || lower.contains(&format!("{e}.")))
 }
 
 fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Option<RecordSource>> {
@@ -156,7 +176,10 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         return Err(parquet::encrypted().at(file.uri()));
     }
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
-        Some((InputFormat::Parquet, Box::new(ParquetReader::open(ranged(file, packed)?, &file.uri())?)))
+        Some((
+            InputFormat::Parquet,
+            Box::new(ParquetReader::open_with_bytes(ranged(file, packed)?, &file.uri(), &options.binary)?),
+        ))
     } else if let Some(form) = ipc::sniff(&head).filter(|_| wanted(InputFormat::Arrow)) {
         let reader = match form {
             IpcForm::File => IpcReader::open(ranged(file, packed)?, &file.uri())?,
@@ -313,7 +336,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
     let json_source = |mode| Box::new(json::JsonSource::new(mode).with_options(options.json.clone()));
     Ok(match options.from {
         Some(from @ (InputFormat::Csv | InputFormat::Tsv)) => {
-            let mut csv = options.csv.clone();
+            let mut csv = csv::CsvOptions { certain: true, ..options.csv.clone() };
             if from == InputFormat::Tsv {
                 csv.delimiter.get_or_insert(b'\t');
             }
@@ -325,8 +348,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
         Some(_) => None,
         None => {
             let lower = file.name().to_ascii_lowercase();
-            let named = |e: &&str| lower.ends_with(*e) || lower.contains(&format!("{e}."));
-            let is_csv_name = [".csv", ".tsv", ".tab", ".psv"].iter().any(named);
+            let is_csv_name = is_csv_name(&lower);
             if !is_csv_name && let Some(source) = json::sniff(head, complete) {
                 let lines = source.mode() == json::Mode::Lines;
                 let format = if lines { InputFormat::Jsonl } else { InputFormat::Json };
@@ -344,7 +366,13 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
                 _ => {}
             }
             let source = match is_csv_name {
-                true => sniff_csv(file, head, complete, &options.csv)?,
+                true => match sniff_csv(file, head, complete, &options.csv)? {
+                    None if json::sniff(head, complete).is_none() => {
+                        let certain = csv::CsvOptions { certain: true, ..options.csv.clone() };
+                        sniff_csv(file, head, complete, &certain)?.filter(csv::CsvSource::is_convincing)
+                    }
+                    found => found,
+                },
                 // Any text is a table of one column; only a name makes it worth reading as one.
                 false => csv::sniff(head, complete, &options.csv).filter(|source| source.columns.len() > 1),
             };

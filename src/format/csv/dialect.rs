@@ -29,6 +29,8 @@ pub struct CsvOptions {
     pub delimiter: Option<u8>,
     /// Whether the first record holds the names of the columns.
     pub has_header: bool,
+    /// Whether the user said that it is delimited text, so that a bracket at the begin is part of a value.
+    pub certain: bool,
     /// Unquoted text that means null; an empty field always does.
     pub null: Option<String>,
     /// Columns whose type the user set: records with values that do not fit are rejected, and the type stays.
@@ -39,7 +41,7 @@ pub struct CsvOptions {
 
 impl Default for CsvOptions {
     fn default() -> Self {
-        Self { delimiter: None, has_header: true, null: None, pinned: Vec::new(), text: Vec::new() }
+        Self { delimiter: None, has_header: true, certain: false, null: None, pinned: Vec::new(), text: Vec::new() }
     }
 }
 
@@ -57,7 +59,7 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         // A cut may have parted a CR from its LF.
         text = text.strip_suffix(&[CR]).unwrap_or(text);
     }
-    if options.delimiter.is_none() && !is_text(text, complete) {
+    if options.delimiter.is_none() && (!is_text(text, complete) || !options.certain && may_be_json(text)) {
         return None;
     }
     let comments = comments(text, complete, options.delimiter);
@@ -143,8 +145,11 @@ fn is_text(text: &[u8], complete: bool) -> bool {
         Ok(_) => true,
         Err(error) => !complete && error.error_len().is_none(),
     };
-    let json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
-    valid && !json && memchr::memchr(0, text).is_none()
+    valid && memchr::memchr(0, text).is_none()
+}
+
+fn may_be_json(text: &[u8]) -> bool {
+    matches!(text.trim_ascii_start().first(), Some(b'{' | b'['))
 }
 
 /// The first record of a sample.

@@ -27,8 +27,9 @@ use ::parquet::{
         ProjectionMask,
         arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
     },
+    basic::Compression,
     errors::ParquetError,
-    file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
+    file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
 };
 use arrow::{
     array::{ArrayRef, RecordBatch},
@@ -38,6 +39,7 @@ use arrow::{
 use bytes::Bytes;
 
 use super::{
+    as_bytes,
     logical::arrow_metadata,
     pages::{check_chunk, decoded_bytes},
     read::{PARQUET, rows_of},
@@ -52,6 +54,23 @@ use crate::{
 
 /// Bytes that pages and splits may take before `splits` tells the bound of the run.
 const DEFAULT_LIMIT: u64 = 256 << 20;
+
+/// Refuses codecs that nothing here has a decoder of.
+fn refuse_codecs(metadata: &ParquetMetaData) -> Result<()> {
+    let chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    let unread = |codec: &Compression| matches!(codec, Compression::BROTLI(_) | Compression::LZO);
+    match chunks.map(ColumnChunkMetaData::compression).find(unread) {
+        None => Ok(()),
+        Some(codec) => {
+            let name = if codec == Compression::LZO { "lzo" } else { "brotli" };
+            Err(Error::input(format!("expected pages of a codec that is read, found pages compressed with {name}"))
+                .hint("write the file again with another codec, such as zstd, or leave it out with --exclude"))
+        }
+    }
+}
+
+/// What the decoder says of text that is none.
+const NOT_UTF8: &str = "non UTF-8 data";
 
 /// The length of the metadata and the magic bytes at the end of a file.
 const TAIL_BYTES: u64 = 8;
@@ -108,8 +127,17 @@ impl ParquetReader {
     /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read,
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when its counts of rows disagree.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
+        Self::open_with_bytes(input, name, &[])
+    }
+
+    /// The same, with the text columns named in `binary` read as bytes, whatever they hold.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn open_with_bytes(input: RangedInput, name: &str, binary: &[String]) -> Result<Self> {
         let footer = read_footer(&input).map_err(|e| e.at(name))?;
         let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
+        refuse_codecs(&metadata).map_err(|e| e.at(name))?;
         let rows = guard(PARQUET, name, || {
             let groups = metadata.row_groups().iter();
             groups
@@ -118,8 +146,17 @@ impl ParquetReader {
         })?;
         let total = rows_of(metadata.file_metadata().num_rows(), &rows, name)?;
         let given = arrow_metadata(&metadata, name)?;
-        let decoded = with_views(&given, name)?;
-        let fields = schema::plain_fields(given.schema().fields()).map_err(|e| e.at(name))?;
+        let own = as_bytes::as_binary(given.schema().fields(), binary);
+        let decoded = if own == *given.schema().fields() {
+            with_views(&given, name)?
+        } else {
+            let views = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(schema::view_fields(&own))));
+            guard(PARQUET, name, || {
+                let plain = Arc::new(as_bytes::without_text(&metadata, binary)?);
+                ArrowReaderMetadata::try_new(plain, views)
+            })?
+        };
+        let fields = schema::plain_fields(&own).map_err(|e| e.at(name))?;
         if fields.is_empty() && total > 0 {
             return Err(Error::input(format!("expected columns, found {total} rows without any")).at(name));
         }
@@ -164,7 +201,9 @@ impl ParquetReader {
         let mut bytes = 0;
         while columns.len() < self.columns.len() {
             let next = columns.len()..columns.len() + fitting(&held[columns.len()..], self.limit());
-            let part = self.decode_columns(from..to, next, skipped, count)?;
+            let part = self.decode_columns(from..to, next.clone(), skipped, count).map_err(|error| {
+                self.naming_text(error, next, |column| self.decode_columns(from..to, column, skipped, count))
+            })?;
             bytes += logical_bytes(&part);
             if bytes > self.limit() {
                 return Err(self.too_large(from, count, bytes));
@@ -209,6 +248,31 @@ impl ParquetReader {
         });
         let columns = guard(PARQUET, &self.name, || columns.collect::<Result<Vec<_>, _>>())?;
         Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+    }
+
+    /// Names the column whose text is not UTF-8, if that is what the error is about: the first that cannot be decoded alone.
+    fn naming_text(
+        &self,
+        error: Error,
+        columns: Range<usize>,
+        decode: impl Fn(Range<usize>) -> Result<RecordBatch>,
+    ) -> Error {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        if !cause.is_some_and(|cause| cause.contains(NOT_UTF8)) {
+            return error;
+        }
+        let fields = self.schema.fields();
+        let is_bad = |at: &usize| as_bytes::is_text(fields[*at].data_type()) && decode(*at..*at + 1).is_err();
+        match columns.clone().find(is_bad) {
+            Some(at) => {
+                let name = &self.columns[at];
+                Error::input("expected text in UTF-8, found other bytes")
+                    .at(&*self.name)
+                    .column(name.clone())
+                    .hint(format!("take the bytes as they are: --type '{name}=binary'"))
+            }
+            None => error,
+        }
     }
 
     /// Looks at the page headers of a row group, once; see [`Group::pages`].

@@ -9,6 +9,7 @@
 //! A [`RowGroup`] is encoded in memory on any thread; a [`ParquetShard`] appends row groups in order. What is written
 //! depends on the records and the options alone: there is no clock and no thread count in the bytes.
 
+mod as_bytes;
 mod chunk;
 #[cfg(test)]
 mod corpus;

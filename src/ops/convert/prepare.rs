@@ -130,6 +130,7 @@ impl Conversion<'_> {
                 coded: self.settings.shard_format == OutputFormat::Parquet,
                 ..self.options.arrays.clone()
             },
+            binary: self.given_binary(),
             open: Arc::new(OpenSources::within(self.context.memory.0)),
             keep_going: self.options.on_error != OnError::Fail,
             sources: fresh.len(),
@@ -277,6 +278,13 @@ impl Conversion<'_> {
     pub(super) fn given_columns(&self) -> Vec<String> {
         let prescribed = self.prescribed.iter().flatten().map(|field| field.name());
         prescribed.chain(self.options.types.iter().map(Field::name)).cloned().collect()
+    }
+
+    /// Those of them that are to be bytes.
+    fn given_binary(&self) -> Vec<String> {
+        let prescribed = self.prescribed.iter().flatten().map(AsRef::as_ref);
+        let given = prescribed.chain(&self.options.types);
+        given.filter(|field| field.data_type().is_binary()).map(|field| field.name().clone()).collect()
     }
 
     /// Refuses types that values of a source cannot have, before anything is read.
