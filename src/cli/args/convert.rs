@@ -137,7 +137,7 @@ pub(in crate::cli) struct ConvertArgs {
     /// A source that changed since it was converted
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ChangedChoice::Fail)]
     on_changed: ChangedChoice,
-    /// What makes a table or an archive one that was converted before
+    /// What makes a source one that was converted before; samples of files are known by their content if they were converted with `content`
     #[arg(long, value_enum, value_name = "HOW", default_value_t = IdentityChoice::Path)]
     identity: IdentityChoice,
     /// Take data in that looks unlike the dataset: samples beside rows (kind), rows that share no column with it (columns), ids
