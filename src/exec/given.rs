@@ -15,12 +15,14 @@ use bytes::Bytes;
 use crate::{
     error::Result,
     format::{Misfit, Parsed, RecordReader},
-    record::{Payload, RecordBlock, Reject, Split, json::RowJson, typed, widen::Unfit},
+    record::{
+        Payload, RecordBlock, Reject, Split,
+        json::{RowJson, shorten},
+        typed,
+        widen::Unfit,
+    },
     schema::{file::print_type, schema_of},
 };
-
-/// Characters of a value that messages show.
-const SHOWN: usize = 60;
 
 /// Parses a split into rows with the columns of `schema`, of which those named in `given` have types that are not those of the
 /// source.
@@ -72,7 +74,7 @@ fn converted(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBat
         };
         columns.push(array);
         unfit.extend(bad.into_iter().map(|(row, value)| {
-            let reason = format!("expected {}, found `{}`", typed::name(to), shortened(&value));
+            let reason = format!("expected {}, found `{}`", typed::name(to), shorten(&value));
             (row, to.name().clone(), reason)
         }));
     }
@@ -112,12 +114,4 @@ fn leave_out(block: &mut RecordBlock, source: &RecordBatch, unfit: &[Bad], split
     block.rows.retain(|_| kept.next() == Some(&true));
     block.payload = Payload::Rows(filter_record_batch(&rows, &BooleanArray::from(stays))?);
     Ok(())
-}
-
-fn shortened(value: &str) -> String {
-    let mut shown: String = value.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if value.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
 }

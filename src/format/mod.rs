@@ -252,3 +252,6 @@ impl std::fmt::Display for OutputFormat {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod faulty;

@@ -222,7 +222,8 @@ enum State {
 /// Moved sources that are told by name.
 const TOLD: usize = 10;
 
-/// Looks for the content of new sources among what the dataset has.
+/// Looks for the content of new sources among what the dataset has: that of a file, or of a sample made of files, all of whose parts
+/// have to be those of one sample.
 fn find_moved(
     context: &Context<'_>,
     found: &[SourceFile],
@@ -232,44 +233,61 @@ fn find_moved(
 ) -> Result<()> {
     let new = found.iter().zip(states.iter()).filter(|(file, state)| file.bytes() > 0 && matches!(state, State::New));
     let sizes: HashSet<u64> = new.map(|(file, _)| file.bytes()).collect();
-    let mut known: HashMap<(u64, u64), (String, Version)> = HashMap::new();
+    let mut files: HashMap<(u64, u64), Place> = HashMap::new();
+    let mut samples: BTreeMap<(Version, u64), SampleContent> = BTreeMap::new();
+    let mut part_sizes: HashSet<u64> = HashSet::new();
     snapshot.each_source(&mut |row| {
-        if row.hash != 0 && row.removed.is_none() && sizes.contains(&row.bytes) {
-            known.insert((row.bytes, row.hash), (row.name, row.version));
+        if row.removed.is_some() {
+            return Ok(());
+        }
+        if let Some(hash) = row.part_hash {
+            let sample = samples.entry((row.version, xxh3_64(split_key(&row.name).0.as_bytes()))).or_default();
+            sample.add(&row.name, row.bytes, hash);
+            part_sizes.insert(row.bytes);
+            sample.place = (row.name, row.version);
+        } else if row.hash != 0 && sizes.contains(&row.bytes) {
+            files.insert((row.bytes, row.hash), (row.name, row.version));
         }
         Ok(())
     })?;
-    let sizes: HashSet<u64> = known.keys().map(|(bytes, _)| *bytes).collect();
-    let moved: Vec<Option<(String, Version)>> = found
-        .par_iter()
-        .zip(states.par_iter())
-        .map(|(file, state)| match state {
-            State::New if sizes.contains(&file.bytes()) => {
-                Ok(known.get(&(file.bytes(), stored_hash(file, hiding)?)).cloned())
-            }
-            _ => Ok(None),
-        })
-        .collect::<Result<_>>()?;
     let mut told = 0;
-    for ((file, state), known) in found.iter().zip(states.iter_mut()).zip(moved) {
-        let Some((name, version)) = known else { continue };
-        *state = State::Moved;
+    let mut tell = |file: &SourceFile, (name, version): &Place| {
         told += 1;
         if told <= TOLD {
             let note = format!("{}: left out, {version} converted the same content as `{name}`", file.name());
             context.observer.event(Event::Note(note));
         }
+    };
+    let sizes: HashSet<u64> = files.keys().map(|(bytes, _)| *bytes).collect();
+    let moved: Vec<Option<&Place>> = found
+        .par_iter()
+        .zip(states.par_iter())
+        .map(|(file, state)| match state {
+            State::New if sizes.contains(&file.bytes()) => Ok(files.get(&(file.bytes(), stored_hash(file, hiding)?))),
+            _ => Ok(None),
+        })
+        .collect::<Result<_>>()?;
+    for ((file, state), place) in found.iter().zip(states.iter_mut()).zip(moved) {
+        let Some(place) = place else { continue };
+        *state = State::Moved;
+        tell(file, place);
     }
-    find_moved_samples(context, found, snapshot, hiding, states)
+    for (parts, place) in moved_samples(found, states, (&samples, &part_sizes), hiding)? {
+        parts.iter().for_each(|at| states[*at] = State::Moved);
+        tell(&found[parts[0]], place);
+    }
+    Ok(())
 }
+
+/// Name of a source, and the version that converted it.
+type Place = (String, Version);
 
 /// A sum over the parts of a sample that does not depend on their order, how many they are, and where the sample is.
 #[derive(Default)]
 struct SampleContent {
     sum: u64,
     parts: u32,
-    name: String,
-    version: Version,
+    place: Place,
 }
 
 impl SampleContent {
@@ -280,58 +298,40 @@ impl SampleContent {
         self.sum = self.sum.wrapping_add(xxh3_64(&text));
         self.parts += 1;
     }
+
+    /// What samples of the same content have in common.
+    fn key(&self) -> (u64, u32) {
+        (self.sum, self.parts)
+    }
 }
 
-/// The same for samples made of files, all of whose parts have to be those of one sample.
-fn find_moved_samples(
-    context: &Context<'_>,
+/// Samples made of new files that the dataset has, each with the numbers of its files. Only what may be known by the sizes of its files
+/// is read.
+fn moved_samples<'a>(
     found: &[SourceFile],
-    snapshot: &Snapshot,
+    states: &[State],
+    (samples, sizes): (&'a BTreeMap<(Version, u64), SampleContent>, &HashSet<u64>),
     hiding: Option<&Hiding>,
-    states: &mut [State],
-) -> Result<()> {
-    let mut sizes: HashSet<u64> = HashSet::new();
-    let mut samples: HashMap<(Version, u64), SampleContent> = HashMap::new();
-    snapshot.each_source(&mut |row| {
-        let Some(hash) = row.part_hash.filter(|_| row.removed.is_none()) else { return Ok(()) };
-        sizes.insert(row.bytes);
-        let sample = samples.entry((row.version, xxh3_64(split_key(&row.name).0.as_bytes()))).or_default();
-        sample.add(&row.name, row.bytes, hash);
-        (sample.name, sample.version) = (row.name, row.version);
-        Ok(())
-    })?;
-    let known: HashMap<(u64, u32), &SampleContent> =
-        samples.values().map(|sample| ((sample.sum, sample.parts), sample)).collect();
-    let mut new: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, (file, state)) in found.iter().zip(states.iter()).enumerate() {
-        if matches!(state, State::New) && !known.is_empty() {
-            new.entry(split_key(file.name()).0).or_default().push(at);
-        }
+) -> Result<Vec<(Vec<usize>, &'a Place)>> {
+    if samples.is_empty() {
+        return Ok(Vec::new());
     }
+    let known: HashMap<(u64, u32), &Place> = samples.values().map(|sample| (sample.key(), &sample.place)).collect();
+    let mut new: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, (file, _)) in found.iter().zip(states).enumerate().filter(|(_, (_, state))| matches!(state, State::New)) {
+        new.entry(split_key(file.name()).0).or_default().push(at);
+    }
+    let look = |parts: Vec<usize>| -> Result<Option<(Vec<usize>, &'a Place)>> {
+        let mut sample = SampleContent::default();
+        for at in &parts {
+            sample.add(found[*at].name(), found[*at].bytes(), stored_hash(&found[*at], hiding)?);
+        }
+        Ok(known.get(&sample.key()).map(|place| (parts, *place)))
+    };
     let candidates: Vec<Vec<usize>> =
         new.into_values().filter(|parts| parts.iter().all(|at| sizes.contains(&found[*at].bytes()))).collect();
-    let moved: Vec<Option<&SampleContent>> = candidates
-        .par_iter()
-        .map(|parts| {
-            let mut sample = SampleContent::default();
-            for at in parts {
-                sample.add(found[*at].name(), found[*at].bytes(), stored_hash(&found[*at], hiding)?);
-            }
-            Ok(known.get(&(sample.sum, sample.parts)).copied())
-        })
-        .collect::<Result<_>>()?;
-    let mut told = 0;
-    for (parts, sample) in candidates.iter().zip(moved) {
-        let Some(sample) = sample else { continue };
-        parts.iter().for_each(|at| states[*at] = State::Moved);
-        told += 1;
-        if told <= TOLD {
-            let (name, version) = (found[parts[0]].name(), sample.version);
-            let note = format!("{name}: left out, {version} converted the same content as `{}`", sample.name);
-            context.observer.event(Event::Note(note));
-        }
-    }
-    Ok(())
+    let moved: Vec<_> = candidates.into_par_iter().map(look).collect::<Result<_>>()?;
+    Ok(moved.into_iter().flatten().collect())
 }
 
 /// What the newest version that converted a file says about it.

@@ -4,15 +4,7 @@ use std::io::Write as _;
 
 use arrow::datatypes::TimeUnit;
 
-/// Digits after the point of seconds in a unit.
-fn places(unit: TimeUnit) -> u32 {
-    match unit {
-        TimeUnit::Second => 0,
-        TimeUnit::Millisecond => 3,
-        TimeUnit::Microsecond => 6,
-        TimeUnit::Nanosecond => 9,
-    }
-}
+use super::time;
 
 /// Appends a duration, without zeros at the end of the fraction.
 pub(super) fn push(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
@@ -20,7 +12,7 @@ pub(super) fn push(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
         out.extend_from_slice(b"P0D");
         return;
     }
-    let places = places(unit);
+    let places = time::places(unit);
     let per_second = 10_u64.pow(places);
     let (seconds, fraction) = (value.unsigned_abs() / per_second, value.unsigned_abs() % per_second);
     let sign = if value < 0 { "-" } else { "" };
@@ -35,23 +27,19 @@ pub(super) fn push(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
     out.push(b'S');
 }
 
-/// The duration that a text of this form means; `None` for other texts, and where the unit cannot hold it.
+/// The duration that a text of this form means; `None` for other texts, those of durations among them, and where the unit cannot
+/// hold it.
 pub fn parse(text: &str, unit: TimeUnit) -> Option<i64> {
-    let (sign, rest) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
-    if rest == "P0D" {
-        return Some(0);
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    if unsigned != "P0D" {
+        let seconds = unsigned.strip_prefix("PT")?.strip_suffix('S')?;
+        let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(whole) || !is_number(fraction) || fraction.len() > time::places(unit) as usize {
+            return None;
+        }
     }
-    let rest = rest.strip_prefix("PT")?.strip_suffix('S')?;
-    let (seconds, fraction) = rest.split_once('.').unwrap_or((rest, ""));
-    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-    let places = places(unit);
-    if seconds.is_empty() || seconds.len() > 20 || !is_number(seconds) || !is_number(fraction) {
-        return None;
-    }
-    let missing = places.checked_sub(u32::try_from(fraction.len()).ok()?)?;
-    let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-    let whole = seconds.parse::<i128>().ok()? * 10_i128.pow(places) + fraction * 10_i128.pow(missing);
-    i64::try_from(sign * whole).ok()
+    time::duration(text, unit)
 }
 
 #[cfg(test)]

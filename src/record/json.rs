@@ -404,6 +404,16 @@ fn civil_from_days(days: i64) -> (i64, u64, u64) {
     (i64::try_from(year).unwrap_or(i64::MAX), small(month), small(day))
 }
 
+/// The value shortened to something that fits on a line.
+pub fn shorten(text: &str) -> String {
+    const LIMIT: usize = 60;
+    let mut out: String = text.chars().take(LIMIT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(LIMIT).is_some() {
+        out.push('…');
+    }
+    out
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -425,6 +435,12 @@ mod tests {
         let mut out = Vec::new();
         write_value(array, row, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn long_values_are_shortened() {
+        assert_eq!(shorten("a\nb"), "a b");
+        assert_eq!(shorten(&"é".repeat(61)).chars().count(), 61);
     }
 
     #[test]

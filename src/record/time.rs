@@ -124,17 +124,22 @@ fn clock(text: &str, unit: TimeUnit) -> Option<i128> {
 /// Units of the digits behind a point; `None` if there are more than the unit has.
 fn part_of_second(fraction: &str, unit: TimeUnit) -> Option<i128> {
     let fraction = fraction.trim_end_matches('0');
-    let places = per_second(unit).ilog10();
+    let places = places(unit);
     let missing = places.checked_sub(u32::try_from(fraction.len()).ok()?)?;
     Some(digits(fraction.as_bytes())? * 10_i128.pow(missing))
 }
 
 fn per_second(unit: TimeUnit) -> i128 {
+    10_i128.pow(places(unit))
+}
+
+/// Digits behind the point of seconds in a unit.
+pub(super) fn places(unit: TimeUnit) -> u32 {
     match unit {
-        TimeUnit::Second => 1,
-        TimeUnit::Millisecond => 1_000,
-        TimeUnit::Microsecond => 1_000_000,
-        TimeUnit::Nanosecond => 1_000_000_000,
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
     }
 }
 

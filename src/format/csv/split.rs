@@ -327,6 +327,7 @@ mod tests {
         super::tokenize::{oracle, tests::trouble},
         *,
     };
+    use crate::format::faulty::Faulty;
 
     /// Gives its bytes in pieces of a few at a time.
     struct Dribble<'a>(&'a [u8], usize);
@@ -358,33 +359,12 @@ mod tests {
 
     #[test]
     fn whole_records_before_a_fault_are_not_lost() {
-        struct Faulty(&'static [u8]);
-        impl Read for Faulty {
-            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                if self.0.is_empty() {
-                    return Err(io::Error::other("the end of the line"));
-                }
-                let n = self.0.len().min(buffer.len()).min(5);
-                buffer[..n].copy_from_slice(&self.0[..n]);
-                self.0 = &self.0[n..];
-                Ok(n)
-            }
-        }
         for (text, whole) in
             [("a,b\n1,2\n3,4\n5,", "a,b\n1,2\n3,4\n"), ("a,\"b\nc\"\nd,\"e\nf", "a,\"b\nc\"\n"), ("a,b", ""), ("", "")]
         {
             for size in [1, 4, 7, 1000] {
-                let mut splits = Splits::new(Faulty(text.as_bytes()), b',', 0, size, 100);
-                let mut found = Vec::new();
-                let error = loop {
-                    match splits.next().unwrap() {
-                        Ok(split) => found.extend_from_slice(split.bytes()),
-                        Err(error) => break error,
-                    }
-                };
-                assert!(format!("{error:?}").contains("the end of the line"), "{error:?}");
-                assert_eq!(std::str::from_utf8(&found).unwrap(), whole, "{text:?} by {size}");
-                assert!(splits.next().is_none());
+                let found = Faulty::before_fault(Splits::new(Faulty(text.as_bytes()), b',', 0, size, 100));
+                assert_eq!(found, whole, "{text:?} by {size}");
             }
         }
     }

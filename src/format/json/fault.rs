@@ -7,6 +7,7 @@ use serde::de::{Deserialize as _, IgnoredAny};
 use serde_json::{Deserializer, de::StrRead};
 
 use super::token;
+use crate::record::json::shorten;
 
 /// Why a record cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl<'a> Trail<'a> {
 
     /// Stops because `value` does not fit a column of type `expected`.
     pub(super) fn misfit<E: serde::de::Error>(&mut self, value: &str, expected: impl ToString) -> E {
-        self.stop(What::Misfit { value: token::shorten(value), expected: expected.to_string() })
+        self.stop(What::Misfit { value: shorten(value), expected: expected.to_string() })
     }
 
     /// Stops because the record cannot be taken at `text`, which is a part of it.

@@ -151,6 +151,7 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
+    use crate::format::faulty::Faulty;
 
     /// Hands out a few bytes at a time.
     struct Dribble<'a>(&'a [u8], usize);
@@ -187,31 +188,10 @@ mod tests {
 
     #[test]
     fn whole_lines_before_a_fault_are_not_lost() {
-        struct Faulty(&'static [u8]);
-        impl Read for Faulty {
-            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-                if self.0.is_empty() {
-                    return Err(std::io::Error::other("the end of the line"));
-                }
-                let n = self.0.len().min(buffer.len()).min(5);
-                buffer[..n].copy_from_slice(&self.0[..n]);
-                self.0 = &self.0[n..];
-                Ok(n)
-            }
-        }
         for (text, whole) in [("{}\n[]\n{", "{}\n[]\n"), ("{", ""), ("", "")] {
             for size in [1, 4, 1000] {
-                let mut lines = Lines::new(Box::new(Faulty(text.as_bytes())), size, 100);
-                let mut found = Vec::new();
-                let error = loop {
-                    match lines.next().unwrap() {
-                        Ok(split) => found.extend_from_slice(split.bytes()),
-                        Err(error) => break error,
-                    }
-                };
-                assert!(format!("{error:?}").contains("the end of the line"), "{error:?}");
-                assert_eq!(std::str::from_utf8(&found).unwrap(), whole, "{text:?} by {size}");
-                assert!(lines.next().is_none());
+                let found = Faulty::before_fault(Lines::new(Box::new(Faulty(text.as_bytes())), size, 100));
+                assert_eq!(found, whole, "{text:?} by {size}");
             }
         }
     }

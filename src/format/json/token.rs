@@ -102,16 +102,6 @@ pub(super) fn kind(text: &str) -> &'static str {
     }
 }
 
-/// The value shortened to something that fits on a line.
-pub(super) fn shorten(text: &str) -> String {
-    const LIMIT: usize = 60;
-    let mut out: String = text.chars().take(LIMIT).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(LIMIT).is_some() {
-        out.push('…');
-    }
-    out
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -163,11 +153,5 @@ mod tests {
         assert_eq!(unquote(r#""""#).unwrap(), "");
         assert_eq!(unquote(r#""a\u00e9\n\ud83d\ude00""#).unwrap(), "aé\n😀");
         assert!(unquote(r#""\ud800""#).is_err());
-    }
-
-    #[test]
-    fn long_values_are_shortened() {
-        assert_eq!(shorten("a\nb"), "a b");
-        assert_eq!(shorten(&"é".repeat(61)).chars().count(), 61);
     }
 }

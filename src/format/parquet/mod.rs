@@ -23,6 +23,7 @@ mod splice;
 mod thrift;
 
 // For tables whose columns are known well enough to be written without looking at them.
+pub use ::parquet::arrow::ARROW_SCHEMA_META_KEY as ARROW_SCHEMA;
 pub use chunk::Repeats;
 pub(crate) use chunk::{
     put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,

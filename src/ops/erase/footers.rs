@@ -13,9 +13,6 @@ use crate::{
     format::{OutputFormat, parquet},
 };
 
-/// Key of Arrow's schema, which is a message in base64 and may have notes of its own.
-const ARROW_SCHEMA: &str = "ARROW:schema";
-
 impl Run<'_> {
     /// Lists live shards, besides those that were rewritten, whose footers name an erased id.
     pub(super) fn footers_that_name(&self, rewrites: &[Rewrite], report: &mut EraseReport) -> Result<()> {
@@ -49,6 +46,7 @@ fn is_named(key: &str, value: &str, needle: &str) -> bool {
     if rejects::has_word(key, needle) || rejects::has_word(value, needle) {
         return true;
     }
-    let message = if key == ARROW_SCHEMA { from_any_base64(value) } else { None };
+    // Arrow's schema is a message in base64, and may have notes of its own.
+    let message = if key == parquet::ARROW_SCHEMA { from_any_base64(value) } else { None };
     message.is_some_and(|message| rejects::has_word(&String::from_utf8_lossy(&message), needle))
 }

@@ -8,6 +8,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use ::parquet::{
+    arrow::ARROW_SCHEMA_META_KEY,
     file::metadata::{RowGroupMetaData, SortingColumn},
     schema::types::{SchemaDescriptor, TypePtr},
 };
@@ -24,9 +25,6 @@ use crate::{
     record::widen::cast_or_unfit,
     schema::{schema_of, unite_lists},
 };
-
-/// The key of Arrow's schema.
-const ARROW_SCHEMA: &str = "ARROW:schema";
 
 /// What was seen so far.
 #[derive(Debug, Default)]
@@ -146,7 +144,11 @@ impl Survey {
         let (mut hint, mut metadata) = (None, Vec::new());
         for entry in file.key_value_metadata().into_iter().flatten() {
             let value = entry.value.clone().unwrap_or_default();
-            if entry.key == ARROW_SCHEMA { hint = Some(value) } else { metadata.push((entry.key.clone(), value)) }
+            if entry.key == ARROW_SCHEMA_META_KEY {
+                hint = Some(value)
+            } else {
+                metadata.push((entry.key.clone(), value))
+            }
         }
         let root = file.schema_descr().root_schema_ptr();
         let Some(seen) = &mut self.seen else {

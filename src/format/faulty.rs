@@ -1,0 +1,42 @@
+//! A source that breaks off, for tests of what readers make of the records before.
+
+use std::io::Read;
+
+use crate::{error::Result, record::Split};
+
+/// A source of which nothing can be read any more after some bytes, a few at a time.
+#[derive(Debug)]
+pub(crate) struct Faulty(pub(crate) &'static [u8]);
+
+impl Faulty {
+    /// What its reads fail with in the end.
+    const FAULT: &'static str = "the end of the line";
+
+    /// The text of the splits before the fault, which comes last.
+    pub(crate) fn before_fault(mut splits: impl Iterator<Item = Result<Split>>) -> String {
+        let mut found = String::new();
+        let error = loop {
+            match splits.next() {
+                Some(Ok(split)) => found += &String::from_utf8_lossy(split.bytes()),
+                Some(Err(error)) => break format!("{error:?}"),
+                None => panic!("expected a fault, found the end after {found:?}"),
+            }
+        };
+        assert!(error.contains(Self::FAULT), "{error}");
+        assert!(splits.next().is_none());
+        found
+    }
+}
+
+impl Read for Faulty {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.0.is_empty() {
+            return Err(std::io::Error::other(Self::FAULT));
+        }
+        let n = self.0.len().min(buffer.len()).min(5);
+        let (now, rest) = self.0.split_at(n);
+        buffer[..n].copy_from_slice(now);
+        self.0 = rest;
+        Ok(n)
+    }
+}
