@@ -28,7 +28,7 @@ fn a_persons_scans_are_found_erased_and_kept_out() {
         let folder = Folder::new();
         scans(&folder);
         let told = folder.run(&format!("convert {source} --to {to} {PATTERN}")).ok();
-        assert!(told.stderr.contains("found whom 6 samples are about"), "{}", told.stderr);
+        assert!(told.stderr.contains("found subject ids for 6 samples"), "{}", told.stderr);
         assert_eq!(found(&folder, "PAT-2"), 2, "{to}");
         assert_eq!(found(&folder, "PAT-4"), 0, "{to}");
         folder.run("verify --read-data").ok();
@@ -89,7 +89,7 @@ fn a_table_says_whom_samples_are_about() {
     scans(&folder);
     folder.write("scans/people.csv", "path,subject,note\nPAT-1/1,007,a\nPAT-1/2.dcm,007,b\nPAT-2/1,08,\nPAT-2/2,08,\nscans/PAT-3/1.dcm,9,\nPAT-3/2,9,\n");
     let told = folder.run("convert scans --subject-table scans/people.csv").ok();
-    assert!(told.stderr.contains("found whom 6 samples are about"), "{}", told.stderr);
+    assert!(told.stderr.contains("found subject ids for 6 samples"), "{}", told.stderr);
     assert_eq!((found(&folder, "007"), found(&folder, "7"), found(&folder, "9")), (2, 0, 2));
     folder.write("scans/PAT-4/1.dcm", "new");
     let refused = folder.run("convert scans");

@@ -22,7 +22,7 @@ use super::{
     ordered::ordered,
     rejects::RejectsFile,
     shard::{Appender, FinishedShard, ShardNaming},
-    subjects::Telling,
+    subjects::SubjectResolver,
     suppress::SuppressGate,
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     },
     id::TransactionId,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
-    record::{Content, Part, Payload, RecordBlock, Reject, Sample, Split, spare::Spare},
+    record::{Content, Part, Payload, RecordBlock, Reject, Split, spare::Spare},
     scan::{RecordSource, SourceFile, content_hash},
     storage::{Store, sys::release_freed_memory},
 };
@@ -166,8 +166,8 @@ pub struct Pipeline<'a> {
     pub names: Option<&'a NameGate>,
     /// Looks for samples without parts that others have; there is none when they are kept.
     pub parts: Option<&'a PartsGate>,
-    /// Tells whom samples are about; there is none where columns do, or nothing does.
-    pub subjects: Option<&'a Telling>,
+    /// Resolves subject ids; `None` if a column has them, or if there are none.
+    pub subjects: Option<&'a SubjectResolver>,
     /// Leaves out who was erased; there is none where nobody was.
     pub suppress: Option<&'a SuppressGate<'a>>,
     /// Where they go.
@@ -241,19 +241,9 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
                     let wanted: Vec<usize> = range.clone().filter(|i| !left_out.contains_key(i)).collect();
                     let mut block =
                         read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error, hashed, &spare)?;
-                    if let Some(telling) = pipeline.subjects {
-                        let subject = |row: &u32| {
-                            wanted.get(*row as usize).and_then(|i| telling.of_sample(samples.get(*i, files)))
-                        };
-                        let subjects: Vec<Option<String>> = block.rows.iter().map(subject).collect();
-                        block.tell(subjects);
-                    }
-                    if let (false, Payload::Samples(taken)) = (hashes.is_empty(), &block.payload) {
-                        let sample = |row: &u32| wanted.get(*row as usize).map(|i| samples.get(*i, files));
-                        for (sample, files) in taken.iter().zip(block.rows.iter().filter_map(sample)) {
-                            note_hashes(sample, files, hashes);
-                        }
-                    }
+                    annotate_samples(&mut block, pipeline.subjects, hashes, |row| {
+                        samples.get(wanted[row as usize], files)
+                    });
                     renumber(&mut block, &wanted, range.start);
                     Ok((
                         bytes,
@@ -500,7 +490,7 @@ impl Parser<'_> {
         let file = &self.sources[source].file;
         let reader = self.sources[source].reader.as_ref();
         let result = match self.pipeline.given {
-            given if !given.is_empty() && self.sources[source].format.states_types() => {
+            given if !given.is_empty() && !self.sources[source].format.is_text() => {
                 given::parse(reader, split, self.schema, given)
             }
             _ => reader.parse(split, self.schema),
@@ -514,8 +504,8 @@ impl Parser<'_> {
         let (mut left_out, mut erased) = (Vec::new(), 0);
         if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
-            if let Some(telling) = self.pipeline.subjects {
-                telling.tell_members(block, self.pipeline.facts[source].name.subject.as_deref()).map_err(at)?;
+            if let Some(resolver) = self.pipeline.subjects {
+                resolver.resolve_members(block, self.pipeline.facts[source].name.subject.as_deref()).map_err(at)?;
             }
             if let Some(gate) = self.pipeline.suppress {
                 (*block, erased) = gate.pass(std::mem::replace(block, RecordBlock::empty())).map_err(at)?;
@@ -565,11 +555,24 @@ fn row_in(range_start: usize, sample: usize) -> u32 {
     u32::try_from(sample - range_start).unwrap_or(u32::MAX)
 }
 
-/// Notes the hash of each file of a sample.
-fn note_hashes(sample: &Sample, files: SampleFiles<'_, SourceFile>, hashes: &[AtomicU64]) {
-    for (number, part) in files.numbers().zip(&sample.parts) {
-        if let Some(place) = hashes.get(number) {
-            place.store(xxh3_64(&part.bytes), Ordering::Relaxed);
+/// Assigns subject ids to samples by their files, and stores the hash of each file; each only if asked for.
+fn annotate_samples<'a>(
+    block: &mut RecordBlock,
+    resolver: Option<&SubjectResolver>,
+    hashes: &[AtomicU64],
+    files_of: impl Fn(u32) -> SampleFiles<'a, SourceFile>,
+) {
+    let Payload::Samples(samples) = &mut block.payload else { return };
+    if resolver.is_none() && hashes.is_empty() {
+        return;
+    }
+    for (sample, row) in samples.iter_mut().zip(&block.rows) {
+        let files = files_of(*row);
+        sample.subject = resolver.and_then(|resolver| resolver.of_sample(files));
+        for (number, part) in files.numbers().zip(&sample.parts) {
+            if let Some(place) = hashes.get(number) {
+                place.store(xxh3_64(&part.bytes), Ordering::Relaxed);
+            }
         }
     }
 }

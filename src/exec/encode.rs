@@ -57,7 +57,7 @@ pub struct SourceName {
     /// Columns that it has, when they are the same for all its rows. Formats that store each row by itself leave
     /// columns out that only other sources have.
     pub columns: Option<Vec<String>>,
-    /// Whom all its rows are about, where its path or a table says so.
+    /// Subject id of all its rows, from its path or from a table.
     pub subject: Option<String>,
 }
 
@@ -120,8 +120,8 @@ pub struct Encoder {
     codec: Codec,
     id: Vec<String>,
     subject: Option<String>,
-    /// Whether samples and sources say whom they are about.
-    told_subjects: bool,
+    /// Whether subject ids come from samples and sources, because no column has them.
+    external_subjects: bool,
     renaming: Renaming,
     rows: RowsAs,
     /// Hides ids and names of sources in what stands beside the shards.
@@ -180,7 +180,7 @@ impl Encoder {
             }
         };
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
-        Ok(Self { output, codec, id, subject, told_subjects: false, renaming, rows, hiding: None, spare })
+        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, hiding: None, spare })
     }
 
     /// Makes an encoder of Parquet for records that are sorted; shards say so.
@@ -203,7 +203,7 @@ impl Encoder {
         }
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
         let (output, id, subject) = (Output::Parquet(parquet), Vec::new(), None);
-        Ok(Self { output, codec, id, subject, told_subjects: false, renaming, rows, hiding: None, spare })
+        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, hiding: None, spare })
     }
 
     /// The encoder of Parquet shards that are not made of records.
@@ -215,7 +215,7 @@ impl Encoder {
             codec,
             id: Vec::new(),
             subject: None,
-            told_subjects: false,
+            external_subjects: false,
             renaming,
             rows,
             hiding: None,
@@ -230,10 +230,10 @@ impl Encoder {
         self
     }
 
-    /// Takes subject ids from samples and sources, where no column has them.
+    /// Sets whether subject ids come from samples and sources, because no column has them.
     #[must_use]
-    pub fn with_told_subjects(self, told_subjects: bool) -> Self {
-        Self { told_subjects, ..self }
+    pub fn with_external_subjects(self, external_subjects: bool) -> Self {
+        Self { external_subjects, ..self }
     }
 
     /// Changes names that readers cannot take.
@@ -435,13 +435,13 @@ impl Encoder {
                     }
                     if let Some(subject) = &self.subject {
                         subjects.push(id_column(batch, std::slice::from_ref(subject))?);
-                    } else if self.told_subjects {
+                    } else if self.external_subjects {
                         subjects.push(std::iter::repeat_n(piece.source.subject.as_deref(), batch.num_rows()).collect());
                     }
                 }
                 Payload::Samples(samples) => {
                     records.push(samples.iter().map(|s| Some(s.key.as_str())).collect());
-                    if self.told_subjects {
+                    if self.external_subjects {
                         subjects.push(samples.iter().map(|s| s.subject.as_deref()).collect());
                     }
                 }

@@ -105,7 +105,7 @@ pub struct Sample {
     /// Where it came from, when each file is a source: its path, or `dir/key.{jpg,json}` when it has several. Empty when
     /// the sample is a record of a larger source.
     pub origin: String,
-    /// Whom it is about, where its path or a table says so.
+    /// Subject id from its path or from a table.
     pub subject: Option<String>,
     /// Members sorted by extension; extensions are unique within the sample.
     pub parts: Vec<Part>,
@@ -224,13 +224,6 @@ impl RecordBlock {
         if self.sharing != 1 {
             self.hashes = Numbers::shared(std::mem::take(&mut self.hashes), self.sharing).iter().collect();
             self.sharing = 1;
-        }
-    }
-
-    /// Tells each sample whom it is about.
-    pub fn tell(&mut self, subjects: Vec<Option<String>>) {
-        if let Payload::Samples(samples) = &mut self.payload {
-            samples.iter_mut().zip(subjects).for_each(|(sample, subject)| sample.subject = subject);
         }
     }
 

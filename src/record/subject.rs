@@ -1,4 +1,4 @@
-//! Whom records are about, where no column says so: from the path of their source, or from a table beside them.
+//! Subject ids that no column has: from the path of a source, or from a table.
 //!
 //! A pattern is compared with the path below what the user named, component by component:
 //!
@@ -150,7 +150,7 @@ impl SubjectTable {
 
     /// What the longest row says that the path ends with, with or without an extension. The name of the source is the last `name`
     /// bytes of the path.
-    fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<Told<'a>> {
+    fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
         let begin = path.len().saturating_sub(name);
         let slashes = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
         std::iter::once(0).chain(slashes).find_map(|start| {
@@ -158,18 +158,18 @@ impl SubjectTable {
             let last = rest.rfind('/').map_or(0, |slash| slash + 1);
             let stem = rest[last..].rfind('.').map_or(rest, |dot| &rest[..last + dot]);
             let row = [rest, stem, cut(rest).0].into_iter().find_map(|text| self.subjects.get_key_value(text));
-            row.map(|(row, subject)| Told { subject, short_row: (start > begin).then_some(row) })
+            row.map(|(row, subject)| SubjectMatch { subject, partial_key: (start > begin).then_some(row) })
         })
     }
 }
 
-/// What is told about the subject of a path.
+/// Subject id of a path, and how it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told<'a> {
+pub struct SubjectMatch<'a> {
     /// The subject.
     pub subject: &'a str,
-    /// The row of the table that says so, if that names less than the whole path below what the user named: it may fit others, too.
-    pub short_row: Option<&'a str>,
+    /// Key of the table row, if it is shorter than the source's name: it may match other sources as well.
+    pub partial_key: Option<&'a str>,
 }
 
 /// How the subject of a record is found where no column has it.
@@ -183,9 +183,11 @@ pub enum Subjects {
 
 impl Subjects {
     /// The subject of a path whose last `name` bytes are the name of the source.
-    pub fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<Told<'a>> {
+    pub fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
         match self {
-            Self::Path(pattern) => pattern.subject(path, name).map(|subject| Told { subject, short_row: None }),
+            Self::Path(pattern) => {
+                pattern.subject(path, name).map(|subject| SubjectMatch { subject, partial_key: None })
+            }
             Self::Table(table) => table.of(path, name),
         }
     }
@@ -275,16 +277,18 @@ mod tests {
         table.insert("b.ct", "2").unwrap();
         assert!(table.insert("b.ct", "5").unwrap_err().message().contains("found `2` and `5`"));
         let subjects = Subjects::Table(table);
-        let told = |folder: &str, name: &str| {
+        let matched = |folder: &str, name: &str| {
             let path = format!("{folder}{name}");
-            subjects.of(&path, name.len()).map(|told| (told.subject.to_owned(), told.short_row.map(str::to_owned)))
+            subjects
+                .of(&path, name.len())
+                .map(|matched| (matched.subject.to_owned(), matched.partial_key.map(str::to_owned)))
         };
-        assert_eq!(told("/d/", "scans/a.ct.png"), Some(("1".into(), None)));
-        assert_eq!(told("/d/scans/", "a.ct.png"), Some(("1".into(), None)));
-        assert_eq!(told("/d/", "other/a.ct.png"), Some(("4".into(), Some("a.ct.png".into()))));
-        assert_eq!(told("/d/", "b.ct.png"), Some(("2".into(), None)));
-        assert_eq!(told("/d/", "v1.2/x/c"), Some(("3".into(), Some("x/c".into()))));
-        assert_eq!(told("/d/", "x/c.a.b"), Some(("3".into(), None)));
-        assert_eq!(told("/d/", "c.a.b"), None);
+        assert_eq!(matched("/d/", "scans/a.ct.png"), Some(("1".into(), None)));
+        assert_eq!(matched("/d/scans/", "a.ct.png"), Some(("1".into(), None)));
+        assert_eq!(matched("/d/", "other/a.ct.png"), Some(("4".into(), Some("a.ct.png".into()))));
+        assert_eq!(matched("/d/", "b.ct.png"), Some(("2".into(), None)));
+        assert_eq!(matched("/d/", "v1.2/x/c"), Some(("3".into(), Some("x/c".into()))));
+        assert_eq!(matched("/d/", "x/c.a.b"), Some(("3".into(), None)));
+        assert_eq!(matched("/d/", "c.a.b"), None);
     }
 }

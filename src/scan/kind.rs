@@ -79,14 +79,9 @@ impl InputFormat {
         matches!(self, Self::Parquet | Self::Arrow) || self.is_array()
     }
 
-    /// Whether records are pieces of text.
+    /// Whether records are pieces of text, whose values come without types.
     pub fn is_text(self) -> bool {
         matches!(self, Self::Csv | Self::Tsv | Self::Jsonl | Self::Json)
-    }
-
-    /// Whether values come with types, and not as text.
-    pub fn states_types(self) -> bool {
-        !self.is_text()
     }
 
     /// Whether sources hold arrays.

@@ -48,10 +48,10 @@ pub(in crate::cli) struct ConvertArgs {
     /// Column that says whom the record is about, or a path into a nested one (subject.reference)
     #[arg(long, value_name = "COLUMN")]
     subject: Option<String>,
-    /// Whom each sample or source is about, from its path: 'scans/{subject}/*' (`*` within a name, `**` for folders)
+    /// Subject id of each sample or source, taken from its path: 'scans/{subject}/*' (`*` matches within a name, `**` folders)
     #[arg(long, value_name = "PATTERN", value_parser = subject_pattern, conflicts_with_all = ["subject", "subject_table"])]
     subject_from_path: Option<SubjectPattern>,
-    /// Table that says whom each sample or source is about, by path or key: columns `path` and `subject`, or that of --subject
+    /// Table with the subject id of each sample or source, by path or sample key: columns `path` and `subject` (or --subject)
     #[arg(long, value_name = "FILE")]
     subject_table: Option<String>,
     /// Indexes for training tools: auto, none, or any of dali, wids, energon (uncompressed tar), dali, tfindex
@@ -82,7 +82,7 @@ pub(in crate::cli) struct ConvertArgs {
     /// Delimited text has no header
     #[arg(long)]
     no_header: bool,
-    /// Columns from folders `key=value` in the paths of tables
+    /// Add columns for folders `key=value` in the paths of tables (Hive partitions)
     #[arg(long)]
     hive_columns: bool,
     /// Arrays: dimension along which records lie [default: one that can grow, else the first that variables share]
@@ -303,7 +303,7 @@ enum AcceptChoice {
     Columns,
     /// Ids or subjects from other columns than before
     Settings,
-    /// Samples or sources of whom nobody knows the subject
+    /// Samples or sources without a subject id
     Subjects,
 }
 

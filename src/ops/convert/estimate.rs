@@ -30,7 +30,7 @@ impl Conversion<'_> {
         let schema = self.schema(prepared);
         let encoder = self.encoder(prepared, &schema)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
-        for (source, facts) in sources.iter().zip(source_facts(sources, self.telling.as_ref())) {
+        for (source, facts) in sources.iter().zip(source_facts(sources, self.resolver.as_ref())) {
             let Some(sample) = &source.sample else { continue };
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
             looked_at += source.file.bytes();

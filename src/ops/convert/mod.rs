@@ -60,7 +60,7 @@ use crate::{
         names::PartsGate,
         rejects::RejectsFile,
         shard::ShardNaming,
-        subjects::Telling,
+        subjects::SubjectResolver,
         suppress::SuppressGate,
         types,
     },
@@ -281,8 +281,8 @@ struct Conversion<'a> {
     naming: Naming,
     /// Who is not to come back.
     suppress: Option<SuppressList>,
-    /// Whom samples and sources are about.
-    telling: Option<Telling>,
+    /// Resolves subject ids that no column has.
+    resolver: Option<SubjectResolver>,
     /// Sources that were left out for that.
     sources_erased: u64,
     /// Samples of files whose keys are other spellings of erased ones.
@@ -353,7 +353,7 @@ impl<'a> Conversion<'a> {
             prescribed: None,
             naming: Naming::default(),
             suppress: None,
-            telling: None,
+            resolver: None,
             sources_erased: 0,
             samples_similar: 0,
             replaced: HashSet::new(),
@@ -442,7 +442,7 @@ impl<'a> Conversion<'a> {
         if let Some(old) = self.snapshot {
             self.check_settings(&old.entry().settings)?;
         }
-        self.telling = self.telling()?;
+        self.resolver = self.resolver()?;
         let mut prepared = self.prepare(fresh)?;
         self.check_subjects(&prepared)?;
         self.check_alike(&prepared)?;
@@ -581,7 +581,7 @@ impl<'a> Conversion<'a> {
         let schema = self.schema(prepared);
         let (facts, work) = match prepared {
             Prepared::Records { sources, .. } => {
-                (source_facts(sources, self.telling.as_ref()), Work::Records { sources, schema: Arc::clone(&schema) })
+                (source_facts(sources, self.resolver.as_ref()), Work::Records { sources, schema: Arc::clone(&schema) })
             }
             Prepared::Samples { files, samples, hashes, .. } => {
                 reading = Reading::new(files, samples, memory, self.context.jobs);
@@ -627,7 +627,7 @@ impl<'a> Conversion<'a> {
             on_error: self.options.on_error,
             names: self.naming.gate.as_ref(),
             parts: self.naming.parts.as_ref(),
-            subjects: self.telling.as_ref(),
+            subjects: self.resolver.as_ref(),
             suppress: suppress.as_ref(),
             rejects,
             facts: &facts,
@@ -657,7 +657,7 @@ impl<'a> Conversion<'a> {
         Ok(encoder
             .with_rows(self.rows_as(schema))
             .renaming(self.naming.renaming)
-            .with_told_subjects(self.telling.is_some())
+            .with_external_subjects(self.resolver.is_some())
             .hiding(self.hiding.clone()))
     }
 

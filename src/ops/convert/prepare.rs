@@ -1,7 +1,7 @@
 //! Before anything is written: what the inputs are, which columns they have together, and whether all of it will work.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, atomic::AtomicU64},
 };
 
@@ -12,7 +12,6 @@ use super::{Conversion, OnSchema};
 use crate::{
     array::{outputs, records::ArrayOptions},
     codec::Codec,
-    dataset::IdKind,
     error::{Error, Result},
     events::Event,
     exec::{
@@ -20,7 +19,7 @@ use crate::{
         convert::opening,
         encode::{RowsAs, SourceName},
         gather::{OnError, SourceFacts},
-        subjects::Telling,
+        subjects::SubjectResolver,
     },
     format::{
         OutputFormat,
@@ -159,22 +158,7 @@ impl Conversion<'_> {
                 Prepared::Records { sources, fields }
             }
             Input::Files(mut files) => {
-                if let Some(list) = &self.suppress {
-                    let before = files.len();
-                    let mut similar = BTreeSet::new();
-                    files.retain(|file| {
-                        let key = files::split_key(file.name()).0;
-                        let is_similar = list.has_similar(IdKind::Record, key);
-                        let is_erased = list.has_id(IdKind::Record, key) || (is_similar && self.options.id_normalize);
-                        if is_similar && !is_erased {
-                            similar.insert(key.to_owned());
-                        }
-                        !is_erased
-                    });
-                    self.samples_similar = similar.len() as u64;
-                    self.sources_erased += (before - files.len()) as u64;
-                }
-                self.without_erased_subjects(&mut files);
+                self.without_erased_files(&mut files);
                 let samples = files::group(&files);
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = files::column_names(&files).into_iter().map(part).collect();
@@ -198,7 +182,7 @@ impl Conversion<'_> {
         if prepared.gives_samples() && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected tables for --id and --subject, found samples")
                 .hint("the record id of a sample is its key; leave both options out")
-                .hint("--subject-from-path and --subject-table tell whom samples are about"));
+                .hint("give samples subject ids with --subject-from-path or --subject-table"));
         }
         Ok(prepared)
     }
@@ -449,7 +433,7 @@ pub(super) fn force_binary(fields: &Fields, column: &str) -> Fields {
 }
 
 /// Names of sources and of the keys of their rows: the name without extension where that is unique.
-pub(super) fn source_facts(sources: &[RecordSource], telling: Option<&Telling>) -> Vec<SourceFacts> {
+pub(super) fn source_facts(sources: &[RecordSource], resolver: Option<&SubjectResolver>) -> Vec<SourceFacts> {
     let stem = |name: &str| files::split_key(name).0.to_owned();
     let mut stems: BTreeMap<String, usize> = BTreeMap::new();
     for source in sources {
@@ -462,7 +446,7 @@ pub(super) fn source_facts(sources: &[RecordSource], telling: Option<&Telling>) 
             let short = stem(&name);
             let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
             let columns = source.reader.columns().map(<[String]>::to_vec);
-            let subject = telling.and_then(|telling| telling.of_source(&source.file));
+            let subject = resolver.and_then(|resolver| resolver.of_source(&source.file));
             SourceFacts {
                 name: Arc::new(SourceName { name, key, columns, subject }),
                 file: source.file.clone(),

@@ -1,6 +1,6 @@
-//! Whom samples and sources are about: chosen by a pattern of paths or a table, looked at before anything is written.
+//! Subject ids of samples and sources from a path pattern or a table, checked before anything is written.
 //!
-//! Whoever asks for a person's records later trusts that none was missed, so what has no subject, or may have two, stops a run.
+//! A lookup or an erasure by subject must not miss a record, so a missing or ambiguous subject id is an error.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,11 +14,12 @@ use arrow::{
 
 use super::{Accept, Conversion, prepare::Prepared};
 use crate::{
+    dataset::IdKind,
     error::{Error, Result},
     events::Event,
     exec::{
         encode::id_column,
-        subjects::{Telling, is_erased, missing},
+        subjects::{SubjectResolver, is_erased, missing},
     },
     format::{
         Parsed,
@@ -34,7 +35,7 @@ use crate::{
     units::Size,
 };
 
-/// Where the user says that subjects come from, if not from a column.
+/// Origin of subject ids that no column has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubjectSource {
     /// The path of each source or sample.
@@ -71,11 +72,11 @@ const SHARE: u64 = 8;
 const ROW_BYTES: u64 = 96;
 
 impl Conversion<'_> {
-    /// What tells whom samples are about; `None` where columns do, or nothing does.
+    /// Returns the resolver of subject ids; `None` if a column has them, or if there are none.
     ///
     /// # Errors
     /// When a table cannot be read, or the dataset's subjects come from one and none is given.
-    pub(super) fn telling(&self) -> Result<Option<Telling>> {
+    pub(super) fn resolver(&self) -> Result<Option<SubjectResolver>> {
         let required = !self.options.accept.contains(&Accept::Subjects);
         let subjects = match (&self.options.subjects, &self.settings.subjects_from) {
             (Some(SubjectSource::Path(pattern)), _) | (None, Some(SubjectsFrom::Path(pattern))) => {
@@ -92,58 +93,68 @@ impl Conversion<'_> {
             }
             (None, None) => return Ok(None),
         };
-        Ok(Some(Telling { subjects, required }))
+        Ok(Some(SubjectResolver { subjects, required }))
     }
 
-    /// Leaves out files of samples about those who were erased.
-    pub(super) fn without_erased_subjects(&mut self, files: &mut Vec<SourceFile>) {
-        let (Some(telling), Some(list)) = (&self.telling, &self.suppress) else { return };
+    /// Leaves out files of samples that were erased, or whose subjects were: of such a sample all files.
+    pub(super) fn without_erased_files(&mut self, files: &mut Vec<SourceFile>) {
+        let Some(list) = &self.suppress else { return };
         let normalize = self.options.id_normalize;
         let (mut erased, mut similar) = (HashSet::new(), HashSet::new());
         for file in files.iter() {
             let key = split_key(file.name()).0;
-            let found = telling.of_file(file, |told| told.map(|told| is_erased(list, told.subject, normalize)));
+            let mut found = is_erased(list, IdKind::Record, key, normalize);
+            if let Some(resolver) = &self.resolver {
+                let matched = resolver.of_file(file, |matched| {
+                    matched
+                        .map(|matched| is_erased(list, IdKind::Subject, matched.subject, normalize))
+                        .unwrap_or_default()
+                });
+                found = (found.0 || matched.0, found.1 || matched.1);
+            }
             match found {
-                Some((true, _)) => drop(erased.insert(key.to_owned())),
-                Some((false, true)) => drop(similar.insert(key.to_owned())),
-                _ => {}
+                (true, _) => drop(erased.insert(key.to_owned())),
+                (false, true) => drop(similar.insert(key.to_owned())),
+                (false, false) => {}
             }
         }
         let before = files.len();
         files.retain(|file| !erased.contains(split_key(file.name()).0));
         self.sources_erased += (before - files.len()) as u64;
-        self.samples_similar += similar.difference(&erased).count() as u64;
+        self.samples_similar = similar.difference(&erased).count() as u64;
     }
 
     /// Leaves out sources about those who were erased.
     pub(super) fn without_erased_sources(&mut self, sources: &mut Vec<RecordSource>) {
-        let (Some(telling), Some(list)) = (&self.telling, &self.suppress) else { return };
+        let (Some(resolver), Some(list)) = (&self.resolver, &self.suppress) else { return };
         let normalize = self.options.id_normalize;
         let before = sources.len();
         sources.retain(|source| {
-            !telling.of_file(&source.file, |told| told.is_some_and(|told| is_erased(list, told.subject, normalize).0))
+            !resolver.of_file(&source.file, |matched| {
+                matched.is_some_and(|matched| is_erased(list, IdKind::Subject, matched.subject, normalize).0)
+            })
         });
         self.sources_erased += (before - sources.len()) as u64;
     }
 
-    /// Looks whether everything has a subject, and only one.
+    /// Checks that each sample and source has exactly one subject id.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for the first that has none or several.
     pub(super) fn check_subjects(&self, prepared: &Prepared) -> Result<()> {
-        let Some(telling) = &self.telling else { return Ok(()) };
+        let Some(resolver) = &self.resolver else { return Ok(()) };
         match prepared {
-            Prepared::Samples { files, samples, .. } => self.check_samples(telling, files, samples),
+            Prepared::Samples { files, samples, .. } => self.check_samples(resolver, files, samples),
             Prepared::Records { sources, .. } => {
-                let mut rows = ShortRows::default();
+                let mut rows = PartialKeys::default();
                 for source in sources {
                     let file = &source.file;
-                    let known = telling.of_file(file, |told| match told {
-                        Some(told) => rows.note(told.short_row, file.name(), file).map(|()| true),
+                    let known = resolver.of_file(file, |matched| match matched {
+                        Some(matched) => rows.note(matched.partial_key, file.name(), file).map(|()| true),
                         None => Ok(false),
                     })?;
                     // Of an archive the names of its samples may tell.
-                    if !known && telling.required && !source.gives_samples() {
+                    if !known && resolver.required && !source.gives_samples() {
                         return Err(missing("the records of this source").at(file.uri()));
                     }
                 }
@@ -152,26 +163,26 @@ impl Conversion<'_> {
         }
     }
 
-    fn check_samples(&self, telling: &Telling, files: &[SourceFile], samples: &Samples) -> Result<()> {
-        let mut rows = ShortRows::default();
+    fn check_samples(&self, resolver: &SubjectResolver, files: &[SourceFile], samples: &Samples) -> Result<()> {
+        let mut rows = PartialKeys::default();
         let (mut without, mut example) = (0_u64, None);
         for sample in samples.range(0..samples.len(), files) {
             let mut known: Option<(String, &SourceFile)> = None;
             for file in sample.files() {
-                telling.of_file(file, |told| {
-                    let Some(told) = told else { return Ok(()) };
-                    rows.note(told.short_row, sample.key(), file)?;
+                resolver.of_file(file, |matched| {
+                    let Some(matched) = matched else { return Ok(()) };
+                    rows.note(matched.partial_key, sample.key(), file)?;
                     match &known {
-                        Some((subject, other)) if subject != told.subject => Err(Error::input(format!(
+                        Some((subject, other)) if subject != matched.subject => Err(Error::input(format!(
                             "expected one subject of the sample `{}`, found `{subject}` of {} and `{}`",
                             sample.key(),
                             other.name(),
-                            told.subject
+                            matched.subject
                         ))
                         .at(file.uri())),
                         Some(_) => Ok(()),
                         None => {
-                            known = Some((told.subject.to_owned(), file));
+                            known = Some((matched.subject.to_owned(), file));
                             Ok(())
                         }
                     }
@@ -179,7 +190,7 @@ impl Conversion<'_> {
             }
             match known {
                 Some((subject, file)) => drop(example.get_or_insert((subject, file))),
-                None if telling.required => {
+                None if resolver.required => {
                     let place = sample.files().next().map_or_else(String::new, SourceFile::uri);
                     return Err(missing(&format!("the sample `{}`", sample.key())).at(place));
                 }
@@ -190,19 +201,19 @@ impl Conversion<'_> {
             let whom = if self.hiding.is_some() { String::new() } else { format!(", `{subject}` of {}", file.name()) };
             let few = if without > 0 { format!("; {without} have none") } else { String::new() };
             let found = samples.len() as u64 - without;
-            self.context.observer.event(Event::Note(format!("found whom {found} samples are about{whom}{few}")));
+            self.context.observer.event(Event::Note(format!("found subject ids for {found} samples{whom}{few}")));
         }
         Ok(())
     }
 }
 
-/// Rows of a table that name less than a whole path, and the one thing that each may speak of.
+/// Rows of a table that match only the end of a path, with the sample or source that each has matched.
 #[derive(Default)]
-struct ShortRows {
+struct PartialKeys {
     seen: HashMap<String, String>,
 }
 
-impl ShortRows {
+impl PartialKeys {
     fn note(&mut self, row: Option<&str>, key: &str, file: &SourceFile) -> Result<()> {
         let Some(row) = row else { return Ok(()) };
         match self.seen.get(row) {
