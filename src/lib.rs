@@ -10,7 +10,7 @@
 //! find:     Snapshot -> id index -> record number -> run table -> shard, ordinal, offset, origin, versions
 //! ```
 //!
-//! Modules stand in layers and import only downwards; `tests/architecture.rs` enforces it. `ARCHITECTURE.md` is the
+//! Modules stand in layers and import only downwards; `tests/architecture/` enforces it. `ARCHITECTURE.md` is the
 //! map, `docs/FORMAT.md` describes every byte written.
 
 pub mod array;

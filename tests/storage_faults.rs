@@ -2,7 +2,6 @@
 //!
 //! A fault of storage ends the run with exit code 5 and commits nothing, whatever `--on-error` says; it never costs a record.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
-#![expect(clippy::print_stderr, reason = "a test that could not run says so")]
 
 mod support;
 
@@ -12,7 +11,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use support::{Folder, Ran, testdata_path};
+use support::{Folder, Ran, not_run, testdata_path};
 
 /// Runs shardify with system calls on `paths` failing as `inject` says; `None` where nothing can be injected.
 fn run_faulty(folder: &Folder, paths: &[&Path], inject: &str, arguments: &str) -> Option<Ran> {
@@ -42,7 +41,7 @@ fn can_inject() -> bool {
     let traced = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output();
     let can = traced.is_ok_and(|output| output.status.success());
     if !can {
-        eprintln!("skipped: there is no strace that may trace");
+        not_run("there is no strace that may trace");
     }
     can
 }

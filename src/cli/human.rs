@@ -192,29 +192,8 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
         }
         return Ok(());
     }
-    if counts.shards_added == 0 && report.segments_merged > 0 {
-        writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
-        writeln!(w, "  shards     {} as they were", grouped(report.shards_after))?;
-        return merged_segments(w, report);
-    }
-    if let Some(order) = report.order.as_ref().filter(|_| counts.shards_added == 0) {
-        writeln!(
-            w,
-            "nothing to do: {} {}, still at {}",
-            plural(report.shards_before, "shard"),
-            clean(order),
-            report.version
-        )?;
-        return Ok(());
-    }
     if counts.shards_added == 0 {
-        writeln!(
-            w,
-            "nothing to do: {} of the right size, still at {}",
-            plural(report.shards_before, "shard"),
-            report.version
-        )?;
-        return Ok(());
+        return unchanged(w, report);
     }
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
     writeln!(
@@ -237,6 +216,20 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     writeln!(w, "  bytes      {} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out))?;
     writeln!(w, "  copied     {}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded))?;
     writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+    Ok(())
+}
+
+/// A compaction that left all shards as they were.
+fn unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
+    if report.segments_merged > 0 {
+        writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
+        writeln!(w, "  shards     {} as they were", grouped(report.shards_after))?;
+        return merged_segments(w, report);
+    }
+    let shards = plural(report.shards_before, "shard");
+    let state =
+        report.order.as_deref().map_or_else(|| "of the right size".to_owned(), |order| clean(order).to_string());
+    writeln!(w, "nothing to do: {shards} {state}, still at {}", report.version)?;
     Ok(())
 }
 

@@ -19,533 +19,91 @@
 //! Everything an entry refers to is written and durable before the entry; a reader that follows an entry never meets
 //! a missing object. Record numbers are dense, given at commit, and never change: compaction rewrites the run table,
 //! never the id index. `docs/FORMAT.md` has every column.
+//!
+//! Rooms, each of which uses only those before it (`tests/architecture` keeps watch):
+//!
+//! ```text
+//! table      names of objects, seals, tables in Parquet and ranges of them
+//! ids        ids plain or private, as columns and as hashes; salts; sets of record numbers
+//! index      the id index: segments, their buckets and roots; places of sorted records
+//! log        entries, lists, snapshots, commits, names of versions, leases
+//! sidecar    what is known of each record of a shard
+//! lookup     find by id, prefix or origin
+//! erasure    what is erased, stays out, or is left to do
+//! retention  versions that expire, objects that nothing names
+//! ```
 
-mod audit;
-mod block;
-mod chunks;
-mod clock;
-mod commit;
-mod erase;
-mod erased;
-mod fetch;
-mod find;
-mod frames;
+mod erasure;
 mod ids;
 mod index;
-pub mod leases;
 mod log;
-mod numbers;
-mod order;
-mod origins;
-mod parts;
-mod places;
-mod prefix;
-mod private;
-mod proof;
-mod publication;
-mod reindex;
-mod retraction;
-mod root;
-mod runs;
-mod sealed;
-mod shards;
+mod lookup;
+mod retention;
 mod sidecar;
-mod sources;
-mod suppress;
 mod table;
-mod tags;
-mod unfinished;
-mod vacuum;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    sync::{Arc, OnceLock},
+pub use self::{
+    erasure::{
+        block::{BlockChange, change_blocked},
+        erase::{Erasure, Named, REVERT, Rewrite, commit_erasure, indexes, lookup, shards_of},
+        reindex::{Reindexed, reindex, relist},
+        suppress::{SuppressList, Suppressed, SuppressedKind, content_text},
+        unfinished::{
+            Order as ErasureOrder, PendingDeletion, Word, leftovers, leftovers_among, put_out_of_use, without_used,
+        },
+    },
+    ids::{
+        IdKind,
+        column::{IdColumn, IdHashes},
+        numbers::NumberSet,
+        private::{Asked, Hiding, IdKey, IdMode, PrivateChoice, PrivateIds, token_of},
+        salt::{KeyedHash, Salt},
+    },
+    index::{
+        BLOCK_PAIRS, Block, MergedSegment, PAIR_BYTES, SegmentRef, SegmentTree, SegmentWriter, Segments, bucket_leaf,
+        bucket_of, crowded, each_pair, merge,
+        places::{PlaceRef, PlacesWriter, read_places},
+        read_segment, segment_leaf,
+    },
+    log::{
+        commit::{Numbers, SegmentMerge, Transaction, commit},
+        entry::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
+        erased::{Tombstone, tombstones},
+        erasures::{Erasures, Unfinished},
+        leases,
+        order::{Arrangement, Order, ShardOrder},
+        private::{ContentHashes, choose as choose_private, hiding_of, stored_hash},
+        publication::Publication,
+        retraction::{RemovedBy, Restored, Retraction},
+        root::{VersionTree, check_root},
+        runs::{Run, RunTable, Scattered},
+        shards::{NewShard, ShardMeta, check_folders, note_beside},
+        snapshot::{Dataset, Snapshot},
+        sources::{NewSources, SourceRow},
+        tags::{tag, untag},
+    },
+    lookup::{
+        find::{Hit, Place, State, find, find_each, find_vacuumed, has_origin},
+        placed::places_of,
+        prefix::find_prefix,
+    },
+    retention::{
+        audit::Audit,
+        vacuum::{ObjectKind, Retention, Unneeded, Unreferenced, expire, still_unneeded, unreferenced},
+    },
+    sidecar::{
+        RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
+        batches as sidecar_batches, end_ids,
+        frames::{Frame, FrameTable},
+        numbers::{Numbered, NumbersWriter, numbered},
+        parts::{PartRow, PartsWriter, read as read_parts},
+        read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, says_values, schema as sidecar_schema,
+        stream as stream_sidecar,
+    },
+    table::{
+        beside::Beside,
+        list::ListRef,
+        paths::{is_beside_shards, is_shard_name, numbers_path, parts_path, receipt_path, sidecar_path},
+        sealed::{Sealed, SealingSink, check as check_sealed, get as get_sealed, stage as stage_small},
+    },
 };
-
-use jiff::Timestamp;
-use rayon::prelude::*;
-
-pub use audit::Audit;
-pub use block::{BlockChange, change_blocked};
-pub use commit::{NewShard, Numbers, SegmentMerge, Transaction, commit};
-pub use erase::{Erasure, Named, REVERT, Rewrite, commit_erasure, indexes, lookup, shards_of};
-pub use erased::{Erasures, Tombstone, tombstones};
-pub use find::{Hit, IdKind, Place, State, find, find_each, find_vacuumed, has_origin};
-pub use frames::{Frame, FrameTable};
-pub use ids::{IdColumn, IdHashes};
-pub use index::{
-    BLOCK_PAIRS, Block, MergedSegment, PAIR_BYTES, SegmentRef, SegmentTree, SegmentWriter, Segments, bucket_leaf,
-    bucket_of, crowded, each_pair, merge, read_segment, segment_leaf,
-};
-pub use log::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, ListRef, Revision, Settings, Totals};
-pub use numbers::{NumberSet, Numbered, NumbersWriter, numbered, numbers_path};
-pub use order::{Arrangement, Order, ShardOrder};
-pub use parts::{PartRow, PartsWriter, parts_path, read as read_parts};
-pub use places::{PlaceRef, PlacesWriter, places_of, read_places};
-pub use prefix::find_prefix;
-pub use private::{
-    Asked, ContentHashes, Hiding, IdKey, IdMode, PrivateChoice, PrivateIds, choose as choose_private, hiding_of,
-    stored_hash, token_of,
-};
-pub use publication::Publication;
-pub use reindex::{Reindexed, reindex, relist};
-pub use retraction::{RemovedBy, Restored, Retraction};
-pub use root::{VersionTree, check_root};
-pub use runs::{Run, RunTable, Scattered};
-pub use sealed::{
-    Beside, Sealed, SealingSink, check as check_sealed, check_folders, get as get_sealed, note_beside,
-    stage as stage_small,
-};
-pub use shards::ShardMeta;
-pub use sidecar::{
-    RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
-    batches as sidecar_batches, end_ids, read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows,
-    says_values, schema as sidecar_schema, sidecar_path, stream as stream_sidecar,
-};
-pub use sources::{NewSources, SourceRow};
-pub use suppress::{KeyedHash, Salt, SuppressList, Suppressed, SuppressedKind, content_text};
-pub use tags::{tag, untag};
-pub use unfinished::{
-    Order as ErasureOrder, PendingDeletion, Unfinished, Word, leftovers, leftovers_among, put_out_of_use, receipt_path,
-    without_used,
-};
-pub use vacuum::{
-    ObjectKind, Retention, Unneeded, Unreferenced, expire, is_beside_shards, is_shard_name, still_unneeded,
-    unreferenced,
-};
-
-use crate::{
-    codec::merkle::Hash,
-    error::{Error, Result},
-    id::{TransactionId, Version},
-    storage::{Listed, Object, ObjectFacts, SYSTEM_FOLDER, Store},
-};
-
-/// Entries that are read at a time when one is searched.
-const PROBES: u64 = 16;
-
-/// A dataset at some location; it need not exist yet.
-#[derive(Debug, Clone)]
-pub struct Dataset {
-    store: Arc<dyn Store>,
-    key: Option<Arc<IdKey>>,
-}
-
-impl Dataset {
-    /// Names the dataset that lies in `store`.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, key: None }
-    }
-
-    /// The same, with the key of its ids, should they be private.
-    #[must_use]
-    pub fn with_key(self, key: Option<Arc<IdKey>>) -> Self {
-        Self { key, ..self }
-    }
-
-    /// The key of private ids, whether it is the right one or not.
-    pub fn key(&self) -> Option<&Arc<IdKey>> {
-        self.key.as_ref()
-    }
-
-    /// The store that holds it.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
-    }
-
-    /// The newest snapshot; `None` when nothing was ever committed.
-    ///
-    /// # Errors
-    /// When the log cannot be read or was written by a newer format version.
-    pub fn latest(&self) -> Result<Option<Snapshot>> {
-        Ok(log::latest(self.store.as_ref())?.map(|entry| {
-            let newest = Newest::of(&entry);
-            self.snapshot_of(entry, newest)
-        }))
-    }
-
-    /// The newest snapshot, or an error that says there is none.
-    ///
-    /// # Errors
-    /// When nothing was ever committed here, or the log cannot be read.
-    pub fn open(&self) -> Result<Snapshot> {
-        self.latest()?.ok_or_else(|| {
-            Error::usage("expected a dataset, found none")
-                .at(self.store.location().to_string())
-                .hint("make one with `shardify convert SOURCE --out DATASET`, or name the right folder")
-        })
-    }
-
-    /// The snapshot of one version.
-    ///
-    /// # Errors
-    /// When there is no such version, or it was vacuumed.
-    pub fn at(&self, version: Version) -> Result<Snapshot> {
-        // Only the newest entry knows which versions can still be read.
-        let latest = log::latest(self.store.as_ref())?;
-        let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
-        let entry = match &latest {
-            Some(latest) if latest.version == version => Some(latest.clone()),
-            _ => log::read(self.store.as_ref(), version)?,
-        };
-        match entry {
-            Some(_) if !newest.can_read(version) => {
-                Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
-                    .at(self.store.location().to_string())
-                    .hint(format!("the oldest version that can be read is {}", newest.readable_from))
-                    .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer, `manifest --tag` for good"))
-            }
-            Some(entry) => match latest {
-                Some(latest) if latest.erasures.as_ref().is_some_and(|e| version < e.rewrote_before) => {
-                    self.through_erasures(entry, latest)
-                }
-                _ => Ok(self.snapshot_of(entry, newest)),
-            },
-            None => Err(Error::usage(format!("there is no version {version}"))
-                .at(self.store.location().to_string())
-                .hint("`shardify manifest --history` lists the versions")),
-        }
-    }
-
-    /// The last version committed at or before an instant; `None` when the dataset is younger.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
-        let Some(latest) = self.latest()? else { return Ok(None) };
-        let (mut low, mut high) = (0, latest.version().0);
-        // Commit times, with their corrections, grow with versions, so the boundary is found by dividing; entries are
-        // asked for several at a time, because each round takes as long as one answer.
-        while low < high {
-            let step = (high - low).div_ceil(PROBES);
-            let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
-            let times = fetch::at_once(&probes, &|probe: &u64| {
-                self.entry(Version(*probe)).map(|entry| latest.committed_at(entry.version, entry.committed_at))
-            });
-            for (probe, time) in probes.into_iter().zip(times) {
-                if time? > instant {
-                    high = probe - 1;
-                    break;
-                }
-                low = probe;
-            }
-            if step == 1 {
-                break;
-            }
-        }
-        Ok((low > 0).then_some(Version(low)))
-    }
-
-    /// All entries of the log up to `newest`, oldest first.
-    ///
-    /// # Errors
-    /// When an entry is missing or cannot be read.
-    pub fn history(&self, newest: Version) -> Result<Vec<Entry>> {
-        self.entries(Version(1), newest)
-    }
-
-    /// Entries of the log from `oldest` to `newest`, both included, oldest first.
-    fn entries(&self, oldest: Version, newest: Version) -> Result<Vec<Entry>> {
-        (oldest.0..=newest.0).into_par_iter().map(|version| self.entry(Version(version))).collect()
-    }
-
-    /// The log entry of a version.
-    ///
-    /// # Errors
-    /// When it is missing or damaged, or the store fails.
-    pub fn entry(&self, version: Version) -> Result<Entry> {
-        log::read(self.store.as_ref(), version)?.ok_or_else(|| {
-            Error::integrity(format!("the log entry of version {version} is missing")).at(self
-                .store
-                .location()
-                .join(&log::path(version))
-                .to_string())
-        })
-    }
-
-    /// The root in the log entry of a version, if it has one.
-    ///
-    /// # Errors
-    /// When the entry cannot be read.
-    pub fn root_of(&self, version: Version) -> Result<Option<Hash>> {
-        Ok(log::read(self.store.as_ref(), version)?.and_then(|entry| entry.root))
-    }
-
-    /// Whether a version after `since` says that a run must not commit any more, because what it wrote may be deleted.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn is_abandoned(&self, run: &TransactionId, since: Version) -> Result<bool> {
-        Ok(self.abandoned_by(run, since, self.open()?.version())?.is_some())
-    }
-
-    /// Whether others have taken away since what a run could read, which saw this snapshot when it began, or none: a vacuum
-    /// made versions or runs expire, an erasure from all versions took records out of them, a version lost its name.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn is_overtaken(&self, seen: Option<&Snapshot>) -> Result<bool> {
-        let Some(now) = self.latest()? else { return Ok(false) };
-        let (then, since) = match seen {
-            Some(seen) => (seen.newest.clone(), seen.newest.version),
-            None => (Newest::default(), Version(0)),
-        };
-        let lost = now.newest.readable_from > then.readable_from.max(Version(1))
-            || now.newest.rewrote_before > then.rewrote_before
-            || then.tags.values().any(|tagged| !now.can_read(*tagged));
-        Ok(lost || self.entries(since.next(), now.version())?.iter().any(|entry| !entry.abandoned.is_empty()))
-    }
-
-    /// The entry after `since`, up to `until`, that says that a run must not commit any more.
-    fn abandoned_by(&self, run: &TransactionId, since: Version, until: Version) -> Result<Option<Entry>> {
-        Ok(self.entries(since.next(), until)?.into_iter().find(|entry| entry.abandons(run)))
-    }
-
-    /// The run that made a version.
-    ///
-    /// # Errors
-    /// When the entry cannot be read.
-    pub fn transaction_of(&self, version: Version) -> Result<TransactionId> {
-        Ok(self.entry(version)?.transaction)
-    }
-
-    /// Makes sure, once for each dataset, that its store can hold one: of several creators of an object one must win.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where others win too.
-    pub fn prove_store(&self) -> Result<()> {
-        proof::prove(self.store.as_ref())
-    }
-
-    /// Every object in the dataset's folder, sorted by path, and places that cannot be listed: folders that cannot be read and
-    /// names that are not UTF-8, which are no objects of a dataset.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn listing(&self) -> Result<(Vec<ObjectFacts>, Vec<String>)> {
-        let (mut objects, mut unlisted) = (Vec::new(), Vec::new());
-        self.store.walk("", &mut |listed| {
-            match listed {
-                Listed::Object(facts) => objects.push(facts),
-                Listed::FolderLink(_) => {}
-                Listed::Fault(e) if is_below_system_folder(&e) => return Err(e),
-                Listed::Fault(e) => unlisted.push(e.place().source.clone().unwrap_or_default()),
-            }
-            Ok(())
-        })?;
-        objects.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok((objects, unlisted))
-    }
-
-    /// The time, by the clock that dates the versions of this dataset.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn now(&self) -> Result<Timestamp> {
-        self.store.now(&system_path("clock"))
-    }
-
-    /// An object of the dataset.
-    pub fn object(&self, path: &str, bytes: u64) -> Object {
-        Object::new(Arc::clone(&self.store), path, bytes)
-    }
-
-    /// An older version without what was erased from it since.
-    fn through_erasures(&self, entry: Entry, latest: Entry) -> Result<Snapshot> {
-        let newest = Newest::of(&latest);
-        let then = self.snapshot_of(entry, newest.clone());
-        let latest = self.snapshot_of(latest, newest.clone());
-        let view = erased::view(&then, &latest)?;
-        let (shards, runs) = (OnceLock::from(view.shards), OnceLock::from(view.runs));
-        Ok(Snapshot { dataset: self.clone(), entry: view.entry, newest, shards, runs })
-    }
-
-    fn snapshot_of(&self, entry: Entry, newest: Newest) -> Snapshot {
-        Snapshot { dataset: self.clone(), entry, newest, shards: OnceLock::new(), runs: OnceLock::new() }
-    }
-}
-
-/// What only the newest entry knows, about all versions.
-#[derive(Debug, Clone, Default)]
-struct Newest {
-    version: Version,
-    /// Oldest version that can be read besides those with a name.
-    readable_from: Version,
-    tags: BTreeMap<String, Version>,
-    /// Versions before this one are read without what was erased from all versions.
-    rewrote_before: Version,
-}
-
-impl Newest {
-    fn of(entry: &Entry) -> Self {
-        Self {
-            version: entry.version,
-            readable_from: entry.readable_from,
-            tags: entry.tags.clone(),
-            rewrote_before: entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before),
-        }
-    }
-
-    fn can_read(&self, version: Version) -> bool {
-        version >= self.readable_from || self.tags.values().any(|tagged| *tagged == version)
-    }
-}
-
-/// The immutable state of a dataset at one version. Lists are read when first asked for.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    dataset: Dataset,
-    entry: Entry,
-    newest: Newest,
-    shards: OnceLock<Vec<ShardMeta>>,
-    runs: OnceLock<RunTable>,
-}
-
-impl Snapshot {
-    /// The version.
-    pub fn version(&self) -> Version {
-        self.entry.version
-    }
-
-    /// The log entry.
-    pub fn entry(&self) -> &Entry {
-        &self.entry
-    }
-
-    /// Oldest version that can still be read without a name, as the newest version says.
-    pub fn readable_from(&self) -> Version {
-        self.newest.readable_from
-    }
-
-    /// Versions that have names, as the newest version says.
-    pub fn tags(&self) -> &BTreeMap<String, Version> {
-        &self.newest.tags
-    }
-
-    /// When a version up to this one was committed, by what this one knows: `committed_at` is what its own entry, or a list,
-    /// says.
-    pub fn committed_at(&self, version: Version, committed_at: Timestamp) -> Timestamp {
-        clock::effective(&self.entry.corrections, version, committed_at)
-    }
-
-    /// Paths of all shards of all versions that can be read, those that only a name keeps among them.
-    ///
-    /// # Errors
-    /// When a list cannot be read.
-    pub fn paths_in_use(&self) -> Result<HashSet<String>> {
-        let mut out: HashSet<String> = self.runs()?.all().iter().map(|run| run.shard.clone()).collect();
-        out.extend(self.shards()?.iter().map(|shard| shard.path.clone()));
-        let alone: BTreeSet<Version> =
-            self.newest.tags.values().copied().filter(|version| *version < self.newest.readable_from).collect();
-        for version in alone {
-            out.extend(self.dataset.at(version)?.shards()?.iter().map(|shard| shard.path.clone()));
-        }
-        Ok(out)
-    }
-
-    /// Whether others have taken away what could be read when this snapshot was opened; see [`Dataset::is_overtaken`].
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn is_overtaken(&self) -> Result<bool> {
-        self.dataset.is_overtaken(Some(self))
-    }
-
-    /// Whether a version can still be read, as the newest version says.
-    pub fn can_read(&self, version: Version) -> bool {
-        self.newest.can_read(version)
-    }
-
-    /// The dataset.
-    pub fn dataset(&self) -> &Dataset {
-        &self.dataset
-    }
-
-    /// Live shards in record order.
-    ///
-    /// # Errors
-    /// When a list cannot be read or does not hold what the entry says.
-    pub fn shards(&self) -> Result<&[ShardMeta]> {
-        if let Some(shards) = self.shards.get() {
-            return Ok(shards);
-        }
-        let mut shards = self.read_lists(&self.entry.shards, shards::read)?;
-        shards.sort_by(|a, b| (a.first_record, &a.path).cmp(&(b.first_record, &b.path)));
-        if shards.len() as u64 != self.entry.totals.shards {
-            return Err(Error::integrity(format!(
-                "expected {} live shards in version {}, found {}",
-                self.entry.totals.shards,
-                self.version(),
-                shards.len()
-            ))
-            .at(self.dataset.store.location().to_string()));
-        }
-        Ok(self.shards.get_or_init(|| shards))
-    }
-
-    /// The run table: where each record number is and was, in versions that can still be read.
-    ///
-    /// # Errors
-    /// When a list cannot be read.
-    pub fn runs(&self) -> Result<&RunTable> {
-        if let Some(runs) = self.runs.get() {
-            return Ok(runs);
-        }
-        let all = RunTable::new(self.read_lists(&self.entry.runs, runs::read)?);
-        let vacuumed = self.newest.readable_from > self.entry.readable_from;
-        let runs = if vacuumed { all.readable(self.newest.readable_from) } else { all };
-        Ok(self.runs.get_or_init(|| runs))
-    }
-
-    /// Every run there ever was, those of vacuumed versions among them.
-    ///
-    /// # Errors
-    /// When a list cannot be read.
-    pub fn lineage(&self) -> Result<RunTable> {
-        let mut runs = self.read_lists(&self.entry.runs, runs::read)?;
-        runs.extend(self.read_lists(&self.entry.lineage, runs::read)?);
-        Ok(RunTable::new(runs))
-    }
-
-    /// Shows every source that was converted into this dataset to `visit`, holding few at a time.
-    ///
-    /// # Errors
-    /// When a list cannot be read, or whatever `visit` fails with.
-    pub fn each_source(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
-        self.entry.sources.iter().try_for_each(|list| sources::read(&self.dataset.store, list, visit))
-    }
-
-    fn read_lists<T: Send>(
-        &self,
-        lists: &[ListRef],
-        read: impl Fn(&dyn Store, &Sealed) -> Result<Vec<T>> + Sync,
-    ) -> Result<Vec<T>> {
-        let parts: Vec<Vec<T>> = fetch::at_once(lists, &|list: &ListRef| {
-            let rows = read(self.dataset.store.as_ref(), &list.sealed())?;
-            if rows.len() as u64 == list.rows {
-                Ok(rows)
-            } else {
-                Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
-                    .dataset
-                    .store
-                    .location()
-                    .join(&list.path)
-                    .to_string()))
-            }
-        })
-        .into_iter()
-        .collect::<Result<_>>()?;
-        Ok(parts.into_iter().flatten().collect())
-    }
-}
-
-/// Whether something cannot be listed that a dataset needs.
-fn is_below_system_folder(fault: &Error) -> bool {
-    let place = fault.place().source.as_deref().unwrap_or_default();
-    place.split('/').any(|part| part == SYSTEM_FOLDER)
-}
-
-/// Path of something in the system folder.
-fn system_path(below: &str) -> String {
-    format!("{SYSTEM_FOLDER}/{below}")
-}

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    thread::Scope,
 };
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -209,56 +210,11 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
             Output::Parquet(parquet) => Some(parquet.schema()),
             Output::Stream(_) => None,
         };
-        let reads: Box<dyn Iterator<Item = Result<Read>> + Send> = match work {
-            Work::Records { sources, schema } => {
-                let parser = Parser { pipeline, sources, schema, columns };
-                let budget = Arc::new(Budget::new(memory.split_bytes * memory.parse_window as u64));
-                let (room, least) = (Arc::clone(&budget), memory.split_bytes / PIECES_FOR_ONE);
-                let pieces = pieces(sources, *memory, pipeline.on_error).map_while(move |piece| {
-                    let bytes = piece.as_ref().map_or(0, |piece| piece.bytes(sources, memory.split_bytes).max(least));
-                    room.acquire(bytes).then(|| piece.map(|piece| (bytes, piece)))
-                });
-                let window = memory.parse_window * usize::try_from(PIECES_FOR_ONE).unwrap_or(1);
-                let parse = move |(bytes, piece)| Ok((bytes, parser.parse(piece)?));
-                let read = ordered(scope, pieces, requests(sources, pipeline), window, pipeline.cancel, parse);
-                Box::new(Released::new(read, budget).flat_map(|reads| match reads {
-                    Ok(reads) => reads.into_iter().map(Ok).collect::<Vec<_>>(),
-                    Err(e) => vec![Err(e)],
-                }))
-            }
+        let reads = match work {
+            Work::Records { sources, schema } => read_records(scope, Parser { pipeline, sources, schema, columns }),
             Work::Samples { files, samples, reading, left_out, hashes } => {
-                let budget = Arc::new(Budget::new(reading.budget));
-                let room = Arc::clone(&budget);
-                let bytes_of = |range: &Range<usize>| samples.range(range.clone(), files).map(SampleFiles::bytes).sum();
-                let ranges = reading.splits.iter().cloned().map(move |range| (bytes_of(&range), range));
-                let ranges = ranges.take_while(move |(bytes, _)| room.acquire(*bytes)).map(Ok);
-                let on_error = pipeline.on_error;
-                // Streams hash what they frame.
-                let hashed = columns.is_some();
-                let spare = Spare::default();
-                let read = move |(bytes, range): (u64, Range<usize>)| {
-                    let rejects = rejects_of(left_out, &range);
-                    let wanted: Vec<usize> = range.clone().filter(|i| !left_out.contains_key(i)).collect();
-                    let mut block =
-                        read_samples(wanted.iter().map(|i| samples.get(*i, files)), on_error, hashed, &spare)?;
-                    annotate_samples(&mut block, pipeline.subjects, hashes, |row| {
-                        samples.get(wanted[row as usize], files)
-                    });
-                    renumber(&mut block, &wanted, range.start);
-                    Ok((
-                        bytes,
-                        Read::Parsed {
-                            source: 0,
-                            offset: 0,
-                            parsed: fitting(block, columns),
-                            left_out: rejects,
-                            erased: 0,
-                        },
-                    ))
-                };
-                let requests = reading.requests.min(reading.splits.len());
-                let read = ordered(scope, ranges, requests, reading.window, pipeline.cancel, read);
-                Box::new(Released::new(read, budget))
+                let reader = SampleReader { pipeline, files, samples, left_out, hashes, columns };
+                read_splits(scope, reader, reading)
             }
         };
         let units = Gather::new(
@@ -283,6 +239,74 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
             None => Ok(converted),
         })
     })
+}
+
+/// What there is to gather, in order.
+type Reads<'scope> = Box<dyn Iterator<Item = Result<Read>> + Send + 'scope>;
+
+/// Reads sources of records, several splits at a time.
+fn read_records<'scope, 'a: 'scope>(scope: &'scope Scope<'scope, '_>, parser: Parser<'a>) -> Reads<'scope> {
+    let Parser { pipeline, sources, .. } = parser;
+    let memory = &pipeline.memory;
+    let budget = Arc::new(Budget::new(memory.split_bytes * memory.parse_window as u64));
+    let (room, least) = (Arc::clone(&budget), memory.split_bytes / PIECES_FOR_ONE);
+    let pieces = pieces(sources, *memory, pipeline.on_error).map_while(move |piece| {
+        let bytes = piece.as_ref().map_or(0, |piece| piece.bytes(sources, memory.split_bytes).max(least));
+        room.acquire(bytes).then(|| piece.map(|piece| (bytes, piece)))
+    });
+    let window = memory.parse_window * usize::try_from(PIECES_FOR_ONE).unwrap_or(1);
+    let parse = move |(bytes, piece)| Ok((bytes, parser.parse(piece)?));
+    let read = ordered(scope, pieces, requests(sources, pipeline), window, pipeline.cancel, parse);
+    Box::new(Released::new(read, budget).flat_map(|reads| match reads {
+        Ok(reads) => reads.into_iter().map(Ok).collect::<Vec<_>>(),
+        Err(e) => vec![Err(e)],
+    }))
+}
+
+/// Reads the files of samples.
+#[derive(Clone, Copy)]
+struct SampleReader<'a> {
+    pipeline: &'a Pipeline<'a>,
+    files: &'a [SourceFile],
+    samples: &'a Samples,
+    left_out: &'a BTreeMap<usize, String>,
+    hashes: &'a [AtomicU64],
+    columns: Option<&'a SchemaRef>,
+}
+
+impl SampleReader<'_> {
+    fn bytes_of(&self, range: &Range<usize>) -> u64 {
+        self.samples.range(range.clone(), self.files).map(SampleFiles::bytes).sum()
+    }
+
+    fn read(&self, range: &Range<usize>, spare: &Spare) -> Result<Read> {
+        let rejects = rejects_of(self.left_out, range);
+        let wanted: Vec<usize> = range.clone().filter(|i| !self.left_out.contains_key(i)).collect();
+        let sample = |i: usize| self.samples.get(i, self.files);
+        // Streams hash what they frame.
+        let hashed = self.columns.is_some();
+        let mut block = read_samples(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, spare)?;
+        annotate_samples(&mut block, self.pipeline.subjects, self.hashes, |row| sample(wanted[row as usize]));
+        renumber(&mut block, &wanted, range.start);
+        Ok(Read::Parsed { source: 0, offset: 0, parsed: fitting(block, self.columns), left_out: rejects, erased: 0 })
+    }
+}
+
+/// Reads samples of files, several splits at a time.
+fn read_splits<'scope, 'a: 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    reader: SampleReader<'a>,
+    reading: &'a Reading,
+) -> Reads<'scope> {
+    let budget = Arc::new(Budget::new(reading.budget));
+    let room = Arc::clone(&budget);
+    let ranges = reading.splits.iter().cloned().map(move |range| (reader.bytes_of(&range), range));
+    let ranges = ranges.take_while(move |(bytes, _)| room.acquire(*bytes)).map(Ok);
+    let spare = Spare::default();
+    let read = move |(bytes, range): (u64, Range<usize>)| Ok((bytes, reader.read(&range, &spare)?));
+    let requests = reading.requests.min(reading.splits.len());
+    let read = ordered(scope, ranges, requests, reading.window, reader.pipeline.cancel, read);
+    Box::new(Released::new(read, budget))
 }
 
 /// Ends all waiting for sizes when it is dropped.

@@ -6,6 +6,8 @@
 
 mod ahead;
 pub mod arrays;
+#[cfg(test)]
+pub(crate) mod corpus;
 pub mod csv;
 pub mod files;
 pub mod guard;

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{Context, segments, sort::Sorting};
+use super::{Context, rewrite::partition, segments, sort::Sorting};
 use crate::{
     codec::Codec,
     dataset::{
@@ -272,12 +272,6 @@ fn candidates(snapshot: &Snapshot, shards: &[ShardMeta], settings: &Settings, ki
             partition: place(&s.path, kinds),
         })
         .collect()
-}
-
-/// The folders `key=value/` of a path; readers take columns from them, so shards of different ones are never merged.
-pub(super) fn partition(path: &str) -> String {
-    let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
-    folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()
 }
 
 /// What the folder of a shard has behind the name of a compaction: only shards that may come into one folder are merged.

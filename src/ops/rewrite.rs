@@ -173,7 +173,7 @@ pub(super) fn victim(snapshot: &Snapshot, shard: &ShardMeta, runs: &[&crate::dat
     let settings = &snapshot.entry().settings;
     let naming = ShardNaming {
         // The folder before it is named when it is written.
-        tag: super::compact::partition(&shard.path).clone(),
+        tag: partition(&shard.path).clone(),
         format: settings.shard_format,
         codec: shard.codec,
         indexes: settings.indexes.clone(),
@@ -245,6 +245,12 @@ pub(super) fn publish(
     publication.publish(staged)?;
     made.par_iter().try_for_each(|made| eraser.prove(made))?;
     Ok(out)
+}
+
+/// The folders `key=value/` of a path; readers take columns from them, so shards of different ones are never merged.
+pub(super) fn partition(path: &str) -> String {
+    let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
+    folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::Object;
+use super::object::Object;
 use crate::{
     codec::seal::Blocks,
     error::{Error, Result},

@@ -5,11 +5,7 @@ use std::{fs::File, io::Write, path::Path, time::Duration};
 
 use url::Url;
 
-use super::{
-    StoreSettings,
-    object::runtime,
-    secrets::{Secrets, plain_urls},
-};
+use super::{StoreSettings, location::plain_urls, remote::runtime, secrets::Secrets};
 use crate::error::{Error, Result};
 
 /// A server that does not answer must not hold up a run.

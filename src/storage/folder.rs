@@ -4,7 +4,10 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Listed, Store, watch};
+use super::{
+    store::{Listed, Store},
+    watch,
+};
 use crate::error::Result;
 
 /// A folder of a store that is read as a whole, by names below it.

@@ -10,6 +10,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is the one place that writes files")]
 
 use std::{
+    any::Any,
     collections::BTreeSet,
     fs::{self, File},
     io::{self, Read, Write},
@@ -34,11 +35,15 @@ use rustix::{
 };
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, StagedInner, Store, back, beyond,
-    changed,
+    back,
     durable::{Syncer, Syncs},
-    missing, naming, occupied,
+    location::Location,
+    naming,
     sink::FileWriter,
+    store::{
+        Listed, Lock, ObjectFacts, Pending, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, beyond, changed, missing,
+        occupied,
+    },
     walk,
 };
 use crate::{
@@ -131,11 +136,9 @@ impl LocalStore {
     ) -> Result<()> {
         let mut files = Vec::with_capacity(staged.len());
         for object in staged {
-            let StagedInner::File(mut file) = object.inner else {
-                return Err(Error::internal("an upload was given to a local store"));
-            };
-            file.syncs.wait().map_err(self.failed(&object.path, "writing"))?;
-            files.push((object.path, file));
+            let (path, mut file) = object.into_parts::<StagedFile>()?;
+            file.syncs.wait().map_err(self.failed(&path, "writing"))?;
+            files.push((path, file));
         }
         let mut named = Vec::with_capacity(files.len());
         for (path, mut file) in files {
@@ -278,7 +281,7 @@ impl Store for LocalStore {
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
         let staged = self.stage_whole(path, &bytes)?;
-        self.replace(vec![Staged::new(path, StagedInner::File(staged))])
+        self.replace(vec![Staged::new(path, staged)])
     }
 
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
@@ -325,7 +328,7 @@ impl Store for LocalStore {
         // A link to a link would not outlive what that points to.
         let linked = fs::canonicalize(source).and_then(|source| fs::hard_link(source, &staged.from));
         match linked {
-            Ok(()) => Ok(Some(Staged::new(path, StagedInner::File(staged)))),
+            Ok(()) => Ok(Some(Staged::new(path, staged))),
             Err(e) if absent(&e) => Err(missing(&self.location, &source.display().to_string())),
             // Another file system, one without links, or too many links: whoever asks has to copy.
             Err(_) => Ok(None),
@@ -390,10 +393,13 @@ pub(super) struct StagedFile {
     syncs: Syncs,
 }
 
-impl StagedFile {
-    /// Where it lies, relative to the root of its store.
-    pub(super) fn path_below(&self, root: &Path) -> Option<String> {
+impl Pending for StagedFile {
+    fn path_below(&self, root: &Path) -> Option<String> {
         self.from.strip_prefix(root).ok()?.to_str().map(str::to_owned)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }
 
@@ -463,7 +469,7 @@ impl Sink for LocalSink {
         let Self { path, file, syncer, mut staged } = *self;
         let durable = file.finish().and_then(|file| staged.syncs.last(&syncer, file));
         durable.map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
-        Ok(Staged::new(path, StagedInner::File(staged)))
+        Ok(Staged::new(path, staged))
     }
 }
 

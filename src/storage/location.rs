@@ -7,7 +7,6 @@ use std::{
 
 use url::Url;
 
-use super::plain_urls;
 use crate::error::{Error, Result};
 
 const REMOTE_SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory"];
@@ -146,6 +145,26 @@ impl fmt::Display for Location {
         url.set_query(None);
         f.write_str(url.as_str())
     }
+}
+
+/// A text with user names, passwords and queries taken out of its URLs: what a user typed must not come back in full.
+pub fn plain_urls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("://") {
+        let (before, url) = rest.split_at(start + 3);
+        out.push_str(before);
+        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>' | ')' | ',');
+        let (url, after) = url.split_at(url.find(ends).unwrap_or(url.len()));
+        let (address, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+        let host_end = address.find('/').unwrap_or(address.len());
+        let host_start = address[..host_end].rfind('@').map_or(0, |at| at + 1);
+        out.push_str(&address[host_start..]);
+        // A colon ends a URL in prose.
+        out.push_str(if query.ends_with(':') { ":" } else { "" });
+        rest = after;
+    }
+    out + rest
 }
 
 #[cfg(test)]

@@ -1,603 +1,260 @@
-//! Remote stores (S3, Google Cloud, Azure, HTTP, memory) through the `object_store` crate.
-//!
-//! The crate is asynchronous; the rest of shardify is not. Calls block on a small runtime of their own, so they must
-//! not be made from within another runtime. How objects are written is told in [`upload`](super::upload).
+//! One object of a store, read in ranges: what was fetched of a remote one is held, what is sealed is checked.
 
 use std::{
-    io::{self, Read},
+    io::Read,
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
-use futures::{
-    StreamExt, TryStreamExt,
-    stream::{self, BoxStream},
-};
-use jiff::Timestamp;
-use object_store::{
-    Error as StoreError, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    path::Path as ObjectPath,
-};
-use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
-    Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store, StoreSettings, beyond, changed,
-    listing::Listing, missing, present, secrets::Secrets, upload::Uploads,
+    checks::Checks,
+    pin::Pin,
+    ranges::{Ahead, Fetched, part, requests as requests_of},
+    store::{Store, beyond, changed},
+    watch,
 };
-use crate::error::{Effect, Error, Kind, Result};
+use crate::{
+    codec::seal::Blocks,
+    error::{Error, Kind, Result},
+};
 
-/// Ranges that are asked for at a time.
-const RANGES_IN_FLIGHT: usize = 16;
-
-/// Objects that are looked up at a time.
-const LOOKS_IN_FLIGHT: usize = 64;
-
-/// Time that a request may take, in which a part must get through a slow line.
-const TIMEOUT: &str = "120 seconds";
-
-/// Bytes that a sequential reader asks for first: enough for whoever only wants to see how an object begins.
-const FIRST_BYTES: u64 = 1 << 20;
-
-/// Bytes that it asks for later.
-const READ_BYTES: u64 = 8 << 20;
-
-/// The same where a whole file comes as one answer.
-const WEB_TIMEOUT: &str = "1 day";
-
-/// A store rooted at a prefix of an object store.
-#[derive(Debug)]
-pub struct RemoteStore {
-    inner: Arc<dyn ObjectStore>,
-    prefix: ObjectPath,
-    location: Location,
-    secrets: Secrets,
-    uploads: Uploads,
-    endpoint: Option<String>,
-}
-
-/// Names of settings that say where the server is, as their environment variables, without the name of the cloud.
-const ENDPOINTS: [&str; 5] = ["ENDPOINT_URL_S3", "ENDPOINT_URL", "ENDPOINT", "STORAGE_ENDPOINT", "BASE_URL"];
-
-/// Clouds whose settings these may be.
-const CLOUDS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
-
-/// Scheme, host and port of a server that is not the cloud's own.
-fn endpoint_of(settings: &StoreSettings) -> Option<String> {
-    let named = |wanted: &str| {
-        let is_it = |name: &str| {
-            let name = name.to_ascii_uppercase();
-            CLOUDS.iter().any(|cloud| name.strip_prefix(cloud) == Some(wanted)) || name == wanted
-        };
-        settings.iter().find(|(name, value)| is_it(name) && !value.is_empty()).map(|(_, value)| value)
-    };
-    let url = url::Url::parse(ENDPOINTS.iter().find_map(|name| named(name))?).ok()?;
-    Some(url.origin().ascii_serialization())
-}
-
-impl RemoteStore {
-    /// Opens the store of a URL; credentials and endpoints come from `settings`.
-    ///
-    /// # Errors
-    /// When the URL or the settings do not name a store.
-    pub fn open(location: &Location, settings: &StoreSettings) -> Result<Self> {
-        let secrets = Secrets::new(location, settings);
-        if is_web(location) && location.url().query().is_some() {
-            return Err(Error::usage("expected a URL without a query")
-                .at(location.to_string())
-                .hint("download the file, or name its store by s3:, gs: or az: with credentials in the environment"));
-        }
-        // What cannot stand in a header would end the program deep inside the library.
-        let of_headers = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_");
-        let broken = |(name, value): &&(String, String)| of_headers(name) && value.contains(char::is_control);
-        if let Some((name, _)) = settings.iter().find(broken) {
-            return Err(Error::usage(format!("expected a setting of one line, found a control character in {name}"))
-                .at(location.to_string())
-                .hint("a line feed at the end often comes from reading the value from a file"));
-        }
-        let timeout = if is_web(location) { WEB_TIMEOUT } else { TIMEOUT };
-        let mut options = vec![("timeout".to_owned(), timeout.to_owned())];
-        if location.url().scheme() == "http" {
-            options.push(("allow_http".to_owned(), "true".to_owned()));
-        }
-        options.extend(settings.iter().map(|(k, v)| (k.to_ascii_lowercase(), v.clone())));
-        let (inner, prefix) = object_store::parse_url_opts(location.url(), options).map_err(|e| {
-            Error::usage("this store cannot be opened")
-                .at(location.to_string())
-                .cause(secrets.hidden(&e))
-                .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
-        })?;
-        let store = Self::of(Arc::from(inner), prefix, location.clone(), secrets);
-        Ok(Self { endpoint: endpoint_of(settings), ..store })
-    }
-
-    /// A store in memory, for tests.
-    ///
-    /// # Errors
-    /// Never in practice.
-    pub fn memory() -> Result<Self> {
-        let location = Location::parse("memory:///", std::path::Path::new("/"))?;
-        let inner: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-        Ok(Self::of(inner, ObjectPath::default(), location, Secrets::default()))
-    }
-
-    fn of(inner: Arc<dyn ObjectStore>, prefix: ObjectPath, location: Location, secrets: Secrets) -> Self {
-        let uploads = Uploads::new(Arc::clone(&inner), secrets.clone());
-        Self { inner, prefix, location, secrets, uploads, endpoint: None }
-    }
-
-    /// The same objects, seen from another location of the same store.
-    ///
-    /// # Errors
-    /// When the location's path is none of an object store.
-    pub fn rooted_at(&self, location: &Location) -> Result<Self> {
-        let prefix = ObjectPath::from_url_path(location.url().path()).map_err(|e| {
-            Error::usage("this store cannot be opened").at(location.to_string()).cause(self.secrets.hidden(&e))
-        })?;
-        Ok(Self::of(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone()))
-    }
-
-    fn at(&self, path: &str) -> Result<ObjectPath> {
-        let mut full = self.prefix.clone();
-        for part in path.split('/').filter(|p| !p.is_empty()) {
-            full = full.join(object_store::path::PathPart::parse(part).map_err(|e| {
-                Error::storage("this name cannot be stored").at(self.location.join(path).to_string()).cause(e)
-            })?);
-        }
-        Ok(full)
-    }
-
-    fn failed(&self, path: &str, doing: &str, cause: &StoreError) -> Error {
-        Error::storage(format!("{doing} failed"))
-            .at(self.location.join(path).to_string())
-            .cause(self.secrets.hidden(cause))
-    }
-
-    /// Reads a file of a plain web server, which need not know ranges, as it comes.
-    fn read_web(&self, path: &str, at: &ObjectPath) -> Result<Box<dyn Read + Send>> {
-        match runtime()?.block_on(self.inner.get(at)) {
-            Ok(result) => Ok(Box::new(WebReader {
-                body: result.into_stream(),
-                name: self.location.join(path).to_string(),
-                secrets: self.secrets.clone(),
-                ahead: Bytes::new(),
-                at: 0,
-            })),
-            Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "reading", &e)),
-        }
-    }
-
-    /// Reads an object range by range, all of them of one version.
-    fn read_ranges(&self, path: &str, at: ObjectPath, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        let first = async {
-            match self.range_of(path, &at, 0..FIRST_BYTES, pin).await {
-                Ok(first) => Ok(Some(first)),
-                Err(Failed::Ours(e)) => Err(e),
-                Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
-                // An object without a byte has no range.
-                Err(Failed::Store(e)) => match self.inner.head(&at).await {
-                    Ok(meta) if meta.size == 0 => Ok(None),
-                    _ => Err(self.failed(path, "reading", &e)),
-                },
-            }
-        };
-        let (ahead, end) = runtime()?.block_on(first)?.unwrap_or_default();
-        Ok(Box::new(RemoteReader {
-            store: self.reading(),
-            at_path: at,
-            path: path.to_owned(),
-            pin: pin.clone(),
-            at: ahead.len() as u64,
-            end,
-            ahead,
-            next: None,
-        }))
-    }
-
-    /// What is needed to read, for tasks of their own.
-    fn reading(&self) -> Arc<Self> {
-        Arc::new(Self::of(Arc::clone(&self.inner), self.prefix.clone(), self.location.clone(), self.secrets.clone()))
-    }
-
-    /// Reads a range of the version that `pin` names, and the size of the object.
-    async fn range_of(
-        &self,
-        path: &str,
-        at: &ObjectPath,
-        range: Range<u64>,
-        pin: &Pin,
-    ) -> std::result::Result<(Bytes, u64), Failed> {
-        let range = Some(GetRange::Bounded(range));
-        let options = GetOptions { range, if_match: pin.condition(), ..GetOptions::default() };
-        let answer = match self.inner.get_opts(at, options).await {
-            Err(StoreError::Precondition { .. }) => {
-                return Err(Failed::Ours(pin.changed("another one", &self.location, path)));
-            }
-            answer => answer.map_err(Failed::Store)?,
-        };
-        pin.check(answer.meta.e_tag.as_deref(), &self.location, path).map_err(Failed::Ours)?;
-        let size = answer.meta.size;
-        Ok((answer.bytes().await.map_err(Failed::Store)?, size))
-    }
-
-    /// Reads a range that must be there as a whole.
-    async fn whole_range(&self, path: &str, at: &ObjectPath, range: Range<u64>, pin: &Pin) -> Result<Bytes> {
-        let expected = range.end.saturating_sub(range.start);
-        if expected == 0 {
-            return Ok(Bytes::new());
-        }
-        match self.range_of(path, at, range.clone(), pin).await {
-            Ok((bytes, _)) if bytes.len() as u64 == expected => Ok(bytes),
-            Ok((_, size)) if size < range.end => Err(beyond(&self.location, path, &range, size)),
-            Ok((bytes, _)) => Err(Error::storage(format!("expected {expected} bytes, found {}", bytes.len()))
-                .at(self.location.join(path).to_string())
-                .byte(range.start)),
-            Err(Failed::Ours(e)) => Err(e),
-            Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
-            Err(Failed::Store(e)) => match self.inner.head(at).await {
-                // Servers refuse ranges that begin behind the end.
-                Ok(meta) if meta.size < range.end => Err(beyond(&self.location, path, &range, meta.size)),
-                _ => Err(self.failed(path, "reading", &e).byte(range.start)),
-            },
-        }
-    }
-
-    /// Plain web servers have no listings.
-    fn check_lists(&self, folder: &str) -> Result<()> {
-        if !is_web(&self.location) {
-            return Ok(());
-        }
-        Err(Error::usage("expected the URL of a file, found none there")
-            .at(self.location.join(folder).to_string())
-            .hint("web servers have no folders: name single files"))
-    }
-
-    fn relative(&self, path: &ObjectPath) -> String {
-        match path.prefix_match(&self.prefix) {
-            Some(parts) => parts.map(|p| p.as_ref().to_owned()).collect::<Vec<_>>().join("/"),
-            None => path.to_string(),
-        }
-    }
-
-    fn facts(&self, meta: &object_store::ObjectMeta) -> ObjectFacts {
-        let modified = Timestamp::from_microsecond(meta.last_modified.timestamp_micros()).unwrap_or_default();
-        ObjectFacts { path: self.relative(&meta.location), bytes: meta.size, modified, etag: meta.e_tag.clone() }
-    }
-}
-
-impl Store for RemoteStore {
-    fn location(&self) -> &Location {
-        &self.location
-    }
-
-    fn endpoint(&self) -> Option<String> {
-        self.endpoint.clone()
-    }
-
-    fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        let at = self.at(path)?;
-        let fetch = async { self.inner.get(&at).await?.bytes().await };
-        match runtime()?.block_on(fetch) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "reading", &e)),
-        }
-    }
-
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        let at = self.at(path)?;
-        runtime()?.block_on(self.whole_range(path, &at, range, &Pin::default()))
-    }
-
-    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.get_ranges_of(path, ranges, &Pin::default())
-    }
-
-    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
-        let at = self.at(path)?;
-        let fetched: Vec<_> = ranges.iter().map(|range| self.whole_range(path, &at, range.clone(), pin)).collect();
-        runtime()?.block_on(stream::iter(fetched).buffered(RANGES_IN_FLIGHT).try_collect())
-    }
-
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
-        let at = self.at(path)?;
-        let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
-        let fetch = async {
-            let result = self.inner.get_opts(&at, options).await?;
-            let size = result.meta.size;
-            Ok((result.bytes().await?, size))
-        };
-        match runtime()?.block_on(fetch) {
-            Ok((end, size)) if end.len() as u64 == bytes.min(size) => Ok(Some((end, size))),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            // Not every store counts from the end, and none where there is nothing.
-            Ok(_) | Err(_) => {
-                let Some(facts) = self.head(path)? else { return Ok(None) };
-                let start = facts.bytes.saturating_sub(bytes);
-                Ok(Some((self.get_range(path, start..facts.bytes)?, facts.bytes)))
-            }
-        }
-    }
-
-    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        let at = self.at(path)?;
-        match runtime()?.block_on(self.inner.head(&at)) {
-            Ok(meta) => Ok(Some(self.facts(&meta))),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "looking up", &e)),
-        }
-    }
-
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.read_of(path, &Pin::default())
-    }
-
-    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        let at = self.at(path)?;
-        // What a web server gives in one answer is of one version.
-        if is_web(&self.location) { self.read_web(path, &at) } else { self.read_ranges(path, at, pin) }
-    }
-
-    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        let at = self.at(path)?;
-        match self.read_ranges(path, at.clone(), &Pin::default()) {
-            // A plain web server need not know ranges.
-            Err(_) if is_web(&self.location) => self.read_web(path, &at),
-            begun => begun,
-        }
-    }
-
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        let at = self.at(path)?;
-        let start = into.len();
-        let fetch = async {
-            let result = self.inner.get(&at).await?;
-            let found = result.meta.size;
-            if found == bytes {
-                let mut body = result.into_stream();
-                while let Some(piece) = body.next().await {
-                    into.extend_from_slice(&piece?);
-                }
-            }
-            Ok(found)
-        };
-        match runtime()?.block_on(fetch) {
-            Ok(found) if found == bytes && (into.len() - start) as u64 == bytes => Ok(()),
-            Ok(found) => Err(changed(&self.location, path, bytes, &found.to_string())),
-            Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "reading", &e)),
-        }
-    }
-
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        self.check_lists(folder)?;
-        let at = self.at(folder)?;
-        let mut listing = Listing::new(&self.inner, (!at.as_ref().is_empty()).then_some(at));
-        let runtime = runtime()?;
-        while let Some(meta) = runtime.block_on(listing.next()) {
-            let meta = meta.map_err(|e| self.failed(folder, "listing", &e))?;
-            visit(Listed::Object(self.facts(&meta)))?;
-        }
-        Ok(())
-    }
-
-    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
-        // Local and in-memory listings have no order; the cloud stores list by name, a page at a time.
-        self.check_lists(folder)?;
-        if self.location.url().scheme() == "memory" {
-            return Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)));
-        }
-        let at = self.at(folder)?;
-        let mut listing = Listing::new(&self.inner, Some(at));
-        let runtime = runtime()?;
-        while let Some(meta) = runtime.block_on(listing.next()) {
-            let path = self.relative(&meta.map_err(|e| self.failed(folder, "listing", &e))?.location);
-            if wanted(&path) {
-                return Ok(Some(path));
-            }
-        }
-        Ok(None)
-    }
-
-    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
-        let look = |(path, bytes): (&str, Option<u64>)| {
-            let path = path.to_owned();
-            async move {
-                let found = match self.inner.head(&self.at(&path)?).await {
-                    Ok(meta) => Some(self.facts(&meta)),
-                    Err(StoreError::NotFound { .. }) => None,
-                    Err(e) => return Err(self.failed(&path, "looking up", &e)),
-                };
-                present(&self.location, &path, bytes, found)
-            }
-        };
-        let looked: Vec<_> = objects.iter().copied().map(look).collect();
-        runtime()?.block_on(stream::iter(looked).buffered(LOOKS_IN_FLIGHT).try_collect())
-    }
-
-    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
-        let at = self.at(path)?;
-        runtime()?.block_on(self.inner.put(&at, bytes.into())).map_err(|e| self.failed(path, "writing", &e))?;
-        Ok(())
-    }
-
-    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        let at = self.at(path)?;
-        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match runtime()?.block_on(self.inner.put_opts(&at, bytes.into(), options)) {
-            Ok(_) => Ok(PutOutcome::Created),
-            Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(PutOutcome::Exists),
-            Err(e @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
-                Err(self.failed(path, "a conditional create", &e).hint(
-                    "this store cannot hold a dataset: it has no create-if-absent, without which concurrent commits lose records",
-                ))
-            }
-            Err(e) => Err(self.failed(path, "creating", &e).effect_is(Effect::Possible)),
-        }
-    }
-
-    fn now(&self, probe: &str) -> Result<Timestamp> {
-        self.put(probe, Bytes::from_static(b"the time of this object is that of the store\n"))?;
-        self.head(probe)?.map(|facts| facts.modified).ok_or_else(|| missing(&self.location, probe))
-    }
-
-    fn delete(&self, path: &str) -> Result<()> {
-        let at = self.at(path)?;
-        match runtime()?.block_on(self.inner.delete(&at)) {
-            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(e) => Err(self.failed(path, "deleting", &e)),
-        }
-    }
-
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        Ok(Box::new(self.uploads.sink(path, self.at(path)?, self.location.join(path))))
-    }
-
-    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        self.uploads.publish(staged, &self.location)
-    }
-
-    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.uploads.replace(staged)
-    }
-
-    fn lock(&self, _name: &str) -> Result<Lock> {
-        Ok(Lock { _file: None })
-    }
-}
-
-/// Why a request for a range failed.
-enum Failed {
-    Store(StoreError),
-    /// The object is another one by now.
-    Ours(Error),
-}
-
-/// Reads an object in order, a large range per request; the next one is sent for while the last one is used up.
-struct RemoteReader {
-    store: Arc<RemoteStore>,
-    at_path: ObjectPath,
+/// One readable object of known size.
+#[derive(Debug, Clone)]
+pub struct Object {
+    pub(super) store: Arc<dyn Store>,
     path: String,
+    bytes: u64,
+    /// What was fetched of a remote object.
+    remote: Option<Arc<Remote>>,
+    /// What its bytes have to be, where that is known.
+    checks: Option<Arc<Checks>>,
+}
+
+/// Bytes that a request to a remote store asks for at least, unless just these are wanted.
+const WINDOW: u64 = 1 << 20;
+
+/// What is held of a remote object.
+#[derive(Debug, Default)]
+struct Remote {
+    /// What was fetched last: small ranges lie side by side, and each would be a request.
+    window: Mutex<(u64, Bytes)>,
+    /// What was asked for ahead.
+    fetched: Arc<Fetched>,
+    /// The version that all reads must be of.
     pin: Pin,
-    /// Where the next request begins.
-    at: u64,
-    end: u64,
-    ahead: Bytes,
-    next: Option<JoinHandle<Result<Bytes>>>,
 }
 
-impl RemoteReader {
-    /// Sends for the next range.
-    fn fetch(&mut self) -> Result<()> {
-        let range = self.at..(self.at + READ_BYTES).min(self.end);
-        if range.is_empty() {
-            return Ok(());
-        }
-        self.at = range.end;
-        let (store, pin) = (Arc::clone(&self.store), self.pin.clone());
-        let (path, at) = (self.path.clone(), self.at_path.clone());
-        let fetch = async move { store.whole_range(&path, &at, range, &pin).await };
-        self.next = Some(runtime()?.spawn(fetch));
-        Ok(())
+impl Object {
+    /// Names an object of a store; `bytes` is its size.
+    pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
+        let remote = store.location().local_path().is_none().then(Arc::default);
+        Self { store, path: path.into(), bytes, remote, checks: None }
     }
 
-    fn take(&mut self, next: JoinHandle<Result<Bytes>>) -> Result<Bytes> {
-        let (location, size) = (&self.store.location, self.end);
-        match runtime()?.block_on(next) {
-            // It had these bytes when the first ones were read.
-            Ok(Err(e)) if e.kind() == Kind::Input => Err(changed(location, &self.path, size, "fewer").cause(e)),
-            Ok(taken) => taken,
-            Err(e) => {
-                let error = Error::storage("reading failed").at(location.join(&self.path).to_string());
-                Err(error.cause(self.store.secrets.hidden(&e)))
-            }
+    /// The same, whose ranges are checked block by block as they are read. `tail` is what follows the blocks, checked
+    /// already.
+    #[must_use]
+    pub fn checked(self, blocks: Blocks, tail: Bytes) -> Self {
+        Self { checks: Some(Arc::new(Checks { blocks, tail })), ..self }
+    }
+
+    /// The same, of the version that has this entity tag.
+    #[must_use]
+    pub fn of_version(mut self, etag: Option<&str>) -> Self {
+        if self.remote.is_some() {
+            self.remote = Some(Arc::new(Remote { pin: Pin::new(etag), ..Remote::default() }));
+        }
+        self
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Path within its store.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether reading it takes requests over a network.
+    pub fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// Reads another object of the same folder whole; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn sibling(&self, name: &str) -> Result<Option<Bytes>> {
+        let folder = self.path.rfind('/').map_or("", |slash| &self.path[..=slash]);
+        self.store.get(&format!("{folder}{name}"))
+    }
+
+    /// Reads a range; of a remote object, what follows a small one too.
+    ///
+    /// # Errors
+    /// When the object is missing or shorter than the range.
+    pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
+        match &self.checks {
+            Some(checks) => checks.range(self, &range),
+            None => self.fetched(range),
         }
     }
-}
 
-impl Read for RemoteReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.next.is_none() && (self.ahead.len() as u64) < FIRST_BYTES / 2 {
-            self.fetch()?;
+    pub(super) fn fetched(&self, range: Range<u64>) -> Result<Bytes> {
+        let length = range.end.saturating_sub(range.start);
+        let Some(remote) = &self.remote else { return self.fetch(range) };
+        if let Some(found) = remote.fetched.get(&range) {
+            return Ok(found);
         }
-        if self.ahead.is_empty()
-            && let Some(next) = self.next.take()
-        {
-            self.ahead = self.take(next)?;
+        if length >= WINDOW || range.end > self.bytes {
+            return self.fetch(range);
         }
-        let taken = self.ahead.len().min(buffer.len());
-        buffer[..taken].copy_from_slice(&self.ahead.split_to(taken));
-        Ok(taken)
+        let mut window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = part(window.0, &window.1, &range) {
+            return Ok(found);
+        }
+        // Readers of Parquet begin at the end and go backwards from there.
+        let start =
+            if range.end == self.bytes { range.start.min(self.bytes.saturating_sub(WINDOW)) } else { range.start };
+        let end = (start + WINDOW).clamp(range.end, self.bytes.max(range.end));
+        let bytes = self.fetch(start..end)?;
+        *window = (start, bytes);
+        part(window.0, &window.1, &range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
     }
-}
 
-impl Drop for RemoteReader {
-    fn drop(&mut self) {
-        if let Some(next) = &self.next {
-            next.abort();
-        }
-    }
-}
-
-/// Whether a location is one of a plain web server.
-fn is_web(location: &Location) -> bool {
-    location.url().scheme().starts_with("http")
-}
-
-/// Reads the answer of a web server.
-struct WebReader {
-    body: BoxStream<'static, object_store::Result<Bytes>>,
-    name: String,
-    secrets: Secrets,
-    ahead: Bytes,
-    at: u64,
-}
-
-impl Read for WebReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.ahead.is_empty() {
-            match runtime()?.block_on(self.body.next()) {
-                None => return Ok(0),
-                Some(Ok(bytes)) => self.ahead = bytes,
-                Some(Err(e)) => {
-                    let error = Error::storage("reading failed").at(self.name.clone()).byte(self.at);
-                    return Err(error.cause(self.secrets.hidden(&e)).into());
-                }
-            }
-        }
-        let taken = self.ahead.len().min(buffer.len());
-        buffer[..taken].copy_from_slice(&self.ahead.split_to(taken));
-        self.at += taken as u64;
-        Ok(taken)
-    }
-}
-
-/// The runtime that all remote stores share; made when the first remote call needs it.
-pub(super) fn runtime() -> Result<&'static Runtime> {
-    static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
-    RUNTIME
-        .get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build())
-        .as_ref()
-        .map_err(|e| {
-            Error::internal("starting the network runtime failed").cause(io::Error::new(e.kind(), e.to_string()))
+    /// A range of a remote object that is in memory already.
+    pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
+        // What is checked is read in blocks.
+        let remote = self.remote.as_ref().filter(|_| self.checks.is_none())?;
+        remote.fetched.get(range).or_else(|| {
+            let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
+            part(window.0, &window.1, range)
         })
+    }
+
+    /// Reads a range and nothing else, for who knows that it lies alone.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+        if self.checks.is_some() {
+            return self.range(range);
+        }
+        match self.known(&range) {
+            Some(found) => Ok(found),
+            None => self.fetch(range),
+        }
+    }
+
+    /// Reads a range from the store.
+    pub(super) fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        if range.end > self.bytes {
+            return Err(beyond(self.store.location(), &self.path, &range, self.bytes));
+        }
+        let found = match &self.remote {
+            Some(remote) => self
+                .store
+                .get_ranges_of(&self.path, std::slice::from_ref(&range), &remote.pin)
+                .and_then(|found| found.into_iter().next().ok_or_else(|| Error::internal("a range has no answer"))),
+            None => self.store.get_range(&self.path, range),
+        };
+        // It had these bytes when it was listed.
+        let found = found.map_err(|e| match e.kind() {
+            Kind::Input => changed(self.store.location(), &self.path, self.bytes, "fewer").cause(e),
+            _ => e,
+        });
+        found.inspect_err(watch::tell)
+    }
+
+    /// Asks for ranges before they are read, several at a time, neighbours together; as long as what is returned lives they
+    /// are in memory. `None` where nothing would be gained. Ranges beyond the end are left to who reads them.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn ahead(&self, mut wanted: Vec<Range<u64>>) -> Result<Option<Ahead>> {
+        let Some(remote) = &self.remote else { return Ok(None) };
+        let window = {
+            let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
+            window.0..window.0 + window.1.len() as u64
+        };
+        wanted.retain(|range| range.end <= self.bytes && !(window.start <= range.start && range.end <= window.end));
+        let requests = requests_of(wanted);
+        if requests.is_empty() {
+            return Ok(None);
+        }
+        let found = self.store.get_ranges_of(&self.path, &requests, &remote.pin).inspect_err(watch::tell)?;
+        Ok(Some(remote.fetched.hold(requests.iter().map(|range| range.start).zip(found))))
+    }
+
+    /// Opens it from its first byte.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn read(&self) -> Result<Box<dyn Read + Send>> {
+        let opened = match &self.remote {
+            Some(remote) => self.store.read_of(&self.path, &remote.pin),
+            None => self.store.read(&self.path),
+        };
+        let place = self.store.location().join(&self.path).to_string();
+        Ok(Box::new(watch::TellingReader(opened.inspect_err(watch::tell)?, place)))
+    }
+
+    /// Opens it for who looks only at how it begins.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn begin(&self) -> Result<Box<dyn Read + Send>> {
+        self.store.begin(&self.path)
+    }
+
+    /// Opens it from its first byte, as [`Store::read_back`] does.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn read_back(&self) -> Result<Box<dyn Read + Send>> {
+        self.store.read_back(&self.path)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl parquet::file::reader::Length for Object {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
 
-    #[test]
-    fn the_server_is_told_without_its_secrets() {
-        let endpoint = |name: &str, value: &str| {
-            endpoint_of(&StoreSettings::new(vec![("AWS_REGION".into(), "x".into()), (name.into(), value.into())]))
-        };
-        let minio = Some("http://minio:9000".to_owned());
-        assert_eq!(endpoint("AWS_ENDPOINT_URL", "http://me:secret@minio:9000/path?x"), minio);
-        assert_eq!(endpoint("aws_endpoint", "http://minio:9000"), minio);
-        assert_eq!(endpoint("AZURE_STORAGE_ENDPOINT", "http://minio:9000"), minio);
-        assert_eq!(endpoint("AWS_ENDPOINT", ""), None);
-        assert_eq!(endpoint("MY_ENDPOINT", "http://minio:9000"), None);
+impl parquet::file::reader::ChunkReader for Object {
+    type T = std::io::BufReader<RangeReader>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        Ok(std::io::BufReader::with_capacity(64 << 10, RangeReader { object: self.clone(), at: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        self.range(start..start + length as u64)
+            .map_err(|e| parquet::errors::ParquetError::External(Box::new(std::io::Error::from(e))))
+    }
+}
+
+/// Reads an object onwards from an offset, a request per call.
+#[derive(Debug)]
+pub struct RangeReader {
+    object: Object,
+    at: u64,
+}
+
+impl Read for RangeReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let end = (self.at + buffer.len() as u64).min(self.object.bytes);
+        if end <= self.at {
+            return Ok(0);
+        }
+        let bytes = self.object.range(self.at..end)?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
     }
 }

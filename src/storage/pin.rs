@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::Location;
+use super::location::Location;
 use crate::error::{Error, Result};
 
 /// A version of an object, by its entity tag; not known before the first answer where the listing had none.

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use super::{Location, SYSTEM_FOLDER};
+use super::{location::Location, store::SYSTEM_FOLDER};
 use crate::{
     error::{Error, Result},
     id::TransactionId,

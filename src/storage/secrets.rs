@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::{Location, StoreSettings};
+use super::{
+    location::{Location, plain_urls},
+    settings::StoreSettings,
+};
 
 /// Names of settings whose values are secret contain one of these.
 const SECRET_NAMES: &[&str] = &["SECRET", "KEY", "TOKEN", "SAS", "PASSWORD", "CREDENTIAL"];
@@ -83,26 +86,6 @@ impl Secrets {
             None => line,
         }
     }
-}
-
-/// A text with user names, passwords and queries taken out of its URLs: what a user typed must not come back in full.
-pub fn plain_urls(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("://") {
-        let (before, url) = rest.split_at(start + 3);
-        out.push_str(before);
-        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>' | ')' | ',');
-        let (url, after) = url.split_at(url.find(ends).unwrap_or(url.len()));
-        let (address, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
-        let host_end = address.find('/').unwrap_or(address.len());
-        let host_start = address[..host_end].rfind('@').map_or(0, |at| at + 1);
-        out.push_str(&address[host_start..]);
-        // A colon ends a URL in prose.
-        out.push_str(if query.ends_with(':') { ":" } else { "" });
-        rest = after;
-    }
-    out + rest
 }
 
 #[cfg(test)]

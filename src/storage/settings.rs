@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Location, Store};
+use super::{location::Location, store::Store};
 use crate::error::Result;
 
 /// Opens the store rooted at a location.

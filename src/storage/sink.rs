@@ -25,7 +25,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{PIECE, read_some};
+use super::store::{PIECE, read_some};
 use crate::error::Result;
 
 /// Bytes that go to the disk at once.
@@ -66,7 +66,7 @@ impl FileWriter {
         Self { chunk: Chunk::new(), stage: Stage::Gathering(target) }
     }
 
-    /// Appends bytes of `source` as [`Sink::append_from`](super::Sink::append_from) does: they are read to where they
+    /// Appends bytes of `source` as [`Sink::append_from`](super::store::Sink::append_from) does: they are read to where they
     /// are written from.
     pub(super) fn append_from(
         &mut self,

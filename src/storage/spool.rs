@@ -15,7 +15,10 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::{Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store, beyond, changed, missing};
+use super::{
+    location::Location,
+    store::{Listed, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store, beyond, changed, missing},
+};
 use crate::error::{Error, Result};
 
 /// A stream kept on disk.

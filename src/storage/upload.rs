@@ -12,7 +12,9 @@
 //! window of one request; names of uploads come from random transactions, so that no other run has a reason to write there.
 
 use std::{
+    any::Any,
     io::{self, Write},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -28,7 +30,13 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
-use super::{Location, Sink, Staged, StagedInner, listing::repeated, object::runtime, occupied, secrets::Secrets};
+use super::{
+    listing::repeated,
+    location::Location,
+    remote::runtime,
+    secrets::Secrets,
+    store::{Pending, Sink, Staged, occupied},
+};
 use crate::{
     error::{Effect, Error, Result},
     id::TransactionId,
@@ -141,11 +149,7 @@ impl Uploads {
 }
 
 fn uploads_of(staged: Vec<Staged>) -> Result<Vec<(String, StagedUpload)>> {
-    let upload = |object: Staged| match object.inner {
-        StagedInner::Upload(upload) => Ok((object.path, upload)),
-        StagedInner::File(_) => Err(Error::internal("a file was given to a remote store")),
-    };
-    staged.into_iter().map(upload).collect()
+    staged.into_iter().map(Staged::into_parts).collect()
 }
 
 /// An object without a name; given up when dropped before it has one.
@@ -159,6 +163,16 @@ pub(super) struct StagedUpload {
     /// Size so far.
     bytes: u64,
     state: State,
+}
+
+impl Pending for StagedUpload {
+    fn path_below(&self, _root: &Path) -> Option<String> {
+        None
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
 }
 
 enum State {
@@ -369,7 +383,7 @@ impl Sink for RemoteSink {
             staged.send(buffer)?;
         }
         staged.wait(0)?;
-        Ok(Staged::new(path, StagedInner::Upload(staged)))
+        Ok(Staged::new(path, staged))
     }
 }
 

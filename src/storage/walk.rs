@@ -23,8 +23,8 @@ use std::{
 use crossbeam_channel::{Sender, bounded};
 
 use super::{
-    Listed, ObjectFacts,
     local::{absent, facts},
+    store::{Listed, ObjectFacts},
 };
 use crate::error::{Error, Result};
 

@@ -22,7 +22,11 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store};
+use super::{
+    location::Location,
+    pin::Pin,
+    store::{Listed, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store},
+};
 use crate::error::{Error, Kind, Result};
 
 /// What a store that is watched failed with first.

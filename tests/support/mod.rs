@@ -174,9 +174,25 @@ pub fn testdata_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
 }
 
-/// The corpus of real files, when it is there.
+/// The corpus of real files; `None` where there is none, after saying that the calling test was not run.
 pub fn corpus() -> Option<PathBuf> {
-    let named = std::env::var_os("SHARDIFY_CORPUS").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"));
-    path.join("ORACLE.tsv").is_file().then_some(path)
+    let named = std::env::var_os("SHARDIFY_CORPUS");
+    let wanted = named.as_ref().is_none_or(|named| named != "none");
+    let path =
+        named.as_ref().map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+    if wanted && path.join("ORACLE.tsv").is_file() {
+        return Some(path);
+    }
+    assert!(named.is_none() || !wanted, "SHARDIFY_CORPUS names {}, where no corpus is", path.display());
+    not_run("there is no corpus; name its folder in SHARDIFY_CORPUS");
+    None
+}
+
+/// Says on standard error, past the harness, which shows nothing of tests that pass, that the calling test was not run.
+pub fn not_run(why: &str) {
+    use std::io::Write as _;
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // Nobody can be told where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
 }

@@ -324,37 +324,13 @@ impl ConvertArgs {
         let sources = if self.sources.is_empty() { vec![".".to_owned()] } else { self.sources.clone() };
         Ok(ConvertOptions {
             sources,
-            from: self.from.map(|f| match f {
-                From::Csv => InputFormat::Csv,
-                From::Tsv => InputFormat::Tsv,
-                From::Jsonl => InputFormat::Jsonl,
-                From::Json => InputFormat::Json,
-                From::Parquet => InputFormat::Parquet,
-                From::Arrow => InputFormat::Arrow,
-                From::Files => InputFormat::Files,
-                From::Tar => InputFormat::Tar,
-                From::TfRecord => InputFormat::TfRecord,
-                From::NetCdf => InputFormat::NetCdf,
-                From::Hdf5 => InputFormat::Hdf5,
-                From::Zarr => InputFormat::Zarr,
-                From::Npy => InputFormat::Npy,
-            }),
-            to: self.to.map(|t| match t {
-                To::Parquet => OutputFormat::Parquet,
-                To::Tar => OutputFormat::Tar,
-                To::TfRecord => OutputFormat::TfRecord,
-            }),
+            from: self.from.map(From::meaning),
+            to: self.to.map(To::meaning),
             target_shard: self.target_shard,
             codec: self.codec,
             id: self.id.clone(),
             subject: self.subject.clone().filter(|_| self.subject_table.is_none()),
-            subjects: match (&self.subject_from_path, &self.subject_table) {
-                (Some(pattern), _) => Some(SubjectSource::Path(pattern.clone())),
-                (None, Some(place)) => {
-                    Some(SubjectSource::Table { place: place.clone(), column: self.subject.clone() })
-                }
-                (None, None) => None,
-            },
+            subjects: self.subjects(),
             row_group: self.row_group,
             hive_columns: self.hive_columns,
             include: self.include.clone(),
@@ -365,65 +341,66 @@ impl ConvertArgs {
             null: self.null.clone(),
             delimiter: self.delimiter,
             no_header: self.no_header,
-            arrays: ArrayOptions {
-                record_dim: self.record_dim.clone(),
-                vars: self.var.clone(),
-                raw: self.raw,
-                patch: self.patch.clone(),
-                stride: self.stride.clone(),
-                flatten: self.flatten,
-                sparse: self.sparse,
-                ..ArrayOptions::default()
-            },
+            arrays: self.arrays(),
             tensor_lists: self.tensors == TensorChoice::Lists,
-            rows: self.rows.map(|rows| match rows {
-                RowsChoice::Json => RowsAs::Json,
-                RowsChoice::Parts => RowsAs::Parts,
-            }),
+            rows: self.rows.map(RowsChoice::meaning),
             media: self.media == MediaChoice::Hf,
-            on_schema: match self.on_schema {
-                SchemaChoice::Union => OnSchema::Union,
-                SchemaChoice::Fail => OnSchema::Fail,
-            },
-            on_error: match self.on_error {
-                ErrorChoice::Fail => OnError::Fail,
-                ErrorChoice::Skip => OnError::Skip,
-                ErrorChoice::Quarantine => OnError::Quarantine,
-            },
-            on_changed: match self.on_changed {
-                ChangedChoice::Fail => OnChanged::Fail,
-                ChangedChoice::Append => OnChanged::Append,
-                ChangedChoice::Replace => OnChanged::Replace,
-                ChangedChoice::Skip => OnChanged::Skip,
-            },
+            on_schema: self.on_schema.meaning(),
+            on_error: self.on_error.meaning(),
+            on_changed: self.on_changed.meaning(),
             private: self.private.choice(),
-            identity: match self.identity {
-                IdentityChoice::Path => Identity::Path,
-                IdentityChoice::Content => Identity::Content,
-            },
-            accept: self
-                .accept
-                .iter()
-                .map(|accept| match accept {
-                    AcceptChoice::Kind => Accept::Kind,
-                    AcceptChoice::Columns => Accept::Columns,
-                    AcceptChoice::Settings => Accept::Settings,
-                    AcceptChoice::Subjects => Accept::Subjects,
-                })
-                .collect(),
+            identity: self.identity.meaning(),
+            accept: self.accept.iter().map(|accept| accept.meaning()).collect(),
             id_normalize: self.id_normalize,
             dry_run: self.dry_run,
             index: index_kinds(&self.index)?,
-            on_name: self.on_name.map(|on| match on {
-                NameChoice::Fail => OnName::Fail,
-                NameChoice::Rename => OnName::Rename,
-                NameChoice::Skip => OnName::Skip,
-            }),
-            missing: match self.missing {
-                MissingChoice::Fail => OnMissing::Fail,
-                MissingChoice::Skip => OnMissing::Skip,
-                MissingChoice::Keep => OnMissing::Keep,
-            },
+            on_name: self.on_name.map(NameChoice::meaning),
+            missing: self.missing.meaning(),
         })
     }
+
+    fn subjects(&self) -> Option<SubjectSource> {
+        match (&self.subject_from_path, &self.subject_table) {
+            (Some(pattern), _) => Some(SubjectSource::Path(pattern.clone())),
+            (None, Some(place)) => Some(SubjectSource::Table { place: place.clone(), column: self.subject.clone() }),
+            (None, None) => None,
+        }
+    }
+
+    fn arrays(&self) -> ArrayOptions {
+        ArrayOptions {
+            record_dim: self.record_dim.clone(),
+            vars: self.var.clone(),
+            raw: self.raw,
+            patch: self.patch.clone(),
+            stride: self.stride.clone(),
+            flatten: self.flatten,
+            sparse: self.sparse,
+            ..ArrayOptions::default()
+        }
+    }
+}
+
+/// Gives each choice on the command line what it means to the library: a value of the same name.
+macro_rules! meanings {
+    ($($choice:ident => $meaning:ident { $($name:ident),* })*) => {
+        $(impl $choice {
+            fn meaning(self) -> $meaning {
+                match self { $(Self::$name => $meaning::$name),* }
+            }
+        })*
+    };
+}
+
+meanings! {
+    From => InputFormat { Csv, Tsv, Jsonl, Json, Parquet, Arrow, Files, Tar, TfRecord, NetCdf, Hdf5, Zarr, Npy }
+    To => OutputFormat { Parquet, Tar, TfRecord }
+    RowsChoice => RowsAs { Json, Parts }
+    SchemaChoice => OnSchema { Union, Fail }
+    ErrorChoice => OnError { Fail, Skip, Quarantine }
+    ChangedChoice => OnChanged { Fail, Append, Replace, Skip }
+    IdentityChoice => Identity { Path, Content }
+    AcceptChoice => Accept { Kind, Columns, Settings, Subjects }
+    NameChoice => OnName { Fail, Rename, Skip }
+    MissingChoice => OnMissing { Fail, Skip, Keep }
 }

@@ -14,27 +14,7 @@ pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Resu
     let counts = &report.counts;
     let dataset = clean(&report.dataset);
     if report.dry_run {
-        writeln!(
-            w,
-            "would convert {} ({}) to {} of {}, in about {} of memory",
-            plural(report.sources, "source"),
-            Size(counts.bytes_in),
-            report.format,
-            report.codec,
-            Size(report.memory_bytes)
-        )?;
-        if let Some(estimate) = &report.estimate {
-            let (records, shards) = (plural(estimate.records, "record"), plural(estimate.shards, "shard"));
-            writeln!(w, "  about      {records} in {shards}, {}", Size(estimate.bytes))?;
-        }
-        if let Some(folder) = &report.folder {
-            writeln!(w, "  into       {dataset}/{folder}/")?;
-        }
-        incomplete(w, report)?;
-        for (name, data_type) in &report.columns {
-            writeln!(w, "  column     {}: {data_type}", clean(name))?;
-        }
-        return Ok(());
+        return planned(w, report);
     }
     if report.sources == 0 {
         let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
@@ -72,6 +52,42 @@ pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Resu
     if let Some(rejects) = &report.rejects {
         writeln!(w, "  rejects    {dataset}/{rejects}")?;
     }
+    oddities(w, report)?;
+    incomplete(w, report)?;
+    skipped(w, report)?;
+    writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+    Ok(())
+}
+
+/// What a run would do.
+fn planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
+    let counts = &report.counts;
+    let dataset = clean(&report.dataset);
+    writeln!(
+        w,
+        "would convert {} ({}) to {} of {}, in about {} of memory",
+        plural(report.sources, "source"),
+        Size(counts.bytes_in),
+        report.format,
+        report.codec,
+        Size(report.memory_bytes)
+    )?;
+    if let Some(estimate) = &report.estimate {
+        let (records, shards) = (plural(estimate.records, "record"), plural(estimate.shards, "shard"));
+        writeln!(w, "  about      {records} in {shards}, {}", Size(estimate.bytes))?;
+    }
+    if let Some(folder) = &report.folder {
+        writeln!(w, "  into       {dataset}/{folder}/")?;
+    }
+    incomplete(w, report)?;
+    for (name, data_type) in &report.columns {
+        writeln!(w, "  column     {}: {data_type}", clean(name))?;
+    }
+    Ok(())
+}
+
+/// What a reader of the source may not expect; nothing where there is nothing odd.
+fn oddities(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.entries_passed_over > 0 {
         let entries = plural(report.entries_passed_over, "archive member");
         writeln!(w, "  passed     {entries} over (folders, links, devices)")?;
@@ -93,9 +109,6 @@ pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Resu
         let records = plural(report.records_similar, "record");
         writeln!(w, "  similar    {records} with an id spelled like an erased one; --id-normalize keeps them out")?;
     }
-    incomplete(w, report)?;
-    skipped(w, report)?;
-    writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
     Ok(())
 }
 

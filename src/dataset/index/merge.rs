@@ -17,10 +17,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{
-    super::system_path, BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, read::PairStream, seals_of, sum,
-};
+use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket, read::PairStream, seals_of, sum};
 use crate::{
+    dataset::{ids::IdKind, table::paths::system_path},
     error::{Error, Result},
     events::Cancel,
     id::TransactionId,

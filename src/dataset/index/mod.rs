@@ -18,6 +18,7 @@
 //! several of one size, `compact` makes one of them ([`merge`]), so that there are always few to look into ([`read`]).
 
 mod merge;
+pub(super) mod places;
 mod read;
 mod sum;
 mod write;
@@ -30,17 +31,19 @@ use parquet::schema::types::SchemaDescriptor;
 use serde::{Deserialize, Serialize};
 
 use self::sum::BucketSum;
-use super::{
-    chunks::{self, Values},
-    find::IdKind,
-    sealed::Sealed,
-    table::{self, Group, GroupWriter},
-};
 use crate::{
     codec::{
         hex::{hash_or_none, hex},
         merkle::Hash,
         seal::{self, Seal},
+    },
+    dataset::{
+        ids::IdKind,
+        table::{
+            self, Group, GroupWriter,
+            chunks::{self, Values},
+            sealed::Sealed,
+        },
     },
     error::Result,
     id::IdHash,
@@ -49,9 +52,9 @@ use crate::{
 
 pub use merge::{MergedSegment, crowded, merge};
 pub use read::{each_pair, read_segment};
-pub(super) use read::{lookup, lookup_one};
+pub(in crate::dataset) use read::{lookup, lookup_one};
 pub use sum::{BLOCK_PAIRS, Block, PAIR_BYTES, SegmentTree, bucket_leaf, segment_leaf};
-pub(super) use sum::{facts_of, root_of};
+pub(in crate::dataset) use sum::{facts_of, root_of};
 pub use write::{SegmentWriter, Segments};
 
 /// Pairs of a bucket, about: a segment has the fewest buckets, a power of two, that hold no more on average.
@@ -91,7 +94,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl SegmentRef {
-    pub(super) fn bucket_path(&self, bucket: u64) -> String {
+    pub(in crate::dataset) fn bucket_path(&self, bucket: u64) -> String {
         Self::bucket_at(&self.path, bucket)
     }
 
@@ -102,7 +105,7 @@ impl SegmentRef {
     }
 
     /// Path of a bucket of the segment in a folder.
-    pub(super) fn bucket_at(folder: &str, bucket: u64) -> String {
+    pub(in crate::dataset) fn bucket_at(folder: &str, bucket: u64) -> String {
         format!("{folder}/b={bucket:04x}.parquet")
     }
 
@@ -138,7 +141,7 @@ fn schema() -> Schema {
 }
 
 /// Writes a bucket from pairs that come in order.
-pub(super) struct BucketWriter {
+pub(in crate::dataset) struct BucketWriter {
     table: GroupWriter,
     columns: SchemaDescriptor,
     sum: BucketSum,
@@ -150,7 +153,7 @@ pub(super) struct BucketWriter {
 }
 
 impl BucketWriter {
-    pub(super) fn create(store: &dyn Store, segment: &SegmentRef, bucket: u64) -> Result<Self> {
+    pub(in crate::dataset) fn create(store: &dyn Store, segment: &SegmentRef, bucket: u64) -> Result<Self> {
         let columns = table::describe(&schema())?;
         let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
         let column = || Vec::with_capacity(ROW_GROUP_ROWS);
@@ -166,7 +169,7 @@ impl BucketWriter {
     }
 
     /// Adds the next pairs.
-    pub(super) fn push_all(&mut self, mut pairs: &[(u64, u64)]) -> Result<()> {
+    pub(in crate::dataset) fn push_all(&mut self, mut pairs: &[(u64, u64)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else { return Ok(()) };
         let again = pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
         self.repeated += again + u64::from(self.last.replace(*last) == Some(*first));
@@ -199,7 +202,7 @@ impl BucketWriter {
     }
 
     /// Ends the bucket; returns it with its number of pairs and their bytes.
-    pub(super) fn finish(mut self) -> Result<WrittenBucket> {
+    pub(in crate::dataset) fn finish(mut self) -> Result<WrittenBucket> {
         self.flush()?;
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
         let hash = self.sum.hash();
@@ -215,12 +218,12 @@ fn seals_of(buckets: &[WrittenBucket]) -> Vec<Seal> {
 }
 
 /// A bucket without a name.
-pub(super) struct WrittenBucket {
-    pub(super) staged: Staged,
-    pub(super) pairs: u64,
+pub(in crate::dataset) struct WrittenBucket {
+    pub(in crate::dataset) staged: Staged,
+    pub(in crate::dataset) pairs: u64,
     bytes: u64,
     /// Hash of its pairs.
-    pub(super) hash: Hash,
+    pub(in crate::dataset) hash: Hash,
     repeated: u64,
 }
 

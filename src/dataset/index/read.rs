@@ -13,15 +13,15 @@ use parquet::{
 use rayon::prelude::*;
 
 use super::{
-    super::{
-        fetch::{Parts, group_range},
-        sealed,
-        table::{self, column},
-    },
     ROW_GROUP_ROWS, SegmentRef, bucket_of,
     sum::{SegmentSum, changed},
 };
 use crate::{
+    dataset::table::{
+        self, column,
+        fetch::{Parts, group_range},
+        sealed,
+    },
     error::{Error, Result},
     id::IdHash,
     storage::Store,
@@ -38,7 +38,7 @@ const GROUPS_AT_ONCE: usize = 64;
 ///
 /// # Errors
 /// When its bucket is missing or damaged.
-pub(in super::super) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef, hash: IdHash) -> Result<Vec<u64>> {
+pub(in crate::dataset) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef, hash: IdHash) -> Result<Vec<u64>> {
     let mut found = Vec::new();
     in_bucket(store, segment, segment.bucket_of(hash), &[hash], &mut |_, record| found.push(record))?;
     Ok(found)
@@ -49,7 +49,7 @@ pub(in super::super) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef,
 ///
 /// # Errors
 /// When a bucket is missing or damaged.
-pub(in super::super) fn lookup(
+pub(in crate::dataset) fn lookup(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
     hashes: &[IdHash],

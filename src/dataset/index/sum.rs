@@ -11,17 +11,14 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use super::{
-    super::{fetch, table},
-    SegmentRef, first_hash,
-    read::PairStream,
-};
+use super::{SegmentRef, first_hash, read::PairStream};
 use crate::{
     codec::{
         chunk_tree,
         hex::{from_hex, hex},
         merkle::{self, Hash},
     },
+    dataset::table::{self, fetch},
     error::{Error, Result},
     id::IdHash,
     storage::Store,
@@ -48,7 +45,7 @@ pub fn segment_leaf(segment: &SegmentRef, root: &Hash) -> String {
 }
 
 /// Root of all buckets of a segment, in order.
-pub(in super::super) fn root_of(buckets: impl Iterator<Item = (u64, Hash)>) -> Hash {
+pub(in crate::dataset) fn root_of(buckets: impl Iterator<Item = (u64, Hash)>) -> Hash {
     merkle::root(&leaves(buckets))
 }
 
@@ -197,7 +194,7 @@ pub(super) fn changed(store: &Arc<dyn Store>, segment: &SegmentRef) -> Error {
 }
 
 /// Pairs of buckets, and their hashes, as their footers say.
-pub(in super::super) fn facts_of(
+pub(in crate::dataset) fn facts_of(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
     buckets: &[u64],
@@ -300,10 +297,10 @@ impl Around {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::{
-        super::{IdKind, SegmentWriter, Segments, each_pair},
+        super::{SegmentWriter, Segments, each_pair},
         *,
     };
-    use crate::{id::TransactionId, storage::RemoteStore};
+    use crate::{dataset::ids::IdKind, id::TransactionId, storage::RemoteStore};
 
     /// A segment of so many pairs, at some base.
     fn written(pairs: u64) -> (Arc<dyn Store>, SegmentRef) {

@@ -4,11 +4,12 @@ use std::{sync::Arc, thread::JoinHandle};
 
 use rayon::prelude::*;
 
-use super::{
-    super::{ids::IdHashes, system_path},
-    BUCKET_PAIRS, BucketWriter, IdKind, SegmentRef, WrittenBucket, seals_of, sum,
-};
+use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket, seals_of, sum};
 use crate::{
+    dataset::{
+        ids::{IdKind, column::IdHashes},
+        table::paths::system_path,
+    },
     error::{Error, Result},
     id::{IdHash, TransactionId},
     storage::{Staged, Store},

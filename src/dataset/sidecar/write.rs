@@ -11,12 +11,15 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use parquet::schema::types::SchemaDescriptor;
 
-use super::{GROUP_ROWS, HASHES_KEY, OF_VALUES, SidecarColumns, SidecarGroups, check_columns, schema, sidecar_path};
+use super::{GROUP_ROWS, HASHES_KEY, OF_VALUES, SidecarColumns, SidecarGroups, check_columns, schema};
 use crate::{
     dataset::{
-        frames::{FrameTable, METADATA_KEY},
-        sealed::{self, Sealed},
-        table::{self, GroupWriter},
+        sidecar::frames::{FrameTable, METADATA_KEY},
+        table::{
+            self, GroupWriter,
+            paths::sidecar_path,
+            sealed::{self, Sealed},
+        },
     },
     error::{Error, Result},
     format::{

@@ -1,16 +1,9 @@
 //! Reads real files of many origins and compares with what Python's `csv` module makes of them.
 //!
-//! The files are not part of the repository: they are looked for in the folder that `SHARDIFY_CORPUS` names, or in
-//! `../shared/corpus`. `ORACLE.tsv` there says how many records, header and blank lines included, Python finds. Where
+//! The files are not part of the repository (`format/corpus.rs`). `ORACLE.tsv` there says how many records, header and blank lines included, Python finds. Where
 //! there is a `python3`, it is asked for all records and fields, too.
 
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-};
+use std::{collections::HashMap, fs, path::Path, process::Command, sync::Arc};
 
 use arrow::{
     array::{Array, AsArray, RecordBatch},
@@ -20,7 +13,7 @@ use arrow::{
 
 use super::{CsvOptions, CsvSource, sniff, tokenize::oracle};
 use crate::{
-    format::{Parsed, RecordReader},
+    format::{Parsed, RecordReader, corpus},
     record::{Payload, Reject, Split},
     schema::{schema_of, unite_fields, unite_lists},
 };
@@ -114,14 +107,6 @@ fn check_numbers(rows: &[u32], rejects: &[Reject]) {
     assert!(all.iter().zip(0..).all(|(&number, i)| number == i));
 }
 
-fn folder() -> Option<PathBuf> {
-    let folder = match std::env::var_os("SHARDIFY_CORPUS") {
-        Some(folder) => folder.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"),
-    };
-    folder.is_dir().then_some(folder)
-}
-
 /// Checks one file with one dialect; true if Python's count was compared.
 fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) -> bool {
     let head = &bytes[..bytes.len().min(HEAD)];
@@ -137,12 +122,9 @@ fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) ->
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "tells why nothing was tested")]
+#[expect(clippy::print_stderr, reason = "tells what was tested")]
 fn real_files_agree_with_python() {
-    let Some(folder) = folder() else {
-        eprintln!("corpus absent: name its folder in SHARDIFY_CORPUS to compare with Python");
-        return;
-    };
+    let Some(folder) = corpus::folder() else { return };
     let oracle = fs::read_to_string(folder.join("ORACLE.tsv")).unwrap();
     let mut compared: HashMap<bool, usize> = HashMap::new();
     for line in oracle.lines().skip(1) {
@@ -250,7 +232,7 @@ fn check_values(name: &str, bytes: &[u8], python: &[Fields]) -> bool {
 #[test]
 #[expect(clippy::print_stderr, reason = "tells what was tested")]
 fn every_field_of_real_files_is_that_of_python() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = corpus::folder() else { return };
     let (mut files, mut compared, mut values) = (0, 0, 0);
     for name in tables(&folder) {
         let path = folder.join(&name);

@@ -13,10 +13,7 @@
 
 use std::ops::Range;
 
-use super::{
-    BLOCK,
-    header::{CHECKSUM, MAGIC, NAME, PREFIX, SIZE, TYPE, checksum, padding, split_pax_record},
-};
+use super::header::{BLOCK, CHECKSUM, MAGIC, NAME, PREFIX, SIZE, TYPE, checksum, padding, split_pax_record};
 
 /// Most bytes of headers before one member.
 const MAX_HEADERS: usize = 1 << 20;

@@ -11,9 +11,8 @@
 use std::io::Read;
 
 use super::{
-    BLOCK,
     entry::{self, Entry, Found, Kind},
-    header::padding,
+    header::{BLOCK, padding},
     read::{group_of, shown},
 };
 use crate::{

@@ -9,7 +9,10 @@
 //!
 //! A name of more than 100 bytes is cut at a slash into prefix and name if both fit. Names are UTF-8 as they are.
 
-use super::BLOCK;
+/// Unit of everything in a tar.
+pub(super) const BLOCK: usize = 512;
+/// Two blocks of zeros end an archive.
+pub(super) const TRAILER: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// Longest member name written, in bytes.
 pub(super) const MAX_NAME: usize = 0xffff;

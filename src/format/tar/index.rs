@@ -13,8 +13,7 @@ use std::io::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BLOCK,
-    header::{Head, padding, parse},
+    header::{BLOCK, Head, padding, parse},
     scan::key_of,
 };
 use crate::error::{Error, Result};

@@ -27,7 +27,7 @@ use std::io::Read;
 
 use arrow::array::RecordBatch;
 
-use self::header::{MAX_NAME, MAX_OCTAL_SIZE, pad, padding, push_member_header, seal};
+use self::header::{BLOCK, MAX_NAME, MAX_OCTAL_SIZE, TRAILER, pad, padding, push_member_header, seal};
 pub use self::{
     read::{TarReader, sniff},
     scan::{Member, Members, members},
@@ -37,11 +37,6 @@ use crate::{
     format::{Extent, Framing, Keyed, Scanned},
     record::{Payload, Sample, json::RowJson},
 };
-
-/// Unit of everything in a tar.
-const BLOCK: usize = 512;
-/// Two blocks of zeros end an archive.
-const TRAILER: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// Frames records as members of a WebDataset tar.
 #[derive(Debug, Clone, Copy, Default)]

@@ -15,8 +15,8 @@ use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
 
 use super::{
-    BLOCK,
     entry::{self, Entry, Found, Kind},
+    header::BLOCK,
     splits::Splits,
 };
 use crate::{

@@ -2,10 +2,7 @@
 
 use std::io::Read;
 
-use super::{
-    BLOCK, TRAILER,
-    header::{Head, padding, parse},
-};
+use super::header::{BLOCK, Head, TRAILER, padding, parse};
 use crate::{
     codec::metered::Metered,
     error::{Error, Result},

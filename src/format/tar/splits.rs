@@ -14,8 +14,8 @@
 use std::io::Read;
 
 use super::{
-    BLOCK,
     entry::{self, Entry, Fault, Found, Kind},
+    header::BLOCK,
     read::{group_of, shown},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! What we write comes back as it was; what others write is read or refused with a reason.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use arrow::{
     array::{
@@ -23,7 +23,7 @@ use super::*;
 use crate::{
     codec::decompress,
     error::Kind,
-    format::{Keyed, Parsed, RecordReader},
+    format::{Keyed, Parsed, RecordReader, corpus},
     record::{Payload, RecordBlock, Split},
     schema,
 };
@@ -477,9 +477,8 @@ fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
 /// Every file of a corpus of shards written by TensorFlow, if there is one.
 #[test]
 fn corpus_agrees_with_the_oracle() {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-    let corpus = std::env::var_os("SHARDIFY_CORPUS").map_or_else(beside, Into::into);
-    let Ok(oracle) = std::fs::read_to_string(corpus.join("ORACLE.tsv")) else { return };
+    let Some(corpus) = corpus::folder() else { return };
+    let oracle = std::fs::read_to_string(corpus.join("ORACLE.tsv")).unwrap();
     for line in oracle.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [path, "tfrecord", "ok", "records", count, ..] = fields[..] else { continue };

@@ -1,6 +1,6 @@
 //! What we write, as a decoder written from the protobuf specification sees it, and what the scan makes of it.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
     array::{
@@ -17,6 +17,7 @@ use super::*;
 use crate::{
     codec::{checksum::xxh3_64, decompress},
     error::Kind,
+    format::corpus,
     record::{Part, Sample, json},
     schema,
 };
@@ -380,9 +381,8 @@ fn records_longer_than_the_buffer_are_scanned_in_pieces() {
 /// Every file of a corpus of shards written by TensorFlow, if there is one.
 #[test]
 fn shards_of_tensorflow_are_scanned_and_counted() {
-    let corpus = std::env::var_os("SHARDIFY_CORPUS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), Into::into);
-    let Ok(oracle) = std::fs::read_to_string(corpus.join("ORACLE.tsv")) else { return };
+    let Some(corpus) = corpus::folder() else { return };
+    let oracle = std::fs::read_to_string(corpus.join("ORACLE.tsv")).unwrap();
     for line in oracle.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [path, "tfrecord", "ok", "records", count, ..] = fields[..] else { continue };

@@ -9,7 +9,11 @@ use std::collections::HashSet;
 
 use arrow::datatypes::{DataType, Fields};
 
-use super::{Conversion, OnSchema, prepare::Prepared};
+use super::{
+    conversion::Conversion,
+    options::{Accept, OnSchema},
+    prepare::Prepared,
+};
 use crate::{
     dataset::{Settings, ShardMeta},
     error::{Error, Result},
@@ -22,19 +26,6 @@ use crate::{
 
 /// Commits whose columns are looked at where the last one's have nothing in common with new data.
 const COMMITS: usize = 64;
-
-/// A difference between new data and the dataset that the user has agreed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accept {
-    /// Samples beside rows, or rows beside samples.
-    Kind,
-    /// Rows that share no column with the dataset.
-    Columns,
-    /// Ids or subjects from other columns.
-    Settings,
-    /// Samples and sources without a subject in a dataset that has subjects.
-    Subjects,
-}
 
 impl Conversion<'_> {
     /// Fails when the new data is of another kind than that of the dataset, and says which columns change their type.

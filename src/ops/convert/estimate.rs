@@ -1,7 +1,8 @@
 //! What a conversion would write, judged by the first records of each source.
 
 use super::{
-    Conversion, Estimate,
+    Estimate,
+    conversion::Conversion,
     prepare::{Prepared, SAMPLES_KEPT, source_facts},
 };
 use crate::{

@@ -5,8 +5,10 @@
 //! the run starts again with types that every value fits; nothing of the first attempt is kept.
 
 mod consent;
+mod conversion;
 mod estimate;
 mod naming;
+mod options;
 mod prepare;
 mod replace;
 mod report;
@@ -22,31 +24,29 @@ use std::{
     time::Instant,
 };
 
-use arrow::datatypes::{Field, Fields, SchemaRef};
-use bytes::Bytes;
+use arrow::datatypes::{Fields, SchemaRef};
 
-pub use self::consent::Accept;
 use self::{
+    conversion::Conversion,
     prepare::{Prepared, force_binary, source_facts},
     sources::Fresh,
 };
 pub use self::{
+    options::{Accept, ConvertOptions, OnSchema, SubjectSource},
     report::{ConvertReport, Estimate},
-    subjects::SubjectSource,
 };
 use super::{
     Context, indexes,
-    inputs::{self, Identity, OnChanged},
+    inputs::{self},
     lineage,
     names::{Choices, Naming},
     revision,
 };
 use crate::{
-    array::{outputs, records::ArrayOptions},
-    codec::{Codec, encoding::Encoding},
+    array::outputs,
     dataset::{
-        Counts, Dataset, Hiding, NewShard, Numbers, PrivateChoice, Publication, Retraction, Revision, Settings,
-        Snapshot, SuppressList, Transaction, choose_private, note_beside,
+        Counts, Dataset, Hiding, NewShard, Numbers, Publication, Retraction, Revision, Settings, Snapshot,
+        SuppressList, Transaction, choose_private, note_beside,
     },
     error::{Error, Result},
     events::Event,
@@ -60,103 +60,18 @@ use crate::{
         names::PartsGate,
         rejects::RejectsFile,
         shard::ShardNaming,
-        subjects::SubjectResolver,
         suppress::SuppressGate,
         types,
     },
     format::{Misfit, OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    plan::{
-        memory::MemoryPlan,
-        names::{OnMissing, OnName},
-    },
+    plan::{memory::MemoryPlan, names::OnMissing},
     record::{parts::KEY_COLUMN, path::field_at},
     scan::{self, Found, InputFormat, ScanOptions, SourceFile, TableFormat},
     schema::{self, unite_lists},
     storage::{Location, SYSTEM_FOLDER, Staged, plain_urls},
     units::Size,
 };
-
-/// Sources with different columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnSchema {
-    /// Are united by name.
-    #[default]
-    Union,
-    /// Are an error.
-    Fail,
-}
-
-/// What to convert, and how.
-#[derive(Debug, Clone, Default)]
-pub struct ConvertOptions {
-    /// Files, folders, globs or URLs.
-    pub sources: Vec<String>,
-    /// Their format, where it is not to be told from the content.
-    pub from: Option<InputFormat>,
-    /// Format of the shards.
-    pub to: Option<OutputFormat>,
-    /// Size of a shard.
-    pub target_shard: Option<Size>,
-    /// Compression.
-    pub codec: Option<Codec>,
-    /// Columns that make the record id.
-    pub id: Vec<String>,
-    /// Column of the subject id.
-    pub subject: Option<String>,
-    /// Where subject ids come from that are in no column.
-    pub subjects: Option<SubjectSource>,
-    /// Uncompressed bytes of a row group.
-    pub row_group: Option<Size>,
-    /// Whether folders `key=value` in the paths of sources are columns.
-    pub hive_columns: bool,
-    /// What records of arrays are.
-    pub arrays: ArrayOptions,
-    /// Whether tensors in TFRecord are lists of numbers rather than bytes.
-    pub tensor_lists: bool,
-    /// Globs of inputs to take.
-    pub include: Vec<String>,
-    /// Globs of inputs to leave out.
-    pub exclude: Vec<String>,
-    /// File that says which columns there are, with their types: a schema file or Parquet.
-    pub schema: Option<String>,
-    /// Types of columns that are not to be inferred.
-    pub types: Vec<Field>,
-    /// Encoding of text, where the content does not tell.
-    pub encoding: Option<Encoding>,
-    /// Text that means null.
-    pub null: Option<String>,
-    /// Delimiter.
-    pub delimiter: Option<u8>,
-    /// Delimited text has no header.
-    pub no_header: bool,
-    /// Names that a reader cannot take.
-    pub on_name: Option<OnName>,
-    /// Samples that lack a part which others have.
-    pub missing: OnMissing,
-    /// What rows become in tar, unless that follows from their columns.
-    pub rows: Option<RowsAs>,
-    /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
-    pub media: bool,
-    /// Sources with different columns.
-    pub on_schema: OnSchema,
-    /// Bad records.
-    pub on_error: OnError,
-    /// Sources that changed.
-    pub on_changed: OnChanged,
-    /// What makes a source known.
-    pub identity: Identity,
-    /// How ids are stored.
-    pub private: PrivateChoice,
-    /// Differences between the sources and the dataset that are meant.
-    pub accept: Vec<Accept>,
-    /// Whether records stay out whose ids are other spellings of erased ones.
-    pub id_normalize: bool,
-    /// Only plan.
-    pub dry_run: bool,
-    /// Indexes for training tools; those that suit the shards and cost little unless given.
-    pub index: Option<Vec<IndexKind>>,
-}
 
 /// Converts sources into a dataset.
 ///
@@ -260,36 +175,6 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
             .hint("name a file or folder, or check --include and --exclude"));
     }
     Ok((found, live))
-}
-
-struct Conversion<'a> {
-    context: &'a Context<'a>,
-    dataset: &'a Dataset,
-    snapshot: Option<&'a Snapshot>,
-    options: &'a ConvertOptions,
-    /// Places that could not be listed; each counts as a rejected record.
-    faults: Vec<Error>,
-    settings: Settings,
-    /// Hides ids, where they are private.
-    hiding: Option<Hiding>,
-    /// Sources that are datasets.
-    live: Vec<inputs::Live>,
-    /// What is the same for all records of arrays.
-    constants: Option<Bytes>,
-    /// Columns that the user prescribed.
-    prescribed: Option<Fields>,
-    naming: Naming,
-    /// Who is not to come back.
-    suppress: Option<SuppressList>,
-    /// Resolves subject ids that no column has.
-    resolver: Option<SubjectResolver>,
-    /// Sources that were left out for that.
-    sources_erased: u64,
-    /// Samples of files whose keys are other spellings of erased ones.
-    samples_similar: u64,
-    /// URIs, as stored, of sources whose old records are to be removed.
-    replaced: HashSet<String>,
-    planned_on: Version,
 }
 
 impl<'a> Conversion<'a> {

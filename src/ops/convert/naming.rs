@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Conversion, SubjectSource};
+use super::{conversion::Conversion, options::SubjectSource};
 use crate::{
     plan::{memory::MemoryPlan, names::OnMissing},
     record::subject::SubjectsFrom,

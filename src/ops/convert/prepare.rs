@@ -8,7 +8,7 @@ use std::{
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
 
-use super::{Conversion, OnSchema};
+use super::{conversion::Conversion, options::OnSchema};
 use crate::{
     array::{outputs, records::ArrayOptions},
     codec::Codec,
@@ -113,8 +113,34 @@ pub(super) const SAMPLES_KEPT: usize = 64;
 impl Conversion<'_> {
     pub(super) fn prepare(&mut self, fresh: Vec<SourceFile>) -> Result<Prepared> {
         self.prescribed = self.prescribed_columns()?;
+        let sniff = self.sniff_options(fresh.len());
+        let remote = fresh.iter().any(SourceFile::is_remote);
+        let prepared = match opening(fresh.len(), remote, || classify(fresh, &sniff))?? {
+            Input::Records(sources) => self.prepare_records(sources)?,
+            Input::Files(mut files) => {
+                self.without_erased_files(&mut files);
+                let samples = files::group(&files);
+                let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
+                let fields = files::column_names(&files).into_iter().map(part).collect();
+                let is_asked = self.options.identity == Identity::Content;
+                let hashes = files.iter().filter(|_| is_asked).map(|_| AtomicU64::new(0)).collect();
+                Prepared::Samples { files, samples, fields, hashes }
+            }
+        };
+        if prepared.gives_samples() {
+            self.refuse_options_of_rows()?;
+        }
+        if self.options.to.is_none() && self.snapshot.is_none() && prepared.gives_samples() {
+            self.settings.shard_format = OutputFormat::Tar;
+            self.settings.codec = self.options.codec.unwrap_or(Codec::None);
+        }
+        Ok(prepared)
+    }
+
+    /// How the formats of so many sources are told, and what is known of them beforehand.
+    fn sniff_options(&self, sources: usize) -> SniffOptions {
         let pinned = self.given_columns();
-        let sniff = SniffOptions {
+        SniffOptions {
             from: self.options.from,
             encoding: self.options.encoding,
             csv: CsvOptions {
@@ -132,59 +158,49 @@ impl Conversion<'_> {
             binary: self.given_binary(),
             open: Arc::new(OpenSources::within(self.context.memory.0)),
             keep_going: self.options.on_error != OnError::Fail,
-            sources: fresh.len(),
+            sources,
             samples: Some(SAMPLES_KEPT),
-        };
-        let remote = fresh.iter().any(SourceFile::is_remote);
-        let prepared = match opening(fresh.len(), remote, || classify(fresh, &sniff))?? {
-            Input::Records(mut sources) => {
-                self.without_erased_sources(&mut sources);
-                let sources = self.with_partitions(sources);
-                let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
-                self.check_same_columns(&sources, &fields)?;
-                refuse_conflicts(&sources, &fields, &self.options.types)?;
-                self.check_given_types(&sources)?;
-                let fields = self.united(&fields, &sources);
-                let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
-                if let Some(field) = shapeless.filter(|_| self.options.tensor_lists) {
-                    let dims = tensor_dims(field).unwrap_or_default();
-                    return Err(Error::usage(format!(
-                        "expected tensors of one shape for --tensors lists, found the shape {}",
-                        print_dims(&dims)
-                    ))
-                    .column(field.name())
-                    .hint("leave --tensors out: bytes have their shape beside them"));
-                }
-                Prepared::Records { sources, fields }
-            }
-            Input::Files(mut files) => {
-                self.without_erased_files(&mut files);
-                let samples = files::group(&files);
-                let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
-                let fields = files::column_names(&files).into_iter().map(part).collect();
-                let is_asked = self.options.identity == Identity::Content;
-                let hashes = files.iter().filter(|_| is_asked).map(|_| AtomicU64::new(0)).collect();
-                Prepared::Samples { files, samples, fields, hashes }
-            }
-        };
-        if self.prescribed.is_some() && prepared.gives_samples() {
+        }
+    }
+
+    /// Unites the columns of sources of records.
+    fn prepare_records(&mut self, mut sources: Vec<RecordSource>) -> Result<Prepared> {
+        self.without_erased_sources(&mut sources);
+        let sources = self.with_partitions(sources);
+        let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
+        self.check_same_columns(&sources, &fields)?;
+        refuse_conflicts(&sources, &fields, &self.options.types)?;
+        self.check_given_types(&sources)?;
+        let fields = self.united(&fields, &sources);
+        let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
+        if let Some(field) = shapeless.filter(|_| self.options.tensor_lists) {
+            let dims = tensor_dims(field).unwrap_or_default();
+            return Err(Error::usage(format!(
+                "expected tensors of one shape for --tensors lists, found the shape {}",
+                print_dims(&dims)
+            ))
+            .column(field.name())
+            .hint("leave --tensors out: bytes have their shape beside them"));
+        }
+        Ok(Prepared::Records { sources, fields })
+    }
+
+    /// Fails where samples were found and an option is for rows.
+    fn refuse_options_of_rows(&self) -> Result<()> {
+        if self.prescribed.is_some() {
             return Err(Error::usage("expected rows for --schema, found samples").hint("leave --schema out"));
         }
-        if self.options.to.is_none() && self.snapshot.is_none() && prepared.gives_samples() {
-            self.settings.shard_format = OutputFormat::Tar;
-            self.settings.codec = self.options.codec.unwrap_or(Codec::None);
-        }
-        if prepared.gives_samples() && self.options.hive_columns {
+        if self.options.hive_columns {
             return Err(
                 Error::usage("expected tables for --hive-columns, found samples").hint("leave --hive-columns out")
             );
         }
-        if prepared.gives_samples() && (!self.options.id.is_empty() || self.options.subject.is_some()) {
+        if !self.options.id.is_empty() || self.options.subject.is_some() {
             return Err(Error::usage("expected tables for --id and --subject, found samples")
                 .hint("the record id of a sample is its key; leave both options out")
                 .hint("give samples subject ids with --subject-from-path or --subject-table"));
         }
-        Ok(prepared)
+        Ok(())
     }
 
     /// Sources with the columns that their folders say, if they are wanted.

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::Conversion;
+use super::conversion::Conversion;
 use crate::{
     dataset::{Publication, Retraction, Snapshot, SourceRow, Transaction, commit},
     error::{Error, Kind, Result},

@@ -12,7 +12,11 @@ use arrow::{
     datatypes::{DataType, Field, Fields, SchemaRef},
 };
 
-use super::{Accept, Conversion, prepare::Prepared};
+use super::{
+    conversion::Conversion,
+    options::{Accept, SubjectSource},
+    prepare::Prepared,
+};
 use crate::{
     dataset::IdKind,
     error::{Error, Result},
@@ -28,36 +32,12 @@ use crate::{
     ops::Context,
     record::{
         Payload, Split,
-        subject::{SubjectPattern, SubjectTable, Subjects, SubjectsFrom},
+        subject::{SubjectTable, Subjects, SubjectsFrom},
     },
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{is_scalar, schema_of, unite_lists},
     units::Size,
 };
-
-/// Origin of subject ids that no column has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SubjectSource {
-    /// The path of each source or sample.
-    Path(SubjectPattern),
-    /// A table.
-    Table {
-        /// Where it lies.
-        place: String,
-        /// Its column with the subjects.
-        column: Option<String>,
-    },
-}
-
-impl SubjectSource {
-    /// How the log keeps it.
-    pub(super) fn kept(&self) -> SubjectsFrom {
-        match self {
-            Self::Path(pattern) => SubjectsFrom::Path(pattern.clone()),
-            Self::Table { .. } => SubjectsFrom::Table,
-        }
-    }
-}
 
 /// Columns of a table that name files, best first.
 const PATHS: [&str; 7] = ["path", "file", "file_name", "filename", "key", "__key__", "sample"];

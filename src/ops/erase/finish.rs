@@ -46,7 +46,7 @@ pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finish
     let mut finished = Vec::new();
     let Some(erasures) = &newest.entry().erasures else { return Ok(finished) };
     for unfinished in &erasures.unfinished {
-        if unfinished.is_finished(dataset)? {
+        if unfinished.is_finished(dataset.store().as_ref())? {
             continue;
         }
         let order = unfinished.order(dataset)?;

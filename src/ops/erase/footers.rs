@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 
-use super::{EraseReport, Run, rejects};
+use super::{Run, rejects, report::EraseReport};
 use crate::{
     codec::base64::from_any_base64,
     dataset::{Rewrite, ShardMeta},

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::is_origin;
 use crate::{
     dataset::{Hit, IdKind, SuppressList, SuppressedKind},
     error::{Error, Result},
@@ -126,6 +125,14 @@ pub(super) fn counts(hits: &[Hit]) -> BTreeMap<NameKind, u64> {
     let mut out = BTreeMap::new();
     hits.iter().for_each(|hit| *out.entry(NameKind::of(hit)).or_default() += 1);
     out
+}
+
+/// Whether the record id is the origin of the record: no other id is stored.
+pub(super) fn is_origin(hit: &Hit) -> bool {
+    hit.row.is_some_and(|row| {
+        let origin = hit.record_id.strip_prefix(&hit.source).and_then(|rest| rest.strip_prefix('#'));
+        origin.is_some_and(|origin| origin == row.to_string())
+    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 mod finish;
 mod footers;
 mod kinds;
+mod options;
 mod receipt;
 mod rejects;
 mod report;
@@ -19,14 +20,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{
-    kinds::{EraseId, NameKind},
-    report::{EraseReport, IdReport},
-};
 use self::{
+    kinds::is_origin,
     receipt::{Receipt, ShardReceipt},
     rejects::Words,
     work::{Wanted, Work, is_overtaken},
+};
+pub use self::{
+    kinds::{EraseId, NameKind},
+    options::EraseOptions,
+    report::{EraseReport, IdReport},
 };
 use super::{Context, rewrite};
 use crate::{
@@ -60,21 +63,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long an erasure waits for another one on the same machine.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
-
-/// What the user asks for.
-#[derive(Debug, Clone, Default)]
-pub struct EraseOptions {
-    /// Whom, or what.
-    pub ids: Vec<EraseId>,
-    /// Whether older versions lose the records as well.
-    pub all_versions: bool,
-    /// Why; it is kept.
-    pub reason: Option<String>,
-    /// File for the receipt, besides the one in the dataset.
-    pub receipt: Option<Location>,
-    /// Only plan.
-    pub dry_run: bool,
-}
 
 /// Finishes erasures that were killed between their commit and their receipt; every command that writes does so first.
 ///
@@ -719,14 +707,6 @@ fn asked<'a>(ids: &'a [EraseId], hiding: Option<&'a Hiding>) -> Vec<Asked<'a>> {
 
 /// A text of the list of erased ids, and what it is.
 type Text<'a> = (SuppressedKind, Cow<'a, str>);
-
-/// Whether the record id is the origin of the record: no other id is stored.
-fn is_origin(hit: &Hit) -> bool {
-    hit.row.is_some_and(|row| {
-        let origin = hit.record_id.strip_prefix(&hit.source).and_then(|rest| rest.strip_prefix('#'));
-        origin.is_some_and(|origin| origin == row.to_string())
-    })
-}
 
 /// Counts of what happens to the newest version: what goes counts as rejected because it was erased.
 fn counts(rewrites: &[Rewrite]) -> Result<Counts> {

@@ -9,7 +9,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{EraseOptions, EraseReport};
+use super::{
+    options::EraseOptions,
+    report::{EraseReport, IdReport},
+};
 use crate::{
     codec::{
         hex::{hash_or_none, hex},
@@ -128,7 +131,7 @@ impl Receipt {
         newest: &Entry,
         options: &EraseOptions,
     ) -> Self {
-        let id = |(asked, report): (&Asked<'_>, &super::IdReport)| IdReceipt {
+        let id = |(asked, report): (&Asked<'_>, &IdReport)| IdReceipt {
             hmac_sha256: hex(&salt.hash(asked.text())),
             records: report.records,
             erased_in: report.erased_in,

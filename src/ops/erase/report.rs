@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{NameKind, receipt::ShardReceipt};
+use super::{kinds::NameKind, receipt::ShardReceipt};
 use crate::{dataset::Counts, id::Version};
 
 /// What became of an id.

@@ -19,18 +19,17 @@ use arrow::{
 };
 
 use super::{
-    Entries, Finished, Options, STRETCH, STRETCHES,
     bits::{GROUP, least_run, put_packed, put_run, width_of},
     column::{Values, Word, words},
     compress::Compressor,
     dictionary::Dictionary,
+    job::{Finished, Options, put_indices},
     levels::{Layout, Page},
     nested::Leaf,
     page::{Chunk, PageFacts, PageWriter},
-    plan_sample, put_indices,
+    plan::{Entries, STRETCH, STRETCHES, plan_sample, stretches},
     scratch::Scratch,
     stats::{Bounds, Order},
-    stretches,
 };
 use crate::{error::Result, record::coded::as_coded};
 

@@ -15,10 +15,13 @@ use std::ops::Range;
 
 use arrow::buffer::{BooleanBuffer, Buffer};
 
-use super::{
-    PAGE_BYTES, PAGE_ROWS,
-    bits::{put_behind_length, put_hybrid, put_levels, put_run, width_of},
-};
+use super::bits::{put_behind_length, put_hybrid, put_levels, put_run, width_of};
+
+/// Bytes after which a data page is closed.
+pub(in super::super) const PAGE_BYTES: usize = 1 << 20;
+
+/// Rows after which a data page is closed.
+pub(in super::super) const PAGE_ROWS: usize = 20_000;
 
 /// Slots of a row from which on its repetition levels are two runs; fewer are packed.
 const LONG: usize = 256;

@@ -29,6 +29,15 @@ use crate::error::{Error, Result};
 /// Pages that are stored as they are before one is compressed again.
 const NOISE_PAGES: usize = 15;
 
+/// Which values of a column are the same, as its dictionary has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeats {
+    /// For each row the number of its value; of a null `u32::MAX`.
+    pub keys: Vec<u32>,
+    /// For each number the row where it occurs first.
+    pub firsts: Vec<u32>,
+}
+
 /// A finished column chunk; offsets in `close` count from its first byte.
 #[derive(Debug)]
 pub(in super::super) struct Chunk {
@@ -37,7 +46,7 @@ pub(in super::super) struct Chunk {
     /// What the footer and the page indexes say of it.
     pub(in super::super) close: ColumnCloseResult,
     /// Which values are the same, where that was asked for and there is a dictionary.
-    pub(in super::super) repeats: Option<super::Repeats>,
+    pub(in super::super) repeats: Option<Repeats>,
 }
 
 /// What is said of a data page.

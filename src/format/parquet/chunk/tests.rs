@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ::parquet::{
     arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
+    basic::Encoding,
     file::{
         metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
         page_index::column_index::ColumnIndexMetaData,
@@ -31,6 +32,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    codec::Codec,
     format::parquet::ParquetEncoder,
     record::coded::{batch_of, coded},
 };

@@ -1,0 +1,95 @@
+//! The list of ids that must not come in, apart from erasures: ids are put on it before any record with them arrived, and taken
+//! off it again. Both are versions of their own, so that the log says when and why.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashSet},
+};
+
+use crate::{
+    dataset::{
+        erasure::suppress::{self, Suppressed, SuppressedKind},
+        ids::salt::{KeyedHash, Salt},
+        log::{
+            commit::{Draft, ListWriter, Next, Transaction, after, until_created},
+            entry::{Counts, Entry},
+            erasures::Erasures,
+            snapshot::{Dataset, Snapshot},
+        },
+    },
+    error::Result,
+    id::{TransactionId, Version},
+};
+
+/// A change to the list.
+#[derive(Debug)]
+pub enum BlockChange {
+    /// These texts stay out from now on; versions are filled in.
+    Add(Vec<Suppressed>),
+    /// These may come in again.
+    Remove(HashSet<(KeyedHash, SuppressedKind)>),
+}
+
+/// Commits a change to the list on top of whatever is newest. `change` makes it, given the newest snapshot and the salt of the
+/// hashes; `None` when there is nothing to change. Returns the newest snapshot afterwards.
+///
+/// # Errors
+/// Those of `change`; when other runs keep committing, or the store fails.
+pub fn change_blocked(
+    dataset: &Dataset,
+    operation: &'static str,
+    arguments: &BTreeMap<String, String>,
+    change: &mut dyn FnMut(&Snapshot, &Salt) -> Result<Option<BlockChange>>,
+) -> Result<Snapshot> {
+    dataset.prove_store()?;
+    let id = TransactionId::fresh();
+    let newest = dataset.open()?.version();
+    let fresh = Salt::fresh();
+    until_created(dataset, (&id, newest), "changed", |attempt| {
+        let parent = dataset.open()?;
+        let old = parent.entry().erasures.clone();
+        let salt = old.as_ref().map_or(Ok(fresh), Erasures::salt)?;
+        let Some(change) = change(&parent, &salt)? else { return Ok(Next::Nothing(Box::new(parent))) };
+        let transaction = Transaction {
+            id: id.clone(),
+            operation,
+            ..Transaction::compaction(&parent, arguments.clone(), Counts::default(), Vec::new(), Vec::new())
+        };
+        let draft = Draft { dataset, transaction: &transaction, attempt, staged: RefCell::default() };
+        let mut erasures = old.unwrap_or_else(|| Erasures::new(salt));
+        let version = parent.version().next();
+        change.apply(&draft, &mut erasures, version)?;
+        let entry = after(&parent, &id, operation, arguments.clone())?;
+        draft.publish()?;
+        Ok(Next::Entry(Box::new(Entry { erasures: Some(erasures), ..entry })))
+    })
+}
+
+impl BlockChange {
+    fn apply(self, draft: &Draft<'_>, erasures: &mut Erasures, version: Version) -> Result<()> {
+        let mut lists = ListWriter::new(draft, "suppressed");
+        match self {
+            Self::Add(rows) => {
+                let rows: Vec<Suppressed> = rows.into_iter().map(|row| Suppressed { version, ..row }).collect();
+                std::mem::take(&mut erasures.suppressed).into_iter().for_each(|list| lists.keep(list));
+                lists.add(&suppress::batch(&rows)?, 0)?;
+                // Runs that are under way have not left them out: they must not commit.
+                erasures.count += 1;
+            }
+            Self::Remove(gone) => {
+                for list in std::mem::take(&mut erasures.suppressed) {
+                    let mut rows = suppress::read(draft.dataset.store().as_ref(), &list.sealed())?;
+                    let before = rows.len();
+                    rows.retain(|row| !gone.contains(&(row.hash, row.kind)));
+                    if rows.len() == before {
+                        lists.keep(list);
+                    } else {
+                        lists.add(&suppress::batch(&rows)?, list.level)?;
+                    }
+                }
+            }
+        }
+        erasures.suppressed = lists.merged(u64::MAX)?;
+        Ok(())
+    }
+}

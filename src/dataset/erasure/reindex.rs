@@ -1,0 +1,209 @@
+//! Segments of the id index, and lists of sources, written anew without what was erased.
+//!
+//! Both are immutable and several versions share them, so the old ones stay until nobody needs them, or until they are
+//! deleted because what stands in them must not be there any more. Of a segment only the buckets that hold one of the
+//! records are read; the others are linked, or copied where a store cannot do that.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    io::Write,
+    sync::Arc,
+};
+
+use arrow::array::UInt64Array;
+
+use crate::{
+    codec::{merkle::Hash, seal::Seal},
+    dataset::{
+        index::{self, BucketWriter, SegmentRef, WrittenBucket},
+        log::{
+            erased::Replaced,
+            snapshot::Dataset,
+            sources::{self, SourceRow},
+        },
+        table::{self, TableWriter, column, list::ListRef, paths::system_path, sealed::Sealed},
+    },
+    error::{Error, Result},
+    id::{IdHash, TransactionId},
+    storage::{Staged, Store},
+};
+
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// An object that was written anew, and what it replaces.
+#[derive(Debug)]
+pub struct Reindexed {
+    pub(in crate::dataset) replaced: Replaced,
+    /// Its objects, which have no names yet.
+    pub staged: Vec<Staged>,
+}
+
+impl Reindexed {
+    /// Path of what it replaces.
+    pub fn was(&self) -> &str {
+        &self.replaced.was
+    }
+
+    /// The same, without objects that wait for their names.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { replaced: self.replaced.clone(), staged: Vec::new() }
+    }
+
+    /// Its buckets; 0 for lists.
+    pub fn was_buckets(&self) -> u64 {
+        self.replaced.was_buckets
+    }
+}
+
+/// Writes a segment anew without some records, given by their numbers and the hashes that they stand under; `None` when
+/// it has none of them. `number` tells the new segments of a transaction apart.
+///
+/// # Errors
+/// When a bucket is missing or damaged, or the store fails.
+pub fn reindex(
+    dataset: &Dataset,
+    segment: &SegmentRef,
+    erased: &HashSet<u64>,
+    hashes: &[IdHash],
+    (transaction, number): (&TransactionId, usize),
+) -> Result<Option<Reindexed>> {
+    let store = dataset.store();
+    let folder = system_path(&format!("index/{}/{transaction}-{number}", segment.kind.name()));
+    let touched: BTreeSet<u64> = hashes.iter().map(|hash| segment.bucket_of(*hash)).collect();
+    let (mut removed, mut rewritten) = (0, BTreeMap::new());
+    for bucket in touched {
+        if let Some((written, pairs)) = rewrite_bucket(store, segment, bucket, erased, &folder)? {
+            removed += pairs;
+            rewritten.insert(bucket, written);
+        }
+    }
+    if rewritten.is_empty() {
+        return Ok(None);
+    }
+    let pairs = segment.pairs.checked_sub(removed).ok_or_else(|| {
+        Error::integrity(format!("expected {} pairs in a segment, found more", segment.pairs)).at(segment.path.clone())
+    })?;
+    let mut replaced = Replaced {
+        was: segment.path.clone(),
+        was_buckets: segment.buckets,
+        now: None,
+        rows: pairs,
+        buckets: segment.buckets,
+        root: None,
+        seals: Vec::new(),
+    };
+    if pairs == 0 {
+        return Ok(Some(Reindexed { replaced, staged: Vec::new() }));
+    }
+    let made = SegmentRef { path: folder.clone(), ..segment.clone() };
+    let untouched: Vec<u64> = (0..segment.buckets).filter(|bucket| !rewritten.contains_key(bucket)).collect();
+    let kept = index::facts_of(store, segment, &untouched)?;
+    let mut facts: BTreeMap<u64, (u64, Hash)> = untouched.iter().copied().zip(kept).collect();
+    facts.extend(rewritten.iter().map(|(bucket, written)| (*bucket, (written.pairs, written.hash))));
+    let mut buckets: BTreeMap<u64, Staged> =
+        rewritten.into_iter().map(|(bucket, written)| (bucket, written.staged)).collect();
+    for bucket in untouched {
+        buckets.insert(bucket, copy(store.as_ref(), &segment.bucket(bucket), &made.bucket_path(bucket))?);
+    }
+    let seals: Option<Vec<Seal>> = buckets.values().map(Staged::seal).collect();
+    replaced.seals = seals.unwrap_or_default();
+    let staged = buckets.into_values().collect();
+    replaced.now = Some(folder);
+    replaced.root = Some(index::root_of(facts.into_values()));
+    Ok(Some(Reindexed { replaced, staged }))
+}
+
+/// The bucket without some records, and how many pairs went; `None` when it has none of them.
+fn rewrite_bucket(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    bucket: u64,
+    erased: &HashSet<u64>,
+    folder: &str,
+) -> Result<Option<(WrittenBucket, u64)>> {
+    let made = SegmentRef { path: folder.to_owned(), ..segment.clone() };
+    let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
+    let mut removed = 0;
+    for batch in table::read(store.as_ref(), &segment.bucket(bucket))? {
+        let (all_hashes, all_records) =
+            (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
+        let pairs = all_hashes.values().iter().copied().zip(all_records.values().iter().copied());
+        let kept: Vec<(u64, u64)> =
+            pairs.filter(|(_, record)| !erased.contains(&(segment.record_base + record))).collect();
+        removed += (batch.num_rows() - kept.len()) as u64;
+        written.push_all(&kept)?;
+    }
+    if removed == 0 {
+        return Ok(None);
+    }
+    Ok(Some((written.finish()?, removed)))
+}
+
+/// A bucket under another name; what it has to be stays.
+fn copy(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
+    if let Some(linked) = store.link(&store.location().join(&from.path), to)? {
+        return Ok(linked.sealed(from.seal));
+    }
+    let (mut source, mut sink) = (store.read(&from.path)?, store.create(to)?);
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let n = source.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(sink.finish()?.sealed(from.seal));
+        }
+        sink.write_all(&buffer[..n])?;
+    }
+}
+
+/// Writes a list of sources anew without some of them, given by their URIs; `None` when it has none of them.
+///
+/// # Errors
+/// When it cannot be read, or the store fails.
+pub fn relist(
+    dataset: &Dataset,
+    list: &ListRef,
+    gone: &HashSet<String>,
+    (transaction, number): (&TransactionId, usize),
+) -> Result<Option<Reindexed>> {
+    let store = dataset.store();
+    let path = system_path(&format!("lists/{transaction}-e-sources-{number}.parquet"));
+    let mut table = TableWriter::new(store.as_ref(), &path);
+    let (mut pending, mut removed): (Vec<SourceRow>, u64) = (Vec::new(), 0);
+    let optional = sources::Optional::of(&table::columns_of(store, list)?);
+    sources::read(store, list, &mut |row| {
+        if gone.contains(&row.uri) {
+            removed += 1;
+            return Ok(());
+        }
+        pending.push(row);
+        if pending.len() < table::BATCH_ROWS {
+            Ok(())
+        } else {
+            table.add(&sources::batch(&std::mem::take(&mut pending), optional)?)
+        }
+    })?;
+    if removed == 0 {
+        return Ok(None);
+    }
+    if !pending.is_empty() {
+        table.add(&sources::batch(&pending, optional)?)?;
+    }
+    let mut replaced = Replaced {
+        was: list.path.clone(),
+        was_buckets: 0,
+        now: None,
+        rows: 0,
+        buckets: 0,
+        root: None,
+        seals: Vec::new(),
+    };
+    let mut staged = Vec::new();
+    if let Some((written, rows)) = table.finish()? {
+        (replaced.now, replaced.rows) = (Some(path.clone()), rows);
+        replaced.seals = written.seal().into_iter().collect();
+        staged.push(written);
+    }
+    Ok(Some(Reindexed { replaced, staged }))
+}

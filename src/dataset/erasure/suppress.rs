@@ -1,0 +1,331 @@
+//! Who is not to come back: ids that were erased, as keyed hashes.
+//!
+//! | column | type | meaning |
+//! |---|---|---|
+//! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt; of a private id the text is its token |
+//! | `kind` | text | `id`, `record`, `subject`, `origin`, `place`, `content`, `source`, `was`, `similar-id`, `similar-record` or `similar-subject` |
+//! | `source` | 32 bytes, null | of an origin the hash of its source's name, so that other sources need no look |
+//! | `version` | u64 | version that erased it |
+//! | `records` | u64 | records that carried it |
+//!
+//! The `similar-` ones are hashes of the form that other spellings of an erased id share
+//! ([`normal_form`](crate::record::spelling::normal_form)); records with such ids are counted, and left out on request.
+//!
+//! `id` is a record id or subject id, and whatever carries it stays out; `record` and `subject` keep out what carries them as
+//! their record id, or as their subject id; `origin` is `source#row`, for records that have no
+//! other id. Another file of that name, tomorrow's, has another record there: where the content hash of the erased one is known, its origin
+//! is a `place`, beside `content`, `source#row=<content hash>`, and a record of text stays out only if it has that hash as well;
+//! `source` is the URI of a source that named the person itself. `was` only lets `--find` answer for other
+//! names of an erased record. Nothing here can be read back as text, but who holds the salt can try out guesses: the list is
+//! personal data for as long as the set of possible ids is small. Where ids are private it takes their key to guess, for
+//! what is hashed is what the dataset stored: tokens, and names of sources as they are redacted.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use arrow::{
+    array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema},
+};
+
+use crate::{
+    dataset::{
+        ids::{
+            IdKind,
+            private::{Hiding, token_of},
+            salt::{KeyedHash, Salt},
+        },
+        log::{private::hiding_of, snapshot::Snapshot},
+        table::{self, column, sealed::Sealed},
+    },
+    error::{Error, Result},
+    id::Version,
+    record::spelling::normal_form,
+    storage::Store,
+};
+
+/// What a suppressed text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SuppressedKind {
+    /// A record id or subject id.
+    Id,
+    /// A record id.
+    Record,
+    /// A subject id.
+    Subject,
+    /// `source#row`, whatever stands there.
+    Origin,
+    /// `source#row`, where one content is meant.
+    Place,
+    /// `source#row=<content hash>`.
+    Content,
+    /// URI of a source.
+    Source,
+    /// Another name of an erased record, which keeps nobody out.
+    Was,
+    /// The normal form of a record id or subject id.
+    SimilarId,
+    /// The normal form of a record id.
+    SimilarRecord,
+    /// The normal form of a subject id.
+    SimilarSubject,
+}
+
+impl SuppressedKind {
+    const ALL: [Self; 11] = [
+        Self::Id,
+        Self::Record,
+        Self::Subject,
+        Self::Origin,
+        Self::Place,
+        Self::Content,
+        Self::Source,
+        Self::Was,
+        Self::SimilarId,
+        Self::SimilarRecord,
+        Self::SimilarSubject,
+    ];
+
+    /// The kind under which the normal form of such an id is kept; `None` where there are no spellings.
+    pub fn similar(self) -> Option<Self> {
+        match self {
+            Self::Id => Some(Self::SimilarId),
+            Self::Record => Some(Self::SimilarRecord),
+            Self::Subject => Some(Self::SimilarSubject),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Record => "record",
+            Self::Subject => "subject",
+            Self::Origin => "origin",
+            Self::Place => "place",
+            Self::Content => "content",
+            Self::Source => "source",
+            Self::Was => "was",
+            Self::SimilarId => "similar-id",
+            Self::SimilarRecord => "similar-record",
+            Self::SimilarSubject => "similar-subject",
+        }
+    }
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suppressed {
+    /// Hash of the text.
+    pub hash: KeyedHash,
+    /// What the text is.
+    pub kind: SuppressedKind,
+    /// Of origins, hash of the source's name.
+    pub source: Option<KeyedHash>,
+    /// Version that erased it.
+    pub version: Version,
+    /// Records that carried it.
+    pub records: u64,
+}
+
+/// What is hashed for the content of an erased record, given its origin and content hash as they are stored.
+pub fn content_text(origin: &str, hash: u64) -> String {
+    format!("{origin}={hash:016x}")
+}
+
+/// Encodes rows for a list.
+pub(in crate::dataset) fn batch(rows: &[Suppressed]) -> Result<RecordBatch> {
+    let schema = Schema::new(vec![
+        Field::new("hash", DataType::Binary, false),
+        Field::new("kind", DataType::Utf8, false),
+        Field::new("source", DataType::Binary, true),
+        Field::new("version", DataType::UInt64, false),
+        Field::new("records", DataType::UInt64, false),
+    ]);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(BinaryArray::from_iter_values(rows.iter().map(|row| row.hash))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.kind.name()))),
+        Arc::new(BinaryArray::from_iter(rows.iter().map(|row| row.source))),
+        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.version.0))),
+        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.records))),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Reads a list.
+pub(in crate::dataset) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Suppressed>> {
+    let damaged = || Error::integrity("the list of erased ids is damaged").at(list.place(store));
+    let mut out = Vec::new();
+    for batch in table::read(store, list)? {
+        let (hashes, sources) = (column::<BinaryArray>(&batch, "hash")?, column::<BinaryArray>(&batch, "source")?);
+        let kinds: &StringArray = column(&batch, "kind")?;
+        let (versions, records) =
+            (column::<UInt64Array>(&batch, "version")?, column::<UInt64Array>(&batch, "records")?);
+        for i in 0..batch.num_rows() {
+            let kind = SuppressedKind::ALL.into_iter().find(|kind| kind.name() == kinds.value(i));
+            out.push(Suppressed {
+                hash: hashes.value(i).try_into().map_err(|_| damaged())?,
+                kind: kind.ok_or_else(damaged)?,
+                source: match sources.is_valid(i) {
+                    true => Some(sources.value(i).try_into().map_err(|_| damaged())?),
+                    false => None,
+                },
+                version: Version(versions.value(i)),
+                records: records.value(i),
+            });
+        }
+    }
+    Ok(out)
+}
+
+/// The erased ids of a dataset.
+#[derive(Debug)]
+pub struct SuppressList {
+    salt: Salt,
+    rows: HashMap<(KeyedHash, SuppressedKind), Suppressed>,
+    sources: std::collections::HashSet<KeyedHash>,
+    /// Hides texts as the dataset stores them; `None` where they are plain, or their key is not known.
+    hiding: Option<Hiding>,
+    /// Whether stored ids are tokens.
+    private: bool,
+}
+
+impl SuppressList {
+    /// The list of a snapshot; `None` where nothing was ever erased.
+    ///
+    /// # Errors
+    /// When it cannot be read, or ids are private and their key is not known.
+    pub fn of(snapshot: &Snapshot) -> Result<Option<Self>> {
+        let Some(list) = Self::of_stored(snapshot)? else { return Ok(None) };
+        Ok(Some(Self { hiding: hiding_of(snapshot)?, ..list }))
+    }
+
+    /// The same without the key of private ids: it knows [stored ids](Self::has_stored), and no others.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_stored(snapshot: &Snapshot) -> Result<Option<Self>> {
+        let Some(erasures) = &snapshot.entry().erasures else { return Ok(None) };
+        let store = snapshot.dataset().store().as_ref();
+        let mut list = Self {
+            salt: erasures.salt()?,
+            rows: HashMap::new(),
+            sources: Default::default(),
+            hiding: None,
+            private: snapshot.entry().settings.private.is_some(),
+        };
+        for list_ref in &erasures.suppressed {
+            for row in read(store, &list_ref.sealed())? {
+                list.sources.extend(row.source);
+                // What was erased twice was erased first by the first.
+                list.rows.entry((row.hash, row.kind)).or_insert(row);
+            }
+        }
+        Ok(Some(list))
+    }
+
+    fn get(&self, text: &str, kind: SuppressedKind) -> Option<&Suppressed> {
+        self.rows.get(&(self.salt.hash(text), kind))
+    }
+
+    /// An id as it is hashed.
+    fn id<'t>(&self, id: &'t str) -> Cow<'t, str> {
+        self.hiding.as_ref().map_or(Cow::Borrowed(id), |hiding| Cow::Owned(hiding.token(id)))
+    }
+
+    /// Whether records with this record id, or this subject id, stay out.
+    pub fn has_id(&self, kind: IdKind, id: &str) -> bool {
+        self.has_text(kind, &self.id(id))
+    }
+
+    /// The same of an id as sidecars store it.
+    pub fn has_stored(&self, kind: IdKind, stored: &str) -> bool {
+        self.has_text(kind, if self.private { token_of(stored) } else { stored })
+    }
+
+    fn has_text(&self, kind: IdKind, text: &str) -> bool {
+        let own = match kind {
+            IdKind::Record => SuppressedKind::Record,
+            IdKind::Subject => SuppressedKind::Subject,
+        };
+        self.has_any(text, &[SuppressedKind::Id, own])
+    }
+
+    fn has_any(&self, text: &str, kinds: &[SuppressedKind]) -> bool {
+        let hash = self.salt.hash(text);
+        kinds.iter().any(|kind| self.rows.contains_key(&(hash, *kind)))
+    }
+
+    /// Whether an id is another spelling of an erased one of its kind, or is one itself.
+    pub fn has_similar(&self, kind: IdKind, id: &str) -> bool {
+        let own = match kind {
+            IdKind::Record => SuppressedKind::SimilarRecord,
+            IdKind::Subject => SuppressedKind::SimilarSubject,
+        };
+        self.has_any(&self.id(&normal_form(id)), &[SuppressedKind::SimilarId, own])
+    }
+
+    /// Whether a text is an erased id of any kind.
+    pub fn has_name(&self, text: &str) -> bool {
+        self.has_any(&self.id(text), &[SuppressedKind::Id, SuppressedKind::Record, SuppressedKind::Subject])
+    }
+
+    /// Whether a source, given by its URI, stays out as a whole.
+    pub fn has_source(&self, uri: &str) -> bool {
+        let uri = self.hiding.as_ref().map_or(Cow::Borrowed(uri), |hiding| hiding.uri(uri));
+        self.get(&uri, SuppressedKind::Source).is_some()
+    }
+
+    /// Whether any record of a source was erased by its origin.
+    pub fn has_origins_in(&self, source: &str) -> bool {
+        let hidden = |source| self.hiding.as_ref().map_or(Cow::Borrowed(source), |hiding| hiding.source(source));
+        !self.sources.is_empty() && self.sources.contains(&self.salt.hash(&hidden(source)))
+    }
+
+    /// Whether the record with this origin stays out, given its content hash where that is comparable: of the bytes of the record.
+    pub fn has_origin(&self, origin: &str, content: Option<u64>) -> bool {
+        let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(origin));
+        let origin = hidden.as_deref().unwrap_or(origin);
+        if self.has_any(origin, &[SuppressedKind::Origin]) {
+            return true;
+        }
+        let is_meant = self.has_any(origin, &[SuppressedKind::Place]);
+        match content.filter(|content| is_meant && *content != 0) {
+            None => is_meant,
+            Some(hash) => {
+                let stored = self.hiding.as_ref().map_or(hash, |hiding| hiding.content(hash));
+                self.has_any(&content_text(origin, stored), &[SuppressedKind::Content])
+            }
+        }
+    }
+
+    /// What is known of an erased id: the version that erased it, and how many records carried it.
+    pub fn find(&self, id: &str) -> Option<(Version, u64)> {
+        use SuppressedKind::{Id, Origin, Place, Record, Subject, Was};
+        self.find_as(id, &[Id, Record, Subject, Origin, Place, Was])
+    }
+
+    /// The same of an id that was erased as something.
+    pub fn find_as(&self, id: &str, kinds: &[SuppressedKind]) -> Option<(Version, u64)> {
+        let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(id));
+        let hashes = [self.salt.hash(&self.id(id)), self.salt.hash(hidden.as_deref().unwrap_or(id))];
+        let mut all = kinds.iter().flat_map(|kind| hashes.map(|hash| (hash, *kind)));
+        let found = all.find_map(|key| self.rows.get(&key))?;
+        Some((found.version, found.records))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn salts_are_text_and_back_and_differ() {
+        let salt = Salt::fresh();
+        assert_eq!(Salt::decode(&salt.encode()).unwrap(), salt);
+        assert_ne!(Salt::fresh(), salt);
+        for wrong in ["", "00", &"g".repeat(64), &"é".repeat(32)] {
+            assert!(Salt::decode(wrong).is_err(), "{wrong}");
+        }
+    }
+}

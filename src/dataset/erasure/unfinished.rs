@@ -1,0 +1,412 @@
+//! What an erasure has left to do once it is committed, on record with the commit.
+//!
+//! ```text
+//! order (durable) -> entry that names it -> old objects deleted, rejects cleaned -> receipt -> a later entry drops the name
+//! ```
+//!
+//! An order lists the objects that the commit puts out of use, the words that lines of rejects must not hold, as keyed
+//! hashes, and the receipt as far as it is known before the commit. So whoever comes next can finish an erasure that was
+//! killed, without being told whom it was about, and the receipt says the same as if nothing had happened.
+//!
+//! Nothing is deleted that a version which can be read has. What has a path of shardify's own was made by one run and is
+//! used by nobody else. A shard that was adopted in place has a path that its owner may have given to something else since;
+//! it goes only if its bytes still are those that were adopted.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::Read,
+};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    codec::hex::{from_hex, hash_or_none, hex},
+    dataset::{
+        ids::salt::{KeyedHash, Salt},
+        index::SegmentRef,
+        log::{
+            entry::Entry,
+            erased::StandIns,
+            erasures::Unfinished,
+            shards::{self, ShardMeta},
+            snapshot::{Dataset, Snapshot},
+        },
+        table::{
+            paths::{index_stem, is_shard_name, system_path},
+            sealed::Sealed,
+        },
+    },
+    error::{Error, Result},
+    format::index::IndexKind,
+    id::{TransactionId, Version},
+    storage::{Listed, SYSTEM_FOLDER},
+};
+
+/// Bytes of a file that are hashed at a time.
+const PIECE: usize = 256 << 10;
+
+/// What is left to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Objects that the commit puts out of use.
+    pub delete: Vec<PendingDeletion>,
+    /// Words that lines of rejects must not hold; none if rejects stay as they are.
+    pub words: Vec<Word>,
+    /// The receipt, without what is known only at the end.
+    pub receipt: Value,
+}
+
+/// An object that has to go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingDeletion {
+    /// Its path.
+    pub path: String,
+    /// BLAKE3 of what may be deleted, where the path is not one of shardify's own: anything else there is somebody's file.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub blake3: Option<[u8; 32]>,
+}
+
+/// A text that is known by its hash alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Word {
+    /// Length of the text.
+    pub bytes: usize,
+    /// HMAC-SHA-256 of the text under the salt of the dataset.
+    #[serde(with = "keyed_hash")]
+    pub hmac_sha256: KeyedHash,
+}
+
+/// A hash in JSON.
+mod keyed_hash {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    use super::{KeyedHash, from_hex, hex};
+
+    pub(in crate::dataset) fn serialize<S: Serializer>(hash: &KeyedHash, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex(hash))
+    }
+
+    pub(in crate::dataset) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KeyedHash, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let hash = from_hex(&text).and_then(|bytes| bytes.try_into().ok());
+        hash.ok_or_else(|| D::Error::custom("expected 64 hexadecimal digits"))
+    }
+}
+
+impl Word {
+    /// Hides a text.
+    pub fn of(salt: &Salt, text: &str) -> Self {
+        Self { bytes: text.len(), hmac_sha256: salt.hash(text) }
+    }
+}
+
+impl Order {
+    /// Keeps the order, durably, for the entry that will name it; `number` tells the orders of one run apart.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn write(&self, dataset: &Dataset, transaction: &TransactionId, number: usize) -> Result<Unfinished> {
+        let mut bytes =
+            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("encoding an order failed").cause(e))?;
+        bytes.push(b'\n');
+        let order = system_path(&format!("erasures/{transaction}-{number}.json"));
+        let blake3 = hex(blake3::hash(&bytes).as_bytes());
+        dataset.store().put_if_absent(&order, Bytes::from(bytes))?;
+        Ok(Unfinished { version: Version(0), transaction: transaction.clone(), order, blake3 })
+    }
+}
+
+impl Unfinished {
+    /// Reads the order.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is not what the entry names; when the store fails.
+    pub fn order(&self, dataset: &Dataset) -> Result<Order> {
+        let place = || dataset.store().location().join(&self.order).to_string();
+        let missing = || Error::integrity("what an erasure has left to do is missing").at(place());
+        let bytes = dataset.store().get(&self.order)?.ok_or_else(missing)?;
+        if hex(blake3::hash(&bytes).as_bytes()) != self.blake3 {
+            return Err(Error::integrity("what an erasure has left to do is not what the log has the checksum of")
+                .at(place())
+                .hint("nothing was deleted"));
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|e| Error::integrity("what an erasure has left to do is damaged").at(place()).cause(e))
+    }
+}
+
+impl PendingDeletion {
+    /// Deletes the object; false if there is none, or somebody's file is at its path.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn delete(&self, dataset: &Dataset) -> Result<bool> {
+        let there = self.is_there(dataset)?;
+        if there {
+            dataset.store().delete(&self.path)?;
+        }
+        Ok(there)
+    }
+
+    /// Whether the object is there and may be deleted.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn is_there(&self, dataset: &Dataset) -> Result<bool> {
+        let store = dataset.store();
+        if store.head(&self.path)?.is_none() {
+            return Ok(false);
+        }
+        let Some(expected) = self.blake3 else { return Ok(true) };
+        let mut hasher = blake3::Hasher::new();
+        let (mut source, mut piece) = (store.read(&self.path)?, vec![0; PIECE]);
+        loop {
+            match source.read(&mut piece) {
+                Ok(0) => return Ok(*hasher.finalize().as_bytes() == expected),
+                Ok(n) => {
+                    hasher.update(&piece[..n]);
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::from(e).at(store.location().join(&self.path).to_string())),
+            }
+        }
+    }
+}
+
+/// What goes with a shard of which an erasure made another: the shard, what is kept about it, and indexes beside it where
+/// the path is one of shardify's own.
+fn objects_of(shard: &ShardMeta) -> Vec<PendingDeletion> {
+    let own = |path: String| PendingDeletion { path, blake3: None };
+    let mut out: Vec<PendingDeletion> =
+        [shard.sidecar(), shard.parts(), shard.numbers()].map(|object| own(object.path)).into();
+    let path = shard.path.as_str();
+    if is_shard_name(path) {
+        out.push(own(path.to_owned()));
+        out.extend(IndexKind::ALL.iter().filter_map(|kind| kind.beside(path)).map(own));
+    } else {
+        out.push(PendingDeletion { path: path.to_owned(), blake3: Some(shard.checksum) });
+    }
+    out
+}
+
+/// The objects that an erasure puts out of use and that are there: of `shards`, of segments with their numbers of buckets,
+/// and of lists, which have none.
+///
+/// # Errors
+/// When the store fails.
+pub fn put_out_of_use<'a>(
+    dataset: &Dataset,
+    shards: impl Iterator<Item = &'a ShardMeta>,
+    others: impl Iterator<Item = (&'a str, u64)>,
+) -> Result<Vec<PendingDeletion>> {
+    let mut all: Vec<PendingDeletion> = shards.flat_map(objects_of).collect();
+    all.extend(others.flat_map(|(path, buckets)| others_of(path, buckets)));
+    let mut out = Vec::new();
+    for object in all {
+        // The bytes are compared right before they go.
+        if dataset.store().head(&object.path)?.is_some() {
+            out.push(object);
+        }
+    }
+    Ok(out)
+}
+
+fn others_of(path: &str, buckets: u64) -> Vec<PendingDeletion> {
+    let own = |path: String| PendingDeletion { path, blake3: None };
+    match buckets {
+        0 => vec![own(path.to_owned())],
+        buckets => (0..buckets).map(|bucket| own(SegmentRef::bucket_at(path, bucket))).collect(),
+    }
+}
+
+/// What erasures that are not finished have still to delete, as `newest` names them, without what a version has that can be
+/// read.
+///
+/// # Errors
+/// When an order or a list cannot be read.
+fn pending_deletions(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
+    let dataset = newest.dataset();
+    let mut pending = Vec::new();
+    for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {
+        if !unfinished.is_finished(dataset.store().as_ref())? {
+            pending.extend(unfinished.order(dataset)?.delete);
+        }
+    }
+    without_used(newest, pending)
+}
+
+/// Leaves out what a version has that can be read.
+///
+/// # Errors
+/// When the log or a list cannot be read.
+pub fn without_used(newest: &Snapshot, mut pending: Vec<PendingDeletion>) -> Result<Vec<PendingDeletion>> {
+    if !pending.is_empty() {
+        let used = used(newest)?;
+        pending.retain(|object| !used.contains(&object.path));
+    }
+    Ok(pending)
+}
+
+/// Objects of versions that can be read.
+fn used(newest: &Snapshot) -> Result<HashSet<String>> {
+    let (dataset, entry) = (newest.dataset(), newest.entry());
+    let stand_ins = StandIns::of(dataset.store().as_ref(), entry)?;
+    let led_before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
+    let mut readable: Vec<Entry> = dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())?;
+    for version in newest.tags().values().filter(|version| **version < newest.readable_from()) {
+        readable.push(dataset.entry(*version)?);
+    }
+    let mut out: HashSet<String> = HashSet::new();
+    let mut lists: HashMap<(String, bool), Sealed> = HashMap::new();
+    for old in readable {
+        let led = old.version < led_before;
+        let (segments, sources) = match led {
+            true => (stand_ins.segments(&old.segments), stand_ins.lists(&old.sources)),
+            false => (old.segments, old.sources),
+        };
+        out.extend(segments.iter().flat_map(|segment| segment.bucket_paths().collect::<Vec<_>>()));
+        out.extend(sources.into_iter().map(|list| list.path));
+        lists.extend(old.shards.iter().map(|list| ((list.path.clone(), led), list.sealed())));
+    }
+    for ((_, led), list) in lists {
+        for shard in shards::read(dataset.store().as_ref(), &list)? {
+            let now = if led { stand_ins.shard(shard) } else { Some(shard) };
+            out.extend(now.iter().flat_map(objects_of).map(|object| object.path));
+        }
+    }
+    Ok(out)
+}
+
+/// Objects of which erasures from all versions have made others, which no version has that can be read, and which are there
+/// all the same: an erasure was killed, perhaps of a release that kept no record of what was left, or somebody put them
+/// back. Files at paths that are not shardify's own are looked at only where it is on record what bytes they had.
+///
+/// # Errors
+/// When the log or a list cannot be read or the store fails. Names that cannot be listed are nobody's that shardify wrote.
+pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
+    if newest.entry().erasures.as_ref().is_none_or(|erasures| erasures.rewrote_before.0 == 0) {
+        return Ok(Vec::new());
+    }
+    let mut paths = Vec::new();
+    newest.dataset().store().walk("", &mut |listed| {
+        if let Listed::Object(facts) = listed {
+            paths.push(facts.path);
+        }
+        Ok(())
+    })?;
+    leftovers_among(newest, paths.iter().map(String::as_str))
+}
+
+/// The same of objects that were listed.
+///
+/// # Errors
+/// As [`leftovers`].
+pub fn leftovers_among<'a>(newest: &Snapshot, listed: impl Iterator<Item = &'a str>) -> Result<Vec<PendingDeletion>> {
+    let dataset = newest.dataset();
+    let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
+    let gone = stand_ins.gone();
+    let pending: HashMap<String, PendingDeletion> =
+        pending_deletions(newest)?.into_iter().map(|object| (object.path.clone(), object)).collect();
+    let mut found = Vec::new();
+    for path in listed {
+        match pending.get(path) {
+            Some(object) => found.push(object.clone()),
+            None if is_own(path) && stand_ins.is_gone(&gone, path) => {
+                found.push(PendingDeletion { path: path.to_owned(), blake3: None });
+            }
+            None => {}
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut out = Vec::new();
+    for object in without_used(newest, found)? {
+        if object.blake3.is_none() || object.is_there(dataset)? {
+            out.push(object);
+        }
+    }
+    Ok(out)
+}
+
+/// Whether a path is one that shardify chooses: below its folder, or that of a shard of its own or of an index beside one.
+fn is_own(path: &str) -> bool {
+    let is_system = path.strip_prefix(SYSTEM_FOLDER).is_some_and(|rest| rest.starts_with('/'));
+    is_system || is_shard_name(path) || index_stem(path).is_some_and(|stem| is_shard_name(&format!("{stem}.tar")))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{dataset::table::paths::receipt_path, storage::RemoteStore};
+
+    fn dataset() -> Dataset {
+        Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
+    }
+
+    #[test]
+    fn an_order_is_believed_only_if_it_has_the_checksum_that_the_log_has() {
+        let (dataset, salt) = (dataset(), Salt::fresh());
+        let order = Order {
+            delete: vec![
+                PendingDeletion { path: "a.tar".into(), blake3: Some([7; 32]) },
+                PendingDeletion { path: "_shardify/lists/x".into(), blake3: None },
+            ],
+            words: vec![Word::of(&salt, "PAT-1")],
+            receipt: serde_json::json!({ "records_erased": 3 }),
+        };
+        let unfinished = order.write(&dataset, &TransactionId::fresh(), 0).unwrap();
+        assert_eq!(unfinished.order(&dataset).unwrap(), order);
+        let text = dataset.store().get(&unfinished.order).unwrap().unwrap();
+        assert!(!String::from_utf8_lossy(&text).contains("PAT-1"));
+        let changed = String::from_utf8_lossy(&text).replace("a.tar", "b.tar");
+        dataset.store().put(&unfinished.order, changed.into()).unwrap();
+        assert!(unfinished.order(&dataset).unwrap_err().to_string().contains("checksum"));
+        dataset.store().delete(&unfinished.order).unwrap();
+        assert!(unfinished.order(&dataset).unwrap_err().to_string().contains("missing"));
+        assert!(!unfinished.is_finished(dataset.store().as_ref()).unwrap());
+        dataset.store().put(&receipt_path(&unfinished.transaction), "{}".into()).unwrap();
+        assert!(unfinished.is_finished(dataset.store().as_ref()).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_another_by_now_stays() {
+        let dataset = dataset();
+        let put = |bytes: &str| dataset.store().put("a.tar", bytes.to_owned().into()).unwrap();
+        let pending = PendingDeletion { path: "a.tar".into(), blake3: Some(*blake3::hash(b"adopted").as_bytes()) };
+        assert!(!pending.delete(&dataset).unwrap());
+        put("new");
+        assert!(!pending.delete(&dataset).unwrap());
+        assert!(dataset.store().head("a.tar").unwrap().is_some());
+        put("adopted");
+        assert!(pending.delete(&dataset).unwrap());
+        assert!(dataset.store().head("a.tar").unwrap().is_none());
+    }
+
+    fn shard(path: &str) -> ShardMeta {
+        ShardMeta { path: path.into(), checksum: [1; 32], ..ShardMeta::nothing() }
+    }
+
+    #[test]
+    fn what_goes_with_a_shard_is_named_but_never_files_beside_those_of_a_user() {
+        let paths =
+            |path: &str| -> Vec<String> { objects_of(&shard(path)).into_iter().map(|object| object.path).collect() };
+        let own = paths("0123456789ab/000000.tar");
+        for path in ["0123456789ab/000000.tar", "0123456789ab/000000.idx", "0123456789ab/000000.tar.idx"] {
+            assert!(own.contains(&path.to_owned()), "{path}");
+        }
+        assert_eq!(own.len(), 3 + 1 + 3);
+        let foreign = objects_of(&shard("data/a.tar"));
+        assert_eq!(foreign.len(), 4);
+        assert_eq!(foreign[3], PendingDeletion { path: "data/a.tar".into(), blake3: Some([1; 32]) });
+        for path in ["_shardify/lists/x", "0123456789ab/000000.tar", "0123456789ab/000000.idx"] {
+            assert!(is_own(path), "{path}");
+        }
+        for path in ["a.tar", "a.idx", "data/000000.tar", "_shardify.txt"] {
+            assert!(!is_own(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A column of ids: which of them are equal, and their hashes.
+//!
+//! A subject has many records. Each text that comes again is found once, so that it is hashed once (SHA-256 is slow
+//! where the processor has no instruction for it) and stored once, in the dictionary of the sidecar. Columns in which
+//! almost nothing repeats are noticed after some rows and cost no more.
+
+use arrow::{
+    array::{Array, StringArray, StringBuilder},
+    buffer::NullBuffer,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{codec::sha256, dataset::ids::private::Hiding, error, format::parquet, id::IdHash};
+
+/// Rows after which a column in which nothing repeats is given up.
+const TRIED: u32 = 32_768;
+
+/// Most slots of the table of texts seen, 8 bytes each: what fits the cache of a core.
+const MOST_SLOTS: usize = 1 << 17;
+
+/// Bytes of a token of a private id.
+const TOKEN_BYTES: usize = 32;
+
+/// Slots that are looked at for a text.
+const PROBES: usize = 4;
+
+/// Ids of consecutive records; those without one are null.
+#[derive(Debug, Clone)]
+pub struct IdColumn {
+    texts: StringArray,
+    repeats: Repeats,
+    /// Whether the texts are tokens of private ids.
+    private: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Repeats {
+    /// Nobody has looked.
+    Unknown,
+    /// Not worth a dictionary.
+    Few,
+    /// For each row its text, as a number in `firsts`, which are the rows where it was first seen. A text may have more
+    /// than one number. Keys of nulls mean nothing.
+    Known { keys: Vec<u32>, firsts: Vec<u32> },
+}
+
+/// Texts of some rows.
+pub(in crate::dataset) enum Texts<'a> {
+    /// One by one.
+    Plain(StringArray),
+    /// By their numbers in a dictionary.
+    Keyed { keys: Vec<u32>, dictionary: Vec<&'a str>, valid: Option<NullBuffer> },
+}
+
+impl From<StringArray> for IdColumn {
+    fn from(texts: StringArray) -> Self {
+        Self { texts, repeats: Repeats::Unknown, private: false }
+    }
+}
+
+impl IdColumn {
+    /// Joins columns to one and looks for texts that repeat.
+    ///
+    /// # Errors
+    /// When they are larger than an array can be.
+    pub fn join(parts: &[StringArray]) -> error::Result<Self> {
+        Ok(Self::from(concat(parts)?).grouped())
+    }
+
+    /// Joins columns of whose texts it is known which are the same; `known` is for them as a whole.
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    pub fn join_known(parts: &[StringArray], known: parquet::Repeats) -> error::Result<Self> {
+        let texts = concat(parts)?;
+        // What does not fit would give wrong ids.
+        let fits = known.keys.len() == texts.len()
+            && known.firsts.iter().all(|row| (*row as usize) < texts.len() && texts.is_valid(*row as usize));
+        if !fits || known.firsts.len() * 10 > texts.len() * 9 {
+            return Ok(Self::from(texts).grouped());
+        }
+        Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts }, private: false })
+    }
+
+    /// The texts.
+    pub fn texts(&self) -> &StringArray {
+        &self.texts
+    }
+
+    /// Some of the rows; nothing is known about their repeats.
+    pub fn slice(&self, first: usize, rows: usize) -> Self {
+        Self { private: self.private, ..Self::from(self.texts.slice(first, rows)) }
+    }
+
+    /// Hash of each row that has an id; of the others, anything.
+    pub fn hashes(&self) -> IdHashes {
+        let valid = self.texts.nulls().cloned();
+        if self.private {
+            let hashes = self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect();
+            return IdHashes { hashes, valid };
+        }
+        let hashes = match &self.repeats {
+            Repeats::Known { keys, firsts } => {
+                let known = hash_all(firsts.iter().map(|row| self.texts.value(*row as usize)));
+                keys.iter().map(|key| known.get(*key as usize).copied().unwrap_or(IdHash(0))).collect()
+            }
+            _ if self.texts.null_count() == 0 => hash_all((0..self.texts.len()).map(|row| self.texts.value(row))),
+            _ => {
+                let mut known = hash_all(self.texts.iter().flatten()).into_iter();
+                let ids = self.texts.iter();
+                ids.map(|id| id.and_then(|_| known.next()).unwrap_or(IdHash(0))).collect()
+            }
+        };
+        IdHashes { hashes, valid }
+    }
+
+    /// The same ids as a dataset with private ids stores them; each text is hidden once.
+    ///
+    /// # Errors
+    /// When an id cannot be sealed.
+    pub fn hidden(&self, hiding: &Hiding) -> error::Result<Self> {
+        let mut out = StringBuilder::with_capacity(self.texts.len(), TOKEN_BYTES * self.texts.len());
+        let mut one = String::new();
+        let mut known = Vec::new();
+        if let Repeats::Known { firsts, .. } = &self.repeats {
+            for row in firsts {
+                hiding.id(self.texts.value(*row as usize), &mut one)?;
+                known.push(one.clone());
+            }
+        }
+        for row in 0..self.texts.len() {
+            match &self.repeats {
+                _ if self.texts.is_null(row) => out.append_null(),
+                Repeats::Known { keys, .. } => {
+                    out.append_value(known.get(keys[row] as usize).map_or("", String::as_str));
+                }
+                _ => {
+                    hiding.id(self.texts.value(row), &mut one)?;
+                    out.append_value(&one);
+                }
+            }
+        }
+        let texts = out.finish();
+        Ok(Self { texts, repeats: self.repeats.clone(), private: true })
+    }
+
+    /// Looks for texts that repeat.
+    #[must_use]
+    pub(in crate::dataset) fn grouped(self) -> Self {
+        let repeats = match self.repeats {
+            Repeats::Unknown => group(&self.texts),
+            known => known,
+        };
+        Self { repeats, ..self }
+    }
+
+    /// Texts of some rows in the form in which they are smallest.
+    pub(in crate::dataset) fn part(&self, first: usize, rows: usize) -> Texts<'_> {
+        let texts = self.texts.slice(first, rows);
+        let Repeats::Known { keys, firsts } = &self.repeats else { return Texts::Plain(texts) };
+        let mut numbers = vec![u32::MAX; firsts.len()];
+        let mut dictionary = Vec::new();
+        let mut own = Vec::with_capacity(rows);
+        for (row, key) in keys[first..first + rows].iter().enumerate() {
+            if texts.is_null(row) {
+                own.push(0);
+                continue;
+            }
+            let number = &mut numbers[*key as usize];
+            if *number == u32::MAX {
+                *number = u32::try_from(dictionary.len()).unwrap_or(u32::MAX);
+                dictionary.push(self.texts.value(firsts[*key as usize] as usize));
+            }
+            own.push(*number);
+        }
+        if dictionary.len() * 2 > rows {
+            return Texts::Plain(texts);
+        }
+        Texts::Keyed { keys: own, dictionary, valid: texts.nulls().cloned() }
+    }
+}
+
+/// One array of several.
+fn concat(parts: &[StringArray]) -> error::Result<StringArray> {
+    if let [one] = parts {
+        return Ok(one.clone());
+    }
+    let parts: Vec<&dyn Array> = parts.iter().map(|part| part as &dyn Array).collect();
+    Ok(StringArray::from(arrow::compute::concat(&parts)?.to_data()))
+}
+
+/// [`IdHash::of`] each text, of many at once.
+fn hash_all<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<IdHash> {
+    let mut heads = Vec::new();
+    sha256::heads(ids.map(str::as_bytes), &mut heads);
+    heads.into_iter().map(IdHash).collect()
+}
+
+/// Hashes of consecutive records.
+#[derive(Debug, Clone, Default)]
+pub struct IdHashes {
+    hashes: Vec<IdHash>,
+    valid: Option<NullBuffer>,
+}
+
+impl IdHashes {
+    /// The hash of every record, if each has an id.
+    pub(in crate::dataset) fn all(&self) -> Option<&[IdHash]> {
+        self.valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(&self.hashes)
+    }
+
+    /// The hashes that there are, each with its row.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, IdHash)> + '_ {
+        let valid = self.valid.as_ref();
+        self.hashes.iter().copied().enumerate().filter(move |(row, _)| valid.is_none_or(|valid| valid.is_valid(*row)))
+    }
+}
+
+/// Where texts were seen, by their hashes. A table of fixed size that forgets some of them when it is crowded.
+///
+/// ```text
+/// slot   upper half of the hash | number + 1, or 0
+/// ```
+struct Seen {
+    slots: Vec<u64>,
+}
+
+impl Seen {
+    fn new(rows: usize) -> Self {
+        Self { slots: vec![0; (rows * 2).next_power_of_two().clamp(1 << 8, MOST_SLOTS)] }
+    }
+
+    /// The number kept under a hash that `is` the one, or else the slot for a new one.
+    #[expect(clippy::cast_possible_truncation, reason = "halves are taken on purpose")]
+    fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Result<u32, usize> {
+        let mask = self.slots.len() - 1;
+        let home = hash as usize & mask;
+        for slot in (home..home + PROBES).map(|slot| slot & mask) {
+            let kept = self.slots[slot];
+            if kept == 0 {
+                return Err(slot);
+            }
+            if kept >> 32 == hash >> 32 && is(kept as u32 - 1) {
+                return Ok(kept as u32 - 1);
+            }
+        }
+        // The text at its home makes way.
+        Err(home)
+    }
+
+    fn keep(&mut self, slot: usize, hash: u64, number: u32) {
+        self.slots[slot] = ((hash >> 32) << 32) | u64::from(number + 1);
+    }
+}
+
+/// Numbers the texts in the order in which they are first seen.
+fn group(texts: &StringArray) -> Repeats {
+    // Rows are numbered in 32 bits, with room for one more.
+    if u32::try_from(texts.len() + 1).is_err() {
+        return Repeats::Few;
+    }
+    let mut seen = Seen::new(texts.len());
+    let mut keys = Vec::with_capacity(texts.len());
+    let mut firsts: Vec<u32> = Vec::new();
+    for (row, text) in (0_u32..).zip(texts) {
+        let Some(text) = text else {
+            keys.push(u32::MAX);
+            continue;
+        };
+        if row >= TRIED && firsts.len() as u64 * 10 > u64::from(row) * 9 {
+            return Repeats::Few;
+        }
+        let hash = xxh3_64(text.as_bytes());
+        let number = seen.find(hash, |number| texts.value(firsts[number as usize] as usize) == text);
+        keys.push(number.unwrap_or_else(|slot| {
+            let number = u32::try_from(firsts.len()).unwrap_or(u32::MAX);
+            firsts.push(row);
+            seen.keep(slot, hash, number);
+            number
+        }));
+    }
+    if firsts.len() * 10 > texts.len() * 9 { Repeats::Few } else { Repeats::Known { keys, firsts } }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn check(texts: &StringArray) -> IdColumn {
+        let column = IdColumn::join(std::slice::from_ref(texts)).unwrap();
+        let hashes = column.hashes();
+        let found: Vec<(usize, IdHash)> = hashes.iter().collect();
+        let expected: Vec<(usize, IdHash)> =
+            texts.iter().enumerate().filter_map(|(row, id)| Some((row, IdHash::of(id?)))).collect();
+        assert_eq!(found, expected);
+        let middle = texts.len() / 3;
+        if let Texts::Keyed { keys, dictionary, valid } = column.part(middle, texts.len() - middle) {
+            for (i, key) in keys.iter().enumerate() {
+                let valid = valid.as_ref().is_none_or(|valid| valid.is_valid(i));
+                let text = texts.is_valid(middle + i).then(|| texts.value(middle + i));
+                assert_eq!(valid.then(|| dictionary[*key as usize]), text);
+            }
+        }
+        column
+    }
+
+    #[test]
+    fn repeats_are_found_and_hashes_are_right() {
+        let few = check(&(0..100_000).map(|i| (i % 7 != 0).then(|| format!("PAT-{}", i % 1_000))).collect());
+        assert!(matches!(few.part(0, 100_000), Texts::Keyed { dictionary, .. } if dictionary.len() == 1_000));
+        let many = check(&(0..300_000_u64).map(|i| Some(format!("P{}", xxh3_64(&i.to_le_bytes()) % 60_000))).collect());
+        assert!(matches!(many.repeats, Repeats::Known { .. }));
+        let unique = check(&(0..50_000).map(|i| Some(format!("V{i}"))).collect());
+        assert!(matches!(unique.repeats, Repeats::Few));
+        check(&StringArray::new_null(10));
+        check(&StringArray::from(Vec::<Option<&str>>::new()));
+    }
+
+    #[test]
+    fn parts_are_joined() {
+        let parts = [StringArray::from(vec!["a", "b"]), StringArray::from(vec![Some("a"), None])];
+        let column = IdColumn::join(&parts).unwrap();
+        assert_eq!(column.texts().iter().collect::<Vec<_>>(), [Some("a"), Some("b"), Some("a"), None]);
+        assert_eq!(column.hashes().iter().count(), 3);
+    }
+}

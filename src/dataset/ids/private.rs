@@ -1,0 +1,487 @@
+//! Private ids: what a dataset stores in place of the ids of people.
+//!
+//! A plain hash of `PAT-00023` is undone by hashing all such texts. With a key of 32 bytes that is never stored, each id
+//! becomes a token, and only who has the key can tell which:
+//!
+//! ```text
+//! token     first 16 bytes, as 32 hexadecimal digits, of HMAC-SHA-256(key, id)
+//! stored    token                          mode hmac
+//!           token "." sealed id            mode sealed: base64url of XChaCha20-Poly1305, nonce = token and 8 zero bytes
+//! index     first 8 bytes of the token     sorted by hash as ever
+//! hash      first 8 bytes of HMAC-SHA-256(key "content hashes", hash of the record or source), 0 stays 0
+//! ```
+//!
+//! Keys for all but tokens of ids are derived from that one by HKDF-SHA-256, so that nothing made with one of them says
+//! anything about another. Ids that are equal have equal tokens: that is what an index needs, and what it shows.
+
+use std::{borrow::Cow, sync::Arc};
+
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305, XNonce, aead::Aead};
+use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::{Sha256, block_api::compress256};
+
+use crate::{
+    codec::{
+        base64::{from_any_base64, push_base64url},
+        hex::{from_hex, hex, push_hex},
+        sha256::INITIAL,
+    },
+    error::{Error, Result},
+    id::IdHash,
+    record::numbers::Numbers,
+};
+
+type HmacSha256 = Hmac<Sha256>;
+
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+/// Bytes of an HMAC that a token has.
+const TOKEN_BYTES: usize = 16;
+/// Characters of a token.
+const TOKEN_CHARS: usize = 2 * TOKEN_BYTES;
+/// Between a token and a sealed id.
+pub(in crate::dataset) const SEPARATOR: char = '.';
+/// What a redacted URL begins with.
+const REDACTED: &str = "hmac:";
+
+/// How ids are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdMode {
+    /// As they are.
+    Plain,
+    /// As tokens.
+    Hmac,
+    /// As tokens, with the id beside each, encrypted.
+    Sealed,
+}
+
+impl IdMode {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Hmac => "hmac",
+            Self::Sealed => "sealed",
+        }
+    }
+}
+
+/// What a dataset with private ids says about them; chosen when it is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrivateIds {
+    /// `hmac` or `sealed`.
+    pub mode: IdMode,
+    /// Tells whether a key is the right one, and nothing else.
+    pub check: String,
+    /// Whether names of sources are tokens, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redacted_sources: bool,
+    /// Whether content hashes of records and sources are keyed, so that nobody without the key can check a guess of a record;
+    /// false in datasets of older releases.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keyed_hashes: bool,
+    /// Makes the key that is used the dataset's own, so that others with the same key have other tokens; 32 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salt: Option<String>,
+}
+
+/// What is asked for about the ids of a dataset.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PrivateChoice {
+    /// How ids are stored; as the dataset does it unless given.
+    pub mode: Option<IdMode>,
+    /// Whether names of sources are private as well.
+    pub redact_sources: bool,
+    /// Whether tokens differ from those of other datasets with the same key.
+    pub salted: bool,
+    /// Whether the key was given for this run, and does not lie about for all.
+    pub key_named: bool,
+}
+
+/// The key of a dataset.
+#[derive(Clone)]
+pub struct IdKey {
+    ids: Keyed,
+    sources: Keyed,
+    contents: Keyed,
+    cipher: XChaCha20Poly1305,
+    pub(in crate::dataset) check: String,
+    /// What keys of salted datasets are derived from.
+    extracted: Keyed,
+}
+
+impl std::fmt::Debug for IdKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdKey").field("check", &self.check).finish_non_exhaustive()
+    }
+}
+
+impl IdKey {
+    /// Understands a key: 32 bytes, or their 64 hexadecimal digits or base64 with blanks around.
+    ///
+    /// # Errors
+    /// When it is none of these; the message does not quote it.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let bad = || {
+            Error::usage("expected an id key of 32 bytes, raw or in hexadecimal or base64, found something else")
+                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
+        };
+        if let Ok(raw) = <[u8; KEY_BYTES]>::try_from(bytes) {
+            return Self::strong(&raw);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| bad())?.trim();
+        let key = if text.len() == 2 * KEY_BYTES { from_hex(text) } else { from_any_base64(text) };
+        Self::strong(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
+    }
+
+    /// Refuses what nobody drew by chance: a file of zeros, or one byte over and over.
+    fn strong(key: &[u8; KEY_BYTES]) -> Result<Self> {
+        if key.iter().all(|byte| *byte == 0) {
+            return Err(Error::usage("expected a random id key, found 32 zero bytes")
+                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset"));
+        }
+        Self::new(key)
+    }
+
+    fn new(key: &[u8; KEY_BYTES]) -> Result<Self> {
+        let extracted = Keyed::new(&Keyed::new(b"shardify private ids v1")?.mac(key))?;
+        let derived = |label: &str| -> Result<[u8; 32]> { Ok(extracted.mac(&[label.as_bytes(), &[1]].concat())) };
+        Ok(Self {
+            ids: Keyed::new(key)?,
+            sources: Keyed::new(&derived("sources")?)?,
+            contents: Keyed::new(&derived("content hashes")?)?,
+            cipher: XChaCha20Poly1305::new(&derived("sealed ids")?.into()),
+            check: hex(&derived("check")?[..8]),
+            extracted,
+        })
+    }
+
+    /// The key of a dataset with this salt.
+    ///
+    /// # Errors
+    /// None in practice: keys have one length.
+    pub fn salted(&self, salt: &str) -> Result<Self> {
+        Self::new(&self.extracted.mac(&[b"dataset ", salt.as_bytes(), &[1]].concat()))
+    }
+
+    /// What stands for an id.
+    pub fn token(&self, id: &str) -> String {
+        hex(&self.ids.mac(id.as_bytes())[..TOKEN_BYTES])
+    }
+
+    /// The check value, which tells whether a key is the right one.
+    pub fn check(&self) -> &str {
+        &self.check
+    }
+
+    /// What stands for the name of a source.
+    fn source(&self, name: &str) -> String {
+        hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])
+    }
+
+    /// What stands for a content hash; 0, which says that none was taken, stays 0 and is no other's.
+    pub(in crate::dataset) fn content(&self, hash: u64) -> u64 {
+        if hash == 0 {
+            return 0;
+        }
+        let mac = self.contents.mac(&hash.to_le_bytes());
+        mac.first_chunk().map_or(1, |first| u64::from_le_bytes(*first).max(1))
+    }
+
+    /// Appends a token and the sealed id.
+    fn seal(&self, id: &str, out: &mut String) -> Result<()> {
+        let mac = self.ids.mac(id.as_bytes());
+        let sealed = self.cipher.encrypt(&nonce(&mac[..TOKEN_BYTES]), id.as_bytes());
+        push_hex(&mac[..TOKEN_BYTES], out);
+        out.push(SEPARATOR);
+        push_base64url(&sealed.map_err(|_| Error::internal("sealing an id failed"))?, out);
+        Ok(())
+    }
+
+    /// The id that a sealed one holds.
+    pub(in crate::dataset) fn open(&self, stored: &str) -> Result<Option<String>> {
+        let Some((token, sealed)) = stored.split_once(SEPARATOR) else { return Ok(None) };
+        let damaged =
+            || Error::integrity("a sealed id cannot be opened: it is damaged, or was sealed with another key");
+        let sealed = from_any_base64(sealed).ok_or_else(damaged)?;
+        let nonce = nonce(&from_hex(token).ok_or_else(damaged)?);
+        let id = self.cipher.decrypt(&nonce, sealed.as_slice()).map_err(|_| damaged())?;
+        let id = String::from_utf8(id).map_err(|_| damaged())?;
+        if self.token(&id) == token { Ok(Some(id)) } else { Err(damaged()) }
+    }
+}
+
+/// HMAC-SHA-256 with one key. Nearly all ids are one block of SHA-256 with their padding: then two blocks are all there is to
+/// hash, from states that are made once.
+#[derive(Clone)]
+struct Keyed {
+    inner: [u32; 8],
+    outer: [u32; 8],
+    general: HmacSha256,
+}
+
+impl Keyed {
+    /// Takes a key of up to 64 bytes.
+    fn new(key: &[u8]) -> Result<Self> {
+        let wrong = || Error::internal("a key has a wrong length");
+        let general = HmacSha256::new_from_slice(key).map_err(|_| wrong())?;
+        let state = |mixed: u8| {
+            let mut block = [mixed; 64];
+            block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+            let mut state = INITIAL;
+            compress256(&mut state, &[block]);
+            state
+        };
+        if key.len() > 64 { Err(wrong()) } else { Ok(Self { inner: state(0x36), outer: state(0x5c), general }) }
+    }
+
+    fn mac(&self, text: &[u8]) -> [u8; 32] {
+        if text.len() >= 56 {
+            let mut mac = self.general.clone();
+            mac.update(text);
+            return mac.finalize().into_bytes().into();
+        }
+        digest_of(self.outer, &digest_of(self.inner, text))
+    }
+}
+
+/// SHA-256 of a block that went before and a text of at most 55 bytes.
+fn digest_of(mut state: [u32; 8], text: &[u8]) -> [u8; 32] {
+    let mut block = [0; 64];
+    block[..text.len()].copy_from_slice(text);
+    block[text.len()] = 0x80;
+    block[56..].copy_from_slice(&(8 * (64 + text.len() as u64)).to_be_bytes());
+    compress256(&mut state, &[block]);
+    let mut digest = [0; 32];
+    digest.as_chunks_mut::<4>().0.iter_mut().zip(state).for_each(|(bytes, word)| *bytes = word.to_be_bytes());
+    digest
+}
+
+/// A nonce that no two ids share, for no two share a token.
+fn nonce(token: &[u8]) -> XNonce {
+    let mut nonce = XNonce::default();
+    nonce.iter_mut().zip(token).take(TOKEN_BYTES).for_each(|(byte, token)| *byte = *token);
+    nonce
+}
+
+/// Hides ids and names of sources on their way into a dataset.
+#[derive(Debug, Clone)]
+pub struct Hiding {
+    pub(in crate::dataset) key: Arc<IdKey>,
+    pub(in crate::dataset) mode: IdMode,
+    sources: bool,
+    hashes: bool,
+}
+
+impl Hiding {
+    /// The same, given what a dataset says about its ids.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn by(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
+        let key = checked(private, key)?;
+        Ok(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes })
+    }
+
+    /// Puts an id as it is stored in place of what `out` holds.
+    ///
+    /// # Errors
+    /// When it cannot be sealed.
+    pub fn id(&self, id: &str, out: &mut String) -> Result<()> {
+        out.clear();
+        if self.mode == IdMode::Sealed {
+            return self.key.seal(id, out);
+        }
+        push_hex(&self.key.ids.mac(id.as_bytes())[..TOKEN_BYTES], out);
+        Ok(())
+    }
+
+    /// The name of a source as it is stored.
+    pub fn source<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        if self.sources && !name.is_empty() { Cow::Owned(self.key.source(name)) } else { Cow::Borrowed(name) }
+    }
+
+    /// The content hash of a record or a source as it is stored.
+    pub fn content(&self, hash: u64) -> u64 {
+        if self.hashes { self.key.content(hash) } else { hash }
+    }
+
+    /// Content hashes of records as they are stored.
+    pub fn contents(&self, hashes: Numbers) -> Numbers {
+        if self.hashes { hashes.mapped(|hash| self.key.content(hash)) } else { hashes }
+    }
+
+    /// What is hashed in place of an id that was erased: the part of a stored id that is the same in both modes.
+    pub(in crate::dataset) fn token(&self, id: &str) -> String {
+        self.key.token(id)
+    }
+
+    /// An origin, `source#row`, as it is stored; `None` where the text is none.
+    pub(in crate::dataset) fn origin(&self, id: &str) -> Option<String> {
+        let (name, row) = id.rsplit_once('#')?;
+        Some(format!("{}#{row}", self.source(name)))
+    }
+
+    /// Whether a stored id is that of a text.
+    pub fn is(&self, stored: &str, id: &str) -> bool {
+        token_of(stored) == self.token(id)
+    }
+
+    /// The URL of a source as it is stored.
+    pub fn uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
+        if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source(uri))) } else { Cow::Borrowed(uri) }
+    }
+}
+
+/// The key that a dataset uses, if it is made with the given one.
+pub(in crate::dataset) fn checked(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Arc<IdKey>> {
+    let key = key.ok_or_else(|| {
+        Error::usage(format!("the ids of this dataset are private ({}): expected their key", private.mode.name()))
+            .hint("name the file of the key with --id-key, or put it into $SHARDIFY_ID_KEY")
+    })?;
+    let key = match &private.salt {
+        Some(salt) => Arc::new(key.salted(salt)?),
+        None => Arc::clone(key),
+    };
+    if key.check == private.check {
+        return Ok(key);
+    }
+    Err(Error::usage(format!(
+        "expected the id key of this dataset, whose check value is {}, found another one with {}",
+        private.check, key.check
+    ))
+    .hint("each dataset has the key that it was made with"))
+}
+
+/// An id that somebody asks for.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// As it is in the index.
+    pub hash: IdHash,
+    id: &'a str,
+    token: Option<String>,
+    hiding: Option<&'a Hiding>,
+}
+
+impl<'a> Asked<'a> {
+    /// Takes an id as people know it.
+    pub fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
+        let token = hiding.map(|hiding| hiding.key.token(id));
+        let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
+        Self { hash, id, token, hiding }
+    }
+
+    /// Whether an id that is stored is this one.
+    pub(in crate::dataset) fn is(&self, stored: &str) -> bool {
+        match &self.token {
+            Some(token) => token_of(stored) == token || self.origin().is_some_and(|origin| origin == stored),
+            None => stored == self.id,
+        }
+    }
+
+    /// The origin that it may be, as origins are stored.
+    pub(in crate::dataset) fn origin(&self) -> Option<String> {
+        match self.hiding {
+            Some(hiding) => hiding.origin(self.id),
+            None => self.id.contains('#').then(|| self.id.to_owned()),
+        }
+    }
+
+    /// Name of the source whose origin it may be, as it is stored.
+    pub fn source_of_origin(&self) -> Option<String> {
+        let origin = self.origin()?;
+        let (source, row) = origin.rsplit_once('#')?;
+        row.parse::<u64>().is_ok().then(|| source.to_owned())
+    }
+
+    /// The id as people know it.
+    pub fn id(&self) -> &'a str {
+        self.id
+    }
+
+    /// What stands for the id where nothing must be kept of it but a hash: the id itself, or its token.
+    pub fn text(&self) -> &str {
+        self.token.as_deref().unwrap_or(self.id)
+    }
+}
+
+/// A stored id without what is sealed; other texts as they are.
+pub fn token_of(stored: &str) -> &str {
+    stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)).map_or(stored, |(token, _)| token)
+}
+
+pub(in crate::dataset) fn is_token(text: &str) -> bool {
+    text.len() == TOKEN_CHARS && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn key() -> IdKey {
+        IdKey::parse(&[7; 32]).unwrap()
+    }
+
+    fn sealed(id: &str) -> String {
+        let mut out = String::new();
+        key().seal(id, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn short_texts_have_the_code_of_the_general_hasher() {
+        for key in [&[7; 32][..], b"", &[255; 64]] {
+            let keyed = Keyed::new(key).unwrap();
+            for length in 0..130 {
+                let text = vec![b'x'; length];
+                let mut general = HmacSha256::new_from_slice(key).unwrap();
+                general.update(&text);
+                let expected: [u8; 32] = general.finalize().into_bytes().into();
+                assert_eq!(keyed.mac(&text), expected, "{length}");
+            }
+        }
+        assert!(Keyed::new(&[0; 65]).is_err());
+    }
+
+    #[test]
+    fn tokens_are_hmac_sha_256() {
+        // RFC 4231, test case 2, with what HMAC pads a short key to.
+        let mut padded = [0; 32];
+        padded[..4].copy_from_slice(b"Jefe");
+        let token = IdKey::parse(&padded).unwrap().token("what do ya want for nothing?");
+        assert_eq!(token, "5bdcc146bf60754e6a042426089575c7");
+        assert_eq!(IdHash::of_token(&token).0, 0x5bdc_c146_bf60_754e);
+    }
+
+    #[test]
+    fn keys_are_read_in_three_forms_and_never_told() {
+        let text = hex(&[7; 32]);
+        let base64 = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+        for form in [text.as_str(), &format!("{text}\n"), base64, base64.trim_end_matches('=')] {
+            assert_eq!(IdKey::parse(form.as_bytes()).unwrap().check, key().check, "{form}");
+        }
+        assert!(!format!("{:?}", key()).contains(&text));
+        for bad in ["", "secret", &text[1..], &format!("{text}0")] {
+            let error = IdKey::parse(bad.as_bytes()).unwrap_err().to_string();
+            assert!(bad.is_empty() || !error.contains(bad), "{error}");
+        }
+    }
+
+    #[test]
+    fn sealed_ids_are_opened_by_their_key_alone() {
+        for id in ["", "PAT-00023", "é漢", &"x".repeat(10_000)] {
+            let sealed = sealed(id);
+            assert_eq!(sealed, self::sealed(id));
+            assert_eq!(token_of(&sealed), key().token(id));
+            assert_eq!(key().open(&sealed).unwrap().unwrap(), id);
+            assert!(IdKey::parse(&[8; 32]).unwrap().open(&sealed).is_err());
+            let mut damaged = sealed.clone();
+            let last = damaged.pop().unwrap();
+            damaged.push(if last == 'A' { 'Q' } else { 'A' });
+            assert!(key().open(&damaged).is_err());
+        }
+    }
+}

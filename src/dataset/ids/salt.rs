@@ -1,0 +1,63 @@
+//! Salts, under which erased ids are kept as hashes that nobody can guess back.
+
+use hmac::{Hmac, KeyInit as _, Mac};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    codec::hex::{from_hex, hex},
+    error::{Error, Result},
+    id::TransactionId,
+};
+
+/// HMAC-SHA-256 of a text.
+pub type KeyedHash = [u8; 32];
+
+/// What makes the hashes of a dataset its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Salt([u8; 32]);
+
+impl Salt {
+    /// A new one, which no other dataset has.
+    pub fn fresh() -> Self {
+        let mut hasher = Sha256::new();
+        for _ in 0..2 {
+            hasher.update(TransactionId::fresh().0.as_bytes());
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// Text for the log.
+    pub fn encode(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// Reads the text back.
+    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
+        let bytes = from_hex(text).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        bytes.map(Self).ok_or_else(|| Error::integrity("expected a salt of 64 hexadecimal digits in the log entry"))
+    }
+
+    /// HMAC-SHA-256 of a text.
+    pub fn hash(&self, text: &str) -> KeyedHash {
+        // A key that is shorter than a block is one with zeros behind it.
+        let mut key = [0; 64];
+        key[..self.0.len()].copy_from_slice(&self.0);
+        let mut mac = Hmac::<Sha256>::new(&key.into());
+        mac.update(text.as_bytes());
+        mac.finalize().into_bytes().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_hmac_sha256() {
+        // RFC 4231, test case 2, has a key of 4 bytes; a shorter key is one with zeros behind it.
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(b"Jefe");
+        let hex: String = Salt(key).hash("what do ya want for nothing?").iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+}

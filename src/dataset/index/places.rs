@@ -1,0 +1,312 @@
+//! Where records are that were sorted: from record numbers to rows.
+//!
+//! Shards that were sorted together are a *set*. Its places are tables of (record, shard, ordinal), ordered by record,
+//! which later compactions never rewrite: whether a shard of the set is live is said by its run. A table has up to 4 Mi
+//! rows and the log entry names its least and greatest record, so a lookup opens one table and reads one row group.
+//!
+//! ```text
+//! record   0      1      2      3   ...        `shard` is the number of the shard in the set; the run of the
+//! shard    1      0      0      1              shard that has this number says its path and versions
+//! ordinal  731    12     90     5
+//! ```
+
+use std::{ops::Range, sync::Arc};
+
+use arrow::{
+    array::UInt64Array,
+    datatypes::{DataType, Field, Schema},
+};
+use parquet::{file::statistics::Statistics, schema::types::SchemaDescriptor};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codec::seal::Seal,
+    dataset::table::{
+        self, Group, GroupWriter,
+        chunks::{self, Values},
+        column,
+        fetch::{Parts, group_range},
+        paths::system_path,
+        sealed::Sealed,
+    },
+    error::{Error, Result},
+    storage::{Staged, Store},
+};
+
+/// Rows of a row group: what one lookup decodes.
+const GROUP_ROWS: usize = 16_384;
+
+/// Rows of a table.
+const TABLE_ROWS: u64 = 4 << 20;
+
+/// A table of places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceRef {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// The set that it belongs to.
+    pub set: String,
+    /// Least record in it.
+    pub first: u64,
+    /// Greatest record in it.
+    pub last: u64,
+    /// Rows it has.
+    pub rows: u64,
+    /// Bytes of the rows, without the footer: where in the table a record is can be guessed from it. 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes: u64,
+    /// What the table has to be; absent: an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Seal>,
+}
+
+impl PlaceRef {
+    /// The object.
+    pub fn sealed(&self) -> Sealed {
+        Sealed::new(self.path.as_str(), self.seal)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Writes the places of a set.
+pub struct PlacesWriter<'a> {
+    store: &'a dyn Store,
+    set: String,
+    columns: SchemaDescriptor,
+    /// Record, shard, ordinal.
+    pending: [Vec<u64>; 3],
+    open: Option<(GroupWriter, PlaceRef)>,
+    done: Vec<(PlaceRef, Staged)>,
+}
+
+impl std::fmt::Debug for PlacesWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlacesWriter").field("set", &self.set).finish_non_exhaustive()
+    }
+}
+
+impl<'a> PlacesWriter<'a> {
+    /// Starts the places of a set.
+    ///
+    /// # Errors
+    /// When the columns cannot be described.
+    pub fn new(store: &'a dyn Store, set: &str) -> Result<Self> {
+        let (columns, pending) = (table::describe(&schema())?, Default::default());
+        Ok(Self { store, set: set.to_owned(), columns, pending, open: None, done: Vec::new() })
+    }
+
+    /// Adds the place of a record; records grow.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn push(&mut self, record: u64, shard: u64, ordinal: u64) -> Result<()> {
+        for (column, value) in self.pending.iter_mut().zip([record, shard, ordinal]) {
+            column.push(value);
+        }
+        if self.pending[0].len() == GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let (Some(first), Some(last)) = (self.pending[0].first().copied(), self.pending[0].last().copied()) else {
+            return Ok(());
+        };
+        let rows = self.pending[0].len();
+        if self.open.is_none() {
+            let path = system_path(&format!("index/place/{}/{:06}.parquet", self.set, self.done.len()));
+            let writer = GroupWriter::create(self.store, &path, &self.columns)?;
+            self.open =
+                Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0, bytes: 0, seal: None }));
+        }
+        let columns = &self.columns;
+        let chunk = |(i, values): (usize, &mut Vec<u64>)| {
+            let array = UInt64Array::from(std::mem::take(values));
+            chunks::encode(&columns.column(i), rows, &Values::Packed(&array))
+        };
+        let chunks = self.pending.iter_mut().enumerate().map(chunk).collect::<Result<_>>()?;
+        if let Some((writer, place)) = &mut self.open {
+            writer.append(Group { chunks, rows: rows as u64 })?;
+            place.rows += rows as u64;
+            place.last = last;
+            if place.rows >= TABLE_ROWS {
+                return self.close();
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if let Some((writer, mut place)) = self.open.take() {
+            place.bytes = writer.bytes();
+            let staged = writer.finish()?;
+            place.seal = staged.seal();
+            self.done.push((place, staged));
+        }
+        Ok(())
+    }
+
+    /// Ends the last table; none of them has a name yet.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(mut self) -> Result<Vec<(PlaceRef, Staged)>> {
+        self.flush()?;
+        self.close()?;
+        Ok(self.done)
+    }
+}
+
+/// Shows every place of a table to `visit`: record, shard, ordinal.
+///
+/// # Errors
+/// When it is missing, damaged or not sorted.
+pub fn read_places(
+    store: &Arc<dyn Store>,
+    table: &PlaceRef,
+    visit: &mut dyn FnMut(u64, u64, u64) -> Result<()>,
+) -> Result<()> {
+    let place = || store.location().join(&table.path).to_string();
+    let damaged = |e: Error| table::damaged(e, "the places of records are damaged", place());
+    let builder = table::open(store, &table.sealed())?.with_batch_size(GROUP_ROWS);
+    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
+    let (mut rows, mut next) = (0, 0);
+    while let Some(batch) = table::guarded(|| Ok(reader.next().transpose()?)).map_err(damaged)? {
+        let number = |name| column::<UInt64Array>(&batch, name);
+        let (records, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
+        for i in 0..batch.num_rows() {
+            let record = records.value(i);
+            if record < next {
+                return Err(Error::integrity("the places of records are not in order").at(place()));
+            }
+            next = record + 1;
+            visit(record, shards.value(i), ordinals.value(i))?;
+        }
+        rows += batch.num_rows() as u64;
+    }
+    if rows == table.rows && table.last.checked_add(1) == Some(next) {
+        return Ok(());
+    }
+    Err(Error::integrity(format!("expected {} places up to record {}, found {rows}", table.rows, table.last))
+        .at(place()))
+}
+
+/// Shard and ordinal of those of `records`, which ascend, that the table has.
+pub(in crate::dataset) fn lookup(
+    store: &Arc<dyn Store>,
+    table: &PlaceRef,
+    records: &[u64],
+) -> Result<Vec<(u64, (u64, u64))>> {
+    let place = || store.location().join(&table.path).to_string();
+    let (tail, guess) = guess(table, records);
+    let mut parts = Parts::open(store, &table.sealed(), tail, guess)?;
+    table::guarded(|| {
+        let metadata = parts.metadata(false)?;
+        let footer = Arc::clone(metadata.metadata());
+        let groups: Vec<usize> = (0..footer.num_row_groups())
+            .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), records))
+            .collect();
+        if groups.len() <= GROUPS_AT_ONCE {
+            parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
+        }
+        let reader = parts.reader(metadata).with_row_groups(groups);
+        let reader = reader.with_batch_size(GROUP_ROWS).build().map_err(table::failed)?;
+        let mut found = Vec::new();
+        for batch in reader {
+            let batch = batch?;
+            let number = |name| column::<UInt64Array>(&batch, name);
+            let (known, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
+            let (Some(first), Some(last)) = (known.values().first(), known.values().last()) else { continue };
+            let start = records.partition_point(|record| record < first);
+            for record in records[start..].iter().take_while(|record| *record <= last) {
+                if let Ok(row) = known.values().binary_search(record) {
+                    found.push((*record, (shards.value(row), ordinals.value(row))));
+                }
+            }
+        }
+        Ok(found)
+    })
+    .map_err(|e| table::damaged(e, "the places of records are damaged", place()))
+}
+
+/// Bytes of a footer that describe a row group, and those that it has besides; rounded up.
+const FOOTER_GROUP_BYTES: u64 = 400;
+const FOOTER_BYTES: u64 = 4 << 10;
+
+/// Row groups that are in memory at a time; of more, each is read as it is decoded.
+const GROUPS_AT_ONCE: usize = 16;
+
+/// Bytes at the end of a table to be read first, and where a single record probably is: numbers are dense, and row groups
+/// have nearly equal sizes. A wrong guess costs a request.
+fn guess(table: &PlaceRef, records: &[u64]) -> (u64, Option<Range<u64>>) {
+    let groups = table.rows.div_ceil(GROUP_ROWS as u64).max(1);
+    let tail = FOOTER_BYTES + groups * FOOTER_GROUP_BYTES;
+    let [record] = records else { return (tail, None) };
+    if table.bytes == 0 || table.last < table.first {
+        return (tail, None);
+    }
+    let share = |part: u64, whole: u64, of: u64| {
+        u64::try_from(u128::from(part) * u128::from(of) / u128::from(whole.max(1))).unwrap_or(of)
+    };
+    let rank = share(record.saturating_sub(table.first), table.last - table.first + 1, table.rows);
+    let group = (rank / GROUP_ROWS as u64).min(groups - 1);
+    let at = |group: u64| share(group * GROUP_ROWS as u64, table.rows, table.bytes).min(table.bytes);
+    let margin = table.bytes / groups / 8;
+    if group + 1 == groups {
+        return (tail + table.bytes - at(group) + margin, None);
+    }
+    (tail, Some(at(group).saturating_sub(margin)..at(group + 1) + margin))
+}
+
+/// Whether a row group may hold one of some ascending records: yes, unless its statistics say otherwise.
+fn may_hold(statistics: Option<&Statistics>, records: &[u64]) -> bool {
+    match statistics {
+        // UINT64 is stored as INT64 but ordered as unsigned.
+        Some(Statistics::Int64(s)) => match (s.min_opt(), s.max_opt()) {
+            (Some(min), Some(max)) => {
+                let next = records.get(records.partition_point(|record| *record < min.cast_unsigned()));
+                next.is_some_and(|record| *record <= max.cast_unsigned())
+            }
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+fn schema() -> Schema {
+    let field = |name: &str| Field::new(name, DataType::UInt64, false);
+    Schema::new(vec![field("record"), field("shard"), field("ordinal")])
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    #[test]
+    fn places_are_found_by_record() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = PlacesWriter::new(store.as_ref(), "0123456789ab").unwrap();
+        let expected: Vec<(u64, u64, u64)> = (0..50_000).map(|i| (i * 3, i % 5, i * 7919 % 10_000)).collect();
+        expected.iter().for_each(|(record, shard, ordinal)| writer.push(*record, *shard, *ordinal).unwrap());
+        let (places, staged): (Vec<_>, Vec<_>) = writer.finish().unwrap().into_iter().unzip();
+        store.publish(staged).unwrap();
+        assert_eq!((places.len(), places[0].first, places[0].last, places[0].rows), (1, 0, 149_997, 50_000));
+        let mut found = Vec::new();
+        read_places(&store, &places[0], &mut |record, shard, ordinal| {
+            found.push((record, shard, ordinal));
+            Ok(())
+        })
+        .unwrap();
+        assert!(found == expected);
+        let records = [0, 1, 3, 60_000, 60_001, 149_997];
+        let hits = lookup(&store, &places[0], &records).unwrap();
+        assert_eq!(hits.iter().map(|(record, _)| *record).collect::<Vec<_>>(), [0, 3, 60_000, 149_997]);
+        assert_eq!(hits[2].1, (0, 20_000 * 7919 % 10_000));
+        let short = PlaceRef { rows: 50_001, ..places[0].clone() };
+        assert!(read_places(&store, &short, &mut |_, _, _| Ok(())).is_err());
+    }
+}

@@ -1,0 +1,127 @@
+//! When versions were committed: by one clock, and corrected where that was wrong.
+//!
+//! Time decides what is worth keeping (`--retain`, `--since`), never what is right. All versions of a dataset are dated by
+//! the clock of its store: the server's for object stores, this machine's for a local folder. A machine whose clock was
+//! wrong leaves commit times that later versions contradict. Entries never change, so the next entry says what holds in
+//! their place, and every later entry repeats it.
+//!
+//! ```text
+//! version        7            8            9                      10
+//! committed_at   2026-11-20   2099-01-01   2026-11-21             2026-11-22
+//! corrections                              8..8 at 2026-11-21     8..8 at 2026-11-21
+//! ```
+
+use jiff::{SignedDuration, Timestamp, civil::date, tz::TimeZone};
+
+use crate::{
+    dataset::log::{
+        entry::{Correction, Entry, effective},
+        snapshot::Dataset,
+    },
+    error::Result,
+    id::Version,
+};
+
+/// How far the clocks of machines that write to one dataset may disagree without a word.
+const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Corrections that an entry repeats; more of them are united.
+const MOST_CORRECTIONS: usize = 16;
+
+/// Entries that are read at a time to find out how many of them are dated wrongly.
+const LOOK_BACK: u64 = 16;
+
+/// The time of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::dataset) struct Moment {
+    /// The time.
+    pub(in crate::dataset) committed_at: Timestamp,
+    /// What is known to be wrong with those of older versions.
+    pub(in crate::dataset) corrections: Vec<Correction>,
+}
+
+/// The time of a commit on top of `parent`: that of the store, and later than those of its parents.
+///
+/// # Errors
+/// When the store fails.
+pub(in crate::dataset) fn moment(dataset: &Dataset, parent: Option<&Entry>) -> Result<Moment> {
+    let now = dataset.now()?;
+    let Some(parent) = parent else { return Ok(Moment { committed_at: now, corrections: Vec::new() }) };
+    let corrections = parent.corrections.clone();
+    let after = parent.effective_time().checked_add(SignedDuration::from_micros(1)).unwrap_or(Timestamp::MAX);
+    if after <= now {
+        return Ok(Moment { committed_at: now, corrections });
+    }
+    let ahead = after.duration_since(now);
+    // A clock that is older than this program is wrong itself.
+    if ahead <= TOLERANCE || now < oldest_believable() {
+        return Ok(Moment { committed_at: after, corrections });
+    }
+    let first = first_ahead(dataset, parent, now)?;
+    Ok(Moment {
+        committed_at: now,
+        corrections: with(corrections, Correction { first, last: parent.version, at: now }),
+    })
+}
+
+/// The first of the versions up to `parent`, without a gap, that are dated after `now`.
+fn first_ahead(dataset: &Dataset, parent: &Entry, now: Timestamp) -> Result<Version> {
+    let mut first = parent.version;
+    while first.0 > 1 {
+        let from = Version(first.0.saturating_sub(LOOK_BACK).max(1));
+        let entries = dataset.entries(from, Version(first.0 - 1))?;
+        let time = |entry: &Entry| effective(&parent.corrections, entry.version, entry.committed_at);
+        match entries.iter().rev().find(|entry| time(entry) <= now) {
+            Some(right) => return Ok(right.version.next()),
+            None => first = from,
+        }
+    }
+    Ok(first)
+}
+
+/// Adds a correction to those that are known; it holds in place of older ones for the same versions.
+fn with(mut known: Vec<Correction>, new: Correction) -> Vec<Correction> {
+    known.retain(|old| old.first < new.first || old.last > new.last);
+    known.push(new);
+    known.sort_by_key(|correction| correction.first);
+    while known.len() > MOST_CORRECTIONS {
+        // The oldest two become one: versions between them are dated a little early, so they are not kept for ever.
+        let second = known.remove(1);
+        known[0].last = second.last;
+    }
+    known
+}
+
+/// No commit is older than the first release.
+fn oldest_believable() -> Timestamp {
+    date(2026, 1, 1).to_zoned(TimeZone::UTC).map_or(Timestamp::UNIX_EPOCH, |zoned| zoned.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_time_that_is_corrected_is_no_later_than_the_correction() {
+        let corrections = with(Vec::new(), Correction { first: Version(3), last: Version(4), at: at(100) });
+        let times: Vec<_> = [(2, 50), (3, 900), (4, 70), (5, 110)]
+            .map(|(version, time)| effective(&corrections, Version(version), at(time)))
+            .to_vec();
+        assert_eq!(times, [at(50), at(100), at(70), at(110)]);
+    }
+
+    #[test]
+    fn corrections_stay_few_and_the_newest_holds() {
+        let mut all = Vec::new();
+        for i in 0..40 {
+            all = with(all, Correction { first: Version(2 * i), last: Version(2 * i), at: at(1_000 - i as i64) });
+        }
+        assert_eq!(all.len(), MOST_CORRECTIONS);
+        let again = with(all, Correction { first: Version(0), last: Version(100), at: at(5) });
+        assert_eq!(again, [Correction { first: Version(0), last: Version(100), at: at(5) }]);
+    }
+}

@@ -1,0 +1,652 @@
+//! What was erased, and how versions from before the erasure are read without it.
+//!
+//! An erasure from all versions cannot leave the objects that older versions name, and cannot change their log entries,
+//! which are immutable. So it writes each touched object anew, without the records, and lists which object stands for
+//! which. The newest entry carries these lists, and every later one repeats them:
+//!
+//! ```text
+//! v3   shards: a b        a was rewritten to a', b to nothing
+//! v4   shards: c
+//! v5   erase:  c'         rewritten: a -> a', b -> -, c -> c'        replaced: segment s -> s'
+//!
+//! at v3:  entry 3, its shards and segments led through the lists: a'; where records are, as the run table of v5 says
+//! ```
+//!
+//! Chains are followed: what a later erasure rewrites again stands in the lists twice. Tombstones say which record numbers
+//! were erased, when and why; their numbers are never given again.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use arrow::{
+    array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema},
+};
+
+use crate::{
+    codec::{
+        merkle::Hash,
+        seal::{self, Seal},
+    },
+    dataset::{
+        ids::numbers::NumberSet,
+        index::SegmentRef,
+        log::{
+            entry::{Entry, Totals},
+            runs::{Run, RunTable, Scattered},
+            shards::{self, ShardMeta},
+            snapshot::{Dataset, Snapshot},
+        },
+        table::{
+            self, column,
+            list::ListRef,
+            paths::{index_stem, numbers_beside, numbers_path, parts_beside, parts_path, sidecar_path, stem},
+            sealed::Sealed,
+        },
+    },
+    error::{Error, Result},
+    id::Version,
+    storage::Store,
+};
+
+/// Consecutive records that were erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tombstone {
+    /// First record number.
+    pub first: u64,
+    /// How many.
+    pub records: u64,
+    /// Version that erased them.
+    pub version: Version,
+    /// Whether they were erased from older versions too.
+    pub all_versions: bool,
+    /// What the user gave as the reason.
+    pub reason: Option<String>,
+}
+
+pub(in crate::dataset) fn tombstone_batch(rows: &[Tombstone]) -> Result<RecordBatch> {
+    let number = |name: &str| Field::new(name, DataType::UInt64, false);
+    let schema = Schema::new(vec![
+        number("first"),
+        number("records"),
+        number("version"),
+        Field::new("all_versions", DataType::Boolean, false),
+        Field::new("reason", DataType::Utf8, true),
+    ]);
+    let numbers =
+        |of: fn(&Tombstone) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
+    let columns: Vec<ArrayRef> = vec![
+        numbers(|row| row.first),
+        numbers(|row| row.records),
+        numbers(|row| row.version.0),
+        Arc::new(BooleanArray::from_iter(rows.iter().map(|row| Some(row.all_versions)))),
+        Arc::new(rows.iter().map(|row| row.reason.as_deref()).collect::<StringArray>()),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Every tombstone of an entry.
+///
+/// # Errors
+/// When a list cannot be read.
+pub fn tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
+    let mut out = Vec::new();
+    for list in entry.erasures.iter().flat_map(|erasures| &erasures.tombstones) {
+        for batch in table::read(dataset.store().as_ref(), &list.sealed())? {
+            let number = |name| column::<UInt64Array>(&batch, name);
+            let (first, records, version) = (number("first")?, number("records")?, number("version")?);
+            let (all, reason): (&BooleanArray, &StringArray) =
+                (column(&batch, "all_versions")?, column(&batch, "reason")?);
+            out.extend((0..batch.num_rows()).map(|i| Tombstone {
+                first: first.value(i),
+                records: records.value(i),
+                version: Version(version.value(i)),
+                all_versions: all.value(i),
+                reason: reason.is_valid(i).then(|| reason.value(i).to_owned()),
+            }));
+        }
+    }
+    Ok(out)
+}
+
+/// A shard that was written anew without some records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::dataset) struct Rewritten {
+    /// Path of the old one, whose bytes are deleted.
+    pub(in crate::dataset) was: String,
+    /// Path of its sidecar, where that of the shard does not tell.
+    pub(in crate::dataset) was_sidecar: Option<String>,
+    /// What stands for it; `None` when no record was left.
+    pub(in crate::dataset) now: Option<ShardMeta>,
+}
+
+/// Encodes rows: those of a list of shards, with an empty path where nothing is left, and the old path before them.
+pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBatch> {
+    let nothing = ShardMeta::nothing();
+    let metas: Vec<ShardMeta> = rows.iter().map(|row| row.now.clone().unwrap_or_else(|| nothing.clone())).collect();
+    let shards = shards::full_batch(&metas)?;
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was)))];
+    columns.extend_from_slice(shards.columns());
+    columns.push(Arc::new(rows.iter().map(|row| row.was_sidecar.as_deref()).collect::<StringArray>()));
+    Ok(RecordBatch::try_new(Arc::new(rewritten_schema()), columns)?)
+}
+
+/// Columns of a list of what was rewritten.
+pub(in crate::dataset) fn rewritten_schema() -> Schema {
+    let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
+    fields.extend(shards::schema().fields().iter().cloned());
+    fields.push(Arc::new(Field::new(WAS_SIDECAR, DataType::Utf8, true)));
+    Schema::new(fields)
+}
+
+const WAS_SIDECAR: &str = "was_sidecar";
+
+fn read_rewritten(store: &dyn Store, list: &Sealed) -> Result<Vec<Rewritten>> {
+    let batches = table::read(store, list)?;
+    let metas = shards::decode(&batches).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))?;
+    let mut was = Vec::with_capacity(metas.len());
+    for batch in batches {
+        let sidecars =
+            batch.column_by_name(WAS_SIDECAR).map(|_| column::<StringArray>(&batch, WAS_SIDECAR)).transpose()?;
+        let sidecar = |row: usize| Some(sidecars.filter(|paths| paths.is_valid(row))?.value(row).to_owned());
+        let paths = column::<StringArray>(&batch, "was")?;
+        was.extend((0..batch.num_rows()).map(|row| (paths.value(row).to_owned(), sidecar(row))));
+    }
+    let some = |meta: ShardMeta| (!meta.path.is_empty()).then_some(meta);
+    let row = |((was, was_sidecar), meta)| Rewritten { was, was_sidecar, now: some(meta) };
+    Ok(was.into_iter().zip(metas).map(row).collect())
+}
+
+/// A segment of the id index, or a list, that was written anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::dataset) struct Replaced {
+    /// Path of the old one.
+    pub(in crate::dataset) was: String,
+    /// Its buckets; 0 for lists.
+    pub(in crate::dataset) was_buckets: u64,
+    /// Path of the new one; `None` when nothing was left.
+    pub(in crate::dataset) now: Option<String>,
+    /// Pairs or rows of the new one.
+    pub(in crate::dataset) rows: u64,
+    /// Its buckets.
+    pub(in crate::dataset) buckets: u64,
+    /// Root of their hashes, where those are known.
+    pub(in crate::dataset) root: Option<Hash>,
+    /// What they have to be, or the list; empty: unknown.
+    pub(in crate::dataset) seals: Vec<Seal>,
+}
+
+/// Columns of a list of what was replaced; older releases had no roots, and no seals.
+pub(in crate::dataset) fn replaced_schema() -> Schema {
+    let number = |name: &str| Field::new(name, DataType::UInt64, false);
+    Schema::new(vec![
+        Field::new("was", DataType::Utf8, false),
+        number("was_buckets"),
+        Field::new("now", DataType::Utf8, true),
+        number("rows"),
+        number("buckets"),
+        Field::new("root", DataType::Binary, true),
+        Field::new("seals", DataType::Binary, true),
+    ])
+}
+
+pub(in crate::dataset) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
+    let seals = |row: &Replaced| (!row.seals.is_empty()).then(|| seal::encode(&row.seals));
+    let numbers =
+        |of: fn(&Replaced) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was))),
+        numbers(|row| row.was_buckets),
+        Arc::new(rows.iter().map(|row| row.now.as_deref()).collect::<StringArray>()),
+        numbers(|row| row.rows),
+        numbers(|row| row.buckets),
+        Arc::new(rows.iter().map(|row| row.root).collect::<BinaryArray>()),
+        Arc::new(rows.iter().map(seals).collect::<BinaryArray>()),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(replaced_schema()), columns)?)
+}
+
+fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<Replaced>> {
+    let mut out = Vec::new();
+    for batch in table::read(store, list)? {
+        let text = |name| column::<StringArray>(&batch, name);
+        let number = |name| column::<UInt64Array>(&batch, name);
+        let (was, now) = (text("was")?, text("now")?);
+        let (was_buckets, rows, buckets) = (number("was_buckets")?, number("rows")?, number("buckets")?);
+        let optional = |name| batch.column_by_name(name).map(|_| column::<BinaryArray>(&batch, name)).transpose();
+        let (roots, seals) = (optional("root")?, optional("seals")?);
+        let root = |row: usize| roots.filter(|roots| roots.is_valid(row))?.value(row).try_into().ok();
+        let seals = |row: usize| seal::decode(seals.filter(|seals| seals.is_valid(row))?.value(row));
+        out.extend((0..batch.num_rows()).map(|i| Replaced {
+            was: was.value(i).to_owned(),
+            was_buckets: was_buckets.value(i),
+            now: now.is_valid(i).then(|| now.value(i).to_owned()),
+            rows: rows.value(i),
+            buckets: buckets.value(i),
+            root: root(i),
+            seals: seals(i).unwrap_or_default(),
+        }));
+    }
+    Ok(out)
+}
+
+/// What stands for what.
+#[derive(Debug, Default)]
+pub(in crate::dataset) struct StandIns {
+    shards: HashMap<String, Option<ShardMeta>>,
+    /// Sidecars of old shards that lie where the paths of these do not tell.
+    sidecars: Vec<String>,
+    others: HashMap<String, Replaced>,
+}
+
+impl StandIns {
+    /// Those that an entry lists.
+    pub(in crate::dataset) fn of(store: &dyn Store, entry: &Entry) -> Result<Self> {
+        let mut out = Self::default();
+        let Some(erasures) = &entry.erasures else { return Ok(out) };
+        for list in &erasures.rewritten {
+            for row in read_rewritten(store, &list.sealed())? {
+                out.sidecars.extend(row.was_sidecar);
+                out.shards.insert(row.was, row.now);
+            }
+        }
+        for list in &erasures.replaced {
+            out.others.extend(read_replaced(store, &list.sealed())?.into_iter().map(|row| (row.was.clone(), row)));
+        }
+        Ok(out)
+    }
+
+    /// Those of objects that were just written.
+    pub(in crate::dataset) fn of_replaced<'a>(replaced: impl Iterator<Item = &'a Replaced>) -> Self {
+        let others = replaced.map(|one| (one.was.clone(), one.clone())).collect();
+        Self { others, ..Self::default() }
+    }
+
+    /// What stands for the shard of a path, at the end of the chain: of one that was never rewritten `None`, of one of
+    /// which nothing is left `Some(None)`.
+    fn end(&self, path: &str) -> Option<Option<&ShardMeta>> {
+        let mut found = self.shards.get(path)?;
+        while let Some(next) = found.as_ref().and_then(|now| self.shards.get(&now.path)) {
+            found = next;
+        }
+        Some(found.as_ref())
+    }
+
+    /// What stands for a shard; `None` when nothing of it is left.
+    pub(in crate::dataset) fn shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
+        match self.end(&shard.path) {
+            None => Some(shard),
+            Some(None) => None,
+            // When it was added, and where it stands among others, is as it was.
+            Some(Some(now)) => Some(ShardMeta {
+                version: shard.version,
+                committed_at: shard.committed_at,
+                first_record: shard.first_record,
+                ..now.clone()
+            }),
+        }
+    }
+
+    /// Whether an erasure from all versions has put another shard, or nothing, in the place of this one.
+    pub(in crate::dataset) fn has_shard(&self, path: &str) -> bool {
+        self.shards.contains_key(path)
+    }
+
+    /// What stands for another object: path, rows and buckets; `None` when nothing is left.
+    fn other(&self, path: &str) -> Option<Option<&Replaced>> {
+        let mut found = self.others.get(path)?;
+        while let Some(next) = found.now.as_ref().and_then(|now| self.others.get(now)) {
+            found = next;
+        }
+        Some(found.now.is_some().then_some(found))
+    }
+
+    /// What stands for segments of the id index.
+    pub(in crate::dataset) fn segments(&self, segments: &[SegmentRef]) -> Vec<SegmentRef> {
+        let stand_in = |segment: &SegmentRef| match self.other(&segment.path) {
+            None => Some(segment.clone()),
+            Some(now) => now.map(|now| SegmentRef {
+                path: now.now.clone().unwrap_or_default(),
+                pairs: now.rows,
+                buckets: now.buckets,
+                root: now.root,
+                seals: now.seals.clone(),
+                ..segment.clone()
+            }),
+        };
+        segments.iter().filter_map(stand_in).collect()
+    }
+
+    /// What stands for lists.
+    pub(in crate::dataset) fn lists(&self, lists: &[ListRef]) -> Vec<ListRef> {
+        let stand_in = |list: &ListRef| match self.other(&list.path) {
+            None => Some(list.clone()),
+            Some(now) => {
+                let path = |now: &Replaced| now.now.clone().unwrap_or_default();
+                now.map(|now| ListRef {
+                    path: path(now),
+                    rows: now.rows,
+                    level: list.level,
+                    root: now.root,
+                    seal: now.seals.first().copied(),
+                })
+            }
+        };
+        lists.iter().filter_map(stand_in).collect()
+    }
+
+    /// Objects that stand for any of those given, which `has` tells by their paths: shards, and paths of others.
+    pub(in crate::dataset) fn needed_for(&self, has: impl Fn(&str) -> bool) -> (Vec<&ShardMeta>, Vec<String>) {
+        let mut shards: HashMap<&str, &ShardMeta> = HashMap::new();
+        for was in self.shards.keys().filter(|was| has(was)) {
+            let mut path = was.as_str();
+            while let Some(Some(now)) = self.shards.get(path) {
+                path = &now.path;
+                shards.insert(path, now);
+            }
+        }
+        let mut others = Vec::new();
+        for (was, replaced) in &self.others {
+            let needed = has(was) || (0..replaced.was_buckets).any(|bucket| has(&SegmentRef::bucket_at(was, bucket)));
+            let now = if needed { self.other(was).flatten() } else { None };
+            others.extend(now.into_iter().flat_map(Replaced::now_paths));
+        }
+        (shards.into_values().collect(), others)
+    }
+
+    /// Whether an object was written anew without somebody, and must not be there any more.
+    pub(in crate::dataset) fn is_gone(&self, gone: &Gone, path: &str) -> bool {
+        gone.objects.contains(path) || index_stem(path).is_some_and(|stem| gone.stems.contains(stem))
+    }
+
+    /// The objects that must not be there any more.
+    pub(in crate::dataset) fn gone(&self) -> Gone {
+        let mut gone = Gone::default();
+        for was in self.shards.keys() {
+            gone.objects.extend([was.clone(), sidecar_path(was), parts_path(was), numbers_path(was)]);
+            gone.stems.insert(stem(was).to_owned());
+        }
+        for sidecar in &self.sidecars {
+            gone.objects.extend([sidecar.clone(), parts_beside(sidecar), numbers_beside(sidecar)]);
+        }
+        for replaced in self.others.values() {
+            match replaced.was_buckets {
+                0 => gone.objects.extend([replaced.was.clone()]),
+                buckets => gone.objects.extend((0..buckets).map(|b| SegmentRef::bucket_at(&replaced.was, b))),
+            }
+        }
+        gone
+    }
+}
+
+impl Replaced {
+    fn now_paths(&self) -> Vec<String> {
+        match (&self.now, self.buckets) {
+            (None, _) => Vec::new(),
+            (Some(now), 0) => vec![now.clone()],
+            (Some(now), buckets) => (0..buckets).map(|bucket| SegmentRef::bucket_at(now, bucket)).collect(),
+        }
+    }
+}
+
+/// Objects that an erasure has put others in the place of.
+#[derive(Debug, Default)]
+pub(in crate::dataset) struct Gone {
+    objects: HashSet<String>,
+    stems: HashSet<String>,
+}
+
+/// Runs of a version that is not in the newest run table, because only a name keeps it, led over to what stands for its
+/// shards: the same, without numbers of records that were erased from all versions. `erased` are these, in order.
+fn led_alone(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {
+    let mut out = Vec::new();
+    for (shard, old) in runs.by_shard(version) {
+        let now = match stand_ins.end(shard) {
+            None => {
+                out.extend(old.into_iter().cloned());
+                continue;
+            }
+            Some(None) => continue,
+            Some(Some(now)) => now,
+        };
+        let led = |run: &Run, first, records, ordinal| Run {
+            first,
+            records,
+            shard: now.path.clone(),
+            ordinal,
+            scattered: None,
+            beside: now.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
+            ..run.clone()
+        };
+        let mut ordinal = 0;
+        for run in old {
+            let (Some(scattered), Some(order)) = (&run.scattered, &now.order) else {
+                for (first, records) in without(run.first..run.end(), erased) {
+                    out.push(led(run, first, records, ordinal));
+                    ordinal += records;
+                }
+                continue;
+            };
+            let scattered = Some(Scattered { span: scattered.span, set: order.set.clone(), shard: 0 });
+            out.push(Run { scattered, ..led(run, run.first, now.records, 0) });
+            ordinal = now.records;
+        }
+        if ordinal != now.records {
+            return Err(Error::integrity(format!("expected runs of {} records, found {ordinal}", now.records))
+                .at(now.path.clone()));
+        }
+    }
+    Ok(RunTable::new(out))
+}
+
+/// What is left of a range without some others, which are in order and do not overlap: first numbers and how many.
+fn without(range: Range<u64>, holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    let mut at = range.start;
+    let next = holes.partition_point(|(first, records)| first + records <= range.start);
+    for (first, records) in holes[next..].iter().take_while(|(first, _)| *first < range.end) {
+        if *first > at {
+            out.push((at, first - at));
+        }
+        at = at.max(first + records);
+    }
+    if at < range.end {
+        out.push((at, range.end - at));
+    }
+    out
+}
+
+/// An older version, as it is read after an erasure from all versions.
+pub(in crate::dataset) struct View {
+    pub(in crate::dataset) entry: Entry,
+    pub(in crate::dataset) shards: Vec<ShardMeta>,
+    pub(in crate::dataset) runs: RunTable,
+}
+
+/// Leads a version from before the last erasure from all versions, as its own entry has it, through the lists of the
+/// newest one. What is left of its runs stands in the run table of the newest version, unless only a name keeps it.
+pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<View> {
+    let (dataset, entry, version) = (then.dataset(), then.entry().clone(), then.version());
+    let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
+    let shards: Vec<ShardMeta> = then.shards()?.iter().filter_map(|shard| stand_ins.shard(shard.clone())).collect();
+    let mut places = newest.entry().places.clone();
+    let runs = if version < newest.readable_from() {
+        let mut erased = NumberSet::default();
+        for stone in tombstones(dataset, newest.entry())?.into_iter().filter(|stone| stone.all_versions) {
+            (stone.first..stone.first + stone.records).for_each(|number| {
+                erased.insert(number);
+            });
+        }
+        places.extend(entry.places.iter().filter(|place| !newest.entry().places.contains(place)).cloned());
+        led_alone(then.runs()?, &stand_ins, &erased.ranges(), version)?
+    } else {
+        let known = newest.runs()?.all().iter().filter(|run| run.from <= version);
+        RunTable::new(
+            known.map(|run| Run { until: run.until.filter(|until| *until <= version), ..run.clone() }).collect(),
+        )
+    };
+    let newest = newest.entry();
+    let totals = Totals {
+        shards: shards.len() as u64,
+        records: shards.iter().map(|shard| shard.records).sum(),
+        bytes: shards.iter().map(|shard| shard.bytes).sum(),
+    };
+    // What stands for its shards is in no list.
+    let lists = entry.shards.iter().map(|list| ListRef { root: None, ..list.clone() }).collect();
+    let entry = Entry {
+        totals,
+        shards: lists,
+        root: None,
+        segments: stand_ins.segments(&entry.segments),
+        sources: stand_ins.lists(&entry.sources),
+        runs: newest.runs.clone(),
+        lineage: newest.lineage.clone(),
+        places,
+        readable_from: newest.readable_from,
+        erasures: newest.erasures.clone(),
+        ..entry
+    };
+    Ok(View { entry, shards, runs })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::{dataset::ids::IdKind, storage::RemoteStore};
+
+    fn shard(path: &str, records: u64) -> ShardMeta {
+        ShardMeta { path: path.into(), records, ..ShardMeta::nothing() }
+    }
+
+    fn replaced(was: &str, now: Option<&str>, buckets: u64) -> Replaced {
+        Replaced {
+            was: was.into(),
+            was_buckets: buckets,
+            now: now.map(str::to_owned),
+            rows: 7,
+            buckets,
+            root: Some([7; 32]),
+            seals: now.map(|now| Seal::of(now.as_bytes())).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn chains_are_followed_to_their_ends() {
+        let rows = [
+            ("a".to_owned(), Some(shard("b", 9))),
+            ("b".to_owned(), Some(shard("c", 8))),
+            ("x".to_owned(), Some(shard("y", 1))),
+            ("y".to_owned(), None),
+        ];
+        let others = [replaced("s", Some("t"), 2), replaced("t", Some("u"), 2), replaced("l", None, 0)];
+        let stand_ins = StandIns {
+            shards: rows.into_iter().collect(),
+            sidecars: vec!["_shardify/sidecar/t/adopted/a.parquet".into()],
+            others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
+        };
+        let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
+        let now = stand_ins.shard(old).unwrap();
+        assert_eq!((now.path.as_str(), now.records, now.version, now.first_record), ("c", 8, Version(3), 40));
+        assert_eq!(stand_ins.shard(shard("x", 2)), None);
+        assert_eq!(stand_ins.shard(shard("z", 2)).unwrap().path, "z");
+        let segment = |path: &str| SegmentRef {
+            kind: IdKind::Record,
+            path: path.into(),
+            record_base: 5,
+            pairs: 9,
+            buckets: 2,
+            bytes: 0,
+            root: None,
+            seals: Vec::new(),
+        };
+        let led = stand_ins.segments(&[segment("s"), segment("other")]);
+        assert_eq!((led[0].path.as_str(), led[0].pairs, led[0].record_base), ("u", 7, 5));
+        assert_eq!(led[1], segment("other"));
+        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None, seal: None };
+        assert_eq!(stand_ins.lists(&[list("l"), list("m")]), [list("m")]);
+        let (shards, objects) = stand_ins.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
+        assert_eq!(shards.len(), 2);
+        assert_eq!(objects, ["u/b=0000.parquet", "u/b=0001.parquet"]);
+        let gone = stand_ins.gone();
+        for path in ["a", "b", "y", "t/b=0001.parquet", "l", "_shardify/sidecar/t/adopted/a.parquet"] {
+            assert!(stand_ins.is_gone(&gone, path), "{path}");
+        }
+        for path in ["c", "u/b=0000.parquet", "m"] {
+            assert!(!stand_ins.is_gone(&gone, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn runs_of_a_version_that_only_a_name_keeps_lose_what_was_erased() {
+        assert_eq!(without(10..20, &[]), [(10, 10)]);
+        assert_eq!(without(10..20, &[(0, 5), (8, 4), (15, 1), (19, 9), (40, 1)]), [(12, 3), (16, 3)]);
+        assert!(without(10..20, &[(5, 30)]).is_empty());
+        let run = |first, records, shard: &str, ordinal, set: Option<&str>| Run {
+            first,
+            records,
+            shard: shard.into(),
+            ordinal,
+            from: Version(2),
+            until: None,
+            since: Some(Version(1)),
+            scattered: set.map(|set| Scattered { span: records, set: set.into(), shard: 7 }),
+            beside: None,
+        };
+        let sorted = |set: &str| {
+            let order = crate::dataset::Order { by: crate::dataset::Arrangement::Sort, columns: Vec::new() };
+            Some(crate::dataset::ShardOrder { order, set: set.into() })
+        };
+        let stand_ins = StandIns {
+            shards: HashMap::from([
+                ("a".to_owned(), Some(shard("b", 12))),
+                ("b".to_owned(), Some(shard("c", 11))),
+                ("x".to_owned(), None),
+                ("s".to_owned(), Some(ShardMeta { order: sorted("new"), ..shard("t", 9) })),
+            ]),
+            ..StandIns::default()
+        };
+        let runs = RunTable::new(vec![
+            run(100, 10, "a", 0, None),
+            run(50, 5, "a", 10, None),
+            run(200, 10, "x", 0, None),
+            run(300, 10, "kept", 0, None),
+            run(400, 10, "s", 0, Some("old")),
+        ]);
+        let erased = [(50, 1), (100, 1), (105, 2), (200, 10), (401, 1)];
+        let led = led_alone(&runs, &stand_ins, &erased, Version(3)).unwrap();
+        let mut shown: Vec<(&str, u64, u64, u64)> =
+            led.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
+        shown.sort_unstable();
+        assert_eq!(
+            shown,
+            [("c", 51, 4, 7), ("c", 101, 4, 0), ("c", 107, 3, 4), ("kept", 300, 10, 0), ("t", 400, 9, 0)]
+        );
+        let scattered = led.all().iter().find_map(|run| run.scattered.clone()).unwrap();
+        assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0 });
+        assert!(led_alone(&runs, &stand_ins, &[], Version(3)).is_err(), "more records than the shard has");
+    }
+
+    #[test]
+    fn lists_are_read_back() {
+        let store = RemoteStore::memory().unwrap();
+        let put = |path: &str, rows: &RecordBatch| {
+            let seal = table::write(&store, path, rows, table::properties().build()).unwrap();
+            Sealed::new(path, Some(seal))
+        };
+        let rewritten = [
+            Rewritten { was: "a".into(), was_sidecar: Some("s".into()), now: Some(shard("b", 9)) },
+            Rewritten { was: "c".into(), was_sidecar: None, now: None },
+        ];
+        let list = put("rewritten", &rewritten_batch(&rewritten).unwrap());
+        assert_eq!(read_rewritten(&store, &list).unwrap(), rewritten);
+        let others = [replaced("s", Some("t"), 2), replaced("l", None, 0)];
+        let list = put("replaced", &replaced_batch(&others).unwrap());
+        assert_eq!(read_replaced(&store, &list).unwrap(), others);
+        let other = Sealed { seal: Some(Seal::of(b"")), ..list };
+        assert_eq!(read_replaced(&store, &other).unwrap_err().kind(), crate::error::Kind::Integrity);
+    }
+}

@@ -1,0 +1,269 @@
+//! Leases: what a long run still reads, so that `vacuum` leaves it alone, and who is to be let pass.
+//!
+//! A run that reads old versions for a long time, which is `erase`, says so in an object of its own:
+//!
+//! ```text
+//! _shardify/leases/<txn>-<serial>.json    {"transaction": ..., "operation": "erase", "version": 3, "seconds": 120}
+//! ```
+//!
+//! Until `seconds` after it was written, `vacuum` expires no version from `version` on. The run writes the lease anew, under
+//! the next serial, long before that, and deletes it at its end; the lease of a killed run ends by itself. A lease with
+//! `"erasing": true` also asks others to hold back their commits for some seconds, because the run has lost to them several
+//! times. Leases only avoid work that would be in vain: a run that reads what was deleted under it fails with a conflict
+//! and commits nothing.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dataset::{log::snapshot::Dataset, table::paths::system_path},
+    error::{Error, Result},
+    id::{TransactionId, Version},
+    storage::{Listed, Store},
+};
+
+/// How long a lease holds after it was last written.
+pub const LEASE: Duration = Duration::from_secs(120);
+
+/// How long a commit is held back for an erasure that lost several times.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time between two looks whether such an erasure is done.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The longest such time: many that wait must not keep a slow store from serving the erasure.
+const LONGEST_POLL: Duration = Duration::from_secs(2);
+
+/// What a lease says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Claim {
+    transaction: TransactionId,
+    operation: String,
+    /// Oldest version that the run reads.
+    version: Version,
+    /// How long it holds after it was written, by the clock of the store.
+    seconds: u64,
+    /// Whether commits of others are to wait a little.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    erasing: bool,
+}
+
+/// A lease that this run holds; it is given back when it is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    held: Arc<Mutex<Held>>,
+    renewal: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+#[derive(Debug)]
+struct Held {
+    dataset: Dataset,
+    claim: Claim,
+    /// Serials written so far; the last of them is the object that counts.
+    written: u64,
+}
+
+impl Held {
+    fn path(&self, serial: u64) -> String {
+        system_path(&format!("leases/{}-{serial}.json", self.claim.transaction))
+    }
+
+    /// Writes the lease anew and deletes the older object.
+    fn write(&mut self) -> Result<()> {
+        let store = self.dataset.store();
+        let bytes = serde_json::to_vec(&self.claim).map_err(|e| Error::internal("encoding a lease failed").cause(e))?;
+        let serial = self.written + 1;
+        store.put_if_absent(&self.path(serial), bytes.into())?;
+        let older = std::mem::replace(&mut self.written, serial);
+        if older > 0 { store.delete(&self.path(older)) } else { Ok(()) }
+    }
+}
+
+impl Lease {
+    /// Takes a lease of everything from a version on, which holds until it is dropped: a thread writes it anew in time.
+    /// `duration` is how long it outlives a run that is killed.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn take(
+        dataset: &Dataset,
+        transaction: &TransactionId,
+        operation: &str,
+        version: Version,
+        duration: Duration,
+    ) -> Result<Self> {
+        let claim = Claim {
+            transaction: transaction.clone(),
+            operation: operation.to_owned(),
+            version,
+            seconds: duration.as_secs().max(1),
+            erasing: false,
+        };
+        let mut held = Held { dataset: dataset.clone(), claim, written: 0 };
+        held.write()?;
+        let held = Arc::new(Mutex::new(held));
+        let (end, ended) = mpsc::channel();
+        let renewed = Arc::clone(&held);
+        let renew = move || {
+            while ended.recv_timeout(duration / 4) == Err(RecvTimeoutError::Timeout) {
+                // One that cannot be written now is tried again before it ends.
+                let _ = renewed.lock().unwrap_or_else(PoisonError::into_inner).write();
+            }
+        };
+        let thread = std::thread::Builder::new().name("lease".to_owned()).spawn(renew);
+        let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
+        Ok(Self { held, renewal: Some((end, thread)) })
+    }
+
+    /// Moves the lease to another version, and says whether others are to hold back their commits.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn renew(&self, version: Version, erasing: bool) -> Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        (held.claim.version, held.claim.erasing) = (version, erasing);
+        held.write()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.renewal.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is left ends by itself.
+        let _ = held.dataset.store().delete(&held.path(held.written));
+    }
+}
+
+/// The leases that hold at an instant, by the clock of the store. What cannot be understood is none.
+fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
+    let mut listed = Vec::new();
+    store.walk(&system_path("leases"), &mut |found| {
+        if let Listed::Object(facts) = found {
+            listed.push(facts);
+        }
+        Ok(())
+    })?;
+    let mut claims = Vec::new();
+    for facts in listed {
+        // It may have been given back since it was listed.
+        let Some(bytes) = store.get(&facts.path)? else { continue };
+        let Ok(claim) = serde_json::from_slice::<Claim>(&bytes) else { continue };
+        let lasts = SignedDuration::from_secs(i64::try_from(claim.seconds).unwrap_or(i64::MAX));
+        if facts.modified.checked_add(lasts).is_ok_and(|end| now < end) {
+            claims.push(claim);
+        }
+    }
+    Ok(claims)
+}
+
+/// Tags of runs that hold a lease at an instant, by the clock of the store, each with the oldest version that must stay
+/// readable for it. Where locks tell that a run has died, its lease has ended with it.
+///
+/// # Errors
+/// When the store fails.
+pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version)>> {
+    let mut out = Vec::new();
+    for claim in current(dataset.store().as_ref(), now)? {
+        let tag = claim.transaction.tag().to_owned();
+        if dataset.store().is_locked(&tag)? != Some(false) {
+            out.push((tag, claim.version));
+        }
+    }
+    Ok(out)
+}
+
+/// Holds back a commit while an erasure that lost to others several times makes its own, for some seconds at most.
+///
+/// # Errors
+/// When the store fails.
+pub(in crate::dataset) fn give_way(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
+    let (begun, mut pause) = (Instant::now(), POLL);
+    let asked = |claim: &Claim| claim.erasing && claim.transaction != *transaction;
+    while begun.elapsed() < PATIENCE && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(LONGEST_POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
+        Ok(holders(dataset, now)?.into_iter().map(|(_, version)| version).min())
+    }
+
+    fn leases(dataset: &Dataset) -> Vec<String> {
+        dataset.store().list("_shardify/leases").unwrap().into_iter().map(|facts| facts.path).collect()
+    }
+
+    #[test]
+    fn a_lease_holds_its_version_until_it_is_given_back_or_ends() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None);
+        let take = |version| {
+            Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(version), Duration::from_secs(60)).unwrap()
+        };
+        let (newer, older) = (take(7), take(3));
+        assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(3)));
+        older.renew(Version(9), false).unwrap();
+        assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(7)));
+        assert_eq!(leases(&dataset).len(), 2, "what was renewed is deleted");
+        let later = Timestamp::now().checked_add(SignedDuration::from_secs(61)).unwrap();
+        assert_eq!(oldest(&dataset, later).unwrap(), None, "a run that was killed holds nothing for ever");
+        drop((newer, older));
+        assert_eq!(leases(&dataset), Vec::<String>::new());
+        dataset.store().put("_shardify/leases/notes.txt", "not a lease".into()).unwrap();
+        assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_lease_is_renewed_while_it_is_held() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let lease =
+            Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(2), Duration::from_secs(1)).unwrap();
+        let first = leases(&dataset);
+        std::thread::sleep(Duration::from_millis(1300));
+        assert_ne!(leases(&dataset), first);
+        assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(2)));
+        drop(lease);
+    }
+
+    #[test]
+    fn commits_wait_for_an_erasure_that_asks_for_it_and_for_no_other() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let (eraser, other) = (TransactionId::fresh(), TransactionId::fresh());
+        let lease = Lease::take(&dataset, &eraser, "erase", Version(1), LEASE).unwrap();
+        let waited = |transaction: &TransactionId| {
+            let begun = Instant::now();
+            give_way(&dataset, transaction).unwrap();
+            begun.elapsed()
+        };
+        assert!(waited(&other) < POLL);
+        lease.renew(Version(1), true).unwrap();
+        assert!(waited(&eraser) < POLL, "it does not wait for itself");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| waited(&other));
+            std::thread::sleep(3 * POLL);
+            drop(lease);
+            let waited = waiting.join().unwrap();
+            assert!(waited >= 2 * POLL && waited < PATIENCE / 2, "{waited:?}");
+        });
+    }
+}

@@ -1,0 +1,19 @@
+//! The log: entries and the lists that they name, commits, names of versions, and the state of a dataset at each version.
+
+pub(super) mod clock;
+pub(super) mod commit;
+pub(super) mod entry;
+pub(super) mod erased;
+pub(super) mod erasures;
+pub mod leases;
+pub(super) mod order;
+pub(super) mod private;
+pub(super) mod proof;
+pub(super) mod publication;
+pub(super) mod retraction;
+pub(super) mod root;
+pub(super) mod runs;
+pub(super) mod shards;
+pub(super) mod snapshot;
+pub(super) mod sources;
+pub(super) mod tags;

@@ -1,0 +1,71 @@
+//! How the records of a shard are ordered, when a compaction sorted them.
+//!
+//! It stands in the list of shards, so that the next compaction knows what is sorted already without opening a shard.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// What records are ordered by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Order {
+    /// How the columns count.
+    pub by: Arrangement,
+    /// The columns.
+    pub columns: Vec<String>,
+}
+
+/// How several columns make one order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrangement {
+    /// The first column counts most.
+    Sort,
+    /// All columns count alike: their bits are interleaved.
+    ZOrder,
+}
+
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let by = match self.by {
+            Arrangement::Sort => "sorted by",
+            Arrangement::ZOrder => "in Z-order of",
+        };
+        write!(f, "{by} {}", self.columns.join(", "))
+    }
+}
+
+/// The order of a shard, and which others it was sorted with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardOrder {
+    /// What its records are ordered by.
+    #[serde(flatten)]
+    pub order: Order,
+    /// Names the shards that were sorted together: no two of them overlap, and their names are in order.
+    pub set: String,
+}
+
+impl ShardOrder {
+    pub(in crate::dataset) fn encode(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::internal("encoding an order failed").cause(e))
+    }
+
+    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|e| Error::integrity("expected the order of a shard").cause(e))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_json() {
+        let order = Order { by: Arrangement::ZOrder, columns: vec!["a,b".into(), "c".into()] };
+        let text = ShardOrder { order, set: "0123456789ab".into() };
+        assert_eq!(text.encode().unwrap(), r#"{"by":"zorder","columns":["a,b","c"],"set":"0123456789ab"}"#);
+        assert_eq!(ShardOrder::decode(&text.encode().unwrap()).unwrap(), text);
+        assert!(ShardOrder::decode("{}").is_err());
+    }
+}

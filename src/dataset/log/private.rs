@@ -1,0 +1,144 @@
+//! Which ids of a dataset are private: what its settings say, and what stands for them.
+
+use std::sync::Arc;
+
+use super::{entry::Settings, snapshot::Snapshot};
+use crate::{
+    dataset::ids::private::{Hiding, IdKey, IdMode, PrivateChoice, PrivateIds, SEPARATOR, checked, is_token},
+    error::{Error, Result},
+    id::{IdHash, TransactionId},
+};
+
+/// How content hashes of records are compared with those that a dataset stores.
+#[derive(Debug, Clone)]
+pub enum ContentHashes {
+    /// They are stored as they are.
+    Plain,
+    /// They are keyed.
+    Keyed(Arc<IdKey>),
+    /// They are keyed, and the key is not known: only checksums of whole shards tell of damage.
+    Unknown,
+}
+
+impl ContentHashes {
+    /// Returns those of a snapshot's dataset.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        match (&snapshot.entry().settings.private, snapshot.dataset().key()) {
+            (Some(private), key) if private.keyed_hashes => match checked(private, key) {
+                Ok(key) => Self::Keyed(key),
+                Err(_) => Self::Unknown,
+            },
+            _ => Self::Plain,
+        }
+    }
+
+    /// Returns a content hash as it is stored; `None` without the key.
+    pub fn stored(&self, hash: u64) -> Option<u64> {
+        match self {
+            Self::Plain => Some(hash),
+            Self::Keyed(key) => Some(key.content(hash)),
+            Self::Unknown => None,
+        }
+    }
+
+    /// Whether records cannot be compared.
+    pub fn are_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+}
+
+/// How ids of a dataset are stored, given what it says already and what is asked for.
+///
+/// # Errors
+/// When that contradicts the dataset, or there is no key.
+pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<IdKey>>) -> Result<Option<PrivateIds>> {
+    let PrivateChoice { mode: asked, redact_sources: redact, salted, key_named } = choice;
+    let Some(old) = old else {
+        if key_named && asked.is_none() {
+            return Err(Error::usage(
+                "expected --id-mode hmac or sealed beside --id-key, found none: ids would be plain",
+            ));
+        }
+        let mode = asked.unwrap_or(IdMode::Plain);
+        if mode == IdMode::Plain {
+            return match (redact, salted) {
+                (true, _) => {
+                    Err(Error::usage("expected --id-mode hmac or sealed beside --redact-source-paths, found none")
+                        .hint("names of sources are hidden with the key of the ids"))
+                }
+                (false, true) => Err(Error::usage("expected --id-mode hmac or sealed beside --id-salt, found none")),
+                (false, false) => Ok(None),
+            };
+        }
+        let key = key.ok_or_else(|| {
+            Error::usage(format!("expected a key for --id-mode {}, found none", mode.name()))
+                .hint("name a file with --id-key, or put the key into $SHARDIFY_ID_KEY")
+                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
+        })?;
+        let salt = if salted { Some(TransactionId::fresh().0) } else { None };
+        let check =
+            salt.as_ref().map_or_else(|| Ok(key.check.clone()), |salt| key.salted(salt).map(|key| key.check))?;
+        return Ok(Some(PrivateIds { mode, check, redacted_sources: redact, keyed_hashes: true, salt }));
+    };
+    let mode = old.private.as_ref().map_or(IdMode::Plain, |private| private.mode);
+    if asked.is_some_and(|asked| asked != mode) {
+        let asked = asked.map_or("", IdMode::name);
+        return Err(Error::usage(format!("expected --id-mode {}, as this dataset has, found {asked}", mode.name()))
+            .hint("how ids are stored is chosen when a dataset is made; name another one with --out"));
+    }
+    if redact && !old.private.as_ref().is_some_and(|private| private.redacted_sources) {
+        return Err(Error::usage("this dataset was made without --redact-source-paths: its sources have their names")
+            .hint("name another dataset with --out"));
+    }
+    if salted && old.private.as_ref().is_none_or(|private| private.salt.is_none()) {
+        return Err(Error::usage("this dataset was made without --id-salt: its tokens are those of the key alone")
+            .hint("name another dataset with --out"));
+    }
+    if let Some(private) = &old.private {
+        checked(private, key)?;
+    }
+    Ok(old.private.clone())
+}
+
+/// Hash of an id that is stored, as the id index has it.
+pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
+    if settings.private.is_some() { IdHash::of_token(stored) } else { IdHash::of(stored) }
+}
+
+/// How the ids of a snapshot are hidden; `None` where they are plain.
+///
+/// # Errors
+/// When its key is not known, or another one is.
+pub fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
+    Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
+        .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))
+}
+
+impl Hiding {
+    /// What the settings of a dataset ask for; `None` where ids are plain.
+    ///
+    /// # Errors
+    /// When there is no key, or it is not the one of the dataset.
+    pub fn of(settings: &Settings, key: Option<&Arc<IdKey>>) -> Result<Option<Self>> {
+        settings.private.as_ref().map(|private| Self::by(private, key)).transpose()
+    }
+}
+
+impl Snapshot {
+    /// An id as it is shown: sealed ones are opened where the key is known, and else their tokens stand for them.
+    ///
+    /// # Errors
+    /// When there is a key that is not that of the dataset, or a sealed id is damaged.
+    pub fn shown_id(&self, stored: String) -> Result<String> {
+        let Some(private) = &self.entry().settings.private else { return Ok(stored) };
+        let Some((token, _)) = stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)) else {
+            return Ok(stored);
+        };
+        match self.dataset().key() {
+            Some(key) if private.mode == IdMode::Sealed => {
+                Ok(checked(private, Some(key))?.open(&stored)?.unwrap_or(stored))
+            }
+            _ => Ok(token.to_owned()),
+        }
+    }
+}

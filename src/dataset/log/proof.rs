@@ -1,0 +1,109 @@
+//! Proof that a store lets one of several creators of an object win, on which every commit rests.
+//!
+//! Some stores that speak a cloud's protocol ignore the condition of a conditional create: two runs would then both
+//! believe that they made the same version, and one would lose its records. So the first run that writes to a remote
+//! dataset lets two creators race for a key and keeps what it saw beside the log, with the place and the server it was
+//! seen at: a dataset that is copied elsewhere, or met behind another server, is tried again.
+//!
+//! ```text
+//! _shardify/proof/<random>    raced for, then deleted
+//! _shardify/store.json        {"conditional_create":"proven","location":"s3://bucket/dataset","endpoint":"https://minio:9000"}
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dataset::table::paths::system_path,
+    error::{Error, Result},
+    id::TransactionId,
+    storage::{PutOutcome, Store},
+};
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Proof {
+    conditional_create: String,
+    location: String,
+    /// Server at which it was seen, where it is not the one that the location implies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+}
+
+/// Makes sure that conditional creates work; a local file system is known for it.
+pub(in crate::dataset) fn prove(store: &dyn Store) -> Result<()> {
+    if store.location().local_path().is_some() {
+        return Ok(());
+    }
+    let path = system_path("store.json");
+    let proof = Proof {
+        conditional_create: "proven".to_owned(),
+        location: store.location().to_string(),
+        endpoint: store.endpoint(),
+    };
+    if let Some(bytes) = store.get(&path)?
+        && serde_json::from_slice::<Proof>(&bytes).is_ok_and(|found| found == proof)
+    {
+        return Ok(());
+    }
+    race(store)?;
+    let text = serde_json::to_vec(&proof).map_err(|e| Error::internal("encoding the proof failed").cause(e))?;
+    store.put(&path, text.into())
+}
+
+fn race(store: &dyn Store) -> Result<()> {
+    let key = system_path(&format!("proof/{}", TransactionId::fresh()));
+    let creators = ["one", "other"];
+    let outcomes: Vec<Result<PutOutcome>> = std::thread::scope(|scope| {
+        let racing = creators.map(|name| {
+            let key = &key;
+            scope.spawn(move || store.put_if_absent(key, name.into()))
+        });
+        racing.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(Error::internal("a thread gave up")))).collect()
+    });
+    let outcomes: Vec<PutOutcome> = outcomes.into_iter().collect::<Result<_>>()?;
+    // One that comes when all is over must lose too.
+    let late = store.put_if_absent(&key, "late".into())?;
+    let kept = store.get(&key)?;
+    store.delete(&key)?;
+    let winners: Vec<&str> =
+        creators.iter().zip(&outcomes).filter(|(_, o)| **o == PutOutcome::Created).map(|(name, _)| *name).collect();
+    // A creator whose request was sent again after a lost reply does not know that it has won.
+    let fair = match winners[..] {
+        [] => kept.is_some_and(|bytes| creators.iter().any(|name| bytes == name.as_bytes())),
+        [winner] => kept.is_some_and(|bytes| bytes == winner.as_bytes()),
+        _ => false,
+    };
+    if fair && late == PutOutcome::Exists {
+        return Ok(());
+    }
+    Err(Error::storage("expected one of several creators of an object to win, found that others do too")
+        .at(store.location().to_string())
+        .hint(
+            "this store ignores conditional creates (If-None-Match: *), without which concurrent commits lose records",
+        )
+        .hint(
+            "put the dataset into a store that has them: Amazon S3, Google Cloud Storage, Azure, MinIO, a local folder",
+        ))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    #[test]
+    fn a_store_is_tried_once_for_each_place() {
+        let store = RemoteStore::memory().unwrap();
+        prove(&store).unwrap();
+        let kept = store.get("_shardify/store.json").unwrap().unwrap();
+        assert_eq!(kept, r#"{"conditional_create":"proven","location":"memory:///"}"#);
+        assert!(store.list("_shardify/proof").unwrap().is_empty());
+        prove(&store).unwrap();
+        let other_server = String::from_utf8_lossy(&kept).replace('}', r#","endpoint":"http://mirror:9000"}"#);
+        for elsewhere in [String::from_utf8_lossy(&kept).replace("memory", "s3"), other_server] {
+            store.put("_shardify/store.json", elsewhere.into()).unwrap();
+            prove(&store).unwrap();
+            assert_eq!(store.get("_shardify/store.json").unwrap().unwrap(), kept);
+        }
+    }
+}

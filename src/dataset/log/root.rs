@@ -1,0 +1,209 @@
+//! One hash for a version: over its shards, its id index and what was erased, such that a few kilobytes prove to somebody
+//! without the dataset that an id is in the version, or that it is not.
+//!
+//! ```text
+//! root -- head      "shardify root 3\nversion 5\nids plain\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
+//!      |- list      "list <shards> <root of shards>\n"                                      as the log entry lists them
+//!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                         in the order of the list
+//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"    as the log entry lists them
+//! ```
+//!
+//! All levels are Merkle trees as RFC 6962 has them ([`merkle`]); [`index`](super::index) has the tree of a segment. Hashes of
+//! lists and segments stand in the log entry, so a commit makes its root of what it wrote itself and of what was there. Pairs
+//! are sorted, so two neighbouring blocks show that nothing lies between them. The head says how many segments there are,
+//! so that none can be left out, and how ids are stored, so that nobody can look up an id as it is where tokens stand for ids:
+//! `ids plain`, or `ids hmac <check>` or `ids sealed <check>` with the check value of the key. Entries before format 4 have
+//! "shardify root 2", without that line. The root follows from what the version refers to and nothing else.
+
+use arrow::array::{BinaryArray, RecordBatch, StringArray, UInt64Array};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    codec::{
+        hex::hex,
+        merkle::{self, Hash},
+    },
+    dataset::{
+        ids::private::IdMode,
+        index::{SegmentTree, segment_leaf},
+        log::{
+            entry::Entry,
+            erased::tombstones,
+            shards::{self, ShardMeta},
+            snapshot::{Dataset, Snapshot},
+        },
+        table::column,
+    },
+    error::{Error, Result},
+    id::IdHash,
+};
+
+/// Hash of a shard in a list.
+fn shard_leaf(path: &str, records: u64, checksum: &[u8]) -> Hash {
+    merkle::leaf(format!("shard {path} {records} {}\n", hex(checksum)).as_bytes())
+}
+
+/// Hashes of rows of a list of shards.
+pub(in crate::dataset) fn shard_leaves(rows: &RecordBatch) -> Result<Vec<Hash>> {
+    let (paths, checksums): (&StringArray, &BinaryArray) = (column(rows, "path")?, column(rows, "checksum")?);
+    let records: &UInt64Array = column(rows, "records")?;
+    let leaf = |row| shard_leaf(paths.value(row), records.value(row), checksums.value(row));
+    Ok((0..rows.num_rows()).map(leaf).collect())
+}
+
+/// Root of shards in order.
+pub(in crate::dataset) fn root_of_shards(shards: &[ShardMeta]) -> Hash {
+    let leaves: Vec<Hash> =
+        shards.iter().map(|shard| shard_leaf(&shard.path, shard.records, &shard.checksum)).collect();
+    merkle::root(&leaves)
+}
+
+fn list_leaf(shards: u64, root: &Hash) -> Hash {
+    merkle::leaf(format!("list {shards} {}\n", hex(root)).as_bytes())
+}
+
+/// Hashes of the lists of shards; `None` when one of them has no root.
+fn known_lists(entry: &Entry) -> Option<Vec<Hash>> {
+    entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect()
+}
+
+/// The root of a version from what its entry knows; `None` when a list or a segment has no hash.
+pub(in crate::dataset) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<Option<Hash>> {
+    let segments: Option<Vec<String>> = entry.segments.iter().map(|s| Some(segment_leaf(s, &s.root?))).collect();
+    let (Some(lists), Some(segments)) = (known_lists(entry), segments) else { return Ok(None) };
+    Ok(Some(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root()))
+}
+
+/// Makes sure that the lists of shards are those that the log has the hashes of, and that its root follows from them; the
+/// hashes of segments are checked whenever all their pairs are read.
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming what was changed; when something cannot be read.
+pub fn check_root(snapshot: &Snapshot) -> Result<()> {
+    let (dataset, entry) = (snapshot.dataset(), snapshot.entry());
+    let place = |path: &str| dataset.store().location().join(path).to_string();
+    for list in &entry.shards {
+        let Some(known) = list.root else { continue };
+        if root_of_shards(&shards::read(dataset.store().as_ref(), &list.sealed())?) != known {
+            return Err(Error::integrity("expected the list of shards that the log has the hash of, found another")
+                .at(place(&list.path)));
+        }
+    }
+    match entry.root {
+        Some(known) if of_entry(dataset, entry)? != Some(known) => {
+            Err(Error::integrity("the root in the log entry does not follow from what it refers to")
+                .at(place(&entry.path())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Format from which on the head says how ids are stored.
+const IDS_IN_HEAD: u32 = 4;
+
+/// How the ids of a version are stored.
+fn ids_line(entry: &Entry) -> String {
+    match &entry.settings.private {
+        None => IdMode::Plain.name().to_owned(),
+        Some(private) => format!("{} {}", private.mode.name(), private.check),
+    }
+}
+
+/// The leaves of a version.
+#[derive(Debug)]
+struct Leaves {
+    head: String,
+    hashes: Vec<Hash>,
+}
+
+impl Leaves {
+    fn of<'a>(
+        dataset: &Dataset,
+        entry: &Entry,
+        lists: Vec<Hash>,
+        segments: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Result<Self> {
+        let mut stones = Sha256::new();
+        for stone in tombstones(dataset, entry)? {
+            stones.update(format!("{} {} {}\n", stone.first, stone.records, stone.version));
+        }
+        let (form, ids) = match entry.format {
+            ..IDS_IN_HEAD => (2, String::new()),
+            _ => (3, format!("ids {}\n", ids_line(entry))),
+        };
+        let head = format!(
+            "shardify root {form}\nversion {}\n{ids}lists {}\nsegments {}\ntombstones {}\n",
+            entry.version.0,
+            lists.len(),
+            segments.len(),
+            hex(&stones.finalize())
+        );
+        let mut hashes = vec![merkle::leaf(head.as_bytes())];
+        hashes.extend(lists);
+        hashes.extend(segments.map(|text| merkle::leaf(text.as_bytes())));
+        Ok(Self { head, hashes })
+    }
+
+    fn root(&self) -> Hash {
+        merkle::root(&self.hashes)
+    }
+}
+
+/// The tree of a version.
+#[derive(Debug)]
+pub struct VersionTree {
+    /// The segments, in the order of their leaves.
+    pub segments: Vec<SegmentTree>,
+    leaves: Leaves,
+}
+
+impl VersionTree {
+    /// Makes the tree of a snapshot, with the blocks of its segments around a hash. Where a list of shards has no hash, all
+    /// shards in record order stand for one list.
+    ///
+    /// # Errors
+    /// When the index or a list cannot be read, or is not what the log says.
+    pub fn new(snapshot: &Snapshot, around: Option<IdHash>) -> Result<Self> {
+        let (dataset, entry) = (snapshot.dataset(), snapshot.entry());
+        let segments: Vec<SegmentTree> = entry
+            .segments
+            .iter()
+            .map(|segment| SegmentTree::new(dataset.store(), segment, around))
+            .collect::<Result<_>>()?;
+        let lists = match known_lists(entry) {
+            Some(lists) => lists,
+            None => {
+                let shards = snapshot.shards()?;
+                vec![list_leaf(shards.len() as u64, &root_of_shards(shards))]
+            }
+        };
+        let leaves = Leaves::of(dataset, entry, lists, segments.iter().map(|segment| segment.text.as_str()))?;
+        Ok(Self { segments, leaves })
+    }
+
+    /// Text of its first leaf.
+    pub fn head(&self) -> &str {
+        &self.leaves.head
+    }
+
+    /// The root.
+    pub fn root(&self) -> Hash {
+        self.leaves.root()
+    }
+
+    /// How many leaves there are.
+    pub fn leaves(&self) -> usize {
+        self.leaves.hashes.len()
+    }
+
+    /// Siblings on the way from the head to the root.
+    pub fn head_path(&self) -> Vec<Hash> {
+        merkle::path(&self.leaves.hashes, 0)
+    }
+
+    /// Number of the leaf of a segment, and siblings on the way.
+    pub fn segment_path(&self, segment: usize) -> (usize, Vec<Hash>) {
+        let index = self.leaves() - self.segments.len() + segment;
+        (index, merkle::path(&self.leaves.hashes, index))
+    }
+}

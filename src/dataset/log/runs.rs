@@ -1,0 +1,393 @@
+//! The run table: where each record number is, and was.
+//!
+//! A run says that records `first .. first + records` are the rows `ordinal ..` of one shard, in versions
+//! `from .. until`. A record number is in exactly one live run at any version that contains it. Compaction closes the
+//! runs of the shards it replaces and adds new ones for the same numbers; the id index, which knows only numbers,
+//! stays as it is.
+//!
+//! ```text
+//! number   0        100       250            shard      ordinal  from  until
+//!          |-- a ---|---- b ---|             a             0      1     3
+//!          |------- c ---------|             b             0      2     3
+//!                                            c             0      3     -
+//! ```
+//!
+//! Sorting by a column may leave no two neighbours together, and a run for each record would be as large as the data.
+//! Such a shard has one *scattered* run: its numbers lie between two bounds, and which row has which number stands in
+//! the [numbers](super::numbers) of the shard and, the other way round, in the [places](super::places) of its set.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, StringArray, StringBuilder, UInt64Array},
+    datatypes::{DataType, Field, Schema},
+};
+
+use crate::{
+    dataset::table::{
+        self,
+        beside::{self, Beside},
+        column,
+        sealed::Sealed,
+    },
+    error::Result,
+    id::Version,
+    storage::{Store, checked_path},
+};
+
+/// Consecutive records in consecutive rows of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// First record number.
+    pub first: u64,
+    /// How many records.
+    pub records: u64,
+    /// Path of the shard.
+    pub shard: String,
+    /// Row of the first record within the shard, from 0.
+    pub ordinal: u64,
+    /// First version that contains the run.
+    pub from: Version,
+    /// First version that no longer does; `None` while it is live.
+    pub until: Option<Version>,
+    /// First version that had these records at all, when earlier runs of them were vacuumed from the table.
+    pub since: Option<Version>,
+    /// Where its numbers stand when they do not follow one another.
+    pub scattered: Option<Scattered>,
+    /// Where the sidecar of the shard lies, and what it has to be; `None` when an older release wrote it.
+    pub beside: Option<Arc<Beside>>,
+}
+
+/// Records of a shard whose numbers are in no order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scattered {
+    /// Distance from the first number to the one after the last; other shards may have numbers in between.
+    pub span: u64,
+    /// The set of places that leads from numbers to rows.
+    pub set: String,
+    /// Number of the shard within the set.
+    pub shard: u64,
+}
+
+impl Run {
+    /// Whether a version contains the run.
+    pub fn contains(&self, version: Version) -> bool {
+        self.from <= version && self.until.is_none_or(|until| version < until)
+    }
+
+    /// The number after its last one.
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.scattered.as_ref().map_or(self.records, |scattered| scattered.span))
+    }
+
+    /// The sidecar of its shard.
+    pub fn sidecar(&self) -> Sealed {
+        beside::sidecar_of(&self.shard, self.beside.as_deref())
+    }
+
+    /// The record numbers of its shard, if it is scattered.
+    pub fn numbers(&self) -> Sealed {
+        beside::numbers_of(&self.shard, self.beside.as_deref())
+    }
+
+    /// Whether `oldest` or a newer version contains the run.
+    pub(in crate::dataset) fn stays(&self, oldest: Version) -> bool {
+        self.until.is_none_or(|until| until > oldest)
+    }
+}
+
+/// All runs, ordered by record number.
+#[derive(Debug, Clone)]
+pub struct RunTable {
+    runs: Vec<Run>,
+    /// For each run the largest end of any plain run up to it, so that a search knows when to stop going back.
+    reach: Vec<u64>,
+    /// The scattered ones: each may hold almost any record, and would make every search go back to the begin.
+    scattered: Vec<usize>,
+}
+
+impl RunTable {
+    /// Orders runs for searching.
+    pub fn new(mut runs: Vec<Run>) -> Self {
+        runs.sort_by(|a, b| (a.first, a.from, &a.shard, a.ordinal).cmp(&(b.first, b.from, &b.shard, b.ordinal)));
+        let mut reach = Vec::with_capacity(runs.len());
+        let mut furthest = 0;
+        for run in &runs {
+            furthest = if run.scattered.is_some() { furthest } else { furthest.max(run.end()) };
+            reach.push(furthest);
+        }
+        let scattered = (0..runs.len()).filter(|i| runs[*i].scattered.is_some()).collect();
+        Self { runs, reach, scattered }
+    }
+
+    /// Every run, live or closed.
+    pub fn all(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Runs that hold a record number in any version, oldest version first; of scattered ones those that may.
+    pub fn of_record(&self, record: u64) -> Vec<&Run> {
+        let end = self.runs.partition_point(|run| run.first <= record);
+        let mut found: Vec<&Run> = self.runs[..end]
+            .iter()
+            .zip(&self.reach[..end])
+            .rev()
+            .take_while(|(_, reach)| **reach > record)
+            .map(|(run, _)| run)
+            .filter(|run| run.scattered.is_none() && record < run.end())
+            .collect();
+        let scattered = self.scattered.iter().map(|i| &self.runs[*i]);
+        found.extend(scattered.filter(|run| run.first <= record && record < run.end()));
+        found.sort_by_key(|run| run.from);
+        found
+    }
+
+    /// The greatest number below `record` that any run holds, or may hold.
+    pub(in crate::dataset) fn before(&self, record: u64) -> Option<u64> {
+        let end = self.runs.partition_point(|run| run.first < record);
+        let last = |run: &Run| run.end().min(record).checked_sub(1);
+        let plain = self.reach[..end].last().and_then(|reach| (*reach).min(record).checked_sub(1));
+        let scattered = self.scattered.iter().map(|i| &self.runs[*i]).filter(|run| run.first < record);
+        scattered.filter_map(last).chain(plain.filter(|_| end > 0)).max()
+    }
+
+    /// The table without runs that only versions before `oldest` contain; what is left remembers since when its records
+    /// are there.
+    #[must_use]
+    pub(in crate::dataset) fn readable(&self, oldest: Version) -> Self {
+        // A compaction makes one run of each run that it replaces, so both begin with the same record. Of scattered
+        // records each has its own first version, which stands beside its number.
+        let since = |run: &Run| {
+            let first = run.scattered.is_none().then(|| self.first_version(run.first))?;
+            first.filter(|first| *first < run.from)
+        };
+        Self::new(
+            self.runs
+                .iter()
+                .filter(|run| run.stays(oldest))
+                .map(|run| Run { since: since(run), ..run.clone() })
+                .collect(),
+        )
+    }
+
+    /// First version that had a record, as far as this table knows: where a scattered run holds it, look there first.
+    pub fn first_version(&self, record: u64) -> Option<Version> {
+        self.of_record(record).iter().map(|run| run.since.unwrap_or(run.from)).min()
+    }
+
+    /// Runs that a version contains, by shard, each in row order.
+    pub fn by_shard(&self, version: Version) -> BTreeMap<&str, Vec<&Run>> {
+        let mut shards: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+        for run in self.runs.iter().filter(|run| run.contains(version)) {
+            shards.entry(&run.shard).or_default().push(run);
+        }
+        shards.values_mut().for_each(|runs| runs.sort_by_key(|run| run.ordinal));
+        shards
+    }
+
+    /// Runs of a shard that a version contains, in row order.
+    pub fn of_shard(&self, shard: &str, version: Version) -> Vec<&Run> {
+        let mut found: Vec<&Run> = self.runs.iter().filter(|r| r.shard == shard && r.contains(version)).collect();
+        found.sort_by_key(|run| run.ordinal);
+        found
+    }
+}
+
+/// Columns of a list; those at its end that can be null are left out where nothing is in them.
+pub(in crate::dataset) fn schema() -> Schema {
+    let field = |name: &str, nullable| Field::new(name, DataType::UInt64, nullable);
+    let mut fields = vec![
+        field("first", false),
+        field("records", false),
+        Field::new("shard", DataType::Utf8, false),
+        field("ordinal", false),
+        field("from_version", false),
+        field("until_version", true),
+        field("since_version", true),
+    ];
+    let text = |name: &str| Field::new(name, DataType::Utf8, true);
+    fields.extend([field("span", true), text("set"), field("set_shard", true), text(BESIDE)]);
+    Schema::new(fields)
+}
+
+/// Number of columns that every list has.
+const ALWAYS: usize = 7;
+
+/// Name of the column that says what lies beside the shard.
+const BESIDE: &str = "beside";
+
+/// Encodes rows for [`table::write`].
+pub(in crate::dataset) fn batch(runs: &[Run]) -> Result<RecordBatch> {
+    let schema = schema();
+    let numbers = |of: fn(&Run) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(runs.iter().map(of))) };
+    let mut columns: Vec<ArrayRef> = vec![
+        numbers(|r| r.first),
+        numbers(|r| r.records),
+        Arc::new(StringArray::from_iter_values(runs.iter().map(|r| r.shard.as_str()))),
+        numbers(|r| r.ordinal),
+        numbers(|r| r.from.0),
+        Arc::new(runs.iter().map(|r| r.until.map(|v| v.0)).collect::<UInt64Array>()),
+        Arc::new(runs.iter().map(|r| r.since.map(|v| v.0)).collect::<UInt64Array>()),
+    ];
+    let number = |of: fn(&Scattered) -> u64| -> ArrayRef {
+        Arc::new(runs.iter().map(|r| r.scattered.as_ref().map(of)).collect::<UInt64Array>())
+    };
+    let sets: StringArray = runs.iter().map(|r| r.scattered.as_ref().map(|s| s.set.as_str())).collect();
+    columns.extend([
+        number(|s| s.span),
+        Arc::new(sets) as ArrayRef,
+        number(|s| s.shard),
+        Arc::new(beside_column(runs)?),
+    ]);
+    let full = RecordBatch::try_new(Arc::new(schema), columns)?;
+    let used = (0..full.num_columns()).filter(|i| *i < ALWAYS || full.column(*i).null_count() < runs.len());
+    Ok(full.project(&used.collect::<Vec<_>>())?)
+}
+
+/// What lies beside the shards of runs; neighbours mostly share it.
+fn beside_column(runs: &[Run]) -> Result<StringArray> {
+    let mut out = StringBuilder::new();
+    let mut last: Option<(&Arc<Beside>, String)> = None;
+    for run in runs {
+        let Some(beside) = &run.beside else {
+            out.append_null();
+            continue;
+        };
+        if last.as_ref().is_none_or(|(known, _)| *known != beside) {
+            last = Some((beside, beside.encode()?));
+        }
+        out.append_option(last.as_ref().map(|(_, text)| text));
+    }
+    Ok(out.finish())
+}
+
+/// Reads what [`beside_column`] wrote; equal texts become one.
+fn read_beside(texts: &StringArray) -> Result<Vec<Option<Arc<Beside>>>> {
+    let mut known: HashMap<&str, Arc<Beside>> = HashMap::new();
+    let mut read = |text| match known.get(text) {
+        Some(beside) => Ok(Arc::clone(beside)),
+        None => {
+            let beside = Arc::new(Beside::decode(text)?);
+            known.insert(text, Arc::clone(&beside));
+            Ok(beside)
+        }
+    };
+    texts.iter().map(|text| text.map(&mut read).transpose()).collect()
+}
+
+/// Reads a list.
+pub(in crate::dataset) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Run>> {
+    let damaged = |e| table::damaged(e, "the table is damaged", list.place(store));
+    decode(&table::read(store, list)?).map_err(damaged)
+}
+
+fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
+    let mut out = Vec::new();
+    for batch in batches {
+        let number = |name| column::<UInt64Array>(batch, name);
+        let (first, records, ordinal) = (number("first")?, number("records")?, number("ordinal")?);
+        let (from, until) = (number("from_version")?, number("until_version")?);
+        let shard: &StringArray = column(batch, "shard")?;
+        // Datasets that were never vacuumed may lack it.
+        let since = batch.column_by_name("since_version").map(|_| number("since_version")).transpose()?;
+        let some = |array: &UInt64Array, i: usize| array.is_valid(i).then(|| Version(array.value(i)));
+        // Only lists of datasets that were sorted have these.
+        let scattered = match batch.column_by_name("set") {
+            None => None,
+            Some(_) => Some((number("span")?, column::<StringArray>(batch, "set")?, number("set_shard")?)),
+        };
+        let scattered = |i: usize| {
+            let (spans, sets, shards) = scattered.filter(|(_, sets, _)| sets.is_valid(i))?;
+            Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i) })
+        };
+        (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop))?;
+        let beside = match batch.column_by_name(BESIDE) {
+            None => vec![None; batch.num_rows()],
+            Some(_) => read_beside(column(batch, BESIDE)?)?,
+        };
+        out.extend(beside.into_iter().enumerate().map(|(i, beside)| Run {
+            first: first.value(i),
+            records: records.value(i),
+            shard: shard.value(i).to_owned(),
+            ordinal: ordinal.value(i),
+            from: Version(from.value(i)),
+            until: some(until, i),
+            since: since.and_then(|since| some(since, i)),
+            scattered: scattered(i),
+            beside,
+        }));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    fn run(first: u64, records: u64, shard: &str, from: u64, until: Option<u64>) -> Run {
+        Run {
+            first,
+            records,
+            shard: shard.into(),
+            ordinal: 0,
+            from: Version(from),
+            until: until.map(Version),
+            since: None,
+            scattered: None,
+            beside: None,
+        }
+    }
+
+    #[test]
+    fn a_record_is_found_in_every_shard_that_ever_held_it() {
+        let table = RunTable::new(vec![
+            run(0, 250, "c", 3, None),
+            run(100, 150, "b", 2, Some(3)),
+            run(0, 100, "a", 1, Some(3)),
+            run(250, 10, "d", 4, None),
+        ]);
+        let shards = |record| table.of_record(record).iter().map(|r| r.shard.as_str()).collect::<Vec<_>>();
+        assert_eq!(shards(0), ["a", "c"]);
+        assert_eq!(shards(99), ["a", "c"]);
+        assert_eq!(shards(100), ["b", "c"]);
+        assert_eq!(shards(249), ["b", "c"]);
+        assert_eq!(shards(250), ["d"]);
+        assert!(shards(260).is_empty());
+    }
+
+    #[test]
+    fn the_number_before_a_hole_is_found() {
+        let table = RunTable::new(vec![run(0, 10, "a", 1, None), run(20, 5, "a", 1, None)]);
+        let before = |record| table.before(record);
+        assert_eq!(
+            [before(0), before(5), before(15), before(20), before(22), before(99)].map(|b| b.unwrap_or(100)),
+            [100, 4, 9, 9, 21, 24]
+        );
+    }
+
+    #[test]
+    fn scattered_runs_may_hold_what_lies_between_their_bounds() {
+        let sorted = |shard, first, span| {
+            let scattered = Some(Scattered { span, set: "set".into(), shard: 0 });
+            Run { scattered, ..run(first, 50, shard, 2, None) }
+        };
+        let table = RunTable::new(vec![
+            run(0, 100, "a", 1, Some(2)),
+            sorted("b", 0, 98),
+            sorted("c", 3, 97),
+            run(100, 10, "d", 3, None),
+        ]);
+        let shards = |record| table.of_record(record).iter().map(|r| r.shard.as_str()).collect::<Vec<_>>();
+        assert_eq!(shards(0), ["a", "b"]);
+        assert_eq!(shards(50), ["a", "b", "c"]);
+        assert_eq!(shards(99), ["a", "c"]);
+        assert_eq!(shards(100), ["d"]);
+        let batch = batch(table.all()).unwrap();
+        assert_eq!(batch.schema_ref().fields().len(), 10);
+        assert_eq!(super::batch(&table.all()[..1]).unwrap().num_columns(), 7);
+    }
+}

@@ -1,0 +1,287 @@
+//! The list of shards: one row per live shard.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use arrow::{
+    array::{
+        Array, ArrayRef, BinaryArray, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array, UInt64Array,
+    },
+    datatypes::{DataType, Field, FieldRef, Schema, TimeUnit},
+};
+use jiff::Timestamp;
+
+use crate::{
+    codec::{Codec, seal::Seal},
+    dataset::{
+        log::{order::ShardOrder, runs::Scattered},
+        table::{
+            self,
+            beside::{self, Beside},
+            column,
+            sealed::{Sealed, get},
+        },
+    },
+    error::{Error, Result},
+    id::Version,
+    storage::{Staged, Store, checked_path},
+};
+
+/// Facts about one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardMeta {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// Records in it.
+    pub records: u64,
+    /// Size on disk in bytes.
+    pub bytes: u64,
+    /// Compression.
+    pub codec: Codec,
+    /// Bytes before compression.
+    pub raw_bytes: u64,
+    /// BLAKE3 of the whole object.
+    pub checksum: [u8; 32],
+    /// Where the records begin; what comes before is the header of a compressed stream.
+    pub body_offset: u64,
+    /// Bytes of records, as stored; what follows ends the shard. Zero for Parquet.
+    pub body_bytes: u64,
+    /// CRC-32 of the records before compression, for gzip, so that shards can be joined without decoding.
+    pub body_crc32: u32,
+    /// Target in bytes of the compaction that made it; 0 when a conversion did.
+    pub compacted_for: u64,
+    /// What shards are ordered by: its smallest record number, and of shards that were sorted together the smallest of
+    /// them all, so that they stay together.
+    pub first_record: u64,
+    /// Version that added it.
+    pub version: Version,
+    /// When that version was committed.
+    pub committed_at: Timestamp,
+    /// How its records are ordered, where a compaction sorted them.
+    pub order: Option<ShardOrder>,
+    /// What lies beside it; `None` when an older release wrote it.
+    pub beside: Option<Arc<Beside>>,
+}
+
+impl ShardMeta {
+    /// Stands in lists where there is no shard.
+    pub fn nothing() -> Self {
+        Self {
+            path: String::new(),
+            records: 0,
+            bytes: 0,
+            codec: Codec::None,
+            raw_bytes: 0,
+            checksum: [0; 32],
+            body_offset: 0,
+            body_bytes: 0,
+            body_crc32: 0,
+            compacted_for: 0,
+            first_record: 0,
+            version: Version(0),
+            committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
+            beside: None,
+        }
+    }
+
+    /// Its sidecar.
+    pub fn sidecar(&self) -> Sealed {
+        beside::sidecar_of(&self.path, self.beside.as_deref())
+    }
+
+    /// The numbers of its records, if it is sorted.
+    pub fn numbers(&self) -> Sealed {
+        beside::numbers_of(&self.path, self.beside.as_deref())
+    }
+
+    /// Its members, if it has that index.
+    pub fn parts(&self) -> Sealed {
+        beside::parts_of(&self.path, self.beside.as_deref())
+    }
+
+    /// Everything beside it that has a seal: sidecar, indexes, and what describes its folder.
+    pub fn all_beside(&self) -> Vec<Sealed> {
+        self.beside.as_deref().map(|beside| beside::all_of(&self.path, beside)).unwrap_or_default()
+    }
+
+    /// An object that belongs to it, by its path.
+    pub fn beside_at(&self, path: &str) -> Sealed {
+        self.all_beside().into_iter().find(|object| object.path == path).unwrap_or_else(|| Sealed::unknown(path))
+    }
+
+    /// What describes its folder and changes what its records mean: types and constants.
+    pub fn of_folder(&self) -> Vec<Sealed> {
+        self.beside.as_deref().map(|beside| beside::of_folder(&self.path, beside)).unwrap_or_default()
+    }
+}
+
+/// Columns of a list; those that can be null are left out where nothing is in them.
+pub(in crate::dataset) fn schema() -> Schema {
+    let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
+    let mut fields = vec![
+        field("path", DataType::Utf8),
+        field("records", DataType::UInt64),
+        field("bytes", DataType::UInt64),
+        field("codec", DataType::Utf8),
+        field("raw_bytes", DataType::UInt64),
+        field("checksum", DataType::Binary),
+        field("body_offset", DataType::UInt64),
+        field("body_bytes", DataType::UInt64),
+        field("body_crc32", DataType::UInt32),
+        field("compacted_for", DataType::UInt64),
+        field("first_record", DataType::UInt64),
+        field("version", DataType::UInt64),
+        field("committed_at", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+    ];
+    fields.extend([ORDER, BESIDE].map(|name| Field::new(name, DataType::Utf8, true)));
+    Schema::new(fields)
+}
+
+/// Names of the columns that can be null.
+const ORDER: &str = "order";
+const BESIDE: &str = "beside";
+
+/// Encodes rows for [`table::write`].
+pub(in crate::dataset) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
+    let full = full_batch(shards)?;
+    let used = |(i, field): (usize, &FieldRef)| {
+        (!field.is_nullable() || full.column(i).null_count() < shards.len()).then_some(i)
+    };
+    let used: Vec<usize> = full.schema_ref().fields().iter().enumerate().filter_map(used).collect();
+    Ok(full.project(&used)?)
+}
+
+/// The same with all columns.
+pub(in crate::dataset) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
+    let schema = schema();
+    let numbers =
+        |of: fn(&ShardMeta) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(shards.iter().map(of))) };
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(shards.iter().map(|s| s.path.as_str()))),
+        numbers(|s| s.records),
+        numbers(|s| s.bytes),
+        Arc::new(StringArray::from_iter_values(shards.iter().map(|s| s.codec.to_string()))),
+        numbers(|s| s.raw_bytes),
+        Arc::new(BinaryArray::from_iter_values(shards.iter().map(|s| s.checksum))),
+        numbers(|s| s.body_offset),
+        numbers(|s| s.body_bytes),
+        Arc::new(UInt32Array::from_iter_values(shards.iter().map(|s| s.body_crc32))),
+        numbers(|s| s.compacted_for),
+        numbers(|s| s.first_record),
+        numbers(|s| s.version.0),
+        Arc::new(
+            TimestampMicrosecondArray::from_iter_values(shards.iter().map(|s| s.committed_at.as_microsecond()))
+                .with_timezone("UTC"),
+        ),
+    ];
+    let orders = shards.iter().map(|shard| shard.order.as_ref().map(ShardOrder::encode).transpose());
+    columns.push(Arc::new(orders.collect::<Result<StringArray>>()?));
+    let beside = shards.iter().map(|shard| shard.beside.as_deref().map(Beside::encode).transpose());
+    columns.push(Arc::new(beside.collect::<Result<StringArray>>()?));
+    Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Reads a list.
+pub(in crate::dataset) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<ShardMeta>> {
+    let batches = table::read(store, list)?;
+    let checked = || -> Result<Vec<ShardMeta>> {
+        let shards = decode(&batches)?;
+        shards.iter().try_for_each(|shard| checked_path(&shard.path).map(drop))?;
+        Ok(shards)
+    };
+    checked().map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
+}
+
+/// Rows of a list. Where a row may stand for no shard its path is empty.
+pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
+    let mut out = Vec::new();
+    for batch in batches {
+        let paths: &StringArray = column(batch, "path")?;
+        let codecs: &StringArray = column(batch, "codec")?;
+        let checksums: &BinaryArray = column(batch, "checksum")?;
+        let crcs: &UInt32Array = column(batch, "body_crc32")?;
+        let times: &TimestampMicrosecondArray = column(batch, "committed_at")?;
+        let number = |name| column::<UInt64Array>(batch, name);
+        let (records, bytes, raw_bytes) = (number("records")?, number("bytes")?, number("raw_bytes")?);
+        let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
+        let (first_record, version) = (number("first_record")?, number("version")?);
+        let compacted_for = number("compacted_for")?;
+        // Only lists of datasets that were sorted have it.
+        let optional = |name| batch.column_by_name(name).map(|_| column::<StringArray>(batch, name)).transpose();
+        let (orders, beside) = (optional(ORDER)?, optional(BESIDE)?);
+        for i in 0..batch.num_rows() {
+            let checksum = checksums.value(i).try_into().map_err(|_| {
+                Error::integrity(format!("expected a checksum of 32 bytes, found {}", checksums.value(i).len()))
+            })?;
+            out.push(ShardMeta {
+                path: if paths.value(i).is_empty() { "" } else { checked_path(paths.value(i))? }.to_owned(),
+                records: records.value(i),
+                bytes: bytes.value(i),
+                codec: codecs
+                    .value(i)
+                    .parse()
+                    .map_err(|e: Error| Error::integrity("expected the name of a codec").cause(e))?,
+                raw_bytes: raw_bytes.value(i),
+                checksum,
+                body_offset: body_offset.value(i),
+                body_bytes: body_bytes.value(i),
+                body_crc32: crcs.value(i),
+                compacted_for: compacted_for.value(i),
+                first_record: first_record.value(i),
+                version: Version(version.value(i)),
+                committed_at: Timestamp::from_microsecond(times.value(i)).unwrap_or_default(),
+                order: match orders.filter(|orders| orders.is_valid(i)) {
+                    Some(orders) => Some(ShardOrder::decode(orders.value(i))?),
+                    None => None,
+                },
+                beside: match beside.filter(|beside| beside.is_valid(i)) {
+                    Some(beside) => Some(Arc::new(Beside::decode(beside.value(i))?)),
+                    None => None,
+                },
+            });
+        }
+        debug_assert_eq!(paths.null_count(), 0);
+    }
+    Ok(out)
+}
+
+/// A shard to be added.
+#[derive(Debug, Clone)]
+pub struct NewShard {
+    /// Its facts; version and commit time are filled in at commit.
+    pub meta: ShardMeta,
+    /// (first record, records, ordinal) of each run.
+    pub runs: Vec<(u64, u64, u64)>,
+    /// Where the numbers of its one run stand, when they do not follow one another.
+    pub scattered: Option<Scattered>,
+}
+
+/// Checks what describes the folders of some shards: types and constants, which change what their records mean.
+///
+/// # Errors
+/// As [`get`].
+pub fn check_folders<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a ShardMeta>) -> Result<()> {
+    let mut seen: HashSet<String> = HashSet::new();
+    for object in shards.flat_map(ShardMeta::of_folder) {
+        if !seen.contains(&object.path) {
+            get(store, &object)?;
+            seen.insert(object.path);
+        }
+    }
+    Ok(())
+}
+
+/// Notes what lies beside new shards and was staged with them: to be called before it is published.
+pub fn note_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &[Staged]) {
+    let seals: BTreeMap<&str, Seal> =
+        staged.iter().filter_map(|staged| Some((staged.path.as_str(), staged.seal()?))).collect();
+    for shard in shards {
+        let meta = &mut shard.meta;
+        if let Some(noted) = Beside::noted(&meta.path, meta.beside.as_deref(), &seals) {
+            meta.beside = Some(Arc::new(noted));
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The list of sources: what was converted, so that a re-run finds nothing to do and a changed source is noticed.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array},
+    datatypes::{DataType, Field, Schema, TimeUnit},
+};
+use jiff::Timestamp;
+
+use parquet::{
+    arrow::arrow_reader::ArrowReaderMetadata,
+    file::{metadata::RowGroupMetaData, statistics::Statistics},
+};
+
+use crate::{
+    dataset::table::{
+        self, column,
+        fetch::{Parts, at_once, group_range},
+        list::ListRef,
+    },
+    error::{Error, Result},
+    id::Version,
+    storage::Store,
+};
+
+/// One converted input object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRow {
+    /// Its URL or absolute path.
+    pub uri: String,
+    /// Name under which origins refer to it.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// When it was last written.
+    pub modified: Timestamp,
+    /// Entity tag, where the store has one.
+    pub etag: Option<String>,
+    /// XXH3-64 of its bytes.
+    pub hash: u64,
+    /// Records read from it, rejected ones included; 0 for a file that is one part of a sample.
+    pub records: u64,
+    /// Number of its first record that was written, when its records are consecutive.
+    pub first_record: u64,
+    /// What records of it are, where it holds arrays: a [`Layout`](crate::array::origin::Layout) in JSON.
+    pub arrays: Option<String>,
+    /// XXH3-64 of its bytes, of a file that is one part of a sample, where somebody asked for it.
+    pub part_hash: Option<u64>,
+    /// Version that took it in.
+    pub version: Version,
+    /// Version that removed its records; `None` while the dataset has them.
+    pub removed: Option<Version>,
+}
+
+/// Sources that a run adds, made on demand, because there may be millions.
+pub trait NewSources {
+    /// The rows, with record numbers relative to the first new record.
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_>;
+
+    /// Whether some of them hold arrays.
+    fn have_arrays(&self) -> bool {
+        false
+    }
+
+    /// Whether some of them are parts of samples whose hashes are known.
+    fn have_part_hashes(&self) -> bool {
+        false
+    }
+}
+
+/// No sources.
+impl NewSources for () {
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+        Box::new(std::iter::empty())
+    }
+}
+
+/// Sources that are few.
+impl NewSources for Vec<SourceRow> {
+    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+        Box::new(self.iter().cloned())
+    }
+}
+
+/// Name of the column that only lists of sources with arrays have.
+const ARRAYS: &str = "arrays";
+
+/// Name of the column that only lists of sources with removed ones have.
+const REMOVED: &str = "removed";
+
+/// Name of the column that only lists of sources with parts of samples and their hashes have.
+const PART_HASH: &str = "part_hash";
+
+/// The optional columns of a list.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::dataset) struct Optional {
+    pub(in crate::dataset) arrays: bool,
+    pub(in crate::dataset) removed: bool,
+    pub(in crate::dataset) part_hashes: bool,
+}
+
+impl Optional {
+    /// Returns the optional columns among the columns of a list.
+    pub(in crate::dataset) fn of(columns: &[String]) -> Self {
+        let has = |name: &str| columns.iter().any(|column| column == name);
+        Self { arrays: has(ARRAYS), removed: has(REMOVED), part_hashes: has(PART_HASH) }
+    }
+}
+
+/// Columns of a list; the optional ones are left out where they would be empty.
+pub(in crate::dataset) fn schema() -> Schema {
+    let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
+    let mut fields = vec![
+        field("uri", DataType::Utf8),
+        field("name", DataType::Utf8),
+        field("bytes", DataType::UInt64),
+        field("modified", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+        Field::new("etag", DataType::Utf8, true),
+        field("hash", DataType::UInt64),
+        field("records", DataType::UInt64),
+        field("first_record", DataType::UInt64),
+        field("version", DataType::UInt64),
+    ];
+    fields.push(Field::new(ARRAYS, DataType::Utf8, true));
+    fields.push(Field::new(REMOVED, DataType::UInt64, true));
+    fields.push(Field::new(PART_HASH, DataType::UInt64, true));
+    Schema::new(fields)
+}
+
+/// Encodes rows for a list with some of the optional columns.
+pub(in crate::dataset) fn batch(sources: &[SourceRow], optional: Optional) -> Result<RecordBatch> {
+    let numbers =
+        |of: fn(&SourceRow) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(sources.iter().map(of))) };
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(sources.iter().map(|s| s.uri.as_str()))),
+        Arc::new(StringArray::from_iter_values(sources.iter().map(|s| s.name.as_str()))),
+        numbers(|s| s.bytes),
+        Arc::new(
+            TimestampMicrosecondArray::from_iter_values(sources.iter().map(|s| s.modified.as_microsecond()))
+                .with_timezone("UTC"),
+        ),
+        Arc::new(sources.iter().map(|s| s.etag.as_deref()).collect::<StringArray>()),
+        numbers(|s| s.hash),
+        numbers(|s| s.records),
+        numbers(|s| s.first_record),
+        numbers(|s| s.version.0),
+    ];
+    let mut fields = schema().fields().to_vec();
+    fields.retain(|field| match field.name().as_str() {
+        ARRAYS => optional.arrays,
+        REMOVED => optional.removed,
+        PART_HASH => optional.part_hashes,
+        _ => true,
+    });
+    if optional.arrays {
+        columns.push(Arc::new(sources.iter().map(|s| s.arrays.as_deref()).collect::<StringArray>()));
+    }
+    if optional.removed {
+        columns.push(Arc::new(sources.iter().map(|s| s.removed.map(|version| version.0)).collect::<UInt64Array>()));
+    }
+    if optional.part_hashes {
+        columns.push(Arc::new(sources.iter().map(|s| s.part_hash).collect::<UInt64Array>()));
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+/// Shows the rows of a list to `visit`, holding few at a time.
+pub(in crate::dataset) fn read(
+    store: &Arc<dyn Store>,
+    list: &ListRef,
+    visit: &mut dyn FnMut(SourceRow) -> Result<()>,
+) -> Result<()> {
+    table::read_batches(store, list, &mut |batch| decode(batch, visit))
+}
+
+fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+    let number = |name| column::<UInt64Array>(batch, name);
+    let (bytes, hash, records) = (number("bytes")?, number("hash")?, number("records")?);
+    let (first_record, version) = (number("first_record")?, number("version")?);
+    let (uri, name): (&StringArray, &StringArray) = (column(batch, "uri")?, column(batch, "name")?);
+    let etag: &StringArray = column(batch, "etag")?;
+    let modified: &TimestampMicrosecondArray = column(batch, "modified")?;
+    let arrays = arrays_of(batch)?;
+    let removed = batch.column_by_name(REMOVED).map(|_| number(REMOVED)).transpose()?;
+    let part_hash = batch.column_by_name(PART_HASH).map(|_| number(PART_HASH)).transpose()?;
+    (0..batch.num_rows()).try_for_each(|i| {
+        visit(SourceRow {
+            uri: uri.value(i).to_owned(),
+            name: name.value(i).to_owned(),
+            bytes: bytes.value(i),
+            modified: Timestamp::from_microsecond(modified.value(i)).unwrap_or_default(),
+            etag: etag.is_valid(i).then(|| etag.value(i).to_owned()),
+            hash: hash.value(i),
+            records: records.value(i),
+            first_record: first_record.value(i),
+            arrays: arrays.and_then(|arrays| arrays.is_valid(i).then(|| arrays.value(i).to_owned())),
+            version: Version(version.value(i)),
+            part_hash: part_hash.and_then(|hashes| hashes.is_valid(i).then(|| hashes.value(i))),
+            removed: removed.and_then(|removed| removed.is_valid(i).then(|| Version(removed.value(i)))),
+        })
+    })
+}
+
+/// The column for arrays, in lists that have it.
+fn arrays_of(batch: &RecordBatch) -> Result<Option<&StringArray>> {
+    batch.column_by_name(ARRAYS).map(|_| column(batch, ARRAYS)).transpose()
+}
+
+/// What a list says about the source of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::dataset) struct Origin {
+    /// Its URL or absolute path.
+    pub(in crate::dataset) uri: String,
+    /// What records of it are, where it holds arrays.
+    pub(in crate::dataset) arrays: Option<String>,
+}
+
+/// Bytes at the end of a list that are read first: all of a list of some hundred sources, and the footer of a long one.
+const TAIL: u64 = 64 << 10;
+
+/// The lists of sources of a snapshot, opened. Of long ones only row groups that may know an answer are read.
+pub(in crate::dataset) struct Catalog {
+    store: Arc<dyn Store>,
+    lists: Vec<(String, Parts, ArrowReaderMetadata)>,
+}
+
+impl Catalog {
+    /// Reads the ends of the lists, all at once.
+    pub(in crate::dataset) fn open(store: &Arc<dyn Store>, lists: &[ListRef]) -> Result<Self> {
+        let store = Arc::clone(store);
+        let open = |list: &ListRef| {
+            let parts = Parts::open(&store, &list.sealed(), TAIL, None)?;
+            let metadata = table::guarded(|| parts.metadata(false)).map_err(|e| damaged(&store, &list.path, e))?;
+            Ok((list.path.clone(), parts, metadata))
+        };
+        let lists = at_once(lists, &open).into_iter().collect::<Result<_>>()?;
+        Ok(Self { store, lists })
+    }
+
+    /// The source of each of some records, given with its name: of sources of that name the last one that began at or before
+    /// the record.
+    pub(in crate::dataset) fn origins(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<Origin>>> {
+        let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        wanted.iter().enumerate().for_each(|(i, (_, name))| by_name.entry(name).or_default().push(i));
+        let mut best: Vec<Option<(Place, Origin)>> = vec![None; wanted.len()];
+        for (path, parts, metadata) in &self.lists {
+            let footer = metadata.metadata();
+            let groups: Vec<usize> =
+                (0..footer.num_row_groups()).filter(|group| may_name(footer.row_group(*group), &by_name)).collect();
+            // One at a time: a list may be as long as there are files.
+            for group in groups {
+                let read = || {
+                    let mut parts = parts.clone();
+                    parts.fetch(&[group_range(footer, group)])?;
+                    let reader = parts.reader(metadata.clone()).with_row_groups(vec![group]);
+                    reader.build().map_err(table::failed)?.map(|batch| batch.map_err(Error::from)).collect()
+                };
+                let batches: Vec<RecordBatch> = table::guarded(read).map_err(|e| damaged(&self.store, path, e))?;
+                for batch in batches {
+                    choose(&batch, wanted, &by_name, &mut best)?;
+                }
+            }
+        }
+        Ok(best.into_iter().map(|best| best.map(|(_, origin)| origin)).collect())
+    }
+}
+
+fn damaged(store: &Arc<dyn Store>, path: &str, cause: Error) -> Error {
+    Error::integrity("the table is damaged").at(store.location().join(path).to_string()).cause(cause)
+}
+
+/// Whether a row group may have a source of one of these names: yes, unless its statistics say otherwise.
+fn may_name(group: &RowGroupMetaData, names: &BTreeMap<&str, Vec<usize>>) -> bool {
+    let column = group.columns().iter().find(|column| column.column_path().string() == "name");
+    let Some(Statistics::ByteArray(known)) = column.and_then(|column| column.statistics()) else { return true };
+    let (Some(least), Some(greatest)) = (known.min_bytes_opt(), known.max_bytes_opt()) else { return true };
+    let (Ok(least), Ok(greatest)) = (std::str::from_utf8(least), std::str::from_utf8(greatest)) else { return true };
+    least > greatest || names.range(least..=greatest).next().is_some()
+}
+
+/// What decides between sources of one name that begin at or before a record: the number of the first record, whether
+/// the source has records, and its version. Sources whose records were all rejected begin where the next one begins.
+type Place = (u64, bool, u64);
+
+/// Keeps the sources of a batch that fit a record better than what was found before.
+fn choose(
+    batch: &RecordBatch,
+    wanted: &[(u64, &str)],
+    by_name: &BTreeMap<&str, Vec<usize>>,
+    best: &mut [Option<(Place, Origin)>],
+) -> Result<()> {
+    let (names, uris): (&StringArray, &StringArray) = (column(batch, "name")?, column(batch, "uri")?);
+    let (firsts, records): (&UInt64Array, &UInt64Array) = (column(batch, "first_record")?, column(batch, "records")?);
+    let versions: &UInt64Array = column(batch, "version")?;
+    let arrays = arrays_of(batch)?.filter(|arrays| arrays.null_count() < arrays.len());
+    for row in 0..batch.num_rows() {
+        let place = (firsts.value(row), records.value(row) > 0, versions.value(row));
+        for i in by_name.get(names.value(row)).into_iter().flatten() {
+            // Within a version sources are in the order of their records.
+            let nearer = best[*i].as_ref().is_none_or(|(known, _)| *known <= place);
+            if place.0 <= wanted[*i].0 && nearer {
+                let arrays = arrays.filter(|arrays| arrays.is_valid(row)).map(|arrays| arrays.value(row).to_owned());
+                best[*i] = Some((place, Origin { uri: uris.value(row).to_owned(), arrays }));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Tags: names that versions are given for good.
+//!
+//! A version with a name stays readable: `vacuum` deletes nothing that it needs, however old it is. Names stand in the
+//! log, in an entry that changes nothing else, and every later entry repeats them.
+//!
+//! ```text
+//! versions   1   2   3 | 4   5        vacuum retains 4 and 5, and 2 with all that it refers to
+//!                ^ train-2026-11
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::{
+    dataset::log::{
+        commit::{Next, after, until_created},
+        entry::Entry,
+        snapshot::{Dataset, Snapshot},
+    },
+    error::{Error, Result},
+    id::{TransactionId, Version},
+};
+
+/// Gives a version a name. Returns the newest snapshot afterwards; a version that has the name already keeps it, and
+/// nothing is committed.
+///
+/// # Errors
+/// When another version has the name, or the version does not exist or cannot be read any more.
+pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> {
+    let arguments = [("tag", name.to_owned()), ("version", version.to_string())];
+    commit(dataset, "tag", &arguments, &mut |parent| {
+        let place = || dataset.store().location().to_string();
+        match parent.tags().get(name) {
+            Some(known) if *known == version => return Ok(None),
+            Some(known) => {
+                return Err(Error::usage(format!("the tag `{name}` names {known}, not {version}"))
+                    .at(place())
+                    .hint(format!("choose another name, or give it up first with --untag {name}")));
+            }
+            None => {}
+        }
+        if !parent.can_read(version) {
+            return Err(Error::usage(format!("{version} was vacuumed: a name does not bring it back"))
+                .at(place())
+                .hint(format!("the oldest version that can be read is {}", parent.readable_from())));
+        }
+        let mut tags = parent.tags().clone();
+        tags.insert(name.to_owned(), version);
+        Ok(Some(tags))
+    })
+}
+
+/// Takes a name away. Returns the newest snapshot afterwards, and the version that had it.
+///
+/// # Errors
+/// When there is no such name.
+pub fn untag(dataset: &Dataset, name: &str) -> Result<(Snapshot, Version)> {
+    let mut named = Version(0);
+    let arguments = [("tag", name.to_owned())];
+    let snapshot = commit(dataset, "untag", &arguments, &mut |parent| {
+        let mut tags = parent.tags().clone();
+        named = tags.remove(name).ok_or_else(|| unknown(dataset, parent.tags(), name))?;
+        Ok(Some(tags))
+    })?;
+    Ok((snapshot, named))
+}
+
+/// The error of a name that no version has.
+pub(in crate::dataset) fn unknown(dataset: &Dataset, tags: &BTreeMap<String, Version>, name: &str) -> Error {
+    let names: Vec<&str> = tags.keys().map(String::as_str).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Error::usage(format!("no version has the tag `{name}`"))
+        .at(dataset.store().location().to_string())
+        .hint(format!("tags: {known}"))
+}
+
+/// Names with their versions.
+type Tags = BTreeMap<String, Version>;
+
+/// Commits other tags on the newest version; `None` when there is nothing to change.
+fn commit(
+    dataset: &Dataset,
+    operation: &str,
+    arguments: &[(&str, String)],
+    change: &mut dyn FnMut(&Snapshot) -> Result<Option<Tags>>,
+) -> Result<Snapshot> {
+    dataset.prove_store()?;
+    let transaction = TransactionId::fresh();
+    let arguments: BTreeMap<String, String> =
+        arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let newest = dataset.open()?.version();
+    until_created(dataset, (&transaction, newest), "committed", |_| {
+        let parent = dataset.open()?;
+        let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
+        Ok(Next::Entry(Box::new(Entry { tags, ..after(&parent, &transaction, operation, arguments.clone())? })))
+    })
+}

@@ -1,0 +1,510 @@
+//! Finding records by id: from the text of an id to every place that holds or held the record.
+//!
+//! id -> hash -> record numbers (id index) -> runs (run table) -> rows (sidecars), where the text is compared, so that
+//! two ids with one hash are told apart. A record id that is an origin, `source#row`, is not in the index: the list
+//! of sources says which record numbers can carry it ([`origins`](super::origins)).
+//!
+//! ```text
+//! listing of the log -> entry -> bucket: footer and, guessed, row group -> sidecar: footer and pages    one after the other
+//!                                run table                                                              at the same time
+//!                                sources
+//! ```
+//!
+//! Many ids are looked up together: each bucket, table and sidecar is opened once for some ten thousand hits, and hits
+//! are handed on as they are found, so memory depends on how many records have the ids only by their numbers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::{
+    array::origin::{Hyperslab, Layout},
+    dataset::{
+        ids::{IdKind, private::Asked},
+        index,
+        log::{
+            private::hiding_of,
+            runs::{Run, RunTable},
+            snapshot::Snapshot,
+            sources::Catalog,
+        },
+        lookup::{origins::by_origin, placed::places_of},
+        sidecar::{self, SidecarRow, frames::Frame, numbers},
+        table::fetch::at_once,
+    },
+    error::{Error, Result},
+    id::{IdHash, Version},
+    storage::Store,
+};
+
+/// A record that carries the id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// What kind of id matched.
+    pub kind: IdKind,
+    /// Record id.
+    pub record_id: String,
+    /// Subject id.
+    pub subject_id: Option<String>,
+    /// Record number.
+    pub record: u64,
+    /// Name of its source.
+    pub source: String,
+    /// URL or path of its source, where the lists of sources have it.
+    pub uri: Option<String>,
+    /// Where it lies in the arrays of its source, where that holds some.
+    pub hyperslab: Option<Hyperslab>,
+    /// Row in its source, from 1; `None` when the source is the record.
+    pub row: Option<u64>,
+    /// Content hash.
+    pub hash: u64,
+    /// First version that had it.
+    pub since: Version,
+    /// Where it is and was, oldest first.
+    pub places: Vec<Place>,
+}
+
+impl Hit {
+    /// Whether the snapshot's version holds the record.
+    pub fn is_live(&self) -> bool {
+        self.places.iter().any(|p| p.state == State::Live)
+    }
+}
+
+/// A place that holds or held a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Path of the shard.
+    pub shard: String,
+    /// Row within the shard, from 0.
+    pub ordinal: u64,
+    /// Offset in the uncompressed shard; `None` in Parquet.
+    pub offset: Option<u64>,
+    /// Length in bytes.
+    pub length: Option<u64>,
+    /// The compressed unit that holds it, where the shard is compressed as a whole and its units are known.
+    pub frame: Option<Frame>,
+    /// First version that has it here.
+    pub from: Version,
+    /// First version that no longer has it here.
+    pub until: Option<Version>,
+    /// What the place is at the snapshot's version.
+    pub state: State,
+}
+
+/// State of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// The snapshot reads the record here.
+    Live,
+    /// The record moved on to another shard; older versions read it here.
+    Compacted,
+    /// The record was here in a version that was vacuumed, and the bytes are gone.
+    Vacuumed,
+    /// The record is no longer in the dataset; older versions read it here.
+    Removed,
+    /// The record was erased.
+    Erased,
+}
+
+impl State {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Compacted => "compacted",
+            Self::Vacuumed => "vacuumed",
+            Self::Removed => "removed",
+            Self::Erased => "erased",
+        }
+    }
+
+    /// Whether the bytes are still there, in a version that can be read.
+    pub fn is_stored(self) -> bool {
+        matches!(self, Self::Live | Self::Compacted | Self::Removed)
+    }
+}
+
+/// Hashes that are looked up one by one, each with a guess where it is, rather than bucket by bucket.
+const FEW: usize = 16;
+
+/// Candidates that are resolved together.
+const CANDIDATES_AT_ONCE: usize = 1 << 16;
+
+/// Every record of the snapshot that carries the id as its record id or subject id, in record order.
+///
+/// # Errors
+/// When the index, the run table or a sidecar cannot be read; never an empty answer instead.
+pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
+    let mut hits = Vec::new();
+    find_each(snapshot, &[id], &mut |_, hit| {
+        hits.push(hit);
+        Ok(())
+    })?;
+    Ok(hits)
+}
+
+/// Shows every record that carries one of some ids to `visit`, with the number of the id: in the order of the ids, then
+/// of the records.
+///
+/// # Errors
+/// Those of [`find`], and whatever `visit` fails with.
+pub fn find_each<T: AsRef<str> + Sync>(
+    snapshot: &Snapshot,
+    ids: &[T],
+    visit: &mut dyn FnMut(usize, Hit) -> Result<()>,
+) -> Result<()> {
+    let hiding = hiding_of(snapshot)?;
+    let asked: Vec<Asked<'_>> = ids.par_iter().map(|id| Asked::new(hiding.as_ref(), id.as_ref())).collect();
+    let mut resolver = Resolver::new(snapshot);
+    let mut candidates = resolver.beside(|| candidates(snapshot, &asked))?;
+    let origins: Vec<String> = asked.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
+    candidates.extend(by_origin(snapshot, &origins)?.into_iter().map(|(id, record)| (id, record, IdKind::Record)));
+    candidates.sort_unstable();
+    candidates.dedup();
+    for candidates in candidates.chunks(CANDIDATES_AT_ONCE) {
+        let hits = resolver.resolve(&candidates.iter().map(|(_, record, kind)| (*record, *kind)).collect())?;
+        for (number, record, kind) in candidates {
+            let Some(hit) = hits.get(&(*record, *kind)) else { continue };
+            let asked = &asked[*number];
+            let carries = match kind {
+                IdKind::Record => asked.is(&hit.record_id),
+                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
+            };
+            if carries {
+                visit(*number, shown(snapshot, hit.clone(), ids[*number].as_ref())?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A hit with its ids as they are shown: the one that was asked for as it was.
+fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
+    let (record_id, subject_id) = match hit.kind {
+        IdKind::Record => (id.to_owned(), hit.subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?),
+        IdKind::Subject => (snapshot.shown_id(hit.record_id)?, Some(id.to_owned())),
+    };
+    Ok(Hit { record_id, subject_id, ..hit })
+}
+
+/// Whether an id is the origin `source#row` of a record, which the index does not have.
+///
+/// # Errors
+/// When the list of sources or a sidecar cannot be read, or the key of private ids is not known.
+pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
+    let hiding = hiding_of(snapshot)?;
+    let origin = Asked::new(hiding.as_ref(), id).origin().unwrap_or_default();
+    Ok(!by_origin(snapshot, &[origin])?.is_empty())
+}
+
+/// For each id the records that may have it as origin.
+pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[Asked<'_>]) -> Result<Vec<Vec<u64>>> {
+    let mut records = vec![Vec::new(); ids.len()];
+    let origins: Vec<String> = ids.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
+    by_origin(snapshot, &origins)?.into_iter().for_each(|(id, record)| records[id].push(record));
+    Ok(records)
+}
+
+/// Number of an id among those that were asked for, a record that may carry it, and as what.
+type Candidate = (usize, u64, IdKind);
+
+/// What the id index has under the hashes of ids.
+fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>> {
+    let store = snapshot.dataset().store();
+    let segments = &snapshot.entry().segments;
+    let mut wanted: Vec<(IdHash, usize)> =
+        asked.iter().enumerate().map(|(number, asked)| (asked.hash, number)).collect();
+    wanted.par_sort_unstable();
+    let mut hashes: Vec<IdHash> = wanted.iter().map(|(hash, _)| *hash).collect();
+    hashes.dedup();
+    let mut found: Vec<(IdHash, u64, IdKind)> = Vec::new();
+    if hashes.len() <= FEW {
+        let tasks: Vec<_> =
+            segments.iter().flat_map(|segment| hashes.iter().map(move |hash| (segment, *hash))).collect();
+        let records = at_once(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
+        for ((segment, hash), records) in tasks.into_iter().zip(records) {
+            found.extend(records?.into_iter().map(|record| (hash, record, segment.kind)));
+        }
+    } else {
+        for segment in segments {
+            let records = index::lookup(store, segment, &hashes)?;
+            found.extend(records.into_iter().map(|(hash, record)| (hash, record, segment.kind)));
+        }
+    }
+    let of = |(hash, record, kind): (IdHash, u64, IdKind)| {
+        let start = wanted.partition_point(|(other, _)| *other < hash);
+        let same = wanted[start..].iter().take_while(move |(other, _)| *other == hash);
+        same.map(move |(_, number)| (*number, record, kind))
+    };
+    Ok(found.into_iter().flat_map(of).collect())
+}
+
+/// Every record that carries the id and was there in a version before the oldest that can be read, with the place it had then
+/// alone, and the one that `newest` has it in.
+///
+/// # Errors
+/// Those of [`find`], and when the lineage of that version was not kept.
+pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Vec<(Hit, Place)>> {
+    let mut hits = find(newest, id)?;
+    hits.retain(|hit| hit.since <= version);
+    if hits.is_empty() {
+        return Ok(Vec::new());
+    }
+    let lineage = newest.lineage()?;
+    let mut found = Vec::with_capacity(hits.len());
+    for mut hit in hits {
+        let kept = hit.places.iter().find(|p| p.from <= version && p.until.is_none_or(|until| version < until));
+        let then = match kept {
+            Some(place) => place.clone(),
+            None => vacuumed_place(newest, &lineage, hit.record, version)?,
+        };
+        if let Some(now) = std::mem::replace(&mut hit.places, vec![then]).pop() {
+            found.push((hit, now));
+        }
+    }
+    Ok(found)
+}
+
+/// Where a record was in a version that no run that holds it now is of.
+fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: Version) -> Result<Place> {
+    // Of scattered runs it takes the places to know what they hold, and those that are left were looked into before.
+    let mut runs = lineage.of_record(record).into_iter();
+    let run = runs.find(|run| run.scattered.is_none() && run.contains(version)).ok_or_else(|| {
+        Error::usage(format!("{version} was vacuumed, and where its records were is not on record"))
+            .at(newest.dataset().store().location().to_string())
+            .hint(
+                "releases that keep it do so for versions that they vacuum themselves; of sorted shards it is not kept",
+            )
+    })?;
+    Ok(vacuumed(run, record))
+}
+
+/// A candidate, and the run that leads from it to a row.
+type Asker<'a> = (u64, IdKind, &'a Run);
+
+/// A candidate, its place, its row, and the first version that had it, where that stands beside the row.
+type Found = (u64, IdKind, Place, SidecarRow, Option<Version>);
+
+/// The first versions of rows of a sorted shard, whose numbers have to be those that were asked for.
+fn first_versions(
+    store: &Arc<dyn Store>,
+    rows: &BTreeMap<u64, Vec<Asker<'_>>>,
+    ordinals: &[u64],
+    known: u64,
+) -> Result<Vec<Version>> {
+    let Some((_, _, run)) = rows.values().flatten().next() else { return Ok(Vec::new()) };
+    let numbers = numbers::read_rows(store, &run.numbers(), ordinals, known)?;
+    let check = |((ordinal, askers), (number, version)): ((&u64, &Vec<Asker<'_>>), (u64, Version))| match askers
+        .iter()
+        .find(|(record, _, _)| *record != number)
+    {
+        None => Ok(version),
+        Some((record, _, _)) => {
+            Err(Error::integrity(format!("expected record {record} in row {ordinal}, found record {number}"))
+                .at(store.location().join(&run.shard).to_string()))
+        }
+    };
+    rows.iter().zip(numbers).map(check).collect()
+}
+
+/// Turns record numbers to hits.
+pub(in crate::dataset) struct Resolver<'a> {
+    snapshot: &'a Snapshot,
+    sources: Option<Catalog>,
+    /// Runs of vacuumed versions, once they were asked for.
+    lineage: Option<RunTable>,
+    /// What the versions did in which records left.
+    operations: BTreeMap<Version, String>,
+}
+
+impl<'a> Resolver<'a> {
+    pub(in crate::dataset) fn new(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, sources: None, lineage: None, operations: BTreeMap::new() }
+    }
+
+    /// Reads what every answer needs while `work` is being done, which does not depend on it.
+    pub(in crate::dataset) fn beside<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let snapshot = self.snapshot;
+        let gave_up = || Error::internal("reading lists of the dataset failed");
+        std::thread::scope(|scope| {
+            let runs = scope.spawn(|| snapshot.runs().map(|_| ()));
+            let sources = scope.spawn(|| Catalog::open(snapshot.dataset().store(), &snapshot.entry().sources));
+            let done = work();
+            runs.join().map_err(|_| gave_up())??;
+            self.sources = Some(sources.join().map_err(|_| gave_up())??);
+            done
+        })
+    }
+
+    /// A hit for each of some records, by reading the sidecar of every place.
+    pub(in crate::dataset) fn resolve(
+        &mut self,
+        candidates: &BTreeSet<(u64, IdKind)>,
+    ) -> Result<BTreeMap<(u64, IdKind), Hit>> {
+        let table = self.snapshot.runs()?;
+        let mut hits: BTreeMap<(u64, IdKind), Hit> = BTreeMap::new();
+        for (record, kind, place, row, since) in rows_of(self.snapshot, candidates)? {
+            let hit = hits.entry((record, kind)).or_insert_with(|| Hit {
+                kind,
+                record_id: row.id(),
+                subject_id: row.subject_id,
+                record,
+                source: row.source,
+                uri: None,
+                hyperslab: None,
+                row: row.row,
+                hash: row.hash,
+                since: table.first_version(record).unwrap_or(place.from),
+                places: Vec::new(),
+            });
+            hit.since = hit.since.min(since.unwrap_or(hit.since));
+            hit.places.push(place);
+        }
+        for hit in hits.values_mut() {
+            hit.places.sort_by_key(|place| place.from);
+            self.end(hit)?;
+            self.begin(hit)?;
+        }
+        let sources = match self.sources.take() {
+            Some(sources) => sources,
+            None => Catalog::open(self.snapshot.dataset().store(), &self.snapshot.entry().sources)?,
+        };
+        let wanted: Vec<(u64, &str)> = hits.values().map(|hit| (hit.record, hit.source.as_str())).collect();
+        let origins = sources.origins(&wanted)?;
+        for (hit, origin) in hits.values_mut().zip(origins) {
+            let Some(origin) = origin else { continue };
+            hit.hyperslab = hit.row.zip(origin.arrays).and_then(|(row, arrays)| {
+                // What a newer release says there is not known here.
+                serde_json::from_str::<Layout>(&arrays).ok()?.hyperslab(row)
+            });
+            hit.uri = Some(origin.uri);
+        }
+        self.sources = Some(sources);
+        Ok(hits)
+    }
+
+    /// Says why a record is no longer there, if it is not.
+    fn end(&mut self, hit: &mut Hit) -> Result<()> {
+        let Some(last) = hit.places.last_mut() else { return Ok(()) };
+        let Some(until) = last.until.filter(|_| last.state == State::Compacted) else { return Ok(()) };
+        if let std::collections::btree_map::Entry::Vacant(unknown) = self.operations.entry(until) {
+            unknown.insert(self.snapshot.dataset().entry(until)?.operation);
+        }
+        let erased = self.operations.get(&until).is_some_and(|operation| operation == "erase");
+        last.state = if erased { State::Erased } else { State::Removed };
+        Ok(())
+    }
+
+    /// Puts places of vacuumed versions before those that are left.
+    fn begin(&mut self, hit: &mut Hit) -> Result<()> {
+        let snapshot = self.snapshot;
+        let earlier = hit.places.first().is_some_and(|first| hit.since < first.from);
+        if !earlier || snapshot.entry().lineage.is_empty() {
+            return Ok(());
+        }
+        let lineage = match self.lineage.take() {
+            Some(lineage) => lineage,
+            None => snapshot.lineage()?,
+        };
+        let gone = lineage.of_record(hit.record).into_iter().filter(|run| {
+            // Places of scattered runs go with their shards.
+            run.scattered.is_none() && !run.stays(snapshot.readable_from()) && run.from <= snapshot.version()
+        });
+        let mut places: Vec<Place> = gone.map(|run| vacuumed(run, hit.record)).collect();
+        places.append(&mut hit.places);
+        hit.places = places;
+        self.lineage = Some(lineage);
+        Ok(())
+    }
+}
+
+/// The place that a record had in a run whose shard is deleted.
+fn vacuumed(run: &Run, record: u64) -> Place {
+    Place {
+        shard: run.shard.clone(),
+        ordinal: run.ordinal + (record - run.first),
+        offset: None,
+        length: None,
+        frame: None,
+        from: run.from,
+        until: run.until,
+        state: State::Vacuumed,
+    }
+}
+
+/// The sidecar row of every place of some records.
+fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Found>> {
+    let version = snapshot.version();
+    // Rows wanted of each shard, each with the candidates and the run that asked for it.
+    let mut wanted: BTreeMap<&str, BTreeMap<u64, Vec<Asker<'_>>>> = BTreeMap::new();
+    let mut records: Vec<u64> = candidates.iter().map(|(record, _)| *record).collect();
+    records.dedup();
+    let places = places_of(snapshot, &records)?;
+    for (record, kind) in candidates {
+        for (run, ordinal) in places.get(record).into_iter().flatten().filter(|(run, _)| run.from <= version) {
+            wanted.entry(&run.shard).or_default().entry(*ordinal).or_default().push((*record, *kind, *run));
+        }
+    }
+    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= FEW);
+    let read = |(shard, rows): &(&str, BTreeMap<u64, Vec<Asker<'_>>>)| -> Result<Vec<Found>> {
+        let ordinals: Vec<u64> = rows.keys().copied().collect();
+        let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
+        // Of few shards it is worth to look up how long they are.
+        let runs = match (few, rows.values().flatten().next()) {
+            (true, Some((_, _, run))) => table.of_shard(shard, run.from),
+            _ => rows.values().flatten().map(|(_, _, run)| *run).collect(),
+        };
+        let known = runs.iter().map(|run| run.ordinal.saturating_add(run.records)).max().unwrap_or(0);
+        let mut askers = rows.values().flatten().map(|(_, _, run)| *run);
+        let scattered = askers.clone().any(|run| run.scattered.is_some());
+        let Some(sidecar) = askers.next().map(Run::sidecar) else { return Ok(Vec::new()) };
+        let since = || -> Result<Vec<Option<Version>>> {
+            if !scattered {
+                return Ok(vec![None; ordinals.len()]);
+            }
+            Ok(first_versions(store, rows, &ordinals, known)?.into_iter().map(Some).collect())
+        };
+        let sidecar = || sidecar::read_rows_near(store, &sidecar, &ordinals, known, packed);
+        let (read, since) = if scattered && few {
+            // Neither needs the other.
+            std::thread::scope(|scope| {
+                let since = scope.spawn(since);
+                (sidecar(), since.join().map_err(|_| Error::internal("reading record numbers failed")).flatten())
+            })
+        } else {
+            (sidecar(), since())
+        };
+        let ((sidecar, frames), since) = (read?, since?);
+        let mut found = Vec::with_capacity(ordinals.len());
+        for (((ordinal, askers), row), since) in rows.iter().zip(sidecar).zip(since) {
+            let frame = frames.as_ref().zip(row.offset).and_then(|(frames, offset)| frames.frame_of(offset));
+            found.extend(askers.iter().map(|(record, kind, run)| {
+                (*record, *kind, Place { frame, ..place(run, *ordinal, &row, version) }, row.clone(), since)
+            }));
+        }
+        Ok(found)
+    };
+    let wanted: Vec<_> = wanted.into_iter().collect();
+    let read: Vec<Result<Vec<Found>>> =
+        if few { at_once(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
+    Ok(read.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+fn place(run: &Run, ordinal: u64, row: &SidecarRow, version: Version) -> Place {
+    Place {
+        shard: run.shard.clone(),
+        ordinal,
+        offset: row.offset,
+        length: row.length,
+        frame: None,
+        from: run.from,
+        until: run.until.filter(|until| *until <= version),
+        state: if run.contains(version) { State::Live } else { State::Compacted },
+    }
+}

@@ -1,0 +1,154 @@
+//! Records by their origins, `source#row`, which are not in the id index.
+//!
+//! The list of sources says from which record number on a source was written. Rejected records have a row but no number,
+//! so the number of a row is searched: rows ascend with numbers, and no faster than one a record. A source ends where the
+//! next one begins; without that bound, a search would go on into another source of the same name and take its rows for
+//! those of the first. Many ids are searched together, a guess of each at a time, so that a sidecar is opened once for all
+//! rows that are wanted of it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+
+use crate::{
+    dataset::{log::snapshot::Snapshot, lookup::placed::places_of, sidecar, table::sealed::Sealed},
+    error::Result,
+};
+
+/// Searches that go on together.
+const AT_ONCE: usize = 1 << 16;
+
+/// A search for the number of a row.
+struct Search<'a> {
+    /// Number of the id among those asked for.
+    id: usize,
+    name: &'a str,
+    row: u64,
+    low: u64,
+    high: u64,
+    guess: u64,
+}
+
+/// Records that may have some of the ids as origin: number of the id, and record number.
+pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T]) -> Result<Vec<(usize, u64)>> {
+    let mut asked: HashMap<&str, Vec<(u64, usize)>> = HashMap::new();
+    for (number, id) in ids.iter().enumerate() {
+        let Some((name, row)) = id.as_ref().rsplit_once('#') else { continue };
+        let Ok(row) = row.parse::<u64>() else { continue };
+        if row > 0 {
+            asked.entry(name).or_default().push((row, number));
+        }
+    }
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut searches = Vec::new();
+    let mut firsts: Vec<u64> = Vec::new();
+    snapshot.each_source(&mut |source| {
+        firsts.push(source.first_record);
+        let Some((name, rows)) = asked.get_key_value(source.name.as_str()) else { return Ok(()) };
+        for (row, id) in rows.iter().filter(|(row, _)| *row <= source.records) {
+            // Rejects before it make the number smaller; without them this guess is right.
+            let last = source.first_record.saturating_add(row - 1);
+            let (low, high, guess) = (source.first_record, last, last);
+            searches.push(Search { id: *id, name, row: *row, low, high, guess });
+        }
+        Ok(())
+    })?;
+    bound(&mut searches, firsts, snapshot.entry().next_record);
+    let mut found = Vec::new();
+    while !searches.is_empty() {
+        let rest = searches.split_off(searches.len().min(AT_ONCE));
+        run(snapshot, searches, &mut found)?;
+        searches = rest;
+    }
+    Ok(found)
+}
+
+/// Ends each search where the next source begins, and leaves out those of sources without a record. `firsts` are the first
+/// numbers of all sources.
+fn bound(searches: &mut Vec<Search<'_>>, mut firsts: Vec<u64>, next_record: u64) {
+    firsts.sort_unstable();
+    searches.retain_mut(|search| {
+        let next = firsts.partition_point(|first| *first <= search.low);
+        let end = firsts.get(next).copied().unwrap_or(next_record);
+        search.high = search.high.min(end.saturating_sub(1));
+        search.guess = search.high;
+        search.low < end
+    });
+}
+
+fn run(snapshot: &Snapshot, mut searches: Vec<Search<'_>>, found: &mut Vec<(usize, u64)>) -> Result<()> {
+    while !searches.is_empty() {
+        let mut guesses: Vec<u64> = searches.iter().map(|search| search.guess).collect();
+        guesses.sort_unstable();
+        guesses.dedup();
+        let rows = rows_of(snapshot, &guesses)?;
+        let mut failed = None;
+        searches.retain_mut(|search| {
+            let (at, row) = match known(snapshot, &rows, search) {
+                Ok(known) => known,
+                Err(error) => {
+                    failed = Some(error);
+                    return false;
+                }
+            };
+            match row.cmp(&search.row) {
+                std::cmp::Ordering::Equal => {
+                    found.push((search.id, at));
+                    return false;
+                }
+                std::cmp::Ordering::Less => search.low = search.guess + 1,
+                std::cmp::Ordering::Greater => match at.checked_sub(1) {
+                    Some(below) => search.high = below,
+                    None => return false,
+                },
+            }
+            search.guess = search.low + search.high.saturating_sub(search.low) / 2;
+            search.low <= search.high
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// The record that a search has come to, and the row that it has. Numbers of erased records lead nowhere; the one before
+/// tells as much.
+fn known(snapshot: &Snapshot, rows: &HashMap<u64, (String, u64)>, search: &Search<'_>) -> Result<(u64, u64)> {
+    let mut at = search.guess;
+    let mut found = rows.get(&at).cloned();
+    while found.is_none() && at > search.low {
+        at = snapshot.runs()?.before(at).unwrap_or(search.low).max(search.low);
+        found = rows_of(snapshot, &[at])?.remove(&at);
+    }
+    Ok(match found {
+        Some((source, row)) if source == search.name => (at, row),
+        // Past the end of this source: its last records were rejected.
+        Some(_) => (at, u64::MAX),
+        // All from here to the guess are erased.
+        None => (at, 0),
+    })
+}
+
+/// Source and row of some records, which ascend.
+fn rows_of(snapshot: &Snapshot, records: &[u64]) -> Result<HashMap<u64, (String, u64)>> {
+    let mut wanted: BTreeMap<&str, (Sealed, BTreeMap<u64, u64>)> = BTreeMap::new();
+    for (record, places) in places_of(snapshot, records)? {
+        if let Some((run, ordinal)) = places.into_iter().rfind(|(run, _)| run.from <= snapshot.version()) {
+            wanted.entry(&run.shard).or_insert_with(|| (run.sidecar(), BTreeMap::new())).1.insert(ordinal, record);
+        }
+    }
+    let store = snapshot.dataset().store();
+    let read: Vec<Vec<(u64, (String, u64))>> = wanted
+        .into_par_iter()
+        .map(|(_, (sidecar, rows))| {
+            let ordinals: Vec<u64> = rows.keys().copied().collect();
+            let sidecar = sidecar::read_rows(store, &sidecar, &ordinals)?;
+            let row = |(record, row): (u64, sidecar::SidecarRow)| Some((record, (row.source, row.row?)));
+            Ok(rows.into_values().zip(sidecar).filter_map(row).collect())
+        })
+        .collect::<Result<_>>()?;
+    Ok(read.into_iter().flatten().collect())
+}

@@ -1,0 +1,227 @@
+//! Finding records by the begin of an id.
+//!
+//! The id index knows only hashes, so this goes through the sidecars of the live shards, a few at a time. Row groups
+//! whose least and greatest ids say that they hold no such id are passed over, and so is the rest of a shard once there
+//! are enough records to show; they are counted all the same.
+
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
+
+use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
+use parquet::{
+    arrow::ProjectionMask,
+    file::{
+        metadata::{ParquetMetaData, RowGroupMetaData},
+        statistics::Statistics,
+    },
+};
+use rayon::prelude::*;
+
+use crate::{
+    dataset::{
+        ids::IdKind,
+        log::{runs::Run, shards::ShardMeta, snapshot::Snapshot},
+        lookup::find::{Hit, Resolver},
+        sidecar::numbers,
+        table::{self, column, fetch::Parts, sealed::Sealed},
+    },
+    error::{Error, Result},
+    events::Cancel,
+    storage::Store,
+};
+
+/// Shards that are looked through together.
+const SHARDS_AT_ONCE: usize = 32;
+
+/// Records that are resolved together.
+const RECORDS_AT_ONCE: usize = 1 << 14;
+
+/// Bytes at the end of a sidecar that are read first.
+const TAIL: u64 = 64 << 10;
+
+/// Columns that are looked at: ids, and what ids are made of where there is none.
+const COLUMNS: [&str; 4] = ["record_id", "subject_id", "source", "row"];
+
+/// Shows live records whose record id or subject id begins with `prefix` to `visit`, in record order and at most `limit`
+/// of them. Returns how many there are.
+///
+/// # Errors
+/// When a sidecar cannot be read, the run was cancelled, or `visit` fails.
+pub fn find_prefix(
+    snapshot: &Snapshot,
+    prefix: &str,
+    limit: u64,
+    cancel: &Cancel,
+    visit: &mut dyn FnMut(Hit) -> Result<()>,
+) -> Result<u64> {
+    let store = snapshot.dataset().store();
+    let mut resolver = Resolver::new(snapshot);
+    resolver.beside(|| snapshot.shards().map(|_| ()))?;
+    let runs = snapshot.runs()?.by_shard(snapshot.version());
+    let (mut total, mut left) = (0, limit);
+    for shards in snapshot.shards()?.chunks(SHARDS_AT_ONCE) {
+        cancel.check()?;
+        let look = |shard: &ShardMeta| {
+            let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
+            Looked { store, sidecar: shard.sidecar(), prefix, limit: left, runs }.look()
+        };
+        let found: Vec<(u64, Vec<(u64, IdKind)>)> = shards.par_iter().map(look).collect::<Result<_>>()?;
+        for (count, records) in found {
+            total += count;
+            let shown = usize::try_from(left).unwrap_or(usize::MAX).min(records.len());
+            left -= shown as u64;
+            for records in records[..shown].chunks(RECORDS_AT_ONCE) {
+                let wanted: BTreeSet<(u64, IdKind)> = records.iter().copied().collect();
+                let mut hits = resolver.resolve(&wanted)?;
+                records.iter().filter_map(|wanted| hits.remove(wanted)).try_for_each(&mut *visit)?;
+            }
+        }
+    }
+    Ok(total)
+}
+
+/// A shard that is looked through.
+struct Looked<'a> {
+    store: &'a Arc<dyn Store>,
+    sidecar: Sealed,
+    prefix: &'a str,
+    /// Records of which more is to be known than that they are there.
+    limit: u64,
+    runs: &'a [&'a Run],
+}
+
+impl Looked<'_> {
+    /// How many records match, and the first of them.
+    fn look(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
+        let parts = Parts::open(self.store, &self.sidecar, TAIL, None)?;
+        let place = || self.sidecar.place(self.store.as_ref());
+        let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place());
+        let (mut count, mut rows) = (0, Vec::new());
+        table::guarded(|| self.rows(parts, &mut count, &mut rows)).map_err(damaged)?;
+        Ok((count, self.records(&rows)?))
+    }
+
+    fn rows(&self, mut parts: Parts, count: &mut u64, found: &mut Vec<(u64, IdKind)>) -> Result<()> {
+        let metadata = parts.metadata(false)?;
+        let footer = Arc::clone(metadata.metadata());
+        let mask = ProjectionMask::columns(footer.file_metadata().schema_descr(), COLUMNS);
+        let mut first = 0;
+        for group in 0..footer.num_row_groups() {
+            let begin = first;
+            first += u64::try_from(footer.row_group(group).num_rows()).unwrap_or(0);
+            if !self.may_match(footer.row_group(group)) {
+                continue;
+            }
+            parts.fetch(&ranges_of(&footer, group))?;
+            let reader = parts.clone().reader(metadata.clone()).with_row_groups(vec![group]);
+            let mut ordinal = begin;
+            for batch in reader.with_projection(mask.clone()).build().map_err(table::failed)? {
+                let batch = batch?;
+                self.matches(&batch, &mut |row, kind| {
+                    *count += 1;
+                    if (found.len() as u64) < self.limit {
+                        found.push((ordinal + row, kind));
+                    }
+                })?;
+                ordinal += batch.num_rows() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a row group may have such an id: yes, unless its statistics say otherwise.
+    fn may_match(&self, group: &RowGroupMetaData) -> bool {
+        let prefix = self.prefix.as_bytes();
+        let begins = |least: &[u8], greatest: &[u8]| {
+            greatest >= prefix && least.get(..prefix.len().min(least.len())).is_some_and(|begin| begin <= prefix)
+        };
+        let Some(records) = Bounds::of(group, "record_id") else { return true };
+        let Some(subjects) = Bounds::of(group, "subject_id") else { return true };
+        let Some(sources) = Bounds::of(group, "source") else { return true };
+        let named = self.prefix.rsplit_once('#').map(|(name, _)| name.as_bytes());
+        let origin = records.nulls
+            && (sources.any(&begins)
+                || named.is_some_and(|name| sources.any(&|least, greatest| least <= name && name <= greatest)));
+        records.any(&begins) || subjects.any(&begins) || origin
+    }
+
+    fn matches(&self, batch: &RecordBatch, visit: &mut dyn FnMut(u64, IdKind)) -> Result<()> {
+        let text = |name| column::<StringArray>(batch, name);
+        let (records, subjects, sources) = (text("record_id")?, text("subject_id")?, text("source")?);
+        let rows: &UInt64Array = column(batch, "row")?;
+        for (number, row) in (0..).zip(0..batch.num_rows()) {
+            let named = if records.is_valid(row) {
+                records.value(row).starts_with(self.prefix)
+            } else {
+                self.is_origin(sources.value(row), rows.is_valid(row).then(|| rows.value(row)))
+            };
+            if named {
+                visit(number, IdKind::Record);
+            }
+            if subjects.is_valid(row) && subjects.value(row).starts_with(self.prefix) {
+                visit(number, IdKind::Subject);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the id `source#row` begins so.
+    fn is_origin(&self, source: &str, row: Option<u64>) -> bool {
+        if source.starts_with(self.prefix) {
+            return true;
+        }
+        let rest = self.prefix.strip_prefix(source).and_then(|rest| rest.strip_prefix('#'));
+        rest.zip(row).is_some_and(|(rest, row)| row.to_string().starts_with(rest))
+    }
+
+    /// The records in rows, which ascend; rows that no live run holds are nobody.
+    fn records(&self, rows: &[(u64, IdKind)]) -> Result<Vec<(u64, IdKind)>> {
+        if let [run] = self.runs
+            && run.scattered.is_some()
+        {
+            let mut ordinals: Vec<u64> = rows.iter().map(|(ordinal, _)| *ordinal).collect();
+            ordinals.dedup();
+            let known = numbers::read_rows(self.store, &run.numbers(), &ordinals, u64::MAX)?;
+            let number = |(ordinal, kind): &(u64, IdKind)| {
+                let at = ordinals.binary_search(ordinal).ok()?;
+                Some((known.get(at)?.0, *kind))
+            };
+            return Ok(rows.iter().filter_map(number).collect());
+        }
+        let number = |(ordinal, kind): &(u64, IdKind)| {
+            let run = self.runs[..self.runs.partition_point(|run| run.ordinal <= *ordinal)].last()?;
+            (ordinal - run.ordinal < run.records).then(|| (run.first + (ordinal - run.ordinal), *kind))
+        };
+        Ok(rows.iter().filter_map(number).collect())
+    }
+}
+
+/// Least and greatest text of a column chunk, or bounds of them, and whether some rows have none.
+struct Bounds<'a> {
+    range: Option<(&'a [u8], &'a [u8])>,
+    nulls: bool,
+}
+
+impl<'a> Bounds<'a> {
+    fn of(group: &'a RowGroupMetaData, name: &str) -> Option<Self> {
+        let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == name)?;
+        let Some(Statistics::ByteArray(known)) = chunk.statistics() else { return None };
+        let nulls = known.null_count_opt()?;
+        let range = known.min_bytes_opt().zip(known.max_bytes_opt());
+        let all_null = i64::try_from(nulls).is_ok_and(|nulls| nulls == group.num_rows());
+        (range.is_some() || all_null).then_some(Self { range, nulls: nulls > 0 })
+    }
+
+    fn any(&self, meets: &dyn Fn(&[u8], &[u8]) -> bool) -> bool {
+        self.range.is_some_and(|(least, greatest)| meets(least, greatest))
+    }
+}
+
+/// Where the columns are that are looked at.
+fn ranges_of(footer: &ParquetMetaData, group: usize) -> Vec<Range<u64>> {
+    let chunks = footer.row_group(group).columns().iter();
+    let wanted = chunks.filter(|chunk| COLUMNS.contains(&chunk.column_path().string().as_str()));
+    let mut ranges: Vec<Range<u64>> =
+        wanted.map(|chunk| chunk.byte_range()).map(|(start, length)| start..start + length).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
+}

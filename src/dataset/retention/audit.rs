@@ -1,0 +1,165 @@
+//! Everything that the versions of a dataset lead to, each object once, so that all of it can be checked.
+//!
+//! ```text
+//! entries: of all versions            their own checksums
+//! versions that can be read           lists, segments, places -> shards and what lies beside them
+//! versions before an erasure          the same, led through what stands for it
+//! ```
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use crate::{
+    codec::seal::{Seal, json_is_whole},
+    dataset::{
+        log::{
+            entry::{self, Entry},
+            erased::StandIns,
+            shards::{self, ShardMeta},
+            snapshot::{Dataset, Snapshot},
+        },
+        table::{
+            list::ListRef,
+            paths::system_path,
+            sealed::{self, Sealed},
+        },
+    },
+    error::{Error, Kind, Result},
+    id::Version,
+    storage::RESTORE,
+};
+
+/// What there is to check.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// Objects, each once.
+    pub objects: Vec<Sealed>,
+    /// What is damaged that they are known from: entries, lists of shards, receipts.
+    pub problems: Vec<Error>,
+}
+
+impl Audit {
+    /// Finds everything that the newest version and those before it that can be read lead to; of one version alone if
+    /// that is asked for. Shards are among it if `with_shards`.
+    ///
+    /// # Errors
+    /// When the store fails; damage is among the problems.
+    pub fn new(newest: &Snapshot, only: Option<Version>, with_shards: bool) -> Result<Self> {
+        let dataset = newest.dataset();
+        let mut audit = Self::default();
+        let mut objects: BTreeMap<String, Option<Seal>> = BTreeMap::new();
+        let store = dataset.store().as_ref();
+        let Some(stand_ins) = audit.noted(StandIns::of(store, newest.entry()))? else { return Ok(audit) };
+        let before = newest.entry().erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
+        let mut lists: BTreeMap<String, Vec<ShardMeta>> = BTreeMap::new();
+        for entry in audit.entries(dataset, newest, only)? {
+            let led = entry.version < before;
+            let all = references(&entry, &stand_ins, led);
+            objects.extend(all.into_iter().map(|object| (object.path, object.seal)));
+            for list in &entry.shards {
+                if !lists.contains_key(&list.path) {
+                    let rows = audit.noted(shards::read(store, &list.sealed()))?.unwrap_or_default();
+                    lists.insert(list.path.clone(), rows);
+                }
+                for shard in lists.get(&list.path).into_iter().flatten() {
+                    let now = if led { stand_ins.shard(shard.clone()) } else { Some(shard.clone()) };
+                    let Some(now) = now else { continue };
+                    objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
+                    if with_shards {
+                        objects.insert(now.path, Some(Seal::whole(now.bytes, now.checksum)));
+                    }
+                }
+            }
+        }
+        audit.objects = objects.into_iter().map(|(path, seal)| Sealed { path, seal }).collect();
+        if only.is_none() {
+            for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {
+                if store.head(&unfinished.order)?.is_some() {
+                    audit.noted(unfinished.order(dataset))?;
+                }
+            }
+            audit.receipts(dataset)?;
+        }
+        Ok(audit)
+    }
+
+    /// The value, or `None` when it is damaged, which is noted.
+    fn noted<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if e.kind() == Kind::Integrity => {
+                self.problems.push(e);
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Entries whose versions can be read. All of the log are read, for they carry checksums of themselves.
+    fn entries(&mut self, dataset: &Dataset, newest: &Snapshot, only: Option<Version>) -> Result<Vec<Entry>> {
+        let (oldest, last) = only.map_or((Version(1), newest.version()), |version| (version, version));
+        let read: Vec<Result<Entry>> =
+            (oldest.0..=last.0).into_par_iter().map(|version| dataset.entry(Version(version))).collect();
+        let mut out = Vec::new();
+        for entry in read {
+            out.extend(self.noted(entry)?.filter(|entry| newest.can_read(entry.version)));
+        }
+        Ok(out)
+    }
+
+    /// Receipts of erasures carry checksums of themselves, as entries do; those of older releases have none.
+    fn receipts(&mut self, dataset: &Dataset) -> Result<()> {
+        let store = dataset.store();
+        for receipt in store.list(&system_path("receipts"))? {
+            let Some(bytes) = store.get(&receipt.path)? else { continue };
+            if !entry::receipt_is_whole(&bytes, json_is_whole(&bytes)) {
+                let damaged = Error::integrity("the receipt is not what its checksum says").hint(RESTORE);
+                self.problems.push(damaged.at(store.location().join(&receipt.path).to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks all objects but those that `skip` names, several at a time; returns what is damaged.
+    ///
+    /// # Errors
+    /// When the store fails, or `check` does before each of them.
+    pub fn run(
+        self,
+        dataset: &Dataset,
+        skip: impl Fn(&str) -> bool + Sync,
+        check: impl Fn() -> Result<()> + Sync,
+    ) -> Result<Vec<Error>> {
+        let store = dataset.store();
+        let examine = |object: &Sealed| -> Result<Option<Error>> {
+            if skip(&object.path) {
+                return Ok(None);
+            }
+            check()?;
+            match sealed::check(store, object) {
+                Ok(()) => Ok(None),
+                Err(e) if e.kind() == Kind::Integrity => Ok(Some(e)),
+                Err(e) => Err(e),
+            }
+        };
+        let found: Vec<Option<Error>> = self.objects.par_iter().map(examine).collect::<Result<_>>()?;
+        Ok(self.problems.into_iter().chain(found.into_iter().flatten()).collect())
+    }
+}
+
+/// Objects that an entry names: lists, buckets and places.
+fn references(entry: &Entry, stand_ins: &StandIns, led: bool) -> Vec<Sealed> {
+    let (segments, sources) = match led {
+        true => (stand_ins.segments(&entry.segments), stand_ins.lists(&entry.sources)),
+        false => (entry.segments.clone(), entry.sources.clone()),
+    };
+    let lists = [&entry.shards, &entry.runs, &entry.lineage, &sources].into_iter().flatten();
+    let erasures = entry.erasures.iter().flat_map(|erasures| erasures.lists());
+    let mut out: Vec<Sealed> = lists.chain(erasures).map(ListRef::sealed).collect();
+    for segment in &segments {
+        out.extend((0..segment.buckets).map(|bucket| segment.bucket(bucket)));
+    }
+    out.extend(entry.places.iter().map(|place| place.sealed()));
+    out
+}

@@ -1,0 +1,118 @@
+//! Where the units of a compressed shard begin, so that one record can be read without the rest of its shard.
+//!
+//! Kept in the Parquet metadata of the shard's sidecar under `shardify.frames`, as JSON: an array of pairs, the offset
+//! in the stored and in the uncompressed shard where each unit begins, and one more pair where the last one ends.
+//!
+//! ```text
+//! [[10,0],[81236,4194304],[160733,8388608]]        two units behind a gzip header
+//! ```
+
+use crate::{
+    codec::stream::Frames,
+    error::{Error, Result},
+};
+
+/// Name of the table in the metadata of a sidecar.
+pub(in crate::dataset) const METADATA_KEY: &str = "shardify.frames";
+
+/// Stored and raw offsets of the units of a shard, and of its end; always ascending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameTable(Vec<(u64, u64)>);
+
+/// The unit that holds a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it begins in the stored shard.
+    pub offset: u64,
+    /// Its stored bytes.
+    pub length: u64,
+    /// Where its content begins in the uncompressed shard.
+    pub raw_offset: u64,
+}
+
+impl FrameTable {
+    /// The table of a shard whose first unit begins at `header` stored bytes; `None` when its units are unknown.
+    pub fn new(header: u64, frames: &Frames) -> Option<Self> {
+        let mut at = (header, 0);
+        let mut places = vec![at];
+        for (stored, raw) in frames.units()? {
+            at = (at.0 + u64::from(*stored), at.1 + u64::from(*raw));
+            places.push(at);
+        }
+        Some(Self(places))
+    }
+
+    /// Text for the metadata.
+    pub(in crate::dataset) fn encode(&self) -> Result<String> {
+        serde_json::to_string(&self.0).map_err(|e| Error::internal("encoding a frame table failed").cause(e))
+    }
+
+    /// Reads the text back.
+    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
+        let places: Vec<(u64, u64)> =
+            serde_json::from_str(text).map_err(|e| Error::integrity("the frame table is damaged").cause(e))?;
+        if places.is_empty() || !places.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) {
+            return Err(Error::integrity("expected a frame table with ascending offsets, found another order"));
+        }
+        Ok(Self(places))
+    }
+
+    /// The unit with the byte at an offset of the uncompressed shard.
+    pub fn frame_of(&self, raw_offset: u64) -> Option<Frame> {
+        let next = self.0.partition_point(|(_, raw)| *raw <= raw_offset);
+        let (end, _) = self.0.get(next)?;
+        let (offset, raw_offset) = self.0.get(next.checked_sub(1)?)?;
+        Some(Frame { offset: *offset, length: end - offset, raw_offset: *raw_offset })
+    }
+
+    /// Stored offsets where the units begin and end.
+    pub fn stored(&self) -> (u64, u64) {
+        let at = |place: Option<&(u64, u64)>| place.map_or(0, |(stored, _)| *stored);
+        (at(self.0.first()), at(self.0.last()))
+    }
+
+    /// Sizes of the units, for joining them to those of other shards.
+    pub fn frames(&self) -> Frames {
+        let mut frames = Frames::default();
+        for pair in self.0.windows(2) {
+            frames.push(pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
+        }
+        frames
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_back_and_finds_frames() {
+        let mut frames = Frames::default();
+        frames.push(100, 1000);
+        frames.push(50, 24);
+        let table = FrameTable::new(10, &frames).unwrap();
+        let text = table.encode().unwrap();
+        assert_eq!(text, "[[10,0],[110,1000],[160,1024]]");
+        assert_eq!(FrameTable::decode(&text).unwrap(), table);
+        assert_eq!(table.frames(), frames);
+        assert_eq!(table.frame_of(0), Some(Frame { offset: 10, length: 100, raw_offset: 0 }));
+        assert_eq!(table.frame_of(999), Some(Frame { offset: 10, length: 100, raw_offset: 0 }));
+        assert_eq!(table.frame_of(1000), Some(Frame { offset: 110, length: 50, raw_offset: 1000 }));
+        assert_eq!(table.frame_of(1024), None);
+        assert_eq!(table.stored(), (10, 160));
+    }
+
+    #[test]
+    fn damage_is_an_error_and_an_unknown_table_stays_unknown() {
+        for text in ["", "[]", "{}", "[[5,0],[4,1]]", "[[0,1],[1,0]]", "[[-1,0]]"] {
+            assert!(FrameTable::decode(text).is_err(), "{text}");
+        }
+        let mut joined = Frames::default();
+        joined.push(1, 1);
+        joined.join(&Frames::UNKNOWN);
+        joined.push(1, 1);
+        assert_eq!(FrameTable::new(0, &joined), None);
+        assert!(joined.seek_table().is_empty());
+    }
+}

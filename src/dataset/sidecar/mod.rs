@@ -1,0 +1,792 @@
+//! The sidecar of a shard: one row per record, in record order, saying who it is and where it came from.
+//!
+//! | column | type | meaning |
+//! |---|---|---|
+//! | `record_id` | text, null | record id; null when it is the origin, `source#row` |
+//! | `subject_id` | text, null | whom the record is about |
+//! | `offset`, `length` | u64, null | bytes of the record in the uncompressed shard; null in Parquet |
+//! | `source` | text | name of the source object |
+//! | `row` | u64, null | number of the record in its source, from 1; null when the source is a file per record |
+//! | `hash` | u64 | XXH3-64 of the record's bytes in the shard; in Parquet of its bytes in the source |
+
+pub(super) mod frames;
+pub(super) mod numbers;
+pub(super) mod parts;
+mod write;
+
+use std::{ops::Range, sync::Arc};
+
+use arrow::{
+    array::{Array, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema, SchemaRef},
+};
+use parquet::{
+    arrow::arrow_reader::ParquetRecordBatchReaderBuilder,
+    file::metadata::ParquetMetaDataReader,
+    schema::types::{ColumnDescPtr, SchemaDescriptor},
+};
+
+use crate::{
+    codec::seal::Seal,
+    dataset::{
+        ids::column::{IdColumn, Texts},
+        sidecar::frames::{FrameTable, METADATA_KEY},
+        table::{
+            self, Group,
+            chunks::{self, Chunk, Values},
+            column,
+            fetch::{Parts, pages_of},
+            sealed::{self, Sealed},
+        },
+    },
+    error::{Error, Result},
+    record::numbers::Numbers,
+    storage::Store,
+};
+
+pub use write::{SidecarPart, SidecarWriter};
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SidecarRow {
+    /// Record id as stored; `None` when it is the origin.
+    pub record_id: Option<String>,
+    /// Subject id.
+    pub subject_id: Option<String>,
+    /// Offset in the uncompressed shard.
+    pub offset: Option<u64>,
+    /// Length in bytes.
+    pub length: Option<u64>,
+    /// Name of the source.
+    pub source: String,
+    /// Row in the source, from 1.
+    pub row: Option<u64>,
+    /// Content hash.
+    pub hash: u64,
+}
+
+impl SidecarRow {
+    /// The record id, derived from the origin where none is stored.
+    pub fn id(&self) -> String {
+        match (&self.record_id, self.row) {
+            (Some(id), _) => id.clone(),
+            (None, Some(row)) => format!("{}#{row}", self.source),
+            (None, None) => self.source.clone(),
+        }
+    }
+}
+
+/// Rows that are gathered before they become a row group.
+const GROUP_ROWS: usize = 1 << 16;
+
+/// Most rows of a row group: what a lookup may have to read of each column where it cannot read single pages.
+const MOST_GROUP_ROWS: usize = 1 << 18;
+
+/// Bytes of a row, as a rule and at least with ids that are alike, and of a footer, and what is read at most before the
+/// footer is known.
+const ROW_BYTES: u64 = 24;
+const LEAST_ROW_BYTES: u64 = 13;
+const FOOTER_BYTES: u64 = 32 << 10;
+const MOST_TAIL: u64 = 288 << 10;
+
+/// Columns of some rows, equally long.
+#[derive(Debug, Clone)]
+pub struct SidecarColumns {
+    /// Record ids, unless they are the origins.
+    pub record_ids: Option<IdColumn>,
+    /// Subject ids, if the dataset has them.
+    pub subject_ids: Option<IdColumn>,
+    /// Offsets and lengths, unless the shard is Parquet.
+    pub extents: Option<(UInt64Array, UInt64Array)>,
+    /// Names of sources.
+    pub sources: SourceRuns,
+    /// Rows, unless each source is one record.
+    pub rows: Option<RowNumbers>,
+    /// Content hashes.
+    pub hashes: Numbers,
+}
+
+/// Rows in sources.
+#[derive(Debug, Clone)]
+pub enum RowNumbers {
+    /// Of some records there may be none.
+    Array(UInt64Array),
+    /// Each record has one.
+    Known(Numbers),
+}
+
+impl FromIterator<u64> for RowNumbers {
+    fn from_iter<I: IntoIterator<Item = u64>>(each: I) -> Self {
+        Self::Known(each.into_iter().collect())
+    }
+}
+
+impl RowNumbers {
+    fn len(&self) -> usize {
+        match self {
+            Self::Array(array) => array.len(),
+            Self::Known(numbers) => numbers.len(),
+        }
+    }
+
+    fn slice(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::Array(array) => Self::Array(array.slice(range.start, range.len())),
+            Self::Known(numbers) => Self::Known(numbers.slice(range)),
+        }
+    }
+
+    fn array(&self) -> UInt64Array {
+        match self {
+            Self::Array(array) => array.clone(),
+            Self::Known(numbers) => numbers.iter().collect::<Vec<u64>>().into(),
+        }
+    }
+
+    fn chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
+        match self {
+            Self::Known(Numbers::Stretches(stretches)) => {
+                chunks::encode(column, self.len(), &Values::Counted(stretches))
+            }
+            other => chunks::encode(column, self.len(), &Values::Growing(&other.array())),
+        }
+    }
+}
+
+/// Names of the sources of consecutive records.
+#[derive(Debug, Clone, Default)]
+pub struct SourceRuns {
+    names: Vec<Arc<str>>,
+    /// Row after the last one of each.
+    ends: Vec<usize>,
+}
+
+impl SourceRuns {
+    /// Adds records of a source.
+    pub fn push(&mut self, name: &Arc<str>, records: usize) {
+        if records == 0 {
+            return;
+        }
+        let end = self.len() + records;
+        match (self.names.last(), self.ends.last_mut()) {
+            (Some(last), Some(last_end)) if last == name => *last_end = end,
+            _ => {
+                self.names.push(Arc::clone(name));
+                self.ends.push(end);
+            }
+        }
+    }
+
+    /// One name for each record.
+    fn of(names: &StringArray) -> Self {
+        let mut runs = Self::default();
+        if let Some(name) = all_same(names) {
+            runs.push(&name.into(), names.len());
+            return runs;
+        }
+        let (mut last, mut count) = ("", 0);
+        for name in names.iter().flatten() {
+            if name != last {
+                runs.push(&last.into(), count);
+                (last, count) = (name, 0);
+            }
+            count += 1;
+        }
+        runs.push(&last.into(), count);
+        runs
+    }
+
+    /// Records of one source.
+    pub fn one(name: &Arc<str>, records: usize) -> Self {
+        let mut runs = Self::default();
+        runs.push(name, records);
+        runs
+    }
+
+    fn len(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Some of the records.
+    #[must_use]
+    pub fn slice(&self, first: usize, records: usize) -> Self {
+        let mut out = Self::default();
+        let mut at = first;
+        let mut run = self.ends.partition_point(|end| *end <= first);
+        while at < first + records && run < self.ends.len() {
+            let end = self.ends[run].min(first + records);
+            out.push(&self.names[run], end - at);
+            (at, run) = (end, run + 1);
+        }
+        out
+    }
+
+    fn extend(&mut self, other: &Self) {
+        let mut start = 0;
+        for (name, end) in other.names.iter().zip(&other.ends) {
+            self.push(name, end - start);
+            start = *end;
+        }
+    }
+
+    fn chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
+        let rows = self.len();
+        if self.names.len() == rows {
+            let names = StringArray::from_iter_values(self.names.iter().map(AsRef::as_ref));
+            return chunks::encode(column, rows, &Values::Texts(&names));
+        }
+        let dictionary: Vec<&str> = self.names.iter().map(AsRef::as_ref).collect();
+        let mut keys = Vec::with_capacity(rows);
+        for (key, end) in (0_u32..).zip(&self.ends) {
+            keys.resize(*end, key);
+        }
+        chunks::encode(column, rows, &Values::Keyed { keys: &keys, dictionary: &dictionary, valid: None })
+    }
+}
+
+/// The text that all of these are, if they are. Texts of one length that stand one behind the other are the same if all
+/// bytes equal those a text further on.
+fn all_same(texts: &StringArray) -> Option<&str> {
+    let offsets = texts.value_offsets();
+    let (first, last) = (*offsets.first()?, *offsets.last()?);
+    let length = offsets.get(1)? - first;
+    let even = offsets.windows(2).fold(true, |even, pair| even & (pair[1] - pair[0] == length));
+    let place = |offset: i32| usize::try_from(offset).ok();
+    let bytes = texts.value_data().get(place(first)?..place(last)?)?;
+    let (head, tail) = (bytes.get(..bytes.len() - place(length)?)?, bytes.get(place(length)?..)?);
+    (even && texts.null_count() == 0 && head == tail).then(|| texts.value(0))
+}
+
+impl SidecarColumns {
+    /// Columns of a batch of another sidecar.
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar.
+    pub fn of_batch(batch: &RecordBatch) -> Result<Self> {
+        let ids = |name| -> Result<Option<IdColumn>> {
+            let texts: &StringArray = column(batch, name)?;
+            Ok((texts.null_count() < texts.len()).then(|| texts.clone().into()))
+        };
+        let numbers = |name| -> Result<Option<UInt64Array>> {
+            let numbers: &UInt64Array = column(batch, name)?;
+            Ok((numbers.null_count() < numbers.len()).then(|| numbers.clone()))
+        };
+        let names: &StringArray = column(batch, "source")?;
+        let hashes: &UInt64Array = column(batch, "hash")?;
+        Ok(Self {
+            record_ids: ids("record_id")?,
+            subject_ids: ids("subject_id")?,
+            extents: numbers("offset")?.zip(numbers("length")?),
+            sources: SourceRuns::of(names),
+            rows: numbers("row")?.map(RowNumbers::Array),
+            hashes: hashes.values().to_vec().into(),
+        })
+    }
+
+    /// Some of the rows.
+    #[must_use]
+    pub fn slice(&self, first: usize, rows: usize) -> Self {
+        Self {
+            record_ids: self.record_ids.as_ref().map(|ids| ids.slice(first, rows)),
+            subject_ids: self.subject_ids.as_ref().map(|ids| ids.slice(first, rows)),
+            extents: self.extents.as_ref().map(|(o, l)| (o.slice(first, rows), l.slice(first, rows))),
+            sources: self.sources.slice(first, rows),
+            rows: self.rows.as_ref().map(|numbers| numbers.slice(first..first + rows)),
+            hashes: self.hashes.slice(first..first + rows),
+        }
+    }
+
+    /// Joins columns of consecutive rows.
+    ///
+    /// # Errors
+    /// When they are larger than an array can be.
+    pub fn join(parts: Vec<Self>) -> Result<Self> {
+        let ids = |of: fn(&Self) -> Option<&IdColumn>| -> Result<Option<IdColumn>> {
+            if parts.iter().all(|part| of(part).is_none()) {
+                return Ok(None);
+            }
+            let texts = |part: &Self| {
+                of(part).map_or_else(|| StringArray::new_null(part.hashes.len()), |ids| ids.texts().clone())
+            };
+            Ok(Some(IdColumn::join(&parts.iter().map(texts).collect::<Vec<_>>())?))
+        };
+        let numbers = |all: Vec<Option<UInt64Array>>| -> Result<Option<UInt64Array>> {
+            if all.iter().all(Option::is_none) {
+                return Ok(None);
+            }
+            let nulls = |part: &Self| UInt64Array::new_null(part.hashes.len());
+            let all: Vec<UInt64Array> =
+                all.into_iter().zip(&parts).map(|(array, part)| array.unwrap_or_else(|| nulls(part))).collect();
+            let joined = arrow::compute::concat(&all.iter().map(|part| part as &dyn Array).collect::<Vec<_>>())?;
+            Ok(Some(joined.to_data().into()))
+        };
+        let rows = parts.iter().map(|part| part.rows.as_ref().map(RowNumbers::array));
+        let rows = numbers(rows.collect())?.map(RowNumbers::Array);
+        let extents: Vec<_> = parts.iter().map(|part| part.extents.clone().unzip()).collect();
+        let (offsets, lengths) = extents.into_iter().unzip();
+        let extents = numbers(offsets)?.zip(numbers(lengths)?);
+        let mut sources = SourceRuns::default();
+        parts.iter().for_each(|part| sources.extend(&part.sources));
+        Ok(Self {
+            record_ids: ids(|part| part.record_ids.as_ref())?,
+            subject_ids: ids(|part| part.subject_ids.as_ref())?,
+            extents,
+            rows,
+            sources,
+            hashes: parts.into_iter().fold(Numbers::default(), |mut all, part| {
+                all.append(part.hashes);
+                all
+            }),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let rows = self.hashes.len();
+        let lengths = [
+            self.record_ids.as_ref().map(|ids| ids.texts().len()),
+            self.subject_ids.as_ref().map(|ids| ids.texts().len()),
+            self.extents.as_ref().map(|(offsets, _)| offsets.len()),
+            self.extents.as_ref().map(|(_, lengths)| lengths.len()),
+            Some(self.sources.len()),
+            self.rows.as_ref().map(RowNumbers::len),
+        ];
+        if lengths.iter().flatten().all(|length| *length == rows) {
+            return Ok(());
+        }
+        Err(Error::internal(format!("expected columns of {rows} rows for a sidecar, found {lengths:?}")))
+    }
+}
+
+/// Rows of a sidecar, encoded.
+pub struct SidecarGroups(Vec<Group>);
+
+impl std::fmt::Debug for SidecarGroups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SidecarGroups").field(&self.0.len()).finish()
+    }
+}
+
+impl SidecarGroups {
+    /// Encodes rows, on any thread; there should be many of them.
+    ///
+    /// # Errors
+    /// When the columns differ in length.
+    pub fn encode(columns: &SidecarColumns) -> Result<Self> {
+        columns.check()?;
+        let described = table::describe(&schema())?;
+        let rows = columns.hashes.len();
+        let parts = rows.div_ceil(MOST_GROUP_ROWS).max(1);
+        let bounds = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
+        bounds.map(|range| columns.group(&described, range)).collect::<Result<_>>().map(Self)
+    }
+}
+
+impl SidecarColumns {
+    fn group(&self, columns: &SchemaDescriptor, range: Range<usize>) -> Result<Group> {
+        let rows = range.len();
+        let column = |i| columns.column(i);
+        let ids = |i, ids: Option<&IdColumn>| match ids.map(|ids| ids.part(range.start, rows)) {
+            None => chunks::encode(&column(i), rows, &Values::Nulls),
+            Some(Texts::Plain(texts)) => chunks::encode(&column(i), rows, &Values::Texts(&texts)),
+            Some(Texts::Keyed { keys, dictionary, valid }) => {
+                let values = Values::Keyed { keys: &keys, dictionary: &dictionary, valid: valid.as_ref() };
+                chunks::encode(&column(i), rows, &values)
+            }
+        };
+        let numbers = |i, numbers: Option<&UInt64Array>| match numbers {
+            None => chunks::encode(&column(i), rows, &Values::Nulls),
+            Some(numbers) => chunks::encode(&column(i), rows, &Values::Growing(&numbers.slice(range.start, rows))),
+        };
+        let chunks = vec![
+            ids(0, self.record_ids.as_ref())?,
+            ids(1, self.subject_ids.as_ref())?,
+            numbers(2, self.extents.as_ref().map(|(offsets, _)| offsets))?,
+            numbers(3, self.extents.as_ref().map(|(_, lengths)| lengths))?,
+            self.sources.slice(range.start, rows).chunk(&column(4))?,
+            match &self.rows {
+                None => chunks::encode(&column(5), rows, &Values::Nulls)?,
+                Some(known) => known.slice(range.clone()).chunk(&column(5))?,
+            },
+            hash_chunk(&column(6), &self.hashes.slice(range.clone()))?,
+        ];
+        Ok(Group { chunks, rows: rows as u64 })
+    }
+}
+
+/// Hashes are noise, unless many records share one, as cells of a grid do.
+fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
+    let stretches = match hashes {
+        Numbers::Each(each) => return chunks::encode(column, each.len(), &Values::Noise(each)),
+        Numbers::Stretches(stretches) if stretches.iter().all(|stretch| stretch.step == 0) => stretches,
+        Numbers::Stretches(_) => {
+            let each: Vec<u64> = hashes.iter().collect();
+            return chunks::encode(column, each.len(), &Values::Noise(&each));
+        }
+    };
+    let dictionary: Vec<u64> = stretches.iter().map(|stretch| stretch.first).collect();
+    let mut keys = Vec::with_capacity(hashes.len());
+    for (stretch, key) in stretches.iter().zip(0_u32..) {
+        keys.resize(keys.len() + stretch.count, key);
+    }
+    chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
+}
+
+/// Where records of a framed shard lie, and the hashes of their bytes, in order.
+#[derive(Debug, Clone)]
+pub struct RecordExtents {
+    /// Offsets in the uncompressed shard.
+    pub offsets: UInt64Array,
+    /// Bytes of each.
+    pub lengths: UInt64Array,
+    /// XXH3-64 of these bytes.
+    pub hashes: UInt64Array,
+}
+
+impl RecordExtents {
+    /// Those of a batch of a sidecar.
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar of a framed shard.
+    pub fn of_batch(batch: &RecordBatch) -> Result<Self> {
+        let numbers = |name| -> Result<UInt64Array> {
+            let numbers: &UInt64Array = column(batch, name)?;
+            if numbers.null_count() == 0 {
+                return Ok(numbers.clone());
+            }
+            Err(Error::integrity(format!("expected a `{name}` for every record in a sidecar, found none")))
+        };
+        Ok(Self { offsets: numbers("offset")?, lengths: numbers("length")?, hashes: numbers("hash")? })
+    }
+}
+
+/// Ids of the first and the last record of a sidecar; `None` when it is empty.
+///
+/// # Errors
+/// When a batch is not one of a sidecar.
+pub fn end_ids(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
+    let mut filled = batches.iter().filter(|batch| batch.num_rows() > 0);
+    let Some(first) = filled.next() else { return Ok(None) };
+    let last = filled.next_back().unwrap_or(first);
+    let mut ends = Vec::with_capacity(2);
+    decode(&first.slice(0, 1), &mut ends)?;
+    decode(&last.slice(last.num_rows() - 1, 1), &mut ends)?;
+    Ok(Some((ends[0].id(), ends[1].id())))
+}
+
+/// Every row of a sidecar, as batches with the columns of the table above.
+///
+/// # Errors
+/// When it is missing or damaged.
+pub fn read_all(store: &dyn Store, sidecar: &Sealed) -> Result<Vec<RecordBatch>> {
+    let batches = table::read(store, sidecar)?;
+    check_columns(&batches).map_err(|e| e.at(sidecar.place(store)))?;
+    Ok(batches)
+}
+
+fn check_columns(batches: &[RecordBatch]) -> Result<()> {
+    match batches.iter().all(|batch| batch.schema().fields() == schema().fields()) {
+        true => Ok(()),
+        false => Err(Error::integrity("expected the columns of a sidecar, found others")),
+    }
+}
+
+/// The rows of a sidecar in batches of at most `rows`, read as they are asked for.
+///
+/// # Errors
+/// When it is missing or its footer is damaged; each batch may fail as well.
+pub fn stream(
+    store: &Arc<dyn Store>,
+    sidecar: &Sealed,
+    rows: usize,
+) -> Result<impl Iterator<Item = Result<Vec<SidecarRow>>> + use<>> {
+    let place = sidecar.place(store.as_ref());
+    let damaged = move |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
+    let object = sealed::open(store, sidecar)?;
+    let mut reader = table::guarded(|| {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
+        builder.with_batch_size(rows).build().map_err(table::failed)
+    })
+    .map_err(&damaged)?;
+    Ok(std::iter::from_fn(move || {
+        let batch = table::guarded(|| {
+            let Some(batch) = reader.next().transpose()? else { return Ok(None) };
+            let mut rows = Vec::with_capacity(batch.num_rows());
+            decode(&batch, &mut rows)?;
+            Ok(Some(rows))
+        });
+        batch.map_err(&damaged).transpose()
+    }))
+}
+
+/// The rows of a sidecar as batches with the columns of the table above, of at most `rows`, read as they are asked for.
+///
+/// # Errors
+/// When it is missing or its footer is damaged; each batch may fail as well.
+pub fn batches(
+    store: &Arc<dyn Store>,
+    sidecar: &Sealed,
+    rows: usize,
+) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+    let place = sidecar.place(store.as_ref());
+    let builder = table::open(store, sidecar)?.with_batch_size(rows);
+    let damaged = move |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
+    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
+    Ok(std::iter::from_fn(move || {
+        let batch = table::guarded(|| Ok(reader.next().transpose()?)).and_then(|batch| match batch {
+            Some(batch) if batch.schema_ref().fields() != schema().fields() => {
+                Err(Error::integrity("expected the columns of a sidecar, found others"))
+            }
+            batch => Ok(batch),
+        });
+        batch.map_err(&damaged).transpose()
+    }))
+}
+
+/// Some rows of a sidecar, given their ordinals in ascending order; only the pages that hold them are read.
+///
+/// # Errors
+/// When the sidecar is missing, damaged or shorter.
+pub fn read_rows(store: &Arc<dyn Store>, sidecar: &Sealed, ordinals: &[u64]) -> Result<Vec<SidecarRow>> {
+    Ok(read_rows_near(store, sidecar, ordinals, u64::MAX, false)?.0)
+}
+
+/// The same, and where the units of the shard begin if that is asked for and known. `known` are rows that the shard has
+/// at least: of a small one all is read at once.
+///
+/// # Errors
+/// As [`read_rows`].
+pub(in crate::dataset) fn read_rows_near(
+    store: &Arc<dyn Store>,
+    sidecar: &Sealed,
+    ordinals: &[u64],
+    known: u64,
+    frames: bool,
+) -> Result<(Vec<SidecarRow>, Option<FrameTable>)> {
+    let place = || sidecar.place(store.as_ref());
+    let mut parts = Parts::open(store, sidecar, first_read(known, sidecar.seal.as_ref()), None)?;
+    let read = table::guarded(|| {
+        // Tables that list their pages let single pages be read.
+        let metadata = parts.metadata(true)?;
+        let pairs = metadata.metadata().file_metadata().key_value_metadata();
+        let text = pairs.into_iter().flatten().find(|pair| pair.key == METADATA_KEY).and_then(|p| p.value.as_deref());
+        let frames = text.filter(|_| frames).map(FrameTable::decode).transpose()?;
+        parts.fetch(&pages_of(metadata.metadata(), ordinals))?;
+        let reader = parts.reader(metadata).with_row_selection(table::selection(ordinals)?);
+        let mut rows = Vec::with_capacity(ordinals.len());
+        for batch in reader.build().map_err(table::failed)? {
+            decode(&batch?, &mut rows)?;
+        }
+        Ok((rows, frames))
+    });
+    let (rows, frames) = read.map_err(|e| table::damaged(e, "the sidecar is damaged", place()))?;
+    if rows.len() != ordinals.len() {
+        return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
+    }
+    Ok((rows, frames))
+}
+
+/// Bytes at the end of a sidecar that are read first, given how many rows it has: all of it where it is small, for another
+/// request takes longer than some bytes more.
+fn first_read(rows: u64, seal: Option<&Seal>) -> u64 {
+    if let Some(seal) = seal {
+        return if seal.bytes <= MOST_TAIL { seal.bytes } else { seal.tail };
+    }
+    let bytes = |row_bytes| rows.saturating_mul(row_bytes).saturating_add(FOOTER_BYTES);
+    match (bytes(ROW_BYTES), bytes(LEAST_ROW_BYTES)) {
+        (usual, _) if usual <= MOST_TAIL => usual,
+        (_, least) if least <= MOST_TAIL => MOST_TAIL,
+        _ => FOOTER_BYTES,
+    }
+}
+
+/// Where the units of a compressed shard begin; `None` for shards without such a table. Reads the footer only.
+///
+/// # Errors
+/// When the sidecar is missing or damaged.
+pub fn read_frames(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<Option<FrameTable>> {
+    described(store, sidecar, METADATA_KEY, FrameTable::decode)
+}
+
+/// Key of the metadata that says what the hashes are of, where that is known.
+const HASHES_KEY: &str = "shardify.hashes";
+/// Hashes of rows of a Parquet shard are of its own values.
+const OF_VALUES: &str = "values";
+
+/// Whether the hashes of a Parquet shard are those of the rows as they are in it. Reads the footer only.
+///
+/// # Errors
+/// When the sidecar is missing or damaged.
+pub fn says_values(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<bool> {
+    Ok(described(store, sidecar, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
+}
+
+/// What the footer of a sidecar says under a key.
+fn described<T>(
+    store: &Arc<dyn Store>,
+    sidecar: &Sealed,
+    key: &str,
+    decode: impl Fn(&str) -> Result<T>,
+) -> Result<Option<T>> {
+    let object = sealed::open(store, sidecar)?;
+    table::guarded(|| {
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(&object).map_err(table::failed)?;
+        let pairs = metadata.file_metadata().key_value_metadata();
+        let text = pairs.into_iter().flatten().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref());
+        text.map(&decode).transpose()
+    })
+    .map_err(|e| table::damaged(e, "the sidecar is damaged", sidecar.place(store.as_ref())))
+}
+
+/// Rows of a batch.
+pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>) -> Result<()> {
+    let text = |name| column::<StringArray>(batch, name);
+    let number = |name| column::<UInt64Array>(batch, name);
+    let (ids, subjects, sources) = (text("record_id")?, text("subject_id")?, text("source")?);
+    let (offsets, lengths, rows) = (number("offset")?, number("length")?, number("row")?);
+    let hashes = number("hash")?;
+    let some_text = |array: &StringArray, i| array.is_valid(i).then(|| array.value(i).to_owned());
+    let some_number = |array: &UInt64Array, i| array.is_valid(i).then(|| array.value(i));
+    out.extend((0..batch.num_rows()).map(|i| SidecarRow {
+        record_id: some_text(ids, i),
+        subject_id: some_text(subjects, i),
+        offset: some_number(offsets, i),
+        length: some_number(lengths, i),
+        source: sources.value(i).to_owned(),
+        row: some_number(rows, i),
+        hash: hashes.value(i),
+    }));
+    Ok(())
+}
+
+/// Columns of a sidecar.
+pub fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("record_id", DataType::Utf8, true),
+        Field::new("subject_id", DataType::Utf8, true),
+        Field::new("offset", DataType::UInt64, true),
+        Field::new("length", DataType::UInt64, true),
+        Field::new("source", DataType::Utf8, false),
+        Field::new("row", DataType::UInt64, true),
+        Field::new("hash", DataType::UInt64, false),
+    ]))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    #[test]
+    fn sources_are_told_apart_wherever_they_change() {
+        for texts in [
+            vec!["a"; 5],
+            vec!["ab", "ab", "ba"],
+            vec!["abab", "ab", "ab"],
+            vec!["a", "b", "a", "a"],
+            vec!["", "", "a"],
+            vec!["", ""],
+            vec!["aa", "a", "aaa"],
+            vec![],
+        ] {
+            for first in 0..texts.len().max(1) {
+                let array = StringArray::from(texts.clone());
+                let runs = SourceRuns::of(&array.slice(first, texts.len().saturating_sub(first)));
+                let mut start = 0;
+                let found: Vec<&str> = runs
+                    .names
+                    .iter()
+                    .zip(&runs.ends)
+                    .flat_map(|(name, end)| std::iter::repeat_n(&**name, end - std::mem::replace(&mut start, *end)))
+                    .collect();
+                assert_eq!(found, texts.get(first..).unwrap_or_default(), "{texts:?} {first}");
+            }
+        }
+    }
+
+    fn columns(range: std::ops::Range<u64>) -> SidecarColumns {
+        let rows: Vec<u64> = range.collect();
+        SidecarColumns {
+            record_ids: None,
+            subject_ids: Some(rows.iter().map(|r| Some(format!("PAT-{}", r % 7))).collect::<StringArray>().into()),
+            extents: Some((rows.iter().map(|r| r * 512).collect(), vec![512; rows.len()].into())),
+            sources: SourceRuns::one(&"a.csv".into(), rows.len()),
+            hashes: rows.iter().map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect::<Vec<_>>().into(),
+            rows: Some(RowNumbers::Array(rows.into())),
+        }
+    }
+
+    #[test]
+    fn rows_are_read_by_ordinal_across_row_groups() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.tar.gz").unwrap();
+        writer.append(columns(0..50_000)).unwrap();
+        writer.append(columns(50_000..100_000)).unwrap();
+        assert_eq!(writer.rows(), 100_000);
+        let sidecar = publish(store.as_ref(), writer);
+        let rows = read_rows(&store, &sidecar, &[0, 32_768, 99_999]).unwrap();
+        assert_eq!(rows.iter().map(|r| r.row.unwrap()).collect::<Vec<_>>(), [0, 32_768, 99_999]);
+        assert_eq!(rows[2].id(), "a.csv#99999");
+        assert_eq!(rows[1].offset, Some(32_768 * 512));
+        assert!(read_rows(&store, &sidecar, &[100_000]).is_err());
+        assert_eq!(
+            batches(&store, &sidecar, 9_000).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
+            100_000
+        );
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed_wherever_it_is_read() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.parquet").unwrap();
+        writer.append(columns(0..200_000)).unwrap();
+        let sidecar = publish(store.as_ref(), writer);
+        let whole = store.get(&sidecar.path).unwrap().unwrap();
+        let seal = sidecar.seal.unwrap();
+        assert!(!seal.is_whole() && seal.bytes == whole.len() as u64);
+        let (asked, right) = ([70_000, 199_999], read_rows(&store, &sidecar, &[70_000, 199_999]).unwrap());
+        let mut refused = 0;
+        for at in (0..whole.len()).step_by(10_007).chain([whole.len() - 1, whole.len() - 9]) {
+            let mut flipped = whole.to_vec();
+            flipped[at] ^= 1;
+            store.put(&sidecar.path, flipped.into()).unwrap();
+            let integrity = |e: Error| assert_eq!(e.kind(), crate::error::Kind::Integrity, "{at}");
+            integrity(read_all(store.as_ref(), &sidecar).unwrap_err());
+            integrity(sealed::check(&store, &sidecar).unwrap_err());
+            let streamed = batches(&store, &sidecar, 8_192).and_then(Iterator::collect::<Result<Vec<_>>>);
+            // A dictionary may be read before pages of other columns, but none is left out.
+            integrity(streamed.unwrap_err());
+            match read_rows(&store, &sidecar, &asked) {
+                Ok(rows) => assert_eq!(rows, right, "{at}"),
+                Err(e) => {
+                    refused += 1;
+                    integrity(e);
+                }
+            }
+        }
+        assert!(refused > 2, "{refused}");
+        store.put(&sidecar.path, whole.slice(..whole.len() - 1)).unwrap();
+        assert_eq!(read_rows(&store, &sidecar, &asked).unwrap_err().kind(), crate::error::Kind::Integrity);
+    }
+
+    fn publish(store: &dyn Store, writer: SidecarWriter) -> Sealed {
+        let staged = writer.finish().unwrap();
+        let sidecar = Sealed::new(staged.path.as_str(), staged.seal());
+        store.publish(vec![staged]).unwrap();
+        sidecar
+    }
+
+    #[test]
+    fn moved_rows_have_new_offsets() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = SidecarWriter::create(store.as_ref(), "t/000000.tar").unwrap();
+        writer.append(columns(10..12)).unwrap();
+        let sidecar = publish(store.as_ref(), writer);
+        let mut moved = SidecarWriter::create(store.as_ref(), "t/000001.tar").unwrap();
+        for batch in read_all(store.as_ref(), &sidecar).unwrap() {
+            moved.append_moved(&batch, -5_120).unwrap();
+        }
+        let sidecar = publish(store.as_ref(), moved);
+        assert_eq!(read_rows(&store, &sidecar, &[0, 1]).unwrap()[1].offset, Some(512));
+    }
+}

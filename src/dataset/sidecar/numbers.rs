@@ -1,0 +1,299 @@
+//! The record numbers of a shard, one for each row, where they do not follow one another because it was sorted.
+//!
+//! | column | type | meaning |
+//! |---|---|---|
+//! | `record` | u64 | record number |
+//! | `first_version` | u64 | first version that had the record |
+//!
+//! It lies beside the sidecar and has as many rows. [`places`](super::places) lead the other way, from numbers to rows.
+//! First versions stand here because the runs that knew them may be vacuumed, and neighbours may differ.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::UInt64Array,
+    datatypes::{DataType, Field, Schema},
+};
+use parquet::schema::types::SchemaDescriptor;
+
+use crate::{
+    dataset::{
+        log::runs::{Run, RunTable},
+        table::{
+            self, Group, GroupWriter,
+            chunks::{self, Values},
+            column,
+            fetch::{Parts, pages_of},
+            paths::numbers_path,
+            sealed::Sealed,
+        },
+    },
+    error::{Error, Result},
+    id::Version,
+    storage::{Staged, Store},
+};
+
+/// Rows of a row group.
+const GROUP_ROWS: usize = 1 << 16;
+
+/// Rows that are read at a time.
+const BATCH_ROWS: usize = 8_192;
+
+/// Writes the numbers of a shard as it grows.
+pub struct NumbersWriter {
+    writer: GroupWriter,
+    columns: SchemaDescriptor,
+    records: Vec<u64>,
+    versions: Vec<u64>,
+}
+
+impl std::fmt::Debug for NumbersWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NumbersWriter").field("rows", &self.writer.rows()).finish_non_exhaustive()
+    }
+}
+
+impl NumbersWriter {
+    /// Starts the numbers of a shard.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
+        let columns = table::describe(&schema())?;
+        let writer = GroupWriter::create(store, &numbers_path(shard), &columns)?;
+        Ok(Self { writer, columns, records: Vec::new(), versions: Vec::new() })
+    }
+
+    /// Adds the number of the next row, and the first version that had the record.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn push(&mut self, record: u64, first_version: Version) -> Result<()> {
+        self.records.push(record);
+        self.versions.push(first_version.0);
+        if self.records.len() == GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let rows = self.records.len();
+        let chunk = |column, values: &mut Vec<u64>| {
+            let array = UInt64Array::from(std::mem::take(values));
+            chunks::encode(&self.columns.column(column), rows, &Values::Packed(&array))
+        };
+        let chunks = vec![chunk(0, &mut self.records)?, chunk(1, &mut self.versions)?];
+        self.writer.append(Group { chunks, rows: rows as u64 })
+    }
+
+    /// Ends the table; it has no name yet.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(mut self) -> Result<Staged> {
+        self.flush()?;
+        self.writer.finish()
+    }
+}
+
+/// Who a row of a shard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    /// Record number.
+    pub record: u64,
+    /// First version that had the record.
+    pub first_version: Version,
+    /// First version that had it in this shard.
+    pub from: Version,
+}
+
+/// For each row of a shard, in order, who it is; nothing for rows that no live run holds. `runs` are the live runs of it
+/// in row order, `table` knows since when their records are there.
+///
+/// # Errors
+/// When the numbers of a scattered shard cannot be read.
+pub fn numbered<'a>(
+    store: &Arc<dyn Store>,
+    runs: &[&'a Run],
+    table: &RunTable,
+) -> Result<Box<dyn Iterator<Item = Result<Option<Numbered>>> + Send + 'a>> {
+    if let [run] = runs
+        && run.scattered.is_some()
+    {
+        let (from, records) = (run.from, run.records);
+        let rows = stream(store, &run.numbers())?
+            .map(move |row| row.map(|(record, first_version)| Some(Numbered { record, first_version, from })));
+        return Ok(Box::new(Counted { rows, left: records }));
+    }
+    let known: Vec<(&Run, Version)> =
+        runs.iter().map(|run| (*run, table.first_version(run.first).unwrap_or(run.from))).collect();
+    let (mut at, mut ordinal) = (0, 0);
+    Ok(Box::new(std::iter::from_fn(move || {
+        while known.get(at).is_some_and(|(run, _)| run.ordinal + run.records <= ordinal) {
+            at += 1;
+        }
+        let (run, first_version) = known.get(at)?;
+        let row = (run.ordinal <= ordinal).then(|| Numbered {
+            record: run.first + (ordinal - run.ordinal),
+            first_version: *first_version,
+            from: run.from,
+        });
+        ordinal += 1;
+        Some(Ok(row))
+    })))
+}
+
+/// Rows that have to be as many as the run says.
+struct Counted<I> {
+    rows: I,
+    left: u64,
+}
+
+impl<I: Iterator<Item = Result<Option<Numbered>>>> Iterator for Counted<I> {
+    type Item = Result<Option<Numbered>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match (self.rows.next(), self.left) {
+            (None, 0) => None,
+            (Some(_), 0) => Some(Err(Error::integrity("expected as many record numbers as rows, found more"))),
+            (None, left) => {
+                self.left = 0;
+                Some(Err(Error::integrity(format!("expected {left} more record numbers, found none"))))
+            }
+            (row, left) => {
+                self.left = left - 1;
+                row
+            }
+        }
+    }
+}
+
+/// All rows: record number and first version.
+fn stream(
+    store: &Arc<dyn Store>,
+    numbers: &Sealed,
+) -> Result<impl Iterator<Item = Result<(u64, Version)>> + Send + use<>> {
+    let place = numbers.place(store.as_ref());
+    let damaged = move |e: Error| table::damaged(e, "the record numbers are damaged", place.clone());
+    let builder = table::open(store, numbers)?.with_batch_size(BATCH_ROWS);
+    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
+    let mut failed = false;
+    let batches = std::iter::from_fn(move || {
+        if failed {
+            return None;
+        }
+        let rows = table::guarded(|| {
+            let Some(batch) = reader.next().transpose()? else { return Ok(None) };
+            let (records, versions) = (column::<UInt64Array>(&batch, "record")?, versions(&batch)?);
+            Ok(Some(records.values().iter().copied().zip(versions).collect::<Vec<_>>()))
+        });
+        failed = rows.is_err();
+        rows.map_err(&damaged).transpose()
+    });
+    Ok(batches.flat_map(|rows| match rows {
+        Ok(rows) => rows.into_iter().map(Ok).collect::<Vec<_>>(),
+        Err(e) => vec![Err(e)],
+    }))
+}
+
+fn versions(batch: &arrow::array::RecordBatch) -> Result<Vec<Version>> {
+    Ok(column::<UInt64Array>(batch, "first_version")?.values().iter().map(|version| Version(*version)).collect())
+}
+
+/// Bytes of a row and of a footer as a rule, and what is read at most before the footer is known.
+const ROW_BYTES: u64 = 5;
+const FOOTER_BYTES: u64 = 16 << 10;
+const MOST_TAIL: u64 = 128 << 10;
+
+/// Some rows, given their ordinals in ascending order. `known` are rows that the shard has at least: of a small one all is
+/// read at once.
+///
+/// # Errors
+/// When the table is missing, damaged or shorter.
+pub(in crate::dataset) fn read_rows(
+    store: &Arc<dyn Store>,
+    numbers: &Sealed,
+    ordinals: &[u64],
+    known: u64,
+) -> Result<Vec<(u64, Version)>> {
+    let place = || numbers.place(store.as_ref());
+    let selection = table::selection(ordinals)?;
+    let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
+    let mut parts = Parts::open(store, numbers, if whole <= MOST_TAIL { whole } else { FOOTER_BYTES }, None)?;
+    let rows = table::guarded(|| {
+        let metadata = parts.metadata(true)?;
+        parts.fetch(&pages_of(metadata.metadata(), ordinals))?;
+        let reader = parts.reader(metadata).with_row_selection(selection).build().map_err(table::failed)?;
+        let mut rows = Vec::with_capacity(ordinals.len());
+        for batch in reader {
+            let batch = batch?;
+            let records: &UInt64Array = column(&batch, "record")?;
+            rows.extend(records.values().iter().copied().zip(versions(&batch)?));
+        }
+        Ok(rows)
+    })
+    .map_err(|e| table::damaged(e, "the record numbers are damaged", place()))?;
+    if rows.len() != ordinals.len() {
+        return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
+    }
+    Ok(rows)
+}
+
+fn schema() -> Schema {
+    let field = |name: &str| Field::new(name, DataType::UInt64, false);
+    Schema::new(vec![field("record"), field("first_version")])
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::{dataset::log::runs::Scattered, storage::RemoteStore};
+
+    fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>) -> Run {
+        Run {
+            first,
+            records,
+            shard: "0123456789ab/000001.parquet".into(),
+            ordinal,
+            from: Version(4),
+            until: None,
+            since: None,
+            scattered,
+            beside: None,
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_back_in_order_and_by_row() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let shard = "0123456789ab/000001.parquet";
+        assert_eq!(numbers_path(shard), "_shardify/sidecar/0123456789ab/000001.records.parquet");
+        let mut writer = NumbersWriter::create(store.as_ref(), shard).unwrap();
+        let expected: Vec<(u64, Version)> =
+            (0..150_000_u64).map(|i| (i * 7919 % 150_000, Version(1 + i % 3))).collect();
+        expected.iter().for_each(|(record, version)| writer.push(*record, *version).unwrap());
+        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0 });
+        let one = run(0, 150_000, 0, scattered.clone());
+        let table = RunTable::new(vec![one.clone()]);
+        let found: Vec<_> = numbered(&store, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
+        assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
+        assert!(found.iter().all(|n| n.from == Version(4)));
+        for known in [1, 10_000, 150_000, u64::MAX] {
+            assert_eq!(
+                read_rows(&store, &one.numbers(), &[0, 70_000], known).unwrap(),
+                [expected[0], expected[70_000]]
+            );
+        }
+        let longer = run(0, 150_001, 0, scattered);
+        assert!(numbered(&store, &[&longer], &table).unwrap().any(|n| n.is_err()));
+    }
+
+    #[test]
+    fn rows_between_runs_are_nobody() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let runs = [run(10, 2, 0, None), run(50, 1, 3, None)];
+        let table = RunTable::new(runs.to_vec());
+        let found: Vec<_> = numbered(&store, &[&runs[0], &runs[1]], &table).unwrap().map(|n| n.unwrap()).collect();
+        assert_eq!(found.iter().map(|n| n.map(|n| n.record)).collect::<Vec<_>>(), [Some(10), Some(11), None, Some(50)]);
+    }
+}

@@ -1,0 +1,155 @@
+//! What lies beside a shard and belongs to it: its sidecar, tables, indexes, and what describes its folder, each with its seal.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    paths::{OF_FOLDER, folder_of, index_stem, numbers_beside, parts_beside, sidecar_path, stem},
+    sealed::Sealed,
+};
+use crate::{
+    array::CONSTANTS_FILE,
+    codec::seal::Seal,
+    error::{Error, Result},
+    schema,
+};
+
+/// What lies beside a shard and belongs to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beside {
+    /// Path of its sidecar; absent: what the path of the shard says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// What each object has to be: `sidecar`, `parts`, `records`, the ending of an index (`.idx`, `.tar.idx`), or the name of
+    /// what describes the folder (`schema.json`).
+    #[serde(default, skip_serializing_if = "Seals::is_empty")]
+    pub seals: Seals,
+}
+
+/// Few seals by their names, in the order of these. There may be a hundred thousand shards, for each of which a map would
+/// cost a kilobyte.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<String, Seal>", into = "BTreeMap<String, Seal>")]
+pub struct Seals(Box<[(Box<str>, Seal)]>);
+
+impl Seals {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn get(&self, name: &str) -> Option<&Seal> {
+        self.iter().find_map(|(known, seal)| (known == name).then_some(seal))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &Seal)> {
+        self.0.iter().map(|(name, seal)| (&**name, seal))
+    }
+}
+
+impl From<BTreeMap<String, Seal>> for Seals {
+    fn from(seals: BTreeMap<String, Seal>) -> Self {
+        Self(seals.into_iter().map(|(name, seal)| (name.into_boxed_str(), seal)).collect())
+    }
+}
+
+impl From<Seals> for BTreeMap<String, Seal> {
+    fn from(seals: Seals) -> Self {
+        seals.0.into_iter().map(|(name, seal)| (name.into_string(), seal)).collect()
+    }
+}
+
+const SIDECAR: &str = "sidecar";
+
+const PARTS: &str = "parts";
+
+const NUMBERS: &str = "records";
+
+impl Beside {
+    /// Text for a list.
+    pub(in crate::dataset) fn encode(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::internal("encoding what lies beside a shard failed").cause(e))
+    }
+
+    /// Reads the text back.
+    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|e| Error::integrity("expected what lies beside a shard").cause(e))
+    }
+
+    /// What runs of the shard have to know of it.
+    pub(in crate::dataset) fn of_runs(&self) -> Self {
+        let of_runs = self.seals.0.iter().filter(|(name, _)| [SIDECAR, NUMBERS].contains(&&**name));
+        Self { at: self.at.clone(), seals: Seals(of_runs.cloned().collect()) }
+    }
+}
+
+impl Beside {
+    /// Adds what was staged beside a shard, of which `seals` has the paths, to what is known already; `None` where there is
+    /// nothing.
+    pub(in crate::dataset) fn noted(shard: &str, before: Option<&Self>, seals: &BTreeMap<&str, Seal>) -> Option<Self> {
+        let at = before.and_then(|before| before.at.clone());
+        let mut known: BTreeMap<String, Seal> = before.map(|before| before.seals.clone()).unwrap_or_default().into();
+        let mut note = |name: &str, path: &str| {
+            if let Some(seal) = seals.get(path) {
+                known.insert(name.to_owned(), *seal);
+            }
+        };
+        for name in [SIDECAR, PARTS, NUMBERS] {
+            note(name, &beside_sidecar(shard, before, name).path);
+        }
+        let (folder, stem) = (folder_of(shard), stem(shard));
+        for name in OF_FOLDER {
+            note(name, &format!("{folder}{name}"));
+        }
+        for (path, _) in seals.range(stem..).take_while(|(path, _)| path.starts_with(stem)) {
+            if index_stem(path) == Some(stem) {
+                note(&path[stem.len()..], path);
+            }
+        }
+        (!known.is_empty() || at.is_some()).then(|| Self { at, seals: known.into() })
+    }
+}
+
+/// The sidecar of a shard.
+pub(in crate::dataset) fn sidecar_of(shard: &str, beside: Option<&Beside>) -> Sealed {
+    beside_sidecar(shard, beside, SIDECAR)
+}
+
+/// The record numbers of a shard.
+pub(in crate::dataset) fn numbers_of(shard: &str, beside: Option<&Beside>) -> Sealed {
+    beside_sidecar(shard, beside, NUMBERS)
+}
+
+/// The members of a shard.
+pub(in crate::dataset) fn parts_of(shard: &str, beside: Option<&Beside>) -> Sealed {
+    beside_sidecar(shard, beside, PARTS)
+}
+
+fn beside_sidecar(shard: &str, beside: Option<&Beside>, name: &str) -> Sealed {
+    let sidecar = beside.and_then(|beside| beside.at.clone()).unwrap_or_else(|| sidecar_path(shard));
+    let path = match name {
+        PARTS => parts_beside(&sidecar),
+        NUMBERS => numbers_beside(&sidecar),
+        _ => sidecar,
+    };
+    Sealed::new(path, beside.and_then(|beside| beside.seals.get(name).copied()))
+}
+
+/// All objects that belong to a shard and have seals, with their paths.
+pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
+    let (folder, stem) = (folder_of(shard), stem(shard));
+    let object = |(name, seal): (&str, &Seal)| match name {
+        SIDECAR | PARTS | NUMBERS => beside_sidecar(shard, Some(beside), name),
+        name if OF_FOLDER.contains(&name) => Sealed::new(format!("{folder}{name}"), Some(*seal)),
+        ending => Sealed::new(format!("{stem}{ending}"), Some(*seal)),
+    };
+    beside.seals.iter().map(object).collect()
+}
+
+/// The objects that describe the folder of a shard and change what its data means, with their seals.
+pub(in crate::dataset) fn of_folder(shard: &str, beside: &Beside) -> Vec<Sealed> {
+    let names = [schema::file::NAME, CONSTANTS_FILE].into_iter();
+    let object = |name: &str| Some(Sealed::new(format!("{}{name}", folder_of(shard)), Some(*beside.seals.get(name)?)));
+    names.filter_map(object).collect()
+}

@@ -1,0 +1,478 @@
+//! Column chunks of the large tables, sidecars and segments, made straight from what is known about their columns.
+//!
+//! A row of them is written for every record, so they must cost next to nothing: numbers that are noise are stored as
+//! they are, numbers that grow are stored as differences, text that repeats goes to a dictionary whose keys are known
+//! already, and columns of nulls have no values at all. The parquet crate writes schema and footer around the chunks.
+//!
+//! ```text
+//! chunk  [ dictionary page ] data page*     version 1, at most PAGE_ROWS rows each
+//! page   header (thrift) | [ u32 length | definition levels ] values     zstd from the levels on, or as they are
+//! ```
+//!
+//! What is written depends on the values alone.
+
+use std::ops::Range;
+
+use ::parquet::{
+    basic::{Compression, Encoding, PageType, Type, ZstdLevel},
+    column::writer::ColumnCloseResult,
+    data_type::ByteArray,
+    file::{
+        metadata::{ColumnChunkMetaData, OffsetIndexBuilder},
+        statistics::{Statistics, ValueStatistics},
+    },
+    schema::types::ColumnDescPtr,
+};
+use arrow::{
+    array::{Array, StringArray, UInt64Array},
+    buffer::NullBuffer,
+};
+use bytes::Bytes;
+
+use super::fault::failed;
+use crate::{
+    error::{Error, Result},
+    format::parquet::{
+        put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
+        put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
+    },
+    record::numbers::{Numbers, Stretch},
+};
+
+/// Rows of a page: what a reader of one row decodes.
+const PAGE_ROWS: usize = 16_384;
+
+/// Bytes of a least or greatest text, at most.
+const BOUND_BYTES: usize = 64;
+
+/// Neighbours that are looked at to see whether texts share their begins.
+const SAMPLED: usize = 256;
+
+/// A column chunk in memory.
+pub(in crate::dataset) struct Chunk {
+    pub(in crate::dataset) bytes: Bytes,
+    pub(in crate::dataset) close: ColumnCloseResult,
+}
+
+/// The values of a chunk.
+pub(in crate::dataset) enum Values<'a> {
+    /// Nothing but nulls.
+    Nulls,
+    /// Numbers without order.
+    Noise(&'a [u64]),
+    /// Numbers of a dictionary, one key per row, of which neighbours are mostly equal.
+    Repeated { keys: &'a [u32], dictionary: &'a [u64] },
+    /// Numbers that follow a rule for long.
+    Counted(&'a [Stretch]),
+    /// Numbers that grow, or differ little from one to the next.
+    Growing(&'a UInt64Array),
+    /// The same, where their differences are noise that no codec makes smaller.
+    Packed(&'a UInt64Array),
+    /// Texts of which few are equal.
+    Texts(&'a StringArray),
+    /// Texts of a dictionary, one key per row; keys of nulls do not matter.
+    Keyed { keys: &'a [u32], dictionary: &'a [&'a str], valid: Option<&'a NullBuffer> },
+}
+
+/// Encodes a column of `rows` rows.
+///
+/// # Errors
+/// When a page is larger than Parquet allows.
+pub(in crate::dataset) fn encode(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Result<Chunk> {
+    let mut pages = Pages::new(column.max_def_level() > 0, values)?;
+    match values {
+        Values::Keyed { dictionary, .. } => {
+            put_texts(&dictionary.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut pages.page);
+            pages.dictionary(dictionary.len())?;
+        }
+        Values::Repeated { dictionary, .. } => {
+            pages.page.extend(dictionary.iter().flat_map(|number| number.to_le_bytes()));
+            pages.dictionary(dictionary.len())?;
+        }
+        _ => {}
+    }
+    let mut start = 0;
+    while start < rows {
+        let end = rows.min(start + PAGE_ROWS);
+        pages.data(values, start..end)?;
+        start = end;
+    }
+    pages.finish(column, rows, statistics(column, rows, values))
+}
+
+/// Least and greatest value, for those who look for one.
+fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
+    let texts = |bounds: Option<(&str, &str)>, nulls: usize| text_statistics(bounds, nulls as u64);
+    match values {
+        Values::Noise(_) | Values::Repeated { .. } => None,
+        Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
+        Values::Nulls => None,
+        Values::Counted(stretches) => {
+            let least = stretches.iter().map(|stretch| stretch.first).min()?;
+            let greatest = stretches.iter().map(|stretch| stretch.at(stretch.count.saturating_sub(1))).max()?;
+            Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(0), false))
+        }
+        Values::Growing(numbers) | Values::Packed(numbers) => {
+            let (least, greatest) = (arrow::compute::min(numbers)?, arrow::compute::max(numbers)?);
+            let nulls = numbers.null_count() as u64;
+            // UINT64 is stored as INT64 but ordered as unsigned.
+            Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(nulls), false))
+        }
+        Values::Texts(array) => texts(bounds(array.iter().flatten()), array.null_count()),
+        Values::Keyed { dictionary, valid, .. } => {
+            texts(bounds(dictionary.iter().copied()), valid.map_or(0, NullBuffer::null_count))
+        }
+    }
+}
+
+/// Least and greatest of some texts.
+fn bounds<'a>(texts: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)> {
+    texts.fold(None, |bounds, text| match bounds {
+        None => Some((text, text)),
+        Some((least, greatest)) if text > greatest => Some((least, text)),
+        Some((least, greatest)) if text < least => Some((text, greatest)),
+        bounds => bounds,
+    })
+}
+
+/// Statistics that no long text makes long: the begin of the least one, and something after the begin of the greatest.
+fn text_statistics(bounds: Option<(&str, &str)>, nulls: u64) -> Option<Statistics> {
+    let Some((least, greatest)) = bounds else {
+        return Some(Statistics::byte_array(None, None, None, Some(nulls), false));
+    };
+    let begin = |text: &str| text[..text.floor_char_boundary(BOUND_BYTES)].to_owned();
+    let (short, cut) = (begin(least), greatest.len() > BOUND_BYTES);
+    let exact = short.len() == least.len();
+    let long = if cut { after(&begin(greatest))? } else { greatest.to_owned() };
+    let [least, greatest] = [short, long].map(|text| Some(ByteArray::from(text.into_bytes())));
+    let known = ValueStatistics::new(least, greatest, None, Some(nulls), false);
+    Some(Statistics::ByteArray(known.with_min_is_exact(exact).with_max_is_exact(!cut)))
+}
+
+/// A text that comes after all that begin with this one; `None` where there is none of this length.
+fn after(begin: &str) -> Option<String> {
+    let next = |c: char| char::from_u32(c as u32 + 1).or_else(|| (c == '\u{d7ff}').then_some('\u{e000}'));
+    let mut chars: Vec<char> = begin.chars().collect();
+    while let Some(last) = chars.pop() {
+        if let Some(next) = next(last) {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
+}
+
+/// Pages of one chunk.
+struct Pages {
+    out: Vec<u8>,
+    /// A page before compression.
+    page: Vec<u8>,
+    optional: bool,
+    encoding: Encoding,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// Whether the first page decides if compression is worth it.
+    undecided: bool,
+    raw_bytes: usize,
+    dictionary_end: Option<usize>,
+    offsets: OffsetIndexBuilder,
+}
+
+impl Pages {
+    fn new(optional: bool, values: &Values<'_>) -> Result<Self> {
+        let (encoding, packed) = match values {
+            Values::Nulls | Values::Noise(_) => (Encoding::PLAIN, false),
+            Values::Packed(_) => (Encoding::DELTA_BINARY_PACKED, false),
+            Values::Growing(_) | Values::Counted(_) => (Encoding::DELTA_BINARY_PACKED, true),
+            Values::Texts(texts) if share_begins(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
+            Values::Texts(_) => (Encoding::DELTA_LENGTH_BYTE_ARRAY, true),
+            Values::Keyed { .. } | Values::Repeated { .. } => (Encoding::RLE_DICTIONARY, true),
+        };
+        let zstd = packed.then(|| zstd::bulk::Compressor::new(1)).transpose()?;
+        let (out, page) = (Vec::new(), Vec::new());
+        let undecided = matches!(values, Values::Growing(_) | Values::Counted(_));
+        let offsets = OffsetIndexBuilder::new();
+        Ok(Self { out, page, optional, encoding, zstd, undecided, raw_bytes: 0, dictionary_end: None, offsets })
+    }
+
+    /// Ends the dictionary, whose entries are in the page.
+    fn dictionary(&mut self, entries: usize) -> Result<()> {
+        self.push(entries, true)?;
+        self.dictionary_end = Some(self.out.len());
+        Ok(())
+    }
+
+    fn data(&mut self, values: &Values<'_>, rows: Range<usize>) -> Result<()> {
+        self.page.clear();
+        if self.optional {
+            levels(values, &rows, &mut self.page)?;
+        }
+        match values {
+            Values::Nulls => {}
+            Values::Noise(numbers) => {
+                numbers[rows.clone()].iter().for_each(|n| self.page.extend_from_slice(&n.to_le_bytes()));
+            }
+            Values::Repeated { keys, dictionary } => {
+                let width = width_of(dictionary.len().saturating_sub(1) as u64).max(1);
+                self.page.push(width);
+                put_hybrid(&mut self.page, &keys[rows.clone()], width);
+            }
+            Values::Counted(stretches) => put_counted(stretches, &rows, &mut self.page),
+            Values::Growing(numbers) | Values::Packed(numbers) => {
+                let slice = UInt64Array::slice(numbers, rows.start, rows.len());
+                if slice.null_count() == 0 {
+                    put_differences(slice.values(), &mut self.page);
+                } else {
+                    put_differences(&slice.iter().flatten().collect::<Vec<_>>(), &mut self.page);
+                }
+            }
+            Values::Texts(texts) => {
+                let slice = StringArray::slice(texts, rows.start, rows.len());
+                let texts: Vec<&[u8]> = slice.iter().flatten().map(str::as_bytes).collect();
+                if self.encoding == Encoding::DELTA_BYTE_ARRAY {
+                    put_texts_without_prefixes(&texts, &mut self.page);
+                } else {
+                    put_texts_after_lengths(&texts, &mut self.page);
+                }
+            }
+            Values::Keyed { keys, dictionary, valid } => {
+                let keys = &keys[rows.clone()];
+                let width = width_of(dictionary.len().saturating_sub(1) as u64).max(1);
+                self.page.push(width);
+                match valid.map(|valid| valid.slice(rows.start, rows.len())).filter(|v| v.null_count() > 0) {
+                    None => put_hybrid(&mut self.page, keys, width),
+                    Some(valid) => {
+                        let keys: Vec<u32> = valid.valid_indices().map(|row| keys[row]).collect();
+                        put_hybrid(&mut self.page, &keys, width);
+                    }
+                }
+            }
+        }
+        let start = self.out.len();
+        self.push(rows.len(), false)?;
+        self.offsets.append_offset_and_size(offset(start)?, size(self.out.len() - start)?);
+        self.offsets.append_row_count(offset(rows.len())?);
+        Ok(())
+    }
+
+    /// Puts the page behind its header.
+    fn push(&mut self, values: usize, dictionary: bool) -> Result<()> {
+        let packed = self.zstd.as_mut().map(|zstd| zstd.compress(&self.page)).transpose()?;
+        let packed = if std::mem::take(&mut self.undecided) {
+            let packed = packed.filter(|packed| packed.len() * 10 < self.page.len() * 9);
+            self.zstd = self.zstd.take().filter(|_| packed.is_some());
+            packed
+        } else {
+            packed
+        };
+        let stored = packed.as_deref().unwrap_or(&self.page);
+        let (kind, encoding) = match dictionary {
+            true => (PageType::DICTIONARY_PAGE, Encoding::PLAIN),
+            false => (PageType::DATA_PAGE, self.encoding),
+        };
+        let start = self.out.len();
+        let sizes = [size(self.page.len())?, size(stored.len())?, crc32fast::hash(stored).cast_signed()];
+        put_header(&mut self.out, kind, sizes, [size(values)?, encoding as i32]);
+        self.raw_bytes += self.out.len() - start + self.page.len();
+        self.out.extend_from_slice(stored);
+        Ok(())
+    }
+
+    fn finish(self, column: &ColumnDescPtr, rows: usize, statistics: Option<Statistics>) -> Result<Chunk> {
+        let compression = match self.zstd {
+            Some(_) => Compression::ZSTD(ZstdLevel::default()),
+            None => Compression::UNCOMPRESSED,
+        };
+        let mut encodings = vec![Encoding::RLE, self.encoding];
+        let mut builder = ColumnChunkMetaData::builder(std::sync::Arc::clone(column))
+            .set_compression(compression)
+            .set_total_compressed_size(offset(self.out.len())?)
+            .set_total_uncompressed_size(offset(self.raw_bytes)?)
+            .set_num_values(offset(rows)?)
+            .set_data_page_offset(offset(self.dictionary_end.unwrap_or(0))?);
+        if self.dictionary_end.is_some() {
+            encodings.push(Encoding::PLAIN);
+            builder = builder.set_dictionary_page_offset(Some(0));
+        }
+        if let Some(statistics) = statistics {
+            builder = builder.set_statistics(statistics);
+        }
+        let metadata = builder.set_encodings(encodings).build().map_err(failed)?;
+        let close = ColumnCloseResult {
+            bytes_written: self.out.len() as u64,
+            rows_written: rows as u64,
+            metadata,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: Some(self.offsets.build()),
+        };
+        Ok(Chunk { bytes: self.out.into(), close })
+    }
+}
+
+fn size(bytes: usize) -> Result<i32> {
+    i32::try_from(bytes).map_err(|_| Error::internal("a page of a table is too large"))
+}
+
+fn offset(at: usize) -> Result<i64> {
+    i64::try_from(at).map_err(|_| Error::internal("a chunk of a table is too large"))
+}
+
+/// Appends some of the numbers as differences.
+fn put_counted(stretches: &[Stretch], rows: &Range<usize>, out: &mut Vec<u8>) {
+    let part = Numbers::Stretches(stretches.to_vec()).slice(rows.clone());
+    match &part {
+        Numbers::Stretches(stretches) if stretches.len() == 1 => {
+            stretches.iter().for_each(|stretch| put_even(out, stretch.first, stretch.step, stretch.count));
+        }
+        part => put_differences(&part.iter().collect::<Vec<u64>>(), out),
+    }
+}
+
+/// Which rows have values: one run when they all agree, else their bits.
+fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
+    let valid = match values {
+        Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Counted(_) => None,
+        Values::Growing(numbers) | Values::Packed(numbers) => numbers.nulls(),
+        Values::Texts(texts) => texts.nulls(),
+        Values::Keyed { valid, .. } => *valid,
+    };
+    let valid = valid.map(|valid| valid.slice(rows.start, rows.len())).filter(|valid| valid.null_count() > 0);
+    let ((), bytes) = put_behind_length(out, |out| match valid {
+        Some(valid) if valid.null_count() < rows.len() => put_levels(out, valid.inner()),
+        valid => {
+            let all = valid.is_none() && !matches!(values, Values::Nulls);
+            put_same_levels(out, rows.len(), u32::from(all));
+        }
+    });
+    size(bytes).map(|_| ())
+}
+
+/// Whether neighbours begin alike to a good part.
+fn share_begins(texts: &StringArray) -> bool {
+    let mut last: &[u8] = &[];
+    let (mut shared, mut all) = (0, 0);
+    for text in texts.iter().take(SAMPLED).flatten().map(str::as_bytes) {
+        shared += shared_prefix(last, text);
+        all += text.len();
+        last = text;
+    }
+    shared * 4 > all
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::{
+        array::{ArrayRef, RecordBatch},
+        datatypes::{DataType, Field, Schema},
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        dataset::table::{self, Group, GroupWriter, sealed::Sealed},
+        storage::{RemoteStore, Store},
+    };
+
+    /// What the parquet crate reads of two equal row groups.
+    fn read_back(data_type: &DataType, nullable: bool, rows: usize, values: &Values<'_>) -> Vec<ArrayRef> {
+        let schema = Schema::new(vec![Field::new("c", data_type.clone(), nullable)]);
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let columns = table::describe(&schema).unwrap();
+        let mut writer = GroupWriter::create(store.as_ref(), "t", &columns).unwrap();
+        for _ in 0..2 {
+            let chunk = encode(&columns.column(0), rows, values).unwrap();
+            writer.append(Group { chunks: vec![chunk], rows: rows as u64 }).unwrap();
+        }
+        let staged = writer.finish().unwrap();
+        let written = Sealed::new("t", staged.seal());
+        store.publish(vec![staged]).unwrap();
+        let batches: Vec<RecordBatch> = table::read(store.as_ref(), &written).unwrap();
+        let all = arrow::compute::concat_batches(&Arc::new(schema), &batches).unwrap();
+        (0..2).map(|group| all.column(0).slice(group * rows, rows)).collect()
+    }
+
+    fn check_numbers(numbers: &UInt64Array) {
+        let nullable = numbers.null_count() > 0;
+        for values in [Values::Growing(numbers), Values::Packed(numbers)] {
+            for found in read_back(&DataType::UInt64, true, numbers.len(), &values) {
+                assert_eq!(found.as_ref(), numbers as &dyn Array);
+            }
+        }
+        if !nullable {
+            for found in read_back(&DataType::UInt64, false, numbers.len(), &Values::Noise(numbers.values())) {
+                assert_eq!(found.as_ref(), numbers as &dyn Array);
+            }
+        }
+    }
+
+    fn check_texts(texts: &StringArray) {
+        for found in read_back(&DataType::Utf8, true, texts.len(), &Values::Texts(texts)) {
+            assert_eq!(found.as_ref(), texts as &dyn Array);
+        }
+        let dictionary: Vec<&str> = texts.iter().map(Option::unwrap_or_default).collect();
+        let keys: Vec<u32> = (0..).take(texts.len()).collect();
+        let values = Values::Keyed { keys: &keys, dictionary: &dictionary, valid: texts.nulls() };
+        for found in read_back(&DataType::Utf8, true, texts.len(), &values) {
+            assert_eq!(found.as_ref(), texts as &dyn Array);
+        }
+    }
+
+    #[test]
+    fn chunks_of_several_pages_are_read_back() {
+        let count = 3 * PAGE_ROWS + 77;
+        check_numbers(&(0..count as u64).map(|i| Some(i * 512)).collect());
+        check_numbers(&(0..count as u64).map(|i| (i % 11 != 3).then_some(i.wrapping_mul(i) << 20)).collect());
+        check_numbers(&(0..count as u64).map(|i| (i > 40_000).then_some(u64::MAX - i)).collect());
+        check_texts(&(0..count).map(|i| Some(format!("V{i:09}"))).collect());
+        check_texts(&(0..count).map(|i| (i % 3 == 0).then(|| "x".repeat(i * 7919 % 60))).collect());
+        check_texts(&(0..count).map(|i| (i > 40_000).then(|| i.to_string())).collect());
+        for found in read_back(&DataType::Utf8, true, count, &Values::Nulls) {
+            assert_eq!(found.null_count(), count);
+        }
+        let keys: Vec<u32> = (0..count).map(|i| u32::from(i > 30_000)).collect();
+        let values = Values::Keyed { keys: &keys, dictionary: &["a", "b"], valid: None };
+        for found in read_back(&DataType::Utf8, false, count, &values) {
+            let expected: StringArray = keys.iter().map(|key| Some(["a", "b"][*key as usize])).collect();
+            assert_eq!(found.as_ref(), &expected as &dyn Array);
+        }
+    }
+
+    #[test]
+    fn bounds_of_texts_are_short_and_hold_all_of_them() {
+        let long = "é".repeat(4_000);
+        let highest = "\u{10ffff}".repeat(100);
+        for texts in [vec!["b", "a", "c"], vec![&*long, "a"], vec!["", &*long], vec![&*highest], vec!["\u{d7ff}"]] {
+            let Some(Statistics::ByteArray(known)) = text_statistics(bounds(texts.iter().copied()), 1) else {
+                assert_eq!(texts, [highest.as_str()], "only what nothing comes after has none");
+                continue;
+            };
+            let (least, greatest) = (known.min_bytes_opt().unwrap(), known.max_bytes_opt().unwrap());
+            assert!(least.len() <= BOUND_BYTES && greatest.len() <= BOUND_BYTES + 3);
+            assert!(texts.iter().all(|text| least <= text.as_bytes() && text.as_bytes() <= greatest), "{texts:?}");
+            assert_eq!(known.max_is_exact(), texts.iter().max().unwrap().len() <= BOUND_BYTES);
+            assert!(std::str::from_utf8(greatest).is_ok());
+        }
+        assert_eq!(after("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
+        assert_eq!(after("a\u{10ffff}").as_deref(), Some("b"));
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_of_all_widths_are_read_back(
+            numbers in proptest::collection::vec(proptest::option::weighted(0.8, (any::<u64>(), 0..64_u32)), 1..400),
+        ) {
+            check_numbers(&numbers.iter().map(|n| n.map(|(n, shift)| n >> shift)).collect());
+            check_numbers(&numbers.iter().flatten().map(|(n, shift)| Some(n >> shift)).collect());
+        }
+
+        #[test]
+        fn texts_are_read_back(
+            texts in proptest::collection::vec(proptest::option::weighted(0.8, "[ab\u{e9}]{0,12}"), 1..400),
+        ) {
+            check_texts(&texts.into_iter().collect());
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Tables of which only parts are read, with few requests.
+//!
+//! What a lookup costs at a remote store is how many requests follow one another. A table is therefore opened by its
+//! end, where the footer is, without asking for its size before; a part that is likely to be needed is asked for at
+//! the same time; and all parts that turn out to be needed are asked for at once, those close together as one.
+//!
+//! ```text
+//! | ........ group ........ group ........ | footer |        request 1: the end     request 1': a guess
+//!            ^^^^^^^^^^^^^^^                ^^^^^^^^          request 2: what was guessed wrong, if anything
+//! ```
+
+use std::{
+    io::{Cursor, Read},
+    ops::Range,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use parquet::{
+    arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    errors::ParquetError,
+    file::{
+        metadata::{PageIndexPolicy, ParquetMetaData},
+        reader::{ChunkReader, Length},
+    },
+};
+
+use super::{
+    fault::failed,
+    sealed::{Sealed, checked_tail},
+};
+use crate::{
+    codec::seal::{BLOCK_BYTES, Blocks, Seal},
+    error::{Error, Result},
+    storage::{DAMAGED_BLOCK, Object, RESTORE, Store},
+};
+
+/// Bytes between two parts that are fetched with them rather than with another request.
+const GAP: usize = 64 << 10;
+
+/// Requests under way at a time.
+const AT_ONCE: usize = 16;
+
+/// An object of which some parts are in memory. What is not is fetched when it is read. Of an object with a seal
+/// everything is checked before it is held.
+#[derive(Debug, Clone)]
+pub(in crate::dataset) struct Parts {
+    store: Arc<dyn Store>,
+    object: Object,
+    blocks: Option<Blocks>,
+    held: Vec<(u64, Bytes)>,
+}
+
+impl Parts {
+    /// Reads the last `tail` bytes of an object, and at the same time a part that will probably be needed.
+    ///
+    /// # Errors
+    /// When there is no such object, it is not what it has to be, or the store fails. A guess beyond the object is no
+    /// error.
+    pub(in crate::dataset) fn open(
+        store: &Arc<dyn Store>,
+        object: &Sealed,
+        tail: u64,
+        guess: Option<Range<u64>>,
+    ) -> Result<Self> {
+        let path = object.path.as_str();
+        let (tail, guess) = match &object.seal {
+            Some(seal) => in_blocks(seal, tail, guess),
+            None => (tail, guess),
+        };
+        let guessed = |range: Range<u64>| Some((range.start, store.get_range(path, range).ok()?));
+        let (tail, guessed) = match guess {
+            None => (store.tail(path, tail), None),
+            Some(guess) => std::thread::scope(|scope| {
+                let guessed = scope.spawn(|| guessed(guess));
+                let tail = store.tail(path, tail);
+                (tail, guessed.join().ok().flatten())
+            }),
+        };
+        let (end, bytes) = tail?.ok_or_else(|| {
+            Error::integrity("expected an object that the log refers to, found none").at(object.place(store.as_ref()))
+        })?;
+        let opened = Object::new(Arc::clone(store), path, bytes);
+        let start = bytes.saturating_sub(end.len() as u64);
+        let Some(seal) = &object.seal else {
+            let mut held = vec![(start, end)];
+            held.extend(guessed);
+            return Ok(Self { store: Arc::clone(store), object: opened, blocks: None, held });
+        };
+        let before = usize::try_from(seal.body().saturating_sub(start)).unwrap_or(usize::MAX).min(end.len());
+        let blocks = checked_tail(store.as_ref(), object, seal, bytes, &end.slice(before..))?;
+        let mut parts = Self {
+            store: Arc::clone(store),
+            object: opened.checked(blocks.clone(), end.slice(before..)),
+            blocks: Some(blocks),
+            held: Vec::new(),
+        };
+        parts.check(start, &end[..before])?;
+        parts.held.push((start, end));
+        if let Some((start, bytes)) = guessed {
+            parts.hold(start, bytes)?;
+        }
+        Ok(parts)
+    }
+
+    /// Checks whole blocks that were fetched.
+    fn check(&self, start: u64, bytes: &[u8]) -> Result<()> {
+        match self.blocks.as_ref().and_then(|blocks| blocks.damage(start, bytes)) {
+            Some(at) => Err(Error::integrity(DAMAGED_BLOCK)
+                .at(self.store.location().join(self.object.path()).to_string())
+                .byte(at)
+                .hint(RESTORE)),
+            None => Ok(()),
+        }
+    }
+
+    fn hold(&mut self, start: u64, bytes: Bytes) -> Result<()> {
+        self.check(start, &bytes)?;
+        self.held.push((start, bytes));
+        Ok(())
+    }
+
+    fn held(&self, range: &Range<u64>) -> Option<Bytes> {
+        self.held.iter().find_map(|(start, bytes)| {
+            let at = |offset: u64| usize::try_from(offset.checked_sub(*start)?).ok();
+            let (from, to) = (at(range.start)?, at(range.end)?);
+            (from <= to && to <= bytes.len()).then(|| bytes.slice(from..to))
+        })
+    }
+
+    /// Makes sure that parts, given in order, are in memory; what was fetched before them, but for the end, is dropped.
+    ///
+    /// # Errors
+    /// When the store fails, or what is fetched is not what it has to be.
+    pub(in crate::dataset) fn fetch(&mut self, parts: &[Range<u64>]) -> Result<()> {
+        let mut missing: Vec<Range<u64>> = Vec::new();
+        for part in parts.iter().filter(|part| self.held(part).is_none()) {
+            let part = self.blocks.as_ref().map_or_else(|| part.clone(), |blocks| blocks.around(part));
+            match missing.last_mut() {
+                Some(last) if part.start <= last.end.saturating_add(GAP as u64) => last.end = last.end.max(part.end),
+                _ => missing.push(part),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let held = &self.held;
+        self.held = held
+            .iter()
+            .take(1)
+            .cloned()
+            .chain(
+                held.iter()
+                    .skip(1)
+                    .filter(|(start, bytes)| {
+                        parts.iter().any(|part| part.start < start + bytes.len() as u64 && *start < part.end)
+                    })
+                    .cloned(),
+            )
+            .collect();
+        // Not through the object, which reads ahead, one reader at a time.
+        let (store, path) = (&self.store, self.object.path());
+        let fetched = at_once(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
+        for (range, bytes) in missing.into_iter().zip(fetched) {
+            self.hold(range.start, bytes?)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the footer, and where pages are if the table says so.
+    ///
+    /// # Errors
+    /// When the footer is damaged.
+    pub(in crate::dataset) fn metadata(&self, pages: bool) -> Result<ArrowReaderMetadata> {
+        let policy = if pages { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
+        let options = ArrowReaderOptions::new().with_page_index_policy(policy);
+        ArrowReaderMetadata::load(self, options).map_err(failed)
+    }
+
+    /// A reader of the parts that were fetched.
+    pub(in crate::dataset) fn reader(self, metadata: ArrowReaderMetadata) -> ParquetRecordBatchReaderBuilder<Self> {
+        ParquetRecordBatchReaderBuilder::new_with_metadata(self, metadata)
+    }
+}
+
+/// What to read of an object so that all of it can be checked: bytes at its end, and a part, which is left out where these
+/// have it already.
+fn in_blocks(seal: &Seal, tail: u64, guess: Option<Range<u64>>) -> (u64, Option<Range<u64>>) {
+    let wanted = seal.bytes.saturating_sub(tail.max(seal.tail));
+    let start = wanted / BLOCK_BYTES * BLOCK_BYTES;
+    let around = |range: Range<u64>| {
+        let end = range.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).min(seal.body());
+        range.start / BLOCK_BYTES * BLOCK_BYTES..end
+    };
+    (seal.bytes - start, guess.map(around).filter(|range| range.start < range.end.min(start)))
+}
+
+/// Where the pages of a row group are.
+pub(in crate::dataset) fn group_range(metadata: &ParquetMetaData, group: usize) -> Range<u64> {
+    let columns = metadata.row_group(group).columns();
+    let ranges = columns.iter().map(parquet::file::metadata::ColumnChunkMetaData::byte_range);
+    let (start, end) = ranges.fold((u64::MAX, 0), |(start, end), (at, length)| (start.min(at), end.max(at + length)));
+    start.min(end)..end
+}
+
+/// Where the pages and dictionaries of some rows are; nothing where the table does not say so.
+pub(in crate::dataset) fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64]) -> Vec<Range<u64>> {
+    let mut ranges = Vec::new();
+    let mut first = 0;
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+        let from = ordinals.partition_point(|ordinal| *ordinal < first);
+        let own: Vec<u64> =
+            ordinals[from..].iter().take_while(|row| **row < first + rows).map(|row| row - first).collect();
+        first += rows;
+        if own.is_empty() {
+            continue;
+        }
+        let index = metadata.page_index_for_row_group(number);
+        for (column, chunk) in group.columns().iter().enumerate() {
+            let Some(pages) = index.page_locations(column) else { continue };
+            let number = |n: i64| u64::try_from(n).unwrap_or(0);
+            let start = chunk.byte_range().0;
+            ranges.extend(pages.first().map(|page| start..number(page.offset)).filter(|range| range.start < range.end));
+            for (i, page) in pages.iter().enumerate() {
+                let end = pages.get(i + 1).map_or(rows, |next| number(next.first_row_index));
+                let next = own.get(own.partition_point(|row| *row < number(page.first_row_index)));
+                if next.is_some_and(|row| *row < end) {
+                    let offset = number(page.offset);
+                    ranges.push(offset..offset + number(i64::from(page.compressed_page_size)));
+                }
+            }
+        }
+    }
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
+}
+
+/// Does the same to each of some things, several at a time; it is about waiting for a store, not about computing.
+pub(in crate::dataset) fn at_once<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
+    if let [task] = tasks {
+        return vec![run(task)];
+    }
+    let mut out = Vec::with_capacity(tasks.len());
+    for tasks in tasks.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            let running: Vec<_> = tasks.iter().map(|task| scope.spawn(move || run(task))).collect();
+            for (task, running) in tasks.iter().zip(running) {
+                // One that gave up is asked again here, where its panic is met by whoever guards this call.
+                out.push(running.join().unwrap_or_else(|_| run(task)));
+            }
+        });
+    }
+    out
+}
+
+impl Length for Parts {
+    fn len(&self) -> u64 {
+        self.object.len()
+    }
+}
+
+impl ChunkReader for Parts {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        let part = self.held.iter().find(|(at, bytes)| *at <= start && start < at + bytes.len() as u64);
+        Ok(match part {
+            Some((at, bytes)) => {
+                let from = usize::try_from(start - at).unwrap_or(usize::MAX).min(bytes.len());
+                let rest = at + bytes.len() as u64;
+                Box::new(Cursor::new(bytes.slice(from..)).chain(self.object.get_read(rest)?))
+            }
+            None => Box::new(self.object.get_read(start)?),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let range = start..start.saturating_add(length as u64);
+        if range.end > self.len() {
+            return Err(ParquetError::EOF("the table ends too early".to_owned()));
+        }
+        match self.held(&range) {
+            Some(bytes) => Ok(bytes),
+            None => self.object.get_bytes(start, length),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Small tables in Parquet: the lists, sidecars and segments are all read and written through here.
+//!
+//! They are plain Parquet, zstd, with statistics, so that DuckDB or pandas can answer questions without shardify.
+
+pub(super) mod beside;
+pub(super) mod chunks;
+mod fault;
+pub(super) mod fetch;
+pub(super) mod list;
+pub(super) mod paths;
+pub(super) mod sealed;
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, RecordBatch, new_null_array},
+    datatypes::{DataType, FieldRef, Schema, SchemaRef},
+};
+use bytes::Bytes;
+use parquet::{
+    arrow::{
+        ArrowSchemaConverter, ArrowWriter,
+        arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+    },
+    basic::{Compression, Encoding, ZstdLevel},
+    file::{
+        metadata::KeyValue,
+        properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder},
+        writer::SerializedFileWriter,
+    },
+    schema::types::SchemaDescriptor,
+};
+
+use crate::{
+    codec::seal::Seal,
+    dataset::table::{
+        chunks::Chunk,
+        list::ListRef,
+        sealed::{KEY, Sealed, SealingSink, get as get_sealed, open as open_sealed},
+    },
+    error::{Error, Result},
+    format::parquet::TableChunk,
+    storage::{Object, Staged, Store},
+};
+
+pub(super) use self::fault::{damaged, failed, guarded};
+
+/// Rows of a row group in lists: small enough that one lookup reads little.
+pub(in crate::dataset) const ROW_GROUP_ROWS: usize = 32_768;
+
+/// Rows of a long list that are held at a time.
+pub(in crate::dataset) const BATCH_ROWS: usize = 8_192;
+
+/// Properties that all tables share.
+pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {
+    WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
+}
+
+/// Stores a column of numbers that grow slowly as differences.
+pub(in crate::dataset) fn delta(properties: WriterPropertiesBuilder, column: &str) -> WriterPropertiesBuilder {
+    properties
+        .set_column_dictionary_enabled(column.into(), false)
+        .set_column_encoding(column.into(), Encoding::DELTA_BINARY_PACKED)
+}
+
+/// Properties of a list: numbers as differences, for most of them grow or repeat, names without what they share.
+pub(in crate::dataset) fn list_properties(schema: &Schema) -> WriterProperties {
+    let encode = |properties: WriterPropertiesBuilder, field: &FieldRef| {
+        let column = field.name().as_str();
+        match field.data_type() {
+            DataType::UInt64 if column != "hash" => delta(properties, column),
+            DataType::Utf8 if NAMES.contains(&column) => properties
+                .set_column_dictionary_enabled(column.into(), false)
+                .set_column_encoding(column.into(), Encoding::DELTA_BYTE_ARRAY),
+            DataType::Binary => properties.set_column_dictionary_enabled(column.into(), false),
+            _ => properties,
+        }
+    };
+    schema.fields().iter().fold(properties(), encode).build()
+}
+
+/// Columns of lists whose texts differ little from one to the next.
+const NAMES: [&str; 4] = ["path", "shard", "uri", "name"];
+
+/// Writes one batch as a table; returns what it has to be from now on.
+pub(in crate::dataset) fn write(
+    store: &dyn Store,
+    path: &str,
+    batch: &RecordBatch,
+    properties: WriterProperties,
+) -> Result<Seal> {
+    let bytes = encode(batch, properties)?;
+    let seal = Seal::of(&bytes);
+    store.put(path, bytes.into())?;
+    Ok(seal)
+}
+
+/// Bytes of one batch as a table.
+pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Result<Vec<u8>> {
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).map_err(failed)?;
+    writer.write(batch).map_err(failed)?;
+    writer.into_inner().map_err(failed)
+}
+
+/// Writes a table a batch at a time.
+pub(in crate::dataset) struct TableWriter<'a> {
+    store: &'a dyn Store,
+    path: &'a str,
+    writer: Option<ArrowWriter<SealingSink>>,
+    rows: u64,
+}
+
+impl<'a> TableWriter<'a> {
+    /// Starts a table; nothing is stored before there is a row.
+    pub(in crate::dataset) fn new(store: &'a dyn Store, path: &'a str) -> Self {
+        Self { store, path, writer: None, rows: 0 }
+    }
+
+    /// Adds rows.
+    pub(in crate::dataset) fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        if self.writer.is_none() {
+            let sink = SealingSink::in_blocks(self.store, self.path)?;
+            self.writer = Some(
+                ArrowWriter::try_new(sink, batch.schema(), Some(list_properties(&batch.schema()))).map_err(failed)?,
+            );
+        }
+        self.rows += batch.num_rows() as u64;
+        self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
+    }
+
+    /// Ends the table; it has no name yet. `None` when it has no rows.
+    pub(in crate::dataset) fn finish(self) -> Result<Option<(Staged, u64)>> {
+        let Some(writer) = self.writer else { return Ok(None) };
+        Ok(Some((finish(writer)?, self.rows)))
+    }
+}
+
+/// Ends a table with the hashes of its blocks; it has no name yet.
+pub(in crate::dataset) fn finish(mut writer: ArrowWriter<SealingSink>) -> Result<Staged> {
+    writer.flush().map_err(failed)?;
+    writer.sync()?;
+    if let Some(blocks) = writer.inner_mut().end_body() {
+        writer.append_key_value_metadata(KeyValue::new(KEY.to_owned(), blocks));
+    }
+    writer.into_inner().map_err(failed)?.finish()
+}
+
+/// A row group in memory, encoded.
+pub(in crate::dataset) struct Group {
+    pub(in crate::dataset) chunks: Vec<Chunk>,
+    pub(in crate::dataset) rows: u64,
+}
+
+/// Columns of a table in Parquet.
+pub(in crate::dataset) fn describe(schema: &Schema) -> Result<SchemaDescriptor> {
+    ArrowSchemaConverter::new().convert(schema).map_err(failed)
+}
+
+/// Writes a table whose row groups are encoded elsewhere.
+pub(in crate::dataset) struct GroupWriter {
+    writer: SerializedFileWriter<SealingSink>,
+    rows: u64,
+}
+
+impl GroupWriter {
+    /// Starts a table.
+    pub(in crate::dataset) fn create(store: &dyn Store, path: &str, columns: &SchemaDescriptor) -> Result<Self> {
+        // A list of pages, by which a reader of one row finds its page.
+        let properties = properties().set_offset_index_disabled(false).build();
+        let writer = SerializedFileWriter::new(
+            SealingSink::in_blocks(store, path)?,
+            columns.root_schema_ptr(),
+            Arc::new(properties),
+        );
+        Ok(Self { writer: writer.map_err(failed)?, rows: 0 })
+    }
+
+    /// Rows so far.
+    pub(in crate::dataset) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes so far; what comes is the footer alone once all groups are in.
+    pub(in crate::dataset) fn bytes(&self) -> u64 {
+        self.writer.bytes_written() as u64
+    }
+
+    /// Adds a row group; one without rows leaves no trace.
+    pub(in crate::dataset) fn append(&mut self, group: Group) -> Result<()> {
+        if group.rows == 0 {
+            return Ok(());
+        }
+        let mut writer = self.writer.next_row_group().map_err(failed)?;
+        for chunk in group.chunks {
+            writer.append_column(&chunk.bytes, chunk.close).map_err(failed)?;
+        }
+        writer.close().map_err(failed)?;
+        self.rows += group.rows;
+        Ok(())
+    }
+
+    /// Adds a row group that was put together of others.
+    pub(in crate::dataset) fn append_spliced(&mut self, chunks: Vec<TableChunk>, rows: u64) -> Result<()> {
+        let mut writer = self.writer.next_row_group().map_err(failed)?;
+        for chunk in chunks {
+            let (pages, close) = chunk.into_parts();
+            writer.append_column(&pages, close).map_err(failed)?;
+        }
+        writer.close().map_err(failed)?;
+        self.rows += rows;
+        Ok(())
+    }
+
+    /// Says something about the table in its footer.
+    pub(in crate::dataset) fn describe(&mut self, key: &str, value: String) {
+        self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+    }
+
+    /// Ends the table; it has no name yet.
+    pub(in crate::dataset) fn finish(mut self) -> Result<Staged> {
+        self.writer.flush()?;
+        if let Some(blocks) = self.writer.inner_mut().end_body() {
+            self.describe(KEY, blocks);
+        }
+        self.writer.into_inner().map_err(failed)?.finish()
+    }
+}
+
+/// Reads a whole table.
+pub(in crate::dataset) fn read(store: &dyn Store, table: &Sealed) -> Result<Vec<RecordBatch>> {
+    decode(get_sealed(store, table)?).map_err(|e| damaged(e, "the table is damaged", table.place(store)))
+}
+
+/// Shows a list to `visit`, a batch at a time.
+pub(in crate::dataset) fn read_batches(
+    store: &Arc<dyn Store>,
+    list: &ListRef,
+    visit: &mut dyn FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let place = || store.location().join(&list.path).to_string();
+    let damaged = |e: Error| damaged(e, "the table is damaged", place());
+    let object = open_sealed(store, &list.sealed())?;
+    let mut reader = guarded(|| {
+        ParquetRecordBatchReaderBuilder::try_new(object)
+            .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
+            .map_err(failed)
+    })
+    .map_err(damaged)?;
+    let mut rows = 0;
+    while let Some(batch) = guarded(|| Ok(reader.next().transpose()?)).map_err(damaged)? {
+        rows += batch.num_rows() as u64;
+        visit(&batch)?;
+    }
+    if rows != list.rows {
+        return Err(Error::integrity(format!("expected {} rows, found {rows}", list.rows)).at(place()));
+    }
+    Ok(())
+}
+
+/// Names of the columns of a list; reads its footer.
+pub(in crate::dataset) fn columns_of(store: &Arc<dyn Store>, list: &ListRef) -> Result<Vec<String>> {
+    let reader = open(store, &list.sealed())?;
+    Ok(reader.schema().fields().iter().map(|field| field.name().clone()).collect())
+}
+
+/// Selects single rows, given in ascending order.
+///
+/// # Errors
+/// When a row is out of range.
+pub(in crate::dataset) fn selection(rows: &[u64]) -> Result<RowSelection> {
+    let mut selectors = Vec::with_capacity(2 * rows.len());
+    let mut at = 0;
+    for row in rows {
+        let row = usize::try_from(*row).map_err(|_| Error::integrity("row out of range"))?;
+        selectors.push(RowSelector::skip(row - at));
+        selectors.push(RowSelector::select(1));
+        at = row + 1;
+    }
+    Ok(RowSelection::from(selectors))
+}
+
+/// Opens a table that is read in parts.
+pub(in crate::dataset) fn open(
+    store: &Arc<dyn Store>,
+    table: &Sealed,
+) -> Result<ParquetRecordBatchReaderBuilder<Object>> {
+    let object = open_sealed(store, table)?;
+    guarded(|| ParquetRecordBatchReaderBuilder::try_new(object).map_err(failed))
+        .map_err(|e| damaged(e, "the table is damaged", table.place(store.as_ref())))
+}
+
+/// The same rows with all columns of a schema; those that lists of older releases lack are null.
+pub(in crate::dataset) fn completed(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let column = |field: &FieldRef| {
+        rows.column_by_name(field.name()).cloned().unwrap_or_else(|| new_null_array(field.data_type(), rows.num_rows()))
+    };
+    Ok(RecordBatch::try_new(Arc::clone(schema), schema.fields().iter().map(column).collect())?)
+}
+
+/// Decodes a whole table; a panic of the decoder on damaged bytes is an error like any other.
+pub(in crate::dataset) fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>> {
+    guarded(|| {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)
+            .and_then(|builder| builder.with_batch_size(1 << 16).build())
+            .map_err(failed)?;
+        reader.map(|batch| batch.map_err(Error::from)).collect()
+    })
+}
+
+/// A column by name and type.
+pub(in crate::dataset) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
+    batch
+        .column_by_name(name)
+        .and_then(|column| column.as_any().downcast_ref())
+        .ok_or_else(|| Error::integrity(format!("expected a column `{name}` of another type")))
+}

@@ -1,0 +1,229 @@
+//! Objects that an entry leads to, with what they have to be: nothing of them is believed before it was checked.
+//!
+//! ```text
+//! log entry (its own checksum) -- lists, segments, places: seals
+//!                                 '- list of shards, run table: seals of what lies beside a shard
+//! ```
+//!
+//! [`SealingSink`] makes a seal as an object is written. [`get`] reads an object whole and checks it, [`open`] makes an object
+//! whose ranges are checked as they are read, and [`Parts`](super::fetch::Parts) does so for lookups. References of older
+//! releases have no seals; what they lead to is read as it is.
+
+use std::{
+    io::{self, Read, Write},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use parquet::file::metadata::{FooterTail, ParquetMetaDataReader};
+
+use super::fault::{damaged, failed, guarded};
+use crate::{
+    codec::seal::{Blocks, Seal, Sealer},
+    error::{Error, Result},
+    storage::{DAMAGED_BLOCK, Object, RESTORE, Sink, Staged, Store},
+};
+
+/// What the hashes of the blocks of a table are called in its footer.
+pub(in crate::dataset) const KEY: &str = "shardify.blocks";
+
+/// Bytes of an object that are read at a time to be checked.
+const PIECE: u64 = 4 << 20;
+
+/// An object, and what it has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// What it has to be; `None` when an older release wrote it.
+    pub seal: Option<Seal>,
+}
+
+impl Sealed {
+    /// Names an object.
+    pub fn new(path: impl Into<String>, seal: Option<Seal>) -> Self {
+        Self { path: path.into(), seal }
+    }
+
+    /// An object of which nothing is known but its path.
+    pub fn unknown(path: impl Into<String>) -> Self {
+        Self::new(path, None)
+    }
+
+    /// Where it lies.
+    pub fn place(&self, store: &dyn Store) -> String {
+        store.location().join(&self.path).to_string()
+    }
+
+    fn missing(&self, store: &dyn Store) -> Error {
+        Error::integrity("expected an object that the log refers to, found none").at(self.place(store)).hint(RESTORE)
+    }
+
+    fn damaged(&self, store: &dyn Store, byte: u64) -> Error {
+        Error::integrity(DAMAGED_BLOCK).at(self.place(store)).byte(byte).hint(RESTORE)
+    }
+
+    fn wrong_size(&self, store: &dyn Store, expected: u64, found: u64) -> Error {
+        Error::integrity(format!("expected {expected} bytes, found {found}")).at(self.place(store)).hint(RESTORE)
+    }
+}
+
+/// Reads an object whole, and checks it.
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is missing or not what it has to be; when the store fails.
+pub fn get(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
+    let bytes = store.get(&object.path)?.ok_or_else(|| object.missing(store))?;
+    let Some(seal) = &object.seal else { return Ok(bytes) };
+    let body = usize::try_from(seal.body()).unwrap_or(usize::MAX);
+    let blocks = checked_tail(store, object, seal, bytes.len() as u64, &bytes.slice(body.min(bytes.len())..))?;
+    match blocks.damage(0, &bytes[..body]) {
+        Some(at) => Err(object.damaged(store, at)),
+        None => Ok(bytes),
+    }
+}
+
+/// Opens an object whose ranges are checked as they are read.
+///
+/// # Errors
+/// As [`get`], about its tail.
+pub(in crate::dataset) fn open(store: &Arc<dyn Store>, object: &Sealed) -> Result<Object> {
+    let opened = |bytes| Object::new(Arc::clone(store), object.path.as_str(), bytes);
+    let Some(seal) = &object.seal else {
+        let facts = store.head(&object.path)?.ok_or_else(|| object.missing(store.as_ref()))?;
+        return Ok(opened(facts.bytes));
+    };
+    let (tail, bytes) = store.tail(&object.path, seal.tail)?.ok_or_else(|| object.missing(store.as_ref()))?;
+    let blocks = checked_tail(store.as_ref(), object, seal, bytes, &tail)?;
+    Ok(opened(bytes).checked(blocks, tail))
+}
+
+/// Reads all of an object, and checks it, holding little of it.
+///
+/// # Errors
+/// As [`get`].
+pub fn check(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
+    let Some(seal) = &object.seal else { return Ok(()) };
+    if seal.is_whole() {
+        return check_whole(store.as_ref(), object, seal);
+    }
+    let opened = open(store, object)?;
+    let mut at = 0;
+    while at < seal.body() {
+        let end = (at + PIECE).min(seal.body());
+        opened.range(at..end)?;
+        at = end;
+    }
+    Ok(())
+}
+
+fn check_whole(store: &dyn Store, object: &Sealed, seal: &Seal) -> Result<()> {
+    let facts = store.head(&object.path)?.ok_or_else(|| object.missing(store))?;
+    if facts.bytes != seal.bytes {
+        return Err(object.wrong_size(store, seal.bytes, facts.bytes));
+    }
+    let mut hasher = blake3::Hasher::new();
+    let (mut input, mut buffer) = (store.read(&object.path)?, vec![0; 1 << 20]);
+    loop {
+        match input.read(&mut buffer)? {
+            0 => break,
+            n => hasher.update(&buffer[..n]),
+        };
+    }
+    if *hasher.finalize().as_bytes() == seal.hash { Ok(()) } else { Err(object.damaged(store, 0)) }
+}
+
+/// Checks the tail of an object that has so many bytes; returns the hashes of the blocks before it.
+pub(in crate::dataset) fn checked_tail(
+    store: &dyn Store,
+    object: &Sealed,
+    seal: &Seal,
+    bytes: u64,
+    tail: &[u8],
+) -> Result<Blocks> {
+    if bytes != seal.bytes {
+        return Err(object.wrong_size(store, seal.bytes, bytes));
+    }
+    if !seal.is_tail(tail) {
+        return Err(object.damaged(store, seal.body()));
+    }
+    if seal.is_whole() {
+        return Ok(Blocks::none());
+    }
+    guarded(|| {
+        let size = tail.len().checked_sub(8);
+        let last = size.and_then(|at| tail[at..].first_chunk::<8>());
+        let footer = last.map(FooterTail::try_new).transpose().map_err(failed)?;
+        let length = footer.map_or(0, |footer| footer.metadata_length());
+        let start = size.and_then(|end| end.checked_sub(length));
+        let footer = start.zip(size).and_then(|(start, end)| tail.get(start..end)).unwrap_or_default();
+        let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(failed)?;
+        let pairs = metadata.file_metadata().key_value_metadata();
+        let text = pairs.into_iter().flatten().find(|pair| pair.key == KEY).and_then(|pair| pair.value.as_deref());
+        text.and_then(|text| Blocks::parse(text, seal.body()))
+            .ok_or_else(|| Error::integrity("expected hashes of the blocks of the table in its footer, found none"))
+    })
+    .map_err(|e| damaged(e, "the table is damaged", object.place(store)))
+}
+
+/// Makes the seal of an object as it is written.
+pub struct SealingSink {
+    inner: Box<dyn Sink>,
+    sealer: Sealer,
+}
+
+impl std::fmt::Debug for SealingSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SealingSink").field("sealer", &self.sealer).finish_non_exhaustive()
+    }
+}
+
+impl SealingSink {
+    /// Starts an object that is checked as a whole.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn whole(store: &dyn Store, path: &str) -> Result<Self> {
+        Ok(Self { inner: store.create(path)?, sealer: Sealer::whole() })
+    }
+
+    /// Starts a table of which parts may be checked alone.
+    pub(in crate::dataset) fn in_blocks(store: &dyn Store, path: &str) -> Result<Self> {
+        Ok(Self { inner: store.create(path)?, sealer: Sealer::in_blocks() })
+    }
+
+    /// Ends what comes before the tail; returns what has to stand in the tail under [`KEY`].
+    pub(in crate::dataset) fn end_body(&mut self) -> Option<String> {
+        self.sealer.end_body()
+    }
+
+    /// Ends the object; it has no name yet, and carries its seal.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(self) -> Result<Staged> {
+        Ok(self.inner.finish()?.sealed(self.sealer.finish()))
+    }
+}
+
+impl Write for SealingSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.inner.write(bytes)?;
+        self.sealer.update(&bytes[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Writes a small object under a name that nobody sees yet.
+///
+/// # Errors
+/// When the store fails.
+pub fn stage(store: &dyn Store, path: &str, content: &[u8]) -> Result<Staged> {
+    let mut sink = SealingSink::whole(store, path)?;
+    sink.write_all(content)?;
+    sink.finish()
+}

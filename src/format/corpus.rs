@@ -1,0 +1,33 @@
+//! Where the corpus of real files is, for tests that go over all of it.
+//!
+//! `SHARDIFY_CORPUS` names its folder (default `../shared/corpus`). A test without it says so on standard error, past the
+//! harness, which shows nothing of tests that pass: what was not run must not look as if it was.
+
+use std::{
+    env,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    thread,
+};
+
+/// Returns the folder of the corpus; `None` where there is none, after saying that the calling test was not run.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let named = env::var_os("SHARDIFY_CORPUS").filter(|named| named != "none");
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
+    let is_named = named.is_some();
+    let folder = named.map_or_else(beside, PathBuf::from);
+    if env::var_os("SHARDIFY_CORPUS").is_none_or(|named| named != "none") && folder.join("ORACLE.tsv").is_file() {
+        return Some(folder);
+    }
+    assert!(!is_named, "SHARDIFY_CORPUS names {}, where no corpus is", folder.display());
+    not_run("there is no corpus; name its folder in SHARDIFY_CORPUS");
+    None
+}
+
+/// Says on standard error that the calling test was not run.
+pub(crate) fn not_run(why: &str) {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // Nobody can be told where standard error is closed.
+    let _ = writeln!(io::stderr(), "NOT RUN: {test}: {why}");
+}

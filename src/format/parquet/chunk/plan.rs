@@ -1,0 +1,180 @@
+//! Foresees from a sample which encoding of a chunk makes the fewest bytes after compression, and whether a dictionary is
+//! worth it.
+
+use ::parquet::basic::Encoding;
+
+use super::{
+    bits::width_of,
+    column::Word,
+    compress::Compressor,
+    dictionary::{Dictionary, Entry, expected_entries},
+    stats::Order,
+    values::{put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
+};
+use crate::error::Result;
+
+/// Values looked at before the encoding is chosen: so many stretches of so many neighbours.
+pub(super) const STRETCHES: usize = 16;
+pub(super) const STRETCH: usize = 1024;
+
+/// Bytes of text among them, roughly.
+const SAMPLE_BYTES: usize = 512 << 10;
+
+/// A dictionary must be this much smaller than anything else: readers hold it in memory.
+const DICTIONARY_GAIN: f64 = 0.95;
+
+/// Encodings that are slower to read, and those whose values must be put together again, have to be this much smaller.
+const SLOWER_GAIN: f64 = 0.8;
+
+/// The others only have to be smaller, but not by chance: packed differences need no search for matches.
+const FASTER_GAIN: f64 = 0.99;
+
+/// A dictionary so small against the plain values leaves nothing to try.
+const CLEAR_GAIN: f64 = 0.25;
+
+/// Bytes of the entries of a dictionary at most.
+const DICTIONARY_BYTES: usize = 4 << 20;
+
+/// How values are to be encoded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Plan {
+    /// Encoding without a dictionary.
+    pub(super) encoding: Encoding,
+    /// Entries that a dictionary may have; none if there should be no dictionary.
+    pub(super) entries: usize,
+}
+
+impl Plan {
+    pub(super) fn plain() -> Self {
+        Self { encoding: Encoding::PLAIN, entries: 0 }
+    }
+
+    /// With a dictionary if that makes fewer bytes than `other` does.
+    fn with_dictionary(self, expected: f64, entry_bytes: f64, dictionary: f64, other: f64) -> Self {
+        if dictionary >= DICTIONARY_GAIN * other {
+            return self;
+        }
+        let room = DICTIONARY_BYTES as f64 / entry_bytes;
+        // The estimate may be off; twice as many entries are not yet a loss.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between zero and a few million")]
+        let entries = (2.0 * expected + 1024.0).min(room) as usize;
+        Self { entries, ..self }
+    }
+}
+
+/// Stretches of neighbours, spread over all values.
+fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
+    if values.len() <= STRETCHES * stretch {
+        return values.to_vec();
+    }
+    stretches(values.len(), stretch).flat_map(|start| &values[start..start + stretch]).copied().collect()
+}
+
+/// Where stretches of so many neighbours begin: one in each part of the values, but each at another place in it, for maps
+/// that lie one behind the other would show the same latitudes again and again.
+pub(super) fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = usize> {
+    const GOLDEN: u64 = 0x9e37_79b9;
+    let step = values / STRETCHES;
+    let room = step.saturating_sub(stretch) as u64;
+    (0..STRETCHES).map(move |i| {
+        let share = (u128::from((i as u64 * GOLDEN) & 0xffff_ffff) * u128::from(room)) >> 32;
+        i * step + usize::try_from(share).unwrap_or_default()
+    })
+}
+
+/// Entries of a dictionary of all values, by those of the sample; and bytes of the indices.
+fn foresee<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
+    let found =
+        Dictionary::of(sample, usize::MAX, &mut Vec::new()).map_or(sample.len(), |dictionary| dictionary.entries.len());
+    let entries = expected_entries(sample.len(), found, total);
+    (entries, index_bytes(entries, total))
+}
+
+/// Bytes of indices into a dictionary of so many entries.
+pub(in super::super) fn index_bytes(entries: f64, total: usize) -> f64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
+    let width = width_of(entries as u64);
+    total as f64 * f64::from(width) / 8.0
+}
+
+pub(super) fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
+    let sample = sample(values, STRETCH);
+    let (entries, _) = foresee(&sample, values.len());
+    plan_sample(&sample, values.len(), Entries { count: entries, bytes: entries * W::WIDTH as f64 }, order, compressor)
+}
+
+/// Entries of a dictionary, and the bytes that they take in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entries {
+    pub(super) count: f64,
+    pub(super) bytes: f64,
+}
+
+/// Plans for `total` words like those of the sample, with so many different ones.
+pub(super) fn plan_sample<W: Word>(
+    sample: &[W],
+    total: usize,
+    entries: Entries,
+    order: Order,
+    compressor: &mut Compressor,
+) -> Result<Plan> {
+    if sample.is_empty() {
+        return Ok(Plan::plain());
+    }
+    let scale = total as f64 / sample.len() as f64;
+    let entry_bytes = W::WIDTH as f64;
+    let dictionary = entries.bytes + index_bytes(entries.count, total);
+    let plain = total as f64 * entry_bytes;
+    if dictionary < CLEAR_GAIN * plain {
+        return Ok(Plan::plain().with_dictionary(entries.count, entry_bytes, dictionary, plain));
+    }
+    let (mut page, mut packed) = (Vec::new(), Vec::new());
+    let mut size = |put: &dyn Fn(&[W], &mut Vec<u8>)| -> Result<f64> {
+        page.clear();
+        put(sample, &mut page);
+        Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
+    };
+    let plain = size(&W::put)?;
+    let (encoding, other, gain) = if order.is_float() {
+        (Encoding::BYTE_STREAM_SPLIT, size(&put_split)?, SLOWER_GAIN)
+    } else {
+        (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?, FASTER_GAIN)
+    };
+    let (encoding, best) = if other < gain * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
+    Ok(Plan { encoding, entries: 0 }.with_dictionary(entries.count, entry_bytes, dictionary, best))
+}
+
+pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
+    if values.is_empty() {
+        return Ok(Plan::plain());
+    }
+    let total: usize = values.iter().map(|value| value.len()).sum();
+    let mean = total as f64 / values.len() as f64;
+    let sample = sample(values, (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, STRETCH));
+    let scale = values.len() as f64 / sample.len() as f64;
+    let (entries, indices) = foresee(&sample, values.len());
+    let entry_bytes = mean + 4.0;
+    let plain = values.len() as f64 * entry_bytes;
+    if entries * entry_bytes + indices < CLEAR_GAIN * plain {
+        return Ok(Plan::plain().with_dictionary(entries, entry_bytes, 0.0, plain));
+    }
+    let (mut page, mut packed) = (Vec::new(), Vec::new());
+    let mut size = |put: fn(&[&[u8]], &mut Vec<u8>)| -> Result<f64> {
+        page.clear();
+        put(&sample, &mut page);
+        Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
+    };
+    let packed_plain = size(put_texts)?;
+    let mut best = (Encoding::PLAIN, packed_plain);
+    for (encoding, put, gain) in [
+        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as fn(&[&[u8]], &mut Vec<u8>), FASTER_GAIN),
+        (Encoding::DELTA_BYTE_ARRAY, put_texts_without_prefixes, SLOWER_GAIN),
+    ] {
+        let bytes = size(put)?;
+        if bytes < gain * best.1 {
+            best = (encoding, bytes);
+        }
+    }
+    let dictionary = entries * entry_bytes * (packed_plain / plain).min(1.0) + indices;
+    Ok(Plan { encoding: best.0, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best.1))
+}

@@ -1,0 +1,297 @@
+//! The architecture as a test: layers, rooms, circles, module docs, file sizes, who may print, write files or read the environment, and
+//! a catalogue of test data that is complete.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+mod tree;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use tree::{Module, Tree, circles};
+
+/// Lowest layer first; a module imports from lower layers, and from its own layer only what [`SAME_LAYER`] lists.
+const LAYERS: &[&[&str]] = &[
+    &["error", "id", "units", "events"],
+    &["array", "record", "schema", "codec", "storage"],
+    &["format"],
+    &["scan", "dataset"],
+    &["plan"],
+    &["exec"],
+    &["ops"],
+    &["cli"],
+    &["fuzzing"],
+];
+
+/// Imports within a layer: who, and whom. Never in a circle.
+const SAME_LAYER: &[(&str, &str)] = &[
+    ("id", "error"),
+    ("units", "error"),
+    ("events", "error"),
+    ("events", "units"),
+    ("record", "schema"),
+    ("record", "codec"),
+    ("storage", "codec"),
+    ("array", "record"),
+    ("array", "schema"),
+];
+
+/// Rooms of `dataset`, lowest first; one uses only those before it.
+const DATASET_ROOMS: &[&str] = &["table", "ids", "index", "log", "sidecar", "lookup", "erasure", "retention"];
+
+/// Files that may use each other, directly or by way of others.
+const MOST_IN_A_CIRCLE: usize = 3;
+
+/// Lines of a file, tests left out.
+const MAX_LINES: usize = 800;
+
+/// Lines of the body of a function: a screen.
+const MAX_FUNCTION_LINES: usize = 70;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files_below(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files_below(&path, out) } else { out.push(path) }
+    }
+    out.sort();
+}
+
+fn library() -> PathBuf {
+    root().join("src/lib.rs")
+}
+
+/// The library, and the program that calls it.
+fn trees() -> [Tree; 2] {
+    [Tree::read(&library(), &BTreeMap::new()), Tree::read(&root().join("src/main.rs"), &BTreeMap::new())]
+}
+
+/// The module below `src/` that a module is or lies in: `lib` or `main` for the roots.
+fn top(module: &Module) -> &str {
+    module.path.first().map_or_else(|| module.file.file_stem().and_then(|stem| stem.to_str()).unwrap(), String::as_str)
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|modules| modules.contains(&module))
+}
+
+fn complain(bad: &[String]) {
+    assert!(bad.is_empty(), "\n{}\n", bad.join("\n"));
+}
+
+/// Lines of code outside of the given modules that contain one of the patterns.
+fn uses_outside(trees: &[Tree], allowed: &[&str], patterns: &[&str]) -> Vec<String> {
+    let mut bad = Vec::new();
+    for module in trees.iter().flat_map(|tree| &tree.modules).filter(|module| !allowed.contains(&top(module))) {
+        for line in module.code.lines() {
+            if let Some(pattern) = patterns.iter().find(|pattern| line.contains(**pattern)) {
+                bad.push(format!("{}: `{pattern}` in: {}", module.file.display(), line.trim()));
+            }
+        }
+    }
+    bad
+}
+
+fn upward(tree: &Tree) -> Vec<String> {
+    let mut bad = Vec::new();
+    for module in tree.modules.iter().filter(|module| !module.path.is_empty()) {
+        let name = top(module);
+        let Some(mine) = layer(name) else {
+            bad.push(format!("{name}: in no layer"));
+            continue;
+        };
+        for import in module.uses.iter().filter_map(|used| used.first()) {
+            let Some(theirs) = layer(import) else { continue };
+            let listed = import == name || SAME_LAYER.contains(&(name, import.as_str()));
+            if theirs > mine || theirs == mine && !listed {
+                let path = module.file.display();
+                bad.push(format!("{path}: {name} (layer {mine}) imports {import} (layer {theirs})"));
+            }
+        }
+    }
+    bad
+}
+
+fn between_formats(tree: &Tree) -> Vec<String> {
+    let is_folder = |name: &str| root().join("src/format").join(name).is_dir();
+    let of = |path: &[String]| match path {
+        [first, format, ..] if first == "format" && is_folder(format) => Some(format.clone()),
+        _ => None,
+    };
+    let mut bad = Vec::new();
+    for module in &tree.modules {
+        let Some(own) = of(&module.path) else { continue };
+        for other in module.uses.iter().filter_map(|used| of(used)).filter(|other| *other != own) {
+            bad.push(format!("{}: {own} imports {other}", module.file.display()));
+        }
+    }
+    bad
+}
+
+/// Rooms of a module that use rooms which come later in `order`, or that are not in it.
+fn between_rooms(tree: &Tree, parent: &str, order: &[&str]) -> Vec<String> {
+    let room = |path: &[String]| match path {
+        [first, room, ..] if first == parent => Some(order.iter().position(|name| name == room).ok_or(room.clone())),
+        _ => None,
+    };
+    let mut bad = Vec::new();
+    for module in &tree.modules {
+        let file = module.file.display();
+        match room(&module.path) {
+            Some(Err(unknown)) => bad.push(format!("{file}: the room {unknown} of {parent} has no place")),
+            Some(Ok(own)) => {
+                let later = module.uses.iter().filter_map(|used| room(used)?.ok()).filter(|used| *used > own);
+                bad.extend(later.map(|used| format!("{file}: {} uses {}", order[own], order[used])));
+            }
+            None => {}
+        }
+    }
+    bad
+}
+
+const PRINTS: &[&str] = &["print!(", "println!(", "eprint!(", "eprintln!(", "dbg!(", "io::stdout(", "io::stderr("];
+
+const WRITES: &[&str] = &[
+    "fs::write(",
+    "fs::rename(",
+    "fs::copy(",
+    "fs::hard_link(",
+    "fs::remove_",
+    "fs::create_dir",
+    "File::create",
+    "File::options(",
+    "fs::OpenOptions",
+    "OpenOptions::new(",
+];
+
+const ENVIRONMENT: &[&str] = &["env::var", "env::args", "env::current_dir"];
+
+#[test]
+fn modules_import_only_downwards() {
+    complain(&upward(&trees()[0]));
+}
+
+#[test]
+fn formats_never_import_each_other() {
+    complain(&between_formats(&trees()[0]));
+}
+
+#[test]
+fn rooms_of_a_dataset_use_only_those_before_them() {
+    complain(&between_rooms(&trees()[0], "dataset", DATASET_ROOMS));
+}
+
+#[test]
+fn circles_of_modules_are_small() {
+    let large = circles(&trees()[0].modules).into_iter().filter(|circle| circle.len() > MOST_IN_A_CIRCLE);
+    complain(&large.map(|circle| format!("use each other: {}", circle.join(", "))).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_module_says_why_and_stays_small() {
+    let mut bad = Vec::new();
+    let trees = trees();
+    for module in trees.iter().flat_map(|tree| &tree.modules) {
+        let path = module.file.display();
+        if !module.text.starts_with("//!") {
+            bad.push(format!("{path}: no module doc"));
+        }
+        if module.lines > MAX_LINES {
+            bad.push(format!("{path}: {} lines", module.lines));
+        }
+        let long = module.functions.iter().filter(|(_, lines)| *lines > MAX_FUNCTION_LINES);
+        bad.extend(long.map(|(name, lines)| format!("{path}: {name} has {lines} lines")));
+    }
+    let mut files = Vec::new();
+    files_below(&root().join("src"), &mut files);
+    assert!(files.len() > 20, "the sources are not where they were");
+    let known: BTreeSet<&PathBuf> =
+        trees.iter().flat_map(|tree| tree.modules.iter().map(|module| &module.file).chain(&tree.tests)).collect();
+    bad.extend(
+        files.iter().filter(|file| !known.contains(file)).map(|file| format!("{}: in no module", file.display())),
+    );
+    complain(&bad);
+}
+
+#[test]
+fn only_the_command_line_prints() {
+    complain(&uses_outside(&trees(), &["cli", "main"], PRINTS));
+}
+
+#[test]
+fn only_storage_writes_files() {
+    complain(&uses_outside(&trees(), &["storage"], WRITES));
+}
+
+#[test]
+fn only_the_command_line_knows_the_environment() {
+    complain(&uses_outside(&trees(), &["cli", "main"], ENVIRONMENT));
+}
+
+#[test]
+fn plans_are_pure() {
+    let others = LAYERS.iter().flat_map(|l| l.iter().copied()).filter(|m| *m != "plan");
+    let allowed: Vec<&str> = others.chain(["lib", "main"]).collect();
+    complain(&uses_outside(
+        &trees(),
+        &allowed,
+        &["std::fs", "std::io", "Instant::now", "SystemTime", "Timestamp::now", "thread_rng"],
+    ));
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let trees = trees();
+    complain(&uses_outside(&trees, &[], &["todo!(", "unimplemented!("]));
+    let mut files = Vec::new();
+    files_below(&root().join("src"), &mut files);
+    files.retain(|file| fs::read_to_string(file).unwrap().contains("#[ignore"));
+    complain(&files.iter().map(|file| format!("{}: an ignored test", file.display())).collect::<Vec<_>>());
+}
+
+/// Code that no rule allows, put behind the first test item of files that begin with one, at their end, and into a macro, is
+/// found by each rule: a guard that reads less than the compiler guards nothing.
+#[test]
+fn intruders_are_found_wherever_they_hide() {
+    let intruder = "\nfn intruder() {\n    use crate::format::npy;\n    crate::cli::run();\n    println!(\"x\");\n    \
+                    std::fs::write(\"x\", \"x\");\n    std::env::var(\"x\");\n    format!(\"{}\", super::super::ops::x());\n}\n";
+    for file in ["csv/mod.rs", "json/mod.rs", "tar/mod.rs", "ipc/mod.rs", "parquet/mod.rs", "tfrecord/sum.rs"] {
+        let path = root().join("src/format").join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        let tree = Tree::read(&library(), &BTreeMap::from([(path.clone(), text + intruder)]));
+        let found = |bad: Vec<String>| bad.iter().filter(|line| line.contains(file)).count();
+        assert!(found(upward(&tree)) >= 1, "{file}: the command line was called from a format");
+        assert_eq!(found(between_formats(&tree)), 1, "{file}: a format imports another one");
+        let tree = [tree];
+        for patterns in [PRINTS, WRITES, ENVIRONMENT] {
+            assert_eq!(found(uses_outside(&tree, &["cli", "main", "storage"], patterns)), 1, "{file}: {patterns:?}");
+        }
+        let upstairs = tree[0].modules.iter().find(|module| module.file == path).unwrap();
+        assert!(upstairs.uses.contains(&vec!["cli".to_owned()]), "{file}");
+    }
+    let path = root().join("src/dataset/ids/salt.rs");
+    let text = fs::read_to_string(&path).unwrap() + "\nuse crate::dataset::{Snapshot, log::commit::commit};\n";
+    let tree = Tree::read(&library(), &BTreeMap::from([(path, text)]));
+    assert_eq!(between_rooms(&tree, "dataset", DATASET_ROOMS).len(), 2, "a lower room uses a higher one");
+    assert!(circles(&tree.modules).iter().any(|circle| circle.len() > MOST_IN_A_CIRCLE));
+}
+
+#[test]
+fn test_data_is_in_its_catalogue() {
+    let folder = root().join("testdata");
+    let catalogue = fs::read_to_string(folder.join("README.md")).unwrap();
+    let mut files = Vec::new();
+    files_below(&folder, &mut files);
+    let names = files.iter().map(|path| path.strip_prefix(&folder).unwrap().to_string_lossy().replace('\\', "/"));
+    let listed = |name: &str| catalogue.contains(&format!("`{name}`"));
+    // Datasets of former releases are listed as a whole.
+    let whole = |name: &str| name.starts_with("compat/");
+    complain(&names.filter(|name| name != "README.md" && !whole(name) && !listed(name)).collect::<Vec<_>>());
+    let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    assert!(bytes < 6 << 20, "{bytes} bytes of test data");
+}
