@@ -9,6 +9,8 @@
 //! | instants, time spans | timestamp, duration; "not a time" is null |
 //! | struct, array within a struct | struct, list of fixed size |
 //! | sequences of any length | list |
+//!
+//! How values of any length lie within others is told in [`nested`].
 
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use arrow::{
     datatypes::{ArrowPrimitiveType, DataType, Field, Fields, Float16Type, TimeUnit},
 };
 
-use super::Values;
+use super::{Values, nested};
 use crate::error::{Error, Result};
 
 /// Type of an element. Widths are in bytes.
@@ -99,7 +101,9 @@ impl DType {
             Self::Complex(part) => 2 * part,
             Self::Wide(characters) => 4 * characters,
             Self::Instant(..) | Self::Span(..) => 8,
-            Self::Struct(_, width) => *width,
+            Self::Struct(members, width) => {
+                members.iter().all(|member| member.dtype.width().is_some()).then_some(*width)?
+            }
             Self::Array(item, count) => item.width()?.checked_mul(*count)?,
             Self::AnyText | Self::AnyBytes | Self::Sequence(_) | Self::Refused(_) => return None,
         })
@@ -216,9 +220,11 @@ impl DType {
                 Some(width) if bytes.len() % width == 0 => self.fixed(&bytes, bytes.len() / width, raw),
                 _ => Err(Error::internal(format!("expected elements of {}, found {} bytes", self.name(), bytes.len()))),
             },
+            (Self::Struct(..) | Self::Array(..), Values::Varied(elements)) => nested::column(self, &elements, raw),
             (Self::Sequence(item), Values::Varied(sequences)) => {
-                let width = item.width().filter(|width| *width > 0);
-                let width = width.ok_or_else(|| Error::internal("a sequence of elements without a width"))?;
+                let Some(width) = item.width().filter(|width| *width > 0) else {
+                    return nested::column(self, &sequences, raw);
+                };
                 let lengths = OffsetBuffer::from_lengths(sequences.iter().map(|bytes| bytes.len() / width));
                 let bytes = sequences.concat();
                 let items = item.fixed(&bytes, bytes.len() / width, raw)?;
@@ -232,7 +238,7 @@ impl DType {
         matches!(self, Self::Text(..) | Self::Wide(_) | Self::AnyText)
     }
 
-    fn fixed(&self, bytes: &[u8], count: usize, raw: bool) -> Result<ArrayRef> {
+    pub(super) fn fixed(&self, bytes: &[u8], count: usize, raw: bool) -> Result<ArrayRef> {
         Ok(match self {
             Self::Bool => Arc::new(BooleanArray::new(BooleanBuffer::collect_bool(count, |i| bytes[i] != 0), None)),
             Self::Int(_) | Self::UInt(_) | Self::Float(_) => primitive(self.column_type(raw), bytes, count, None)?,
@@ -347,11 +353,11 @@ fn each<const N: usize, T>(bytes: &[u8], value: impl Fn([u8; N]) -> T) -> Vec<T>
     bytes.as_chunks::<N>().0.iter().map(|bytes| value(*bytes)).collect()
 }
 
-fn item_field(item: &DType, raw: bool) -> Field {
+pub(super) fn item_field(item: &DType, raw: bool) -> Field {
     Field::new("item", item.column_type(raw), item.may_be_null())
 }
 
-fn member_fields(members: &[Member], raw: bool) -> Fields {
+pub(super) fn member_fields(members: &[Member], raw: bool) -> Fields {
     let field = |m: &Member| Field::new(&m.name, m.dtype.column_type(raw), m.dtype.may_be_null());
     members.iter().map(field).collect()
 }
@@ -407,7 +413,7 @@ fn trimmed(text: &[u8], padding: Padding) -> &[u8] {
     &text[..end]
 }
 
-fn texts_or_bytes<'a>(values: impl Iterator<Item = &'a [u8]>, text: bool) -> Result<ArrayRef> {
+pub(super) fn texts_or_bytes<'a>(values: impl Iterator<Item = &'a [u8]>, text: bool) -> Result<ArrayRef> {
     if !text {
         let mut out = BinaryBuilder::new();
         values.for_each(|value| out.append_value(value));

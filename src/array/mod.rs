@@ -14,6 +14,7 @@ pub mod cells;
 pub mod cf;
 pub mod claims;
 pub mod dtype;
+pub mod nested;
 pub mod npy;
 pub mod origin;
 pub mod outputs;
@@ -175,7 +176,8 @@ pub fn name_dims(variables: &mut [Variable]) {
 pub enum Values {
     /// Elements of fixed width, one after the other, in native byte order.
     Fixed(Vec<u8>),
-    /// Elements of any length: texts, or values in native byte order.
+    /// Elements of any length: texts, or values in native byte order; those that hold such values themselves are packed as
+    /// [`nested`] says.
     Varied(Vec<Vec<u8>>),
 }
 

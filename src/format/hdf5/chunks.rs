@@ -17,11 +17,9 @@ use std::{
 use hdf5_reader::{
     Dataset, FilterRegistry, Hdf5File,
     btree_v1::{BTreeV1Key, BTreeV1Node},
-    chunk_index::{ChunkEntry, collect_v2_chunk_entries_storage, single_chunk_entry},
+    chunk_index::collect_v2_chunk_entries_storage,
     error::Error as Hdf5Error,
-    extensible_array::collect_extensible_array_chunk_entries_storage,
     filters::apply_pipeline_with_limit,
-    fixed_array::collect_fixed_array_chunk_entries_storage,
     io::Cursor,
     messages::{
         HdfMessage,
@@ -30,7 +28,13 @@ use hdf5_reader::{
     },
 };
 
-use super::{MAX_READ, filters::MAX_CHUNK, storage::Blocks};
+use super::{
+    MAX_READ,
+    filters::MAX_CHUNK,
+    headers::Headers,
+    indexes::{Entry, Numbering, extensible_array, fixed_array},
+    storage::Blocks,
+};
 use crate::array::{
     Slab,
     slab::{Place, copy, touched},
@@ -76,6 +80,13 @@ pub(super) struct Source<'a> {
     pub(super) registry: &'a FilterRegistry,
 }
 
+impl Source<'_> {
+    /// An address as a place in the input.
+    pub(super) fn absolute(&self, address: u64) -> u64 {
+        self.file.superblock().base_address.saturating_add(address)
+    }
+}
+
 /// A dataset in chunks.
 pub(super) struct Chunked {
     address: u64,
@@ -89,6 +100,8 @@ pub(super) struct Chunked {
     /// Chunks along each axis.
     grid: Vec<u64>,
     filters: FilterPipelineMessage,
+    /// Whether those that reach beyond what is stored are left as they are.
+    bare_edges: bool,
     /// Bytes of an element, and the element that nobody wrote.
     width: usize,
     fill: Vec<u8>,
@@ -110,6 +123,13 @@ struct Stored {
     mask: u32,
 }
 
+impl Stored {
+    fn of(address: u64, bytes: u64, mask: u32) -> Result<Self> {
+        let too_large = |_| Hdf5Error::ResourceLimit(format!("a chunk of {bytes} bytes is too large"));
+        Ok(Self { address, bytes: u32::try_from(bytes).map_err(too_large)?, mask })
+    }
+}
+
 impl Index {
     fn get(&self, number: u64) -> Option<Stored> {
         // Mostly all chunks are there.
@@ -125,7 +145,7 @@ fn invalid(message: String) -> Hdf5Error {
 
 impl Chunked {
     /// The chunks of a dataset whose file says that it has some; `None` where it is stored otherwise. `stored` is its shape in the file.
-    pub(super) fn of(file: &Hdf5File, dataset: &Dataset, stored: &[u64]) -> Result<Option<Self>> {
+    pub(super) fn of(file: &Hdf5File, headers: &Headers, dataset: &Dataset, stored: &[u64]) -> Result<Option<Self>> {
         let header = file.get_or_parse_header(dataset.address())?;
         let layout = header.messages.iter().rev().find_map(|message| match message {
             HdfMessage::DataLayout(message) => Some(&message.layout),
@@ -156,6 +176,7 @@ impl Chunked {
             max_dims: dataset.max_dims().map(<[u64]>::to_vec),
             grid,
             filters: filters.unwrap_or(FilterPipelineMessage { filters: Vec::new() }),
+            bare_edges: headers.has_bare_edges(dataset.address()),
             width,
             fill,
             index: Mutex::default(),
@@ -255,7 +276,9 @@ impl Chunked {
         let at = base.checked_add(place.address).ok_or(Hdf5Error::OffsetOutOfBounds(place.address))?;
         let stored = source.blocks.chunk(at, length)?;
         let filters = &self.filters.filters;
-        let mut bytes = if filters.is_empty() {
+        let mut reach = start.iter().zip(&self.chunk).zip(&self.stored);
+        let is_bare = self.bare_edges && reach.any(|((start, chunk), stored)| start + chunk > *stored);
+        let mut bytes = if filters.is_empty() || is_bare {
             stored.as_ref().to_vec()
         } else {
             let limit = Some(expected + 1);
@@ -360,80 +383,70 @@ impl Chunked {
         Err(invalid("a tree of chunks has more levels than can be".to_owned()))
     }
 
-    /// Reads an index of another kind, a band of the first axis at a time.
+    /// Reads an index of another kind.
     fn other(&self, source: &Source<'_>, indexing: &ChunkIndexing, found: &mut Collected<'_>) -> Result<()> {
+        let numbering = Numbering::new(&self.grid, &self.chunk, self.max_dims.as_deref());
+        let mut take = |at: &[u64], entry: Entry| found.put(at, Stored::of(entry.address, entry.bytes, entry.mask)?);
+        match indexing {
+            ChunkIndexing::SingleChunk { filtered_size, filters } => {
+                let entry = Entry { address: self.address, bytes: *filtered_size, mask: *filters };
+                take(&vec![0; self.grid.len()], entry)
+            }
+            ChunkIndexing::Implicit => self.implicit(source.file.storage().len(), &numbering, &mut take),
+            ChunkIndexing::FixedArray { .. } => fixed_array(source, self.address, &numbering, &mut take),
+            ChunkIndexing::ExtensibleArray { .. } => extensible_array(source, self.address, &numbering, &mut take),
+            ChunkIndexing::BTreeV2 => self.tree_of_version_2(source, found),
+        }
+    }
+
+    /// Reads a tree of version 2, a band of the first axis at a time.
+    fn tree_of_version_2(&self, source: &Source<'_>, found: &mut Collected<'_>) -> Result<()> {
         let superblock = source.file.superblock();
-        let storage = source.file.storage();
         let (offset_size, length_size) = (superblock.offset_size, superblock.length_size);
-        let rank = self.chunk.len();
+        let rank = u32::try_from(self.chunk.len()).unwrap_or(u32::MAX);
         let total = self.grid.iter().fold(1_u64, |all, length| all.saturating_mul(*length));
         let band = if total > MOST_SOUGHT { self.grid[0] } else { (BAND * self.grid[0] / total).max(1) };
         let mut first = 0;
         while first < self.grid[0] {
             let end = first.saturating_add(band).min(self.grid[0]);
-            let mut low = vec![0; rank];
+            let mut low = vec![0; self.grid.len()];
             let mut high: Vec<u64> = self.grid.iter().map(|length| length - 1).collect();
             (low[0], high[0]) = (first, end - 1);
             let bounds = (band < self.grid[0]).then_some((low.as_slice(), high.as_slice()));
-            let (at, dims) = (self.address, self.chunk_dims.as_slice());
-            let entries = match indexing {
-                ChunkIndexing::SingleChunk { filtered_size, filters } => {
-                    vec![single_chunk_entry(at, *filtered_size, *filters, rank)]
-                }
-                ChunkIndexing::Implicit => self.implicit(first, end, storage.len())?,
-                ChunkIndexing::BTreeV2 => {
-                    let rank = u32::try_from(rank).unwrap_or(u32::MAX);
-                    collect_v2_chunk_entries_storage(storage, at, offset_size, length_size, rank, dims, bounds)?
-                }
-                ChunkIndexing::FixedArray { .. } => collect_fixed_array_chunk_entries_storage(
-                    storage,
-                    at,
-                    offset_size,
-                    length_size,
-                    &self.stored,
-                    dims,
-                    bounds,
-                )?,
-                ChunkIndexing::ExtensibleArray { .. } => collect_extensible_array_chunk_entries_storage(
-                    storage,
-                    at,
-                    offset_size,
-                    length_size,
-                    &self.stored,
-                    self.max_dims.as_deref(),
-                    dims,
-                    bounds,
-                )?,
-            };
-            for entry in entries {
-                let bytes = u32::try_from(entry.size)
-                    .map_err(|_| Hdf5Error::ResourceLimit(format!("a chunk of {} bytes is too large", entry.size)))?;
-                found.push(&entry.offsets, Stored { address: entry.address, bytes, mask: entry.filter_mask })?;
+            let (storage, dims) = (source.file.storage(), self.chunk_dims.as_slice());
+            for entry in
+                collect_v2_chunk_entries_storage(storage, self.address, offset_size, length_size, rank, dims, bounds)?
+            {
+                found.push(&entry.offsets, Stored::of(entry.address, entry.size, entry.filter_mask)?)?;
             }
             first = end;
         }
         Ok(())
     }
 
-    /// Chunks that lie one after the other, from some on along the first axis.
-    fn implicit(&self, first: u64, end: u64, length: u64) -> Result<Vec<ChunkEntry>> {
+    /// Chunks that lie one after the other, those of the largest shape; `length` is that of the file.
+    fn implicit(
+        &self,
+        length: u64,
+        numbering: &Numbering,
+        take: &mut dyn FnMut(&[u64], Entry) -> Result<()>,
+    ) -> Result<()> {
         let size = self.chunk_bytes()? as u64;
-        let inner = self.grid[1..].iter().fold(1_u64, |all, length| all.saturating_mul(*length));
-        let mut entries = Vec::new();
-        for number in first.saturating_mul(inner)..end.saturating_mul(inner) {
-            let address = number.checked_mul(size).and_then(|at| at.checked_add(self.address));
+        let total = self.grid.iter().fold(1_u64, |all, length| all.saturating_mul(*length));
+        let mut at = vec![0; self.grid.len()];
+        for number in 0..total {
+            let mut rest = number;
+            for axis in (0..self.grid.len()).rev() {
+                at[axis] = rest % self.grid[axis];
+                rest /= self.grid[axis];
+            }
+            let address = numbering.number(&at).checked_mul(size).and_then(|at| at.checked_add(self.address));
             let Some(address) = address.filter(|at| at.checked_add(size).is_some_and(|end| end <= length)) else {
                 return Err(invalid("chunks reach beyond the end of the file".to_owned()));
             };
-            let mut rest = number;
-            let mut offsets = vec![0; self.grid.len()];
-            for axis in (0..self.grid.len()).rev() {
-                offsets[axis] = rest % self.grid[axis] * self.chunk[axis];
-                rest /= self.grid[axis];
-            }
-            entries.push(ChunkEntry { address, size, filter_mask: 0, offsets });
+            take(&at, Entry { address, bytes: 0, mask: 0 })?;
         }
-        Ok(entries)
+        Ok(())
     }
 }
 
@@ -454,9 +467,14 @@ impl Collected<'_> {
         if offsets.iter().zip(&chunked.stored).any(|(at, length)| at >= length) {
             return Ok(());
         }
-        let at = offsets.iter().zip(&chunked.chunk).map(|(at, chunk)| at / chunk);
-        let number =
-            at.zip(&chunked.grid).try_fold(0_u64, |all, (at, length)| all.checked_mul(*length)?.checked_add(at));
+        let at: Vec<u64> = offsets.iter().zip(&chunked.chunk).map(|(at, chunk)| at / chunk).collect();
+        self.put(&at, place)
+    }
+
+    /// A chunk at some place of the grid.
+    fn put(&mut self, at: &[u64], place: Stored) -> Result<()> {
+        let mut parts = at.iter().zip(&self.chunked.grid);
+        let number = parts.try_fold(0_u64, |all, (at, length)| all.checked_mul(*length)?.checked_add(*at));
         let number = number.ok_or_else(|| invalid("more chunks than can be counted".to_owned()))?;
         self.entries.push((number, place));
         Ok(())

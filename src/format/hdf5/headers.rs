@@ -1,7 +1,8 @@
-//! Object headers on their way from the file to the reader, which does not know two things that old and new files have:
+//! Object headers on their way from the file to the reader, which does not know three things that old and new files have:
 //!
 //! ```text
 //! layout of version 2       the same bytes as version 1, which the reader knows: the number is changed
+//! layout of class 3         a virtual dataset, for which it would refuse the whole file: becomes one without data, and is remembered
 //! attribute of a named type its type lies in another object: the message is taken out (type 0), and read here with that type
 //! ```
 //!
@@ -9,7 +10,7 @@
 //! with `OHDR` and ends in its own checksum. Headers go on elsewhere; where, they say themselves. Nothing else is touched.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, PoisonError},
 };
 
@@ -21,15 +22,17 @@ use hdf5_reader::{
     messages::{HdfMessage, dataspace, datatype},
 };
 
+use super::checks::{CHECKSUM, fits};
+
+const LINKS: u8 = 0x02;
+const DATATYPE: u8 = 0x03;
 const LAYOUT: u8 = 0x08;
 const ATTRIBUTE: u8 = 0x0c;
 const CONTINUATION: u8 = 0x10;
+const SYMBOLS: u8 = 0x11;
 
 /// Bytes before the messages of version 1.
 const PREFIX: usize = 16;
-
-/// Bytes of a checksum.
-const CHECKSUM: usize = 4;
 
 /// What is known of headers so far.
 #[derive(Debug)]
@@ -47,6 +50,12 @@ struct State {
     going_on: HashMap<u64, (u64, Form)>,
     /// Attributes that were taken out, by object.
     taken: HashMap<u64, Vec<Taken>>,
+    /// Virtual datasets, whose values lie in other datasets.
+    mapped: HashSet<u64>,
+    /// Datasets whose chunks are not filtered where they reach beyond the shape.
+    bare_edges: HashSet<u64>,
+    /// Objects of which the reader has seen the begin, and whether something said what they are.
+    objects: HashMap<u64, bool>,
 }
 
 /// How messages are framed.
@@ -80,6 +89,39 @@ impl Headers {
         Self { base, state: Mutex::default() }
     }
 
+    /// Where the file begins in its storage.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Whether an object is a virtual dataset.
+    pub(super) fn is_virtual(&self, object: u64) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.mapped.contains(&object.saturating_add(self.base))
+    }
+
+    /// Whether the chunks of a dataset that reach beyond its shape are not filtered.
+    pub(super) fn has_bare_edges(&self, object: u64) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.bare_edges.contains(&object.saturating_add(self.base))
+    }
+
+    /// Refuses objects that are neither a group nor a dataset nor a type, which the reader leaves out: something in their headers
+    /// was changed. `extension` is the address of the superblock's own header, which is none of them.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub(super) fn all_known(&self, extension: Option<u64>) -> Result<(), Hdf5Error> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let extension = extension.map(|at| at.saturating_add(self.base));
+        let unknown =
+            state.objects.iter().filter(|(at, known)| !**known && Some(**at) != extension).map(|(at, _)| at).min();
+        let Some(at) = unknown else { return Ok(()) };
+        Err(Hdf5Error::InvalidData(format!(
+            "object header at byte {at}: expected the messages of a group, a dataset or a type, found none of them"
+        )))
+    }
+
     /// What the reader is to see instead of these bytes; `None` where they stay as they are.
     pub(super) fn corrected(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,12 +131,13 @@ impl Headers {
         if let Some((object, form)) = state.going_on.get(&offset).copied() {
             let messages = match form.version {
                 1 => 0..bytes.len(),
-                _ if bytes.starts_with(b"OCHK") && checksum_fits(bytes) => 4..bytes.len() - CHECKSUM,
+                _ if bytes.starts_with(b"OCHK") && fits(bytes) => 4..bytes.len() - CHECKSUM,
                 _ => return None,
             };
             return self.messages(&mut state, object, form, bytes, messages);
         }
         if bytes.len() == PREFIX && bytes.starts_with(&[1, 0]) {
+            state.objects.entry(offset).or_default();
             state.begun = size(bytes, 8, 4).and_then(|size| Some((offset, size.checked_add(PREFIX)?)));
             return None;
         }
@@ -112,9 +155,10 @@ impl Headers {
         let at = 6 + if flags & 0x20 != 0 { 16 } else { 0 } + if flags & 0x10 != 0 { 4 } else { 0 };
         let start = at + width;
         let end = start.checked_add(size(bytes, at, width)?)?;
-        if end.checked_add(CHECKSUM)? != bytes.len() || bytes[4] != 2 || !checksum_fits(bytes) {
+        if end.checked_add(CHECKSUM)? != bytes.len() || bytes[4] != 2 || !fits(bytes) {
             return None;
         }
+        state.objects.entry(offset).or_default();
         let form = Form { version: 2, numbered: flags & 4 != 0 };
         self.messages(state, offset, form, bytes, start..end)
     }
@@ -140,8 +184,20 @@ impl Headers {
             let data = at + envelope;
             let message = bytes.get(data..data + length).filter(|_| data + length <= messages.end)?;
             let unshared = flags & 2 == 0;
+            if [LINKS, DATATYPE, SYMBOLS].iter().any(|known| usize::from(*known) == kind) {
+                state.objects.insert(object, true);
+            }
             match u8::try_from(kind) {
                 Ok(LAYOUT) if unshared && message.first() == Some(&2) => changes.push((data, 1)),
+                // Version 4 or later, chunks, with an option that the reader passes over.
+                Ok(LAYOUT) if unshared && matches!(message, [4 | 5, 2, flags, ..] if flags & 1 != 0) => {
+                    state.bare_edges.insert(object);
+                }
+                // Version 4 or later, class 3; then what was an address is the length of data of class 0.
+                Ok(LAYOUT) if unshared && matches!(message, [4 | 5, 3, _, _, ..]) => {
+                    state.mapped.insert(object);
+                    changes.extend((1..4).map(|at| (data + at, 0)));
+                }
                 Ok(ATTRIBUTE) if unshared => {
                     if let Some(taken) = self.taken_out(message) {
                         state.taken.entry(object).or_default().push(taken);
@@ -228,11 +284,6 @@ impl Headers {
     }
 }
 
-fn checksum_fits(bytes: &[u8]) -> bool {
-    let Some(end) = bytes.len().checked_sub(CHECKSUM) else { return false };
-    bytes[end..] == jenkins_lookup3(&bytes[..end]).to_le_bytes()
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -275,6 +326,26 @@ mod tests {
     }
 
     #[test]
+    fn objects_that_are_nothing_are_refused_and_virtual_ones_remembered() {
+        let headers = Headers::new(512);
+        let read = |at: u64, bytes: &[u8]| {
+            headers.corrected(at, &bytes[..16]);
+            headers.corrected(at, bytes)
+        };
+        read(1000, &header(&[message(3, &[0; 8]), message(8, &[3, 1, 0, 0, 0, 0, 0, 0])].concat()));
+        read(1100, &header(&message(0x11, &[0; 16])));
+        assert!(headers.all_known(None).is_ok());
+        // Its type has become something unknown.
+        read(1200, &header(&message(0x43, &[0; 8])));
+        let error = headers.all_known(None).unwrap_err().to_string();
+        assert!(error.contains("object header at byte 1200: expected the messages of a group"), "{error}");
+        assert!(headers.all_known(Some(688)).is_ok());
+        let corrected = read(1300, &header(&message(8, &[4, 3, 9, 9, 9, 0, 0, 0]))).unwrap();
+        assert_eq!(corrected[24..32], [4, 0, 0, 0, 9, 0, 0, 0]);
+        assert!(headers.is_virtual(788) && !headers.is_virtual(488));
+    }
+
+    #[test]
     fn attributes_of_named_types_are_taken_out() {
         let headers = Headers::new(0);
         let mut attribute = vec![3, 1, 2, 0, 10, 0, 4, 0, 0, b'a', 0, 3, 2];
@@ -287,7 +358,7 @@ mod tests {
         let sum = jenkins_lookup3(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         let corrected = headers.corrected(50, &bytes).unwrap();
-        assert!(corrected[7] == 0 && checksum_fits(&corrected));
+        assert!(corrected[7] == 0 && fits(&corrected));
         let state = headers.state.lock().unwrap();
         let taken = &state.taken[&50][0];
         assert_eq!((taken.name.as_str(), taken.type_at, taken.data.as_slice()), ("a", 77, &[42][..]));

@@ -3,14 +3,18 @@
 //! Groups are walked once, each object counts once, and datasets get dotted names. Dimensions have the names of the scales
 //! that are attached to them; where there are none, they are named by axis and length. Of netCDF-4 what only stands for a
 //! dimension is no variable, and a variable that has not grown as far as its dimension is filled up.
-//! What the reader does not know of object headers is put right on its way to it (`headers.rs`). Chunks are found and read by
-//! ourselves (`chunks.rs`).
+//! What the reader does not know of object headers is put right on its way to it (`headers.rs`), and damage that it does not see is found
+//! (`checks.rs`). Chunks are found and read by ourselves (`chunks.rs`, `indexes.rs`).
 
+mod checks;
 mod chunks;
 mod filters;
 mod headers;
+mod heap;
+mod indexes;
 mod storage;
 mod types;
+mod varied;
 
 use std::{
     any::Any,
@@ -20,13 +24,14 @@ use std::{
 
 use hdf5_reader::{
     Attribute as Hdf5Attribute, Dataset, Datatype, FilterRegistry, H5Type, Hdf5File, OpenOptions, SliceInfo,
-    SliceInfoElem, VarLenKind, error::Error as Hdf5Error,
+    SliceInfoElem, VarLenKind, error::Error as Hdf5Error, group::Group, messages::HdfMessage,
 };
 
 use self::{
     chunks::{Chunked, Source, begins},
     filters::{MAX_CHUNK, registry},
     headers::Headers,
+    heap::Heaps,
     storage::Blocks,
     types::{dtype_of, to_native},
 };
@@ -77,6 +82,7 @@ pub struct Hdf5Source {
     file: Hdf5File,
     blocks: Arc<Blocks>,
     registry: FilterRegistry,
+    heaps: Heaps,
     is_netcdf: bool,
 }
 
@@ -145,6 +151,8 @@ impl Contents {
         let mut waiting = vec![(String::new(), root, 0)];
         while let Some((path, group, depth)) = waiting.pop() {
             let (groups, datasets) = group.members()?;
+            in_order(file, &group, &mut groups.iter().map(|group| group.name()))?;
+            in_order(file, &group, &mut datasets.iter().map(|dataset| dataset.name()))?;
             for dataset in datasets {
                 // A link to a dataset of a group below is not its name.
                 match known.get(&dataset.address()).map(|number| &mut contents.datasets[*number]) {
@@ -165,6 +173,7 @@ impl Contents {
                 waiting.push((format!("{path}{}.", group.name()), group, depth + 1));
             }
         }
+        headers.all_known(file.superblock().extension_address)?;
         Ok(contents)
     }
 
@@ -175,6 +184,11 @@ impl Contents {
         self.is_netcdf |= named("_Netcdf4Dimid").is_some();
         let stands_in = named("NAME").and_then(value_of).is_some_and(|name| is_only_dim(name.text()));
         self.is_netcdf |= stands_in;
+        let most = dataset.max_dims().unwrap_or_default();
+        if let Some((length, most)) = dataset.shape().iter().zip(most).find(|(length, most)| length > most) {
+            let message = format!("dataset `{name}`: expected a dimension of at most {most}, found {length}");
+            return Err(Hdf5Error::InvalidData(message));
+        }
         let mut scales = vec![None; dataset.ndim()];
         if let Some(list) = named("DIMENSION_LIST") {
             let width = dataset.vlen_reference_size();
@@ -225,13 +239,16 @@ impl Contents {
         let (mut chunked, mut pieces) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         for (found, dims) in all {
             let stored = guard(HDF5, name, || {
-                let chunked = Chunked::of(&file, &found.dataset, found.dataset.shape())?;
+                let chunked = Chunked::of(&file, blocks.headers(), &found.dataset, found.dataset.shape())?;
                 Ok::<_, Hdf5Error>((chunked, begins(&file, &found.dataset)?))
             });
             let (in_chunks, at) = stored.map_err(|e| e.column(found.path.as_str()))?;
             chunked.push(in_chunks);
             pieces.push(at);
-            let (variable, dataset) = variable(found, dims, &lengths, self.is_netcdf, name)?;
+            let (mut variable, dataset) = variable(found, dims, &lengths, self.is_netcdf, name)?;
+            if blocks.headers().is_virtual(found.dataset.address()) {
+                variable.dtype = DType::Refused("a virtual dataset, whose values lie in other datasets".to_owned());
+            }
             header.variables.push(variable);
             datasets.push(dataset);
         }
@@ -252,9 +269,33 @@ impl Contents {
             file,
             blocks,
             registry: registry(),
+            heaps: Heaps::default(),
             is_netcdf,
         })
     }
+}
+
+/// Refuses a group of the older kind whose names are not in order: nothing is found by a name that has changed.
+fn in_order<'a>(
+    file: &Hdf5File,
+    group: &Group,
+    names: &mut dyn Iterator<Item = &'a str>,
+) -> std::result::Result<(), Hdf5Error> {
+    let header = file.get_or_parse_header(group.address())?;
+    if !header.messages.iter().any(|message| matches!(message, HdfMessage::SymbolTable(_))) {
+        return Ok(());
+    }
+    let mut before = "";
+    for name in names {
+        if name <= before {
+            let at = file.superblock().base_address.saturating_add(group.address());
+            return Err(Hdf5Error::InvalidData(format!(
+                "group at byte {at}: expected names in order, found `{name}` after `{before}`"
+            )));
+        }
+        before = name;
+    }
+    Ok(())
 }
 
 /// Whether a scale stands for a dimension of netCDF alone.
@@ -485,29 +526,10 @@ impl Arrays for Hdf5Source {
                 to_native(dataset.dtype(), &mut bytes);
                 return Ok::<_, Hdf5Error>(Values::Fixed(bytes));
             }
-            let width = dataset.vlen_reference_size();
-            let references = self.stored(number, slab, width)?;
-            let (item, item_width) = match dataset.dtype() {
-                Datatype::VarLen { base, kind, .. } if *kind != VarLenKind::String => {
-                    (Some(base.as_ref()), dtype_of(base).width().unwrap_or(1))
-                }
-                _ => (None, 1),
-            };
-            let value = |reference: &[u8]| {
-                // Nothing was ever written here.
-                if reference.iter().all(|byte| *byte == 0) {
-                    return Ok(Vec::new());
-                }
-                let mut bytes = dataset.resolve_vlen_reference_bytes(reference, item_width)?;
-                match item {
-                    Some(item) => to_native(item, &mut bytes),
-                    // The end of a text of C.
-                    None => bytes.truncate(memchr::memchr(0, &bytes).unwrap_or(bytes.len())),
-                }
-                Ok(bytes)
-            };
-            let values = references.chunks_exact(width.max(1)).map(value);
-            Ok(Values::Varied(values.collect::<std::result::Result<_, Hdf5Error>>()?))
+            let width = dataset.raw_element_size()?;
+            let stored = self.stored(number, slab, width)?;
+            let elements = varied::elements(&self.source(), &self.heaps, dataset.dtype(), width, &stored)?;
+            Ok(Values::Varied(elements))
         });
         values.map_err(|e| e.column(variable.name.as_str()))
     }
@@ -535,7 +557,7 @@ impl Arrays for Hdf5Source {
 
     fn held(&self) -> u64 {
         let indexes: u64 = self.chunked.iter().flatten().map(Chunked::held).sum();
-        self.blocks.held() + indexes + OBJECT * (1 + self.datasets.len() as u64)
+        self.blocks.held() + self.heaps.held() + indexes + OBJECT * (1 + self.datasets.len() as u64)
     }
 }
 
@@ -551,5 +573,143 @@ impl Hdf5Source {
             (_, Some(dataset)) => read_bytes(dataset, slab, width),
             _ => Err(Hdf5Error::InvalidData("no such dataset".to_owned())),
         }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::{
+        array::{Array, AsArray},
+        datatypes::{Float32Type, Int16Type, Int32Type},
+    };
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn testdata(name: &str) -> Vec<u8> {
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/arrays/").to_owned() + name).unwrap()
+    }
+
+    /// All values of a file by the names of its variables.
+    fn values(bytes: Vec<u8>) -> Result<Vec<(String, Values)>> {
+        let source = Hdf5Source::open(RangedInput::Bytes(Bytes::from(bytes)), "x.h5")?;
+        let variables = source.header().variables.iter().enumerate();
+        variables.map(|(number, v)| Ok((v.name.clone(), source.read(number, &Slab::all(&v.shape))?))).collect()
+    }
+
+    #[test]
+    fn chunks_are_found_by_every_newer_kind_of_index() {
+        let found = values(testdata("chunk_indexes.h5")).unwrap();
+        let mut names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["extensible", "fixed", "fixed_smaller", "second", "single", "tree"]);
+        for (name, values) in found {
+            let Values::Fixed(bytes) = values else { panic!("{name}") };
+            let expected: Vec<u8> = (0_i16..).flat_map(i16::to_ne_bytes).take(bytes.len()).collect();
+            assert_eq!(bytes, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn chunks_at_the_edge_may_be_left_unfiltered() {
+        let found = values(testdata("bare_edges.h5")).unwrap();
+        assert_eq!(found.len(), 4);
+        for (name, values) in found {
+            assert_eq!(values, Values::Fixed((0_i32..35).flat_map(i32::to_ne_bytes).collect()), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_changed_byte_of_a_file_under_checksums_gives_other_values() {
+        let whole = testdata("chunk_indexes.h5");
+        let expected = values(whole.clone()).unwrap();
+        let mut refused = 0;
+        for at in (0..whole.len()).step_by(2) {
+            let mut changed = whole.clone();
+            changed[at] ^= 1 << (at / 2 % 8);
+            match values(changed) {
+                Ok(found) => assert!(found == expected, "byte {at}"),
+                Err(error) => {
+                    refused += 1;
+                    assert_eq!(error.kind(), crate::error::Kind::Input, "byte {at}: {error}");
+                }
+            }
+        }
+        // The rest is free space, and what lies in no chunk.
+        assert!(refused > 1200, "{refused}");
+        for end in (0..whole.len()).step_by(97) {
+            assert!(values(whole[..end].to_vec()).is_err(), "{end} bytes");
+        }
+        assert_eq!(values([whole, vec![0; 100]].concat()).unwrap(), expected);
+    }
+
+    #[test]
+    fn names_that_changed_are_refused() {
+        let whole = testdata("varied.h5");
+        let at = whole.windows(8).position(|bytes| bytes == b"own\0\0\0\0\0").unwrap();
+        let mut changed = whole.clone();
+        changed[at] = b'y';
+        let error = values(changed).unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("expected names in order, found `rows` after `ywn`"), "{cause}");
+        assert!(values(whole).is_ok());
+    }
+
+    #[test]
+    fn structs_hold_texts_and_sequences_of_any_length() {
+        let source = Hdf5Source::open(RangedInput::Bytes(Bytes::from(testdata("varied.h5"))), "x.h5").unwrap();
+        let column = |name: &str| {
+            let number = source.header().variables.iter().position(|v| v.name == name).unwrap();
+            let variable = &source.header().variables[number];
+            let values = source.read(number, &Slab::all(&variable.shape)).unwrap();
+            let column = variable.dtype.column(values, false).unwrap();
+            assert_eq!(column.data_type(), &variable.dtype.column_type(false));
+            column
+        };
+        let rows = column("rows");
+        let rows = rows.as_struct();
+        assert_eq!(rows.column(0).as_primitive::<Int32Type>().values(), &[1, 0, 3]);
+        assert_eq!(rows.column(1).as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["ä", "", ""]);
+        let seq = rows.column(2).as_list::<i32>();
+        assert_eq!((seq.value_length(0), seq.value_length(1), seq.value_length(2)), (2, 0, 0));
+        assert_eq!(seq.values().as_primitive::<Int16Type>().values(), &[1, -2]);
+        let pairs = rows.column(3).as_list::<i32>();
+        assert_eq!((pairs.value_length(0), pairs.value_length(1), pairs.value_length(2)), (2, 0, 1));
+        assert_eq!(pairs.values().as_struct().column(1).as_primitive::<Float32Type>().values(), &[0.5, 1.5, 0.5]);
+        let two = rows.column(4).as_fixed_size_list().values();
+        assert_eq!(two.as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["a", "bc", "", "", "", "d"]);
+        let words = column("words");
+        let words = words.as_list::<i32>();
+        assert_eq!((words.value_length(0), words.value_length(1)), (3, 0));
+        assert_eq!(words.values().as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["x", "", "yz"]);
+    }
+
+    #[test]
+    fn values_of_another_length_than_their_reference_says_are_refused() {
+        let whole = testdata("varied.h5");
+        // The reference to `ä`: two bytes, the heap, its object.
+        let heap = whole.windows(4).position(|bytes| bytes == b"GCOL").unwrap() as u64;
+        let reference = [&2_u32.to_le_bytes()[..], &heap.to_le_bytes()].concat();
+        let at = whole.windows(12).position(|bytes| bytes == reference).unwrap();
+        for count in [1, 3] {
+            let mut changed = whole.clone();
+            changed[at] = count;
+            let error = values(changed).unwrap_err();
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.contains(&format!("expected {count} bytes in object")), "{cause}");
+        }
+    }
+
+    #[test]
+    fn virtual_datasets_are_refused_by_name_and_others_beside_them_read() {
+        let source = Hdf5Source::open(RangedInput::Bytes(Bytes::from(testdata("virtual.h5"))), "x.h5").unwrap();
+        let [own, view] = source.header().variables.as_slice() else { panic!() };
+        assert_eq!((own.name.as_str(), own.dtype.refusal()), ("own", None));
+        assert!(view.dtype.refusal().unwrap().contains("virtual dataset"));
+        assert_eq!(
+            source.read(0, &Slab::all(&own.shape)).unwrap(),
+            Values::Fixed([0_i32, 1, 2].map(i32::to_ne_bytes).concat())
+        );
     }
 }

@@ -8,9 +8,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use hdf5_reader::{Storage, StorageBuffer, error::Error as Hdf5Error};
+use hdf5_reader::{Storage, StorageBuffer, error::Error as Hdf5Error, superblock::Superblock};
 
-use super::{SIGNATURE, headers::Headers, starts};
+use super::{
+    checks::{Heaps, is_whole},
+    headers::Headers,
+};
 use crate::{error::Error, format::ranged::RangedInput, storage::Ahead};
 
 /// Size of a block, and how many are kept: more of them where each is a request.
@@ -24,15 +27,28 @@ pub(super) struct Blocks {
     input: RangedInput,
     kept: Mutex<HashMap<u64, Bytes>>,
     headers: Headers,
+    heaps: Mutex<Heaps>,
+    /// Bytes of addresses and of lengths.
+    sizes: (u8, u8),
 }
 
 impl Blocks {
-    /// Finds where the file begins in its input.
+    /// Finds where the file begins in its input, and whether all of it is there.
     pub(super) fn new(input: RangedInput) -> Result<Self, Hdf5Error> {
-        let mut blocks = Self { input, kept: Mutex::default(), headers: Headers::new(0) };
-        let head = if blocks.input.bytes() == 0 { Bytes::new() } else { blocks.block(0)? };
-        let base = starts().find(|start| head.get(*start..).is_some_and(|rest| rest.starts_with(SIGNATURE)));
-        blocks.headers = Headers::new(base.unwrap_or(0) as u64);
+        let mut blocks =
+            Self { input, kept: Mutex::default(), headers: Headers::new(0), heaps: Mutex::default(), sizes: (8, 8) };
+        let superblock = Superblock::parse_from_storage(&blocks)?;
+        let base = superblock.base_address;
+        let at = match superblock.version {
+            0 => 24,
+            1 => 28,
+            _ => 12,
+        };
+        let stored = Storage::read_range(&blocks, base.saturating_add(at), superblock.offset_size.into())?;
+        let stored = stored.as_ref().iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        is_whole(&superblock, stored, blocks.input.bytes())?;
+        blocks.headers = Headers::new(base);
+        blocks.sizes = (superblock.offset_size, superblock.length_size);
         Ok(blocks)
     }
 
@@ -99,6 +115,7 @@ impl Storage for Blocks {
     fn read_range(&self, offset: u64, len: usize) -> Result<StorageBuffer, Hdf5Error> {
         let end = self.end(offset, len)?;
         let read = self.read(offset, end, len)?;
+        self.look_at_heaps(offset, read.as_ref())?;
         match self.headers.corrected(offset, read.as_ref()) {
             Some(corrected) => Ok(StorageBuffer::from_vec(corrected)),
             None => Ok(read),
@@ -107,6 +124,22 @@ impl Storage for Blocks {
 }
 
 impl Blocks {
+    /// Compares the indirect blocks of heaps, when the reader asks for the signature of one.
+    fn look_at_heaps(&self, offset: u64, bytes: &[u8]) -> Result<(), Hdf5Error> {
+        let heaps = || self.heaps.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes.starts_with(b"FRHP") {
+            heaps().header(bytes, self.headers.base(), self.sizes.0, self.sizes.1);
+        }
+        // The lock is not held while the block is read.
+        let waiting = if bytes.len() == 4 { heaps().take(offset) } else { None };
+        if let Some(block) = waiting {
+            let length = block.bytes().ok_or(Hdf5Error::OffsetOutOfBounds(offset))?;
+            let whole = self.read(offset, self.end(offset, length)?, length)?;
+            heaps().indirect(block, offset, whole.as_ref(), self.headers.base())?;
+        }
+        Ok(())
+    }
+
     fn read(&self, offset: u64, end: u64, len: usize) -> Result<StorageBuffer, Hdf5Error> {
         if len == 0 {
             return Ok(StorageBuffer::from_vec(Vec::new()));

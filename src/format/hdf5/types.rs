@@ -32,16 +32,16 @@ pub(super) fn dtype_of(datatype: &Datatype) -> DType {
         Datatype::VarLen { kind: VarLenKind::String, .. } => DType::AnyText,
         Datatype::VarLen { base, .. } => match dtype_of(base) {
             DType::Refused(why) => DType::Refused(why),
-            item if item.width().is_some_and(|width| width > 0) => DType::Sequence(Box::new(item)),
-            _ => refused("sequences of values of any length"),
+            item if item.width() == Some(0) => refused("sequences of elements without a byte"),
+            item => DType::Sequence(Box::new(item)),
         },
         Datatype::Compound { size, fields } => structure(*size, fields),
         Datatype::Array { base, dims } => {
             let count = dims.iter().try_fold(1_usize, |all, length| all.checked_mul(usize::try_from(*length).ok()?));
             match (dtype_of(base), count) {
                 (DType::Refused(why), _) => DType::Refused(why),
-                (item, Some(count)) if item.width().is_some() => DType::Array(Box::new(item), count),
-                _ => refused("arrays of values of any length"),
+                (item, Some(count)) => DType::Array(Box::new(item), count),
+                (_, None) => refused("arrays of more elements than can be"),
             }
         }
         Datatype::Enum { base, members } => {
@@ -79,11 +79,12 @@ fn structure(size: u32, fields: &[CompoundField]) -> DType {
         return DType::Complex(*part);
     }
     let within = |member: &Member| {
-        let end = member.dtype.width().and_then(|own| member.offset.checked_add(own));
+        // What lies there of a member of any length is a reference.
+        let end = member.offset.checked_add(member.dtype.width().unwrap_or(1));
         end.is_some_and(|end| end <= width)
     };
     if members.is_empty() || !members.iter().all(within) {
-        return DType::Refused("structs with members of any length".to_owned());
+        return DType::Refused("structs with members beyond their end".to_owned());
     }
     DType::Struct(members, width)
 }

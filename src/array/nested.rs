@@ -1,0 +1,212 @@
+//! Values of any length within structs, arrays and sequences: how one element is packed into bytes, and columns of such elements.
+//!
+//! ```text
+//! text, bytes      their length (u32), and they
+//! sequence         how many items (u32), and they
+//! struct, array    members or items, one after the other, without gaps
+//! all else         as ever
+//! ```
+//!
+//! An element is packed whole, so that whoever moves elements about need not know what is in them. An element of no bytes at all stands
+//! for one that nobody wrote: zeros, and nothing of any length.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{ArrayRef, FixedSizeListArray, ListArray, StructArray},
+    buffer::OffsetBuffer,
+};
+
+use super::dtype::{DType, Member, item_field, member_fields, texts_or_bytes};
+use crate::error::{Error, Result};
+
+/// Packs the length of what comes next, or how many items come.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) for more than 4 Gi of them.
+pub fn count(number: usize, out: &mut Vec<u8>) -> Result<()> {
+    let number = u32::try_from(number);
+    let number = number.map_err(|_| Error::input("expected less than 4 GiB in a value of any length, found more"))?;
+    out.extend_from_slice(&number.to_le_bytes());
+    Ok(())
+}
+
+/// Packed elements as an array.
+///
+/// # Errors
+/// As [`DType::column`].
+pub(super) fn column(dtype: &DType, elements: &[Vec<u8>], raw: bool) -> Result<ArrayRef> {
+    let mut unwritten = Vec::new();
+    if elements.iter().any(Vec::is_empty) {
+        empty(dtype, &mut unwritten);
+    }
+    let rest = |element| if Vec::is_empty(element) { unwritten.as_slice() } else { element.as_slice() };
+    let mut rests: Vec<&[u8]> = elements.iter().map(rest).collect();
+    build(dtype, &mut rests, raw)
+}
+
+/// An element that nobody wrote.
+fn empty(dtype: &DType, out: &mut Vec<u8>) {
+    match (dtype.width(), dtype) {
+        (Some(width), _) => out.resize(out.len() + width, 0),
+        (_, DType::Struct(members, _)) => members.iter().for_each(|member| empty(&member.dtype, out)),
+        (_, DType::Array(item, count)) => (0..*count).for_each(|_| empty(item, out)),
+        _ => out.extend_from_slice(&[0; 4]),
+    }
+}
+
+/// Takes an element off each rest, and makes a column of them.
+fn build(dtype: &DType, rests: &mut [&[u8]], raw: bool) -> Result<ArrayRef> {
+    if let Some(width) = dtype.width() {
+        let mut bytes = Vec::with_capacity(width.saturating_mul(rests.len()));
+        for rest in rests.iter_mut() {
+            bytes.extend_from_slice(take(rest, width)?);
+        }
+        return dtype.fixed(&bytes, rests.len(), raw);
+    }
+    match dtype {
+        DType::AnyText | DType::AnyBytes => {
+            let mut values = Vec::with_capacity(rests.len());
+            for rest in rests.iter_mut() {
+                let length = number(rest)?;
+                values.push(take(rest, length)?);
+            }
+            texts_or_bytes(values.into_iter(), matches!(dtype, DType::AnyText) && !raw)
+        }
+        DType::Struct(members, _) => {
+            let column = |member: &Member| build(&member.dtype, rests, raw);
+            let columns = members.iter().map(column).collect::<Result<Vec<_>>>()?;
+            Ok(Arc::new(StructArray::try_new_with_length(member_fields(members, raw), columns, None, rests.len())?))
+        }
+        DType::Array(item, length) => {
+            let items = items(item, rests, |_| Ok(*length), raw)?;
+            let length = i32::try_from(*length).map_err(|_| Error::input("expected smaller arrays in a struct"))?;
+            Ok(Arc::new(FixedSizeListArray::try_new(Arc::new(item_field(item, raw)), length, items, None)?))
+        }
+        DType::Sequence(item) => {
+            let mut lengths = Vec::with_capacity(rests.len());
+            let length = |rest: &mut &[u8]| {
+                let length = number(rest)?;
+                lengths.push(length);
+                Ok(length)
+            };
+            let items = items(item, rests, length, raw)?;
+            let lengths = OffsetBuffer::from_lengths(lengths);
+            Ok(Arc::new(ListArray::try_new(Arc::new(item_field(item, raw)), lengths, items, None)?))
+        }
+        _ => Err(Error::internal(format!("{} is not of any length", dtype.name()))),
+    }
+}
+
+/// Takes so many items off each rest, and makes one column of all of them.
+fn items(
+    item: &DType,
+    rests: &mut [&[u8]],
+    mut length: impl FnMut(&mut &[u8]) -> Result<usize>,
+    raw: bool,
+) -> Result<ArrayRef> {
+    if let Some(width) = item.width().filter(|width| *width > 0) {
+        let mut bytes = Vec::new();
+        for rest in rests.iter_mut() {
+            let own = length(rest)?.checked_mul(width).ok_or_else(cut)?;
+            bytes.extend_from_slice(take(rest, own)?);
+        }
+        return item.fixed(&bytes, bytes.len() / width, raw);
+    }
+    let mut all = Vec::new();
+    for rest in rests.iter_mut() {
+        for _ in 0..length(rest)? {
+            all.push(*rest);
+            skip(item, rest)?;
+        }
+    }
+    build(item, &mut all, raw)
+}
+
+/// Takes an element off and drops it.
+fn skip(dtype: &DType, rest: &mut &[u8]) -> Result<()> {
+    match (dtype.width(), dtype) {
+        (Some(width), _) => take(rest, width).map(drop),
+        (_, DType::Struct(members, _)) => members.iter().try_for_each(|member| skip(&member.dtype, rest)),
+        (_, DType::Array(item, count)) => (0..*count).try_for_each(|_| skip(item, rest)),
+        (_, DType::Sequence(item)) => (0..number(rest)?).try_for_each(|_| skip(item, rest)),
+        _ => {
+            let length = number(rest)?;
+            take(rest, length).map(drop)
+        }
+    }
+}
+
+fn number(rest: &mut &[u8]) -> Result<usize> {
+    let bytes = rest.first_chunk::<4>().ok_or_else(cut)?;
+    *rest = &rest[4..];
+    usize::try_from(u32::from_le_bytes(*bytes)).map_err(|_| cut())
+}
+
+fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Result<&'a [u8]> {
+    let (own, after) = rest.split_at_checked(bytes).ok_or_else(cut)?;
+    *rest = after;
+    Ok(own)
+}
+
+fn cut() -> Error {
+    Error::internal("a packed value is cut short")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::{Array, AsArray};
+    use arrow::datatypes::{Int16Type, UInt8Type};
+
+    use super::*;
+    use crate::array::Values;
+
+    fn member(name: &str, dtype: DType) -> Member {
+        Member { name: name.into(), offset: 0, dtype }
+    }
+
+    fn text(text: &str, out: &mut Vec<u8>) {
+        count(text.len(), out).unwrap();
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    #[test]
+    fn structs_with_texts_sequences_and_arrays_become_columns() {
+        let pair = DType::Struct(vec![member("n", DType::UInt(1)), member("t", DType::AnyText)], 0);
+        let members = vec![
+            member("id", DType::Int(2)),
+            member("name", DType::AnyText),
+            member("pairs", DType::Sequence(Box::new(pair))),
+            member("seq", DType::Sequence(Box::new(DType::Int(2)))),
+            member("two", DType::Array(Box::new(DType::AnyText), 2)),
+        ];
+        let dtype = DType::Struct(members, 99);
+        assert_eq!(dtype.width(), None);
+        let mut one = 7_i16.to_ne_bytes().to_vec();
+        text("ä", &mut one);
+        count(2, &mut one).unwrap();
+        one.push(1);
+        text("x", &mut one);
+        one.push(2);
+        text("", &mut one);
+        count(1, &mut one).unwrap();
+        one.extend(9_i16.to_ne_bytes());
+        text("a", &mut one);
+        text("bc", &mut one);
+        let column = dtype.column(Values::Varied(vec![one.clone(), Vec::new()]), false).unwrap();
+        assert_eq!(column.data_type(), &dtype.column_type(false));
+        let column = column.as_struct();
+        assert_eq!(column.column(0).as_primitive::<Int16Type>().values(), &[7, 0]);
+        assert_eq!(column.column(1).as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["ä", ""]);
+        let pairs = column.column(2).as_list::<i32>();
+        assert_eq!((pairs.value_length(0), pairs.value_length(1)), (2, 0));
+        assert_eq!(pairs.values().as_struct().column(0).as_primitive::<UInt8Type>().values(), &[1, 2]);
+        assert_eq!(column.column(3).as_list::<i32>().values().as_primitive::<Int16Type>().values(), &[9]);
+        let two = column.column(4).as_fixed_size_list().values();
+        assert_eq!(two.as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["a", "bc", "", ""]);
+        for end in 1..one.len() {
+            assert!(dtype.column(Values::Varied(vec![one[..end].to_vec()]), false).is_err(), "{end}");
+        }
+    }
+}

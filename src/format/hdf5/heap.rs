@@ -1,0 +1,147 @@
+//! Global heaps: where values of any length lie, texts and sequences. An element holds a reference only.
+//!
+//! ```text
+//! reference    how many items (u32), where the heap lies, which object of it (u32)
+//! heap         GCOL, its size, then objects: number (u16), references (u16), 4 bytes, size, bytes up to a multiple of 8
+//! ```
+//!
+//! Heaps have no checksums. What can be compared is: an object has exactly the bytes that a reference to it counts.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use hdf5_reader::{StorageBuffer, error::Error as Hdf5Error};
+
+use super::{MAX_READ, chunks::Source};
+
+type Result<T> = std::result::Result<T, Hdf5Error>;
+
+/// Bytes of heaps that are kept.
+const KEPT: usize = 16 << 20;
+
+/// Bytes of an object's header without its size.
+const OBJECT: usize = 8;
+
+/// Heaps that were read last.
+#[derive(Default)]
+pub(super) struct Heaps(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    heaps: HashMap<u64, Arc<Heap>>,
+    bytes: usize,
+}
+
+struct Heap {
+    bytes: StorageBuffer,
+    /// Where each object lies, by its number.
+    objects: Vec<Option<Range<usize>>>,
+}
+
+/// The bytes of a value, which may be none.
+pub(super) struct Value(Option<(Arc<Heap>, Range<usize>)>);
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().and_then(|(heap, range)| heap.bytes.as_ref().get(range.clone())).unwrap_or_default()
+    }
+}
+
+impl Heaps {
+    /// The value that a reference stands for, of items of `width` bytes each.
+    ///
+    /// # Errors
+    /// When there is no such object, or one of another size.
+    pub(super) fn value(&self, source: &Source<'_>, reference: &[u8], width: usize) -> Result<Value> {
+        let offset = usize::from(source.file.superblock().offset_size);
+        let number = |at: Range<usize>| {
+            let bytes = reference.get(at).ok_or_else(|| invalid("a reference to a value is cut short".to_owned()))?;
+            Ok::<_, Hdf5Error>(bytes.iter().rev().fold(0_u64, |all, byte| all << 8 | u64::from(*byte)))
+        };
+        let (items, at, object) = (number(0..4)?, number(4..4 + offset)?, number(4 + offset..8 + offset)?);
+        // Nothing was ever written here.
+        if items == 0 || at == 0 {
+            return Ok(Value(None));
+        }
+        let heap = self.heap(source, at)?;
+        let range = usize::try_from(object).ok().and_then(|object| heap.objects.get(object)).cloned().flatten();
+        let place = || format!("heap at byte {}", source.absolute(at));
+        let range = range.ok_or_else(|| invalid(format!("{}: expected object {object}, found none", place())))?;
+        let expected = items.saturating_mul(width as u64);
+        if range.len() as u64 != expected {
+            let found = range.len();
+            let message = format!("{}: expected {expected} bytes in object {object}, found {found}", place());
+            return Err(invalid(message));
+        }
+        Ok(Value(Some((heap, range))))
+    }
+
+    fn heap(&self, source: &Source<'_>, at: u64) -> Result<Arc<Heap>> {
+        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(heap) = kept().heaps.get(&at) {
+            return Ok(Arc::clone(heap));
+        }
+        let heap = Arc::new(Heap::read(source, at)?);
+        let mut kept = kept();
+        if kept.bytes.saturating_add(heap.bytes.len()) > KEPT {
+            *kept = Kept::default();
+        }
+        kept.bytes += heap.bytes.len();
+        kept.heaps.insert(at, Arc::clone(&heap));
+        Ok(heap)
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn held(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).bytes as u64
+    }
+}
+
+impl Heap {
+    fn read(source: &Source<'_>, at: u64) -> Result<Self> {
+        let wrong = || invalid(format!("expected a heap of values at byte {}", source.absolute(at)));
+        let storage = source.file.storage();
+        let width = usize::from(source.file.superblock().length_size);
+        let head = storage.read_range(at, 8 + width)?;
+        if head.as_ref().get(..5) != Some(b"GCOL\x01") {
+            return Err(wrong());
+        }
+        let bytes = size(head.as_ref(), 8, width).filter(|bytes| *bytes <= MAX_READ).ok_or_else(wrong)?;
+        let bytes = storage.read_range(at, bytes)?;
+        let objects = objects(bytes.as_ref(), width).ok_or_else(wrong)?;
+        Ok(Self { bytes, objects })
+    }
+}
+
+/// Where the objects of a heap lie; `None` if one reaches beyond its end.
+fn objects(heap: &[u8], width: usize) -> Option<Vec<Option<Range<usize>>>> {
+    let mut objects = Vec::new();
+    let mut at = 8 + width;
+    while at + OBJECT + width <= heap.len() {
+        let number = usize::from(u16::from_le_bytes([heap[at], heap[at + 1]]));
+        // The rest is free.
+        if number == 0 {
+            break;
+        }
+        let start = at + OBJECT + width;
+        let end = start.checked_add(size(heap, at + OBJECT, width)?).filter(|end| *end <= heap.len())?;
+        if objects.len() <= number {
+            objects.resize(number + 1, None);
+        }
+        objects[number] = Some(start..end);
+        at = end.next_multiple_of(8);
+    }
+    Some(objects)
+}
+
+fn size(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
+    let bytes = bytes.get(at..at + width)?;
+    usize::try_from(bytes.iter().rev().fold(0_u64, |all, byte| all << 8 | u64::from(*byte))).ok()
+}
+
+fn invalid(message: String) -> Hdf5Error {
+    Hdf5Error::InvalidData(message)
+}
