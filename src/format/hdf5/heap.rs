@@ -62,8 +62,8 @@ impl Heaps {
             Ok::<_, Hdf5Error>(bytes.iter().rev().fold(0_u64, |all, byte| all << 8 | u64::from(*byte)))
         };
         let (items, at, object) = (number(0..4)?, number(4..4 + offset)?, number(4 + offset..8 + offset)?);
-        // Nothing was ever written here.
-        if items == 0 || at == 0 {
+        // Nothing was ever written here. Whatever else is empty has an object without bytes.
+        if at == 0 {
             return Ok(Value(None));
         }
         let heap = self.heap(source, at)?;

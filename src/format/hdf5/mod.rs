@@ -24,7 +24,7 @@ use std::{
 
 use hdf5_reader::{
     Attribute as Hdf5Attribute, Dataset, Datatype, FilterRegistry, H5Type, Hdf5File, OpenOptions, SliceInfo,
-    SliceInfoElem, VarLenKind, error::Error as Hdf5Error, group::Group, messages::HdfMessage,
+    SliceInfoElem, StringSize, VarLenKind, error::Error as Hdf5Error, group::Group, messages::HdfMessage,
 };
 
 use self::{
@@ -140,7 +140,11 @@ impl Contents {
     fn of(file: &Hdf5File, headers: &Headers) -> std::result::Result<Self, Hdf5Error> {
         let root = file.root_group()?;
         let mut contents = Self::default();
-        for attribute in root.attributes()?.into_iter().chain(headers.attributes(file, root.address())?) {
+        let attributes: Vec<Hdf5Attribute> =
+            root.attributes()?.into_iter().chain(headers.attributes(file, root.address())?).collect();
+        let width = 8 + usize::from(root.offset_size());
+        texts_are_there(&attributes, width, &|reference| root.resolve_vlen_reference_bytes(reference, 1))?;
+        for attribute in attributes {
             contents.is_netcdf |= ["_NCProperties", "_nc3_strict"].contains(&attribute.name.as_str());
             if let Some(value) = value_of(&attribute) {
                 contents.attributes.push((attribute.name, value));
@@ -179,6 +183,8 @@ impl Contents {
 
     fn push(&mut self, path: &str, dataset: Dataset, named: Vec<Hdf5Attribute>) -> std::result::Result<(), Hdf5Error> {
         let attributes: Vec<Hdf5Attribute> = dataset.attributes().into_iter().chain(named).collect();
+        let width = dataset.vlen_reference_size();
+        texts_are_there(&attributes, width, &|reference| dataset.resolve_vlen_reference_bytes(reference, 1))?;
         let name = leaf(&dataset).to_owned();
         let named = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
         self.is_netcdf |= named("_Netcdf4Dimid").is_some();
@@ -275,11 +281,38 @@ impl Contents {
     }
 }
 
+/// Follows a reference into a heap.
+type Resolve<'a> = dyn Fn(&[u8]) -> std::result::Result<Vec<u8>, Hdf5Error> + 'a;
+
+/// Refuses attributes whose texts lie in a heap where there are none, which the reader leaves out. `width` are the bytes of a reference.
+fn texts_are_there(
+    attributes: &[Hdf5Attribute],
+    width: usize,
+    resolve: &Resolve<'_>,
+) -> std::result::Result<(), Hdf5Error> {
+    for attribute in attributes {
+        let is_text = match &attribute.datatype {
+            Datatype::String { size, .. } => *size == StringSize::Variable,
+            Datatype::VarLen { kind, .. } => *kind == VarLenKind::String,
+            _ => false,
+        };
+        let elements = attribute.shape.iter().fold(1, |all: u64, length| all.saturating_mul(*length));
+        let unknown = is_text && attribute.decoded_strings.is_none();
+        // Else it is the text itself, in another encoding.
+        if unknown && attribute.raw_data.len() as u64 == elements.saturating_mul(width as u64) {
+            for reference in attribute.raw_data.chunks_exact(width) {
+                resolve(reference).map_err(|error| error.with_context(format!("attribute `{}`", attribute.name)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a group of the older kind whose names are not in order: nothing is found by a name that has changed.
-fn in_order<'a>(
+fn in_order(
     file: &Hdf5File,
     group: &Group,
-    names: &mut dyn Iterator<Item = &'a str>,
+    names: &mut dyn Iterator<Item = &str>,
 ) -> std::result::Result<(), Hdf5Error> {
     let header = file.get_or_parse_header(group.address())?;
     if !header.messages.iter().any(|message| matches!(message, HdfMessage::SymbolTable(_))) {
