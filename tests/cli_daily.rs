@@ -364,6 +364,16 @@ fn what_cannot_be_adopted_is_named() {
 }
 
 #[test]
+fn inspect_takes_files_without_records_beside_others() {
+    let folder = Folder::new();
+    folder.write("in/a.json", r#"[{"id": 1}, {"id": 2}]"#);
+    folder.write("in/b.json", "[]");
+    let shown = folder.run("inspect in --json").ok().objects();
+    let column = shown.iter().find(|one| one["type"] == "column").unwrap();
+    assert_eq!((&column["column"], &column["unique"]), (&"id".into(), &true.into()));
+}
+
+#[test]
 fn inspect_says_what_is_there_and_what_to_run_next() {
     let folder = Folder::new();
     let rows: String =

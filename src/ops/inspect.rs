@@ -458,8 +458,10 @@ impl Sample {
     }
 
     fn is_unique(&self, column: &str) -> Result<bool> {
+        // A file without records has no columns that it could lack.
+        let batches = self.batches.iter().filter(|batch| batch.num_rows() > 0);
         let ids: Vec<StringArray> =
-            self.batches.iter().map(|batch| id_column(batch, &[column.to_owned()])).collect::<Result<_>>()?;
+            batches.map(|batch| id_column(batch, &[column.to_owned()])).collect::<Result<_>>()?;
         let mut seen = HashSet::new();
         Ok(ids.iter().flatten().flatten().all(|id| seen.insert(id)))
     }

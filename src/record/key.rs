@@ -82,9 +82,14 @@ pub fn key_length(name: &[u8]) -> usize {
 
 /// Type of a column that holds a part with this extension: text where both the extension and the content say so.
 pub fn part_type(extension: &str, bytes: &[u8]) -> DataType {
-    let last = extension.rsplit('.').next().unwrap_or_default();
-    let text = TEXT.contains(&last) && simdutf8::basic::from_utf8(bytes).is_ok();
+    let text = means_text(extension) && simdutf8::basic::from_utf8(bytes).is_ok();
     if text { DataType::Utf8 } else { DataType::Binary }
+}
+
+/// Whether parts with this extension are text.
+pub fn means_text(extension: &str) -> bool {
+    let last = extension.rsplit('.').next().unwrap_or_default();
+    TEXT.contains(&last)
 }
 
 /// Escapes a key so that tar readers take it as it is; different keys give different results.

@@ -541,6 +541,22 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_do_not_match_their_checksum_are_refused() {
+        let numbers = Int64Array::from_iter_values((0..500).map(|i| i * 7_919_i64.pow(3) % 1_000_003));
+        let batch = RecordBatch::try_from_iter([("n", Arc::new(numbers) as ArrayRef)]).unwrap();
+        let encoder = ParquetEncoder::new(&batch.schema(), Codec::None, &[]).unwrap();
+        let mut shard = encoder.start(Vec::new()).unwrap();
+        shard.append(encoder.encode(&[batch]).unwrap()).unwrap();
+        let mut bytes = shard.finish().unwrap();
+        assert!(read(&bytes, 8 << 20, 8 << 20).is_ok());
+        // A digit of a value, of which no length and no offset tells.
+        bytes[300] ^= 1;
+        let error = read(&bytes, 8 << 20, 8 << 20).unwrap_err();
+        assert_eq!(error.kind(), Kind::Input);
+        assert!(std::error::Error::source(&error).unwrap().to_string().contains("CRC"), "{error:?}");
+    }
+
+    #[test]
     fn damage_never_panics_or_changes_the_count() {
         let whole = file(&table(100), 60);
         for at in 0..whole.len() {

@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Pages carry no checksum, so values may be wrong; the number of rows may not, and nothing may panic.
+    /// What stands beside pages has no checksum, so metadata may be wrong; the number of rows may not, and nothing may panic.
     #[test]
     fn flipped_bits_never_change_the_count_unnoticed() {
         let whole = small_file();

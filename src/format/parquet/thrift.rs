@@ -149,6 +149,7 @@ pub(super) fn check_footer(bytes: &[u8]) -> Result<(), Fault> {
     while let Some((id, of)) = walk.field(&mut last)? {
         match (id, of) {
             (2, LIST) => walk.schema()?,
+            (2, _) => return Err(Fault::Malformed("expected a list of columns")),
             // The algorithm, in footers that are not encrypted themselves.
             (8, STRUCT) => return Err(Fault::Encrypted),
             _ => walk.skip(of, MAX_DEPTH)?,
@@ -209,6 +210,10 @@ impl Walk<'_> {
             0 => self.zigzag()?,
             delta => last.saturating_add(i64::from(delta)),
         };
+        // The parquet crate cuts longer numbers off, and would see another field than this walk.
+        if i16::try_from(*last).is_err() {
+            return Err(Fault::Malformed("expected the number of a field, of 16 bits"));
+        }
         Ok(Some((*last, head & 0x0f)))
     }
 
@@ -250,7 +255,8 @@ impl Walk<'_> {
             while let Some((id, of)) = self.field(&mut last)? {
                 if id == 5 { children = self.integer(of)? } else { self.skip(of, MAX_DEPTH)? }
             }
-            if children > 0 && children.cast_unsigned() >= count - number {
+            // The parquet crate cuts what is longer than 32 bits off, so that a count below 0 may be a large one to it.
+            if i32::try_from(children).is_err() || children > 0 && children.cast_unsigned() >= count - number {
                 return Err(Fault::Malformed("expected a schema with as many columns as its groups say"));
             }
             while open.last() == Some(&0) {
@@ -376,6 +382,27 @@ mod tests {
         let many = [0x29, 0x1c, 0x55, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0];
         assert!(matches!(check_footer(&many), Err(Fault::Malformed(_))));
         assert_eq!(check_footer(&[0x29, 0x2c, 0x55, 2, 0, 0, 0]), Ok(()));
+    }
+
+    /// The parquet crate takes the low bits of a number as the number.
+    #[test]
+    fn numbers_that_are_too_long_for_their_field_are_refused() {
+        let malformed =
+            |footer: &[u8]| assert!(matches!(check_footer(footer), Err(Fault::Malformed(_))), "{footer:x?}");
+        // A count of columns below 0, with 1,200,000,000 in its low 32 bits.
+        let mut footer = vec![0x29, 0x1c, 0x55];
+        let count = (-1_i64 << 32) + 1_200_000_000;
+        let mut rest = ((count << 1) ^ (count >> 63)).cast_unsigned();
+        while rest >= 0x80 {
+            footer.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
+            rest >>= 7;
+        }
+        footer.extend([u8::try_from(rest).unwrap(), 0, 0]);
+        malformed(&footer);
+        // The same field with the number 65541, in place of 5.
+        malformed(&[0x29, 0x1c, 0x05, 0x8a, 0x80, 0x08, 2, 0, 0]);
+        // A set of columns.
+        malformed(&[0x2a, 0x1c, 0, 0]);
     }
 
     #[test]

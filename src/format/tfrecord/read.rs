@@ -4,7 +4,7 @@
 //! file; a bad checksum of the data, or data that is no `tf.train.Example`, rejects that record alone.
 //!
 //! Without a schema a column has the kind of its features: numbers, text where all bytes are UTF-8, lists where a record
-//! has more or fewer values than one.
+//! has more or fewer values than one. Of samples a part is text only where its name means text, as in tar.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,7 +27,7 @@ use crate::{
     codec::checksum::{masked_crc32c, xxh3_64},
     error::{Error, Result},
     format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream, ahead},
-    record::{Payload, RecordBlock, Reject, Split},
+    record::{Payload, RecordBlock, Reject, Split, key::means_text, parts::KEY_COLUMN},
     schema,
 };
 
@@ -91,7 +91,15 @@ impl RecordReader for TfRecordReader {
                     .look_at(feature, example.exact(name).is_some_and(|e| !e.doubles.is_empty()));
             }
         }
-        seen.iter().map(|(name, seen)| Arc::new(schema::repeated(Field::new(*name, seen.data_type(), true)))).collect()
+        let samples = are_samples(&seen);
+        let data_type = |name: &str, seen: &Seen| match seen.data_type() {
+            // What a part is, its extension says, as in tar.
+            DataType::Utf8 if samples && name != KEY_COLUMN && !means_text(name) => DataType::Binary,
+            other => other,
+        };
+        seen.iter()
+            .map(|(name, seen)| Arc::new(schema::repeated(Field::new(*name, data_type(name, seen), true))))
+            .collect()
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
@@ -167,6 +175,12 @@ fn frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
         at += HEAD + data.len() + FOOT;
         Some(Frame { offset, data, expected })
     })
+}
+
+/// Whether records are samples: a key that is text, and beside it nothing but parts.
+fn are_samples(seen: &BTreeMap<&str, Seen>) -> bool {
+    let content = |seen: &Seen| matches!(seen.data_type(), DataType::Utf8 | DataType::Binary | DataType::Null);
+    seen.get(KEY_COLUMN).is_some_and(|key| key.data_type() == DataType::Utf8) && seen.values().all(content)
 }
 
 /// What the features of one name have been so far.

@@ -24,7 +24,7 @@ use crate::{
     codec::decompress,
     error::Kind,
     format::{Keyed, Parsed, RecordReader, corpus},
-    record::{Payload, RecordBlock, Split},
+    record::{Part, Payload, RecordBlock, Sample, Split},
     schema,
 };
 
@@ -523,4 +523,22 @@ writer.close()";
     assert_eq!(rows["t"].as_ref(), &texts as &dyn Array);
     let lists = (-3_i16..3).map(|i| Some([Some(0.5), Some(f32::from(i) / 4.0)]));
     assert_eq!(rows["v"].as_ref(), &ListArray::from_iter_primitive::<Float32Type, _, _>(lists) as &dyn Array);
+}
+
+#[test]
+fn parts_of_samples_have_the_types_that_they_have_from_tar() {
+    let part = |extension: &str, bytes: &[u8]| Part { extension: extension.into(), bytes: bytes.to_vec().into() };
+    let sample = |parts| Sample { key: "a".into(), origin: String::new(), subject: None, parts };
+    let typed = |parts: Vec<Part>| {
+        let (payload, keys, mut bytes) = (Payload::Samples(vec![sample(parts)]), ["a".to_owned()], Vec::new());
+        TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut bytes, &mut Vec::new()).unwrap();
+        let (schema, _) = read(&bytes, LARGE);
+        schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
+    };
+    let named = |name: &str, data_type| (name.to_owned(), data_type);
+    // Bytes that are UTF-8 by chance are binary all the same.
+    let found = typed(vec![part("bin", b"abc"), part("txt", b"abc")]);
+    let key = named("__key__", DataType::Utf8);
+    assert_eq!(found, [key.clone(), named("bin", DataType::Binary), named("txt", DataType::Utf8)]);
+    assert_eq!(typed(vec![part("txt", b"\xff")]), [key, named("txt", DataType::Binary)]);
 }
