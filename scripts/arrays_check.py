@@ -428,9 +428,14 @@ def zarr_arrays(path):
 
     root = zarr.open(str(path), mode="r")
     if isinstance(root, zarr.Array):
-        return {"array": no_mask(fixed(np.asarray(root[...])))}
+        return {"array": without_nat(fixed(np.asarray(root[...])))}
     found = {name: item for name, item in root.members(max_depth=None) if isinstance(item, zarr.Array)}
-    return {name.replace("/", "."): no_mask(fixed(np.asarray(item[...]))) for name, item in found.items()}
+    return {name.replace("/", "."): without_nat(fixed(np.asarray(item[...]))) for name, item in found.items()}
+
+
+def without_nat(values):
+    """Times that are none are missing."""
+    return values, np.isnat(values) if values.dtype.kind in "Mm" else np.zeros(values.shape, dtype=bool)
 
 
 def fixed(values):

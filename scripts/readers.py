@@ -87,14 +87,14 @@ def csv_rows(data, names):
 
 def distinct(row):
     """Names of columns: `column_3` where there is none, `name_2` where there was one."""
-    names = []
+    names = {}
     for number, field in enumerate(row, 1):
         name = wanted = field.decode("utf-8", "replace") or f"column_{number}"
         again = 2
         while name in names:
             name, again = f"{wanted}_{again}", again + 1
-        names.append(name)
-    return names
+        names[name] = number
+    return list(names)
 
 
 def is_bad(row, width):

@@ -103,7 +103,7 @@ def footer(path):
     """Columns with their physical and logical types, whether they may be null aside."""
     schema = pq.ParquetFile(path).schema
     columns = [schema.column(i) for i in range(len(schema.names))]
-    groups = re.findall(r"(\w+) \((Variant[^)]*)\)", str(schema))
+    groups = re.findall(r"\b(\w+) \((Variant[^)]*)\)", str(schema))
     # Integers of 32 and 64 bits need no logical type, and some writers give them one.
     logical = [re.sub(r"Int\(bitWidth=(32|64), isSigned=true\)", "None", str(c.logical_type)) for c in columns]
     paths = [c.path.replace(".element", ".item").replace(".entries.", ".key_value.") for c in columns]

@@ -61,7 +61,19 @@ KINDS = {
 ARRAYS = ("hdf5", "netcdf", "npy", "zarr")
 
 # Name (a pattern) and the begin of the difference -> why it is meant.
-KNOWN = {}
+KNOWN = {
+    ("*/nested_structs.rust.parquet", "types of DuckDB"): "older writers say with a converted type that times are in UTC, which DuckDB passes over",
+    ("*/json_convertedtype.parquet", "types of DuckDB"): "the same",
+    ("*/unknown-logical-type.parquet", "footer"): "a logical type that no reader knows is left out",
+    ("*/empty_group_test.parquet", "types of DuckDB"): "a group without columns has no values, and is left out",
+    ("*/adam_genotypes.parquet", "footer"): "an ENUM as the item of a list of two levels makes the parquet crate take no marks for the file",
+    ("*/silly-names.parquet", "names"): "a column without a name is called by its number",
+    ("*/gnu-utf8.tar", "back from tar"): "names beyond ASCII are escaped in tar, and the key is the name",
+    ("*/test_write_disk_mac_metadata.tar.gz", "tar: sample 1"): "an empty key is escaped in tar",
+    ("*/invalid-go17.tar", "tar: __key__"): "GNU's archives have no prefix; Python takes one",
+    ("*/netcdf4_classic.nc", "values: ['netcdf4_classic.nc : x is missing"): "a dimension of netCDF, which HDF5 stores as a dataset without values",
+    ("*/top_level_two_arrays.json", "rejects"): "a second document in a file is a reject; Python's json takes neither",
+}
 
 
 # What a deprecated INT96 becomes: pyarrow sees nanoseconds in both, DuckDB microseconds in INT96 and nanoseconds afterwards.
@@ -175,8 +187,17 @@ def same_values(records, table, agrees, where):
 
 
 def check_csv(work, path, options):
-    records, rejected, table = work.read(path, options, lambda: readers.in_utf8(readers.content(path)).splitlines())
-    data = readers.in_utf8(readers.content(path))
+    data = b""
+
+    def given():
+        nonlocal data
+        data = readers.in_utf8(readers.content(path))
+        if b"\0" in data:
+            raise Bad("text with NULs")
+        data[: data.find(b"\n") + 1].decode()
+        return data.splitlines()
+
+    _, rejected, table = work.read(path, options, given)
     if table is None:
         names = [name for name, _ in work.summary["columns"]]
         found = readers.csv_rows(data, names) if names else None
@@ -259,7 +280,9 @@ def same_types(one, other):
     expect(expected == found, lambda: f"footer: {[(e, f) for e, f in zip(expected, found) if e != f][:3]}")
     expected, found = duck_types(one), duck_types(other)
     if expected is not None:
-        places = [c.path.split(".")[0] for c in map(pq.ParquetFile(one).schema.column, range(len(leaves(one)))) if c.physical_type == "INT96"]
+        schema = pq.ParquetFile(one).schema
+        columns = [schema.column(i) for i in range(len(schema.names))]
+        places = {column.path.split(".")[0] for column in columns if column.physical_type == "INT96"}
         names = pq.ParquetFile(one).schema_arrow.names
         expected = [t.replace("TIMESTAMP", "TIMESTAMP_NS") if n in places else t for n, t in zip(names, expected)]
         expect(expected == found, lambda: f"types of DuckDB: {[(e, f) for e, f in zip(expected, found or []) if e != f][:3]}")
@@ -278,7 +301,7 @@ def leaves(path):
         physical = "" if logical.startswith("Decimal") else column.physical_type
         if physical == "INT96":
             physical, logical = "INT64", NANOSECONDS
-        out.append((column.path.split(".")[0], physical, logical))
+        out.append((physical, logical))
     return out
 
 
@@ -382,8 +405,10 @@ def same_schema(work, table, back, way):
     one, other = work.files("parquet", ".parquet")[0], work.files(f"{way}-back", ".parquet")[0]
     one_footer, other_footer = types_check.footer(one), types_check.footer(other)
     expect(one_footer == other_footer, lambda: f"back from {way}: footer: {[x for x in zip(one_footer, other_footer) if x[0] != x[1]][:3]}")
-    one_duck, other_duck = duck_types(one), duck_types(other)
-    expect(one_duck == other_duck, lambda: f"back from {way}: types of DuckDB: {one_duck} {other_duck}"[:400])
+    # What DuckDB sees is made of the schema in the footer alone.
+    if str(pq.ParquetFile(one).schema) != str(pq.ParquetFile(other).schema):
+        one_duck, other_duck = duck_types(one), duck_types(other)
+        expect(one_duck == other_duck, lambda: f"back from {way}: types of DuckDB: {one_duck} {other_duck}"[:400])
 
 
 def extension(field):
@@ -427,7 +452,7 @@ def same_tfrecord(work, table):
 def check_arrays(work, path, kind, options):
     """Parquet as arrays_check compares it; tar and TFRecord, and what comes back from them, with Parquet."""
     raw = ["--raw"] if kind in ("zarr",) else []
-    work.convert(path, "parquet", *raw, *options)
+    rejects = work.rejects("parquet", work.convert(path, "parquet", *raw, *options))
     try:
         expected = {
             "hdf5": lambda: arrays_check.hdf5_arrays(path),
@@ -437,6 +462,8 @@ def check_arrays(work, path, kind, options):
         }[kind]()
     except Exception as error:  # noqa: BLE001: whatever a reader says of a file that it cannot read
         raise Skipped(f"{type(error).__name__}: {str(error)[:150]}") from error
+    if rejects:
+        raise Refused(rejects[0]["reason"])
     if path.name in arrays_check.KNOWN:
         raise Skipped(arrays_check.KNOWN[path.name])
     arrays_check.failures.clear()
@@ -522,21 +549,22 @@ def check_file(shardify, path, kind):
 
 def by_name(path, kind):
     """The kind of a file whose folder holds several."""
-    if path.suffix == ".json" and is_lines(path.read_bytes()):
+    if ".json" in path.suffixes and kind == "json" and is_lines(path):
         return "jsonl"
     names = {".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".geojsonl": "jsonl", ".tar": "tar"}
     found = [names[suffix] for suffix in path.suffixes if suffix in names]
     return found[-1] if kind in ("csv", "json") and found else kind
 
 
-def is_lines(data):
+def is_lines(path):
     """Whether it is no document, and its first line is one."""
     try:
+        data = readers.content(path)
         json.loads(data)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, OSError, EOFError):
         try:
             return isinstance(json.loads(data.split(b"\n")[0]), dict)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, UnboundLocalError):
             pass
     return False
 
