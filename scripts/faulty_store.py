@@ -28,6 +28,7 @@ import time
 from harness import CONFLICT, OK, STORAGE, Failure, Shardify, expect, table, table_ids
 from stores_check import S3, Azure, Server, azurite, free_port
 
+ATOMIC_MOTO = pathlib.Path(__file__).with_name("atomic_moto.py")
 ROWS = 40
 # Runs on one dataset, then there is a new one.
 RUNS_EACH = 12
@@ -272,7 +273,7 @@ def main():
                 store = Azure(port)
                 store.port = port
                 return min(check(store, options, folder), 1)
-        with Server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+        with Server([sys.executable, str(ATOMIC_MOTO), "-H", "127.0.0.1", "-p", str(port)], port):
             return min(check(S3(port), options, folder), 1)
 
 

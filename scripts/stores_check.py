@@ -32,6 +32,7 @@ import tempfile
 import threading
 import time
 
+ATOMIC_MOTO = pathlib.Path(__file__).with_name("atomic_moto.py")
 BUCKET = "shardify"
 CANARY = "CANARY7f3a"
 ROWS = 400_000
@@ -436,7 +437,7 @@ def check(arguments, work):
     write_inputs(local, arguments.files)
     failed = 0
     port = free_port()
-    with Server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+    with Server([sys.executable, str(ATOMIC_MOTO), "-H", "127.0.0.1", "-p", str(port)], port):
         failed += StoreCheck(Shardify(arguments.shardify, work), S3(port), local).run()
     command = azurite(pathlib.Path(arguments.azurite).resolve() if arguments.azurite else work / "azurite")
     if command is None:

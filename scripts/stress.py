@@ -33,6 +33,7 @@ import time
 
 from stores_check import S3, Server, free_port
 
+ATOMIC_MOTO = pathlib.Path(__file__).with_name("atomic_moto.py")
 WRITERS = 8
 IDS = ("--id", "id", "--subject", "who")
 MOST_ROWS = 60
@@ -281,7 +282,7 @@ def main():
     if options.store == "local":
         return everything(options, None)
     port = free_port()
-    with Server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+    with Server([sys.executable, str(ATOMIC_MOTO), "-H", "127.0.0.1", "-p", str(port)], port):
         return everything(options, S3(port))
 
 
