@@ -29,8 +29,7 @@ use hdf5_reader::{
 };
 
 use super::{
-    MAX_READ,
-    filters::MAX_CHUNK,
+    filters::{MAX_CHUNK, MAX_READ},
     headers::Headers,
     indexes::{Entry, Numbering, extensible_array, fixed_array},
     storage::Blocks,

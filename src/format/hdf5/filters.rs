@@ -13,6 +13,9 @@ use crate::{
     error::{Error, Result},
 };
 
+/// Bytes that one read may take.
+pub(super) const MAX_READ: usize = 1 << 30;
+
 /// A decoded chunk at most; with some of them in flight a run stays within its memory.
 pub(super) const MAX_CHUNK: usize = 128 << 20;
 

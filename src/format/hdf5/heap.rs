@@ -15,7 +15,7 @@ use std::{
 
 use hdf5_reader::{StorageBuffer, error::Error as Hdf5Error};
 
-use super::{MAX_READ, chunks::Source};
+use super::{chunks::Source, filters::MAX_READ};
 
 type Result<T> = std::result::Result<T, Hdf5Error>;
 

@@ -13,9 +13,9 @@
 use hdf5_reader::{StorageBuffer, error::Error as Hdf5Error};
 
 use super::{
-    MAX_READ,
     checks::{CHECKSUM, checked},
     chunks::Source,
+    filters::MAX_READ,
 };
 
 type Result<T> = std::result::Result<T, Hdf5Error>;

@@ -29,7 +29,7 @@ use hdf5_reader::{
 
 use self::{
     chunks::{Chunked, Source, begins},
-    filters::{MAX_CHUNK, registry},
+    filters::{MAX_CHUNK, MAX_READ, registry},
     headers::Headers,
     heap::Heaps,
     storage::Blocks,
@@ -45,9 +45,6 @@ use crate::{
 const HDF5: &str = "an HDF5 file";
 
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
-
-/// Bytes that one read may take.
-const MAX_READ: usize = 1 << 30;
 
 /// Bytes of decoded chunks that are kept: none, for splits hold whole chunks or read by way of the disk, and of thousands of
 /// files each would keep some until the end of the run.

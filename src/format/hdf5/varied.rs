@@ -7,8 +7,8 @@
 use hdf5_reader::{Datatype, StringSize, VarLenKind, error::Error as Hdf5Error};
 
 use super::{
-    MAX_READ,
     chunks::Source,
+    filters::MAX_READ,
     heap::Heaps,
     types::{dtype_of, to_native},
 };
