@@ -479,6 +479,8 @@ def example(data):
         elif number == 1000:
             parts = dict(fields(value))
             exact[parts[1].decode()] = parts
+        elif number == 2:
+            raise Bad("a SequenceExample, which has lists of features")
     for name, parts in exact.items():
         if 2 in parts:
             found[name].exact = list(struct.unpack(f"<{len(parts[2]) // 8}d", parts[2]))

@@ -67,7 +67,6 @@ KNOWN = {
     ("*/unknown-logical-type.parquet", "footer"): "a logical type that no reader knows is left out",
     ("*/empty_group_test.parquet", "types of DuckDB"): "a group without columns has no values, and is left out",
     ("*/adam_genotypes.parquet", "footer"): "ENUM marks of this file are lost; it has one as the item of a list of two levels, the cause is not established",
-    ("*/silly-names.parquet", "names"): "a column without a name is called by its number",
     ("*/gnu-utf8.tar", "back from tar"): "names beyond ASCII are escaped in tar, and the key is the name",
     ("*/test_write_disk_mac_metadata.tar.gz", "tar: sample 1"): "an empty key is escaped in tar",
     ("*/invalid-go17.tar", "tar: __key__"): "GNU's archives have no prefix; Python takes one",
@@ -183,6 +182,18 @@ def same_values(records, table, agrees, where):
             expect(fine, lambda: f"{where}: {field.name}, record {row + 1}: {records[row]!r:.300} is not {value!r:.200} ({field.type})")
 
 
+def same_records(records, table, agrees, where, names=dict.keys):
+    """As `same_values`, and each of the `names` of a record is a column; returns the table."""
+    if table is None:
+        expect(not records, f"{where}: no records, {len(records)} expected")
+        raise Skipped("no records")
+    same_values(records, table, agrees, where)
+    columns = set(table.column_names)
+    for record in records:
+        expect(names(record) <= columns, lambda: f"{where}: a column is missing: {names(record)}")
+    return table
+
+
 # --- what others read -----------------------------------------------------------------------------------------------
 
 
@@ -234,14 +245,8 @@ def check_json(work, path, options):
 
     records, rejected, table = work.read(path, options, given)
     records = kept(records, rejected, lambda record: not isinstance(record, dict))
-    if table is None:
-        expect(not records, f"json: no records, {len(records)} expected")
-        raise Skipped("no records")
     agrees = lambda record, name, value, kind: readers.json_agrees(record.get(name), value, kind)
-    same_values(records, table, agrees, "json")
-    for record in records:
-        expect(record.keys() <= set(table.column_names), lambda: f"json: a column is missing: {record.keys()}")
-    return table
+    return same_records(records, table, agrees, "json")
 
 
 def check_arrow(work, path, options):
@@ -316,9 +321,6 @@ def check_tar(work, path, options):
     samples, rejected, table = work.read(path, options, lambda: readers.samples(readers.members(readers.content(path))))
     is_bad = lambda parts: any(len(p) > 1 or isinstance(p[0], Bad) for p in parts.values())
     good = [(key, parts) for key, parts in samples if not is_bad(parts)]
-    if table is None:
-        expect(not good, f"tar: no records, {len(good)} expected")
-        raise Skipped("no records")
 
     def agrees(sample, name, value, kind):
         key, parts = sample
@@ -327,23 +329,14 @@ def check_tar(work, path, options):
         found = parts.get(name, [None])[0]
         return found == (value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
 
-    same_values(good, table, agrees, "tar")
-    for _, parts in good:
-        expect(parts.keys() <= set(table.column_names), lambda: f"tar: a part is missing: {parts.keys()}")
-    return table
+    return same_records(good, table, agrees, "tar", lambda sample: sample[1].keys())
 
 
 def check_tfrecord(work, path, options):
     records, rejected, table = work.read(path, options, lambda: list(map(as_example, readers.frames(readers.content(path)))))
     records = kept(records, rejected, lambda record: isinstance(record, Bad))
-    if table is None:
-        expect(not records, f"tfrecord: no records, {len(records)} expected")
-        raise Skipped("no records")
     agrees = lambda record, name, value, kind: readers.feature_agrees(record.get(name), value, kind)
-    same_values(records, table, agrees, "tfrecord")
-    for record in records:
-        expect(record.keys() <= set(table.column_names), lambda: f"tfrecord: a feature is missing: {record.keys()}")
-    return table
+    return same_records(records, table, agrees, "tfrecord")
 
 
 def as_example(frame):

@@ -40,7 +40,7 @@ fn converts(source: &Path, expected: u64) {
 
 /// Runs a test over a kind, or says that the corpus is not here.
 fn with_corpus(test: impl FnOnce(PathBuf)) {
-    if let Some(path) = corpus() {
+    if let Some(path) = corpus::folder() {
         test(path);
     }
 }

@@ -11,7 +11,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use support::{Folder, Ran, not_run, testdata_path};
+use support::{Folder, Ran, corpus::not_run, testdata_path};
 
 /// Runs shardify with system calls on `paths` failing as `inject` says; `None` where nothing can be injected.
 fn run_faulty(folder: &Folder, paths: &[&Path], inject: &str, arguments: &str) -> Option<Ran> {

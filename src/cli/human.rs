@@ -219,7 +219,7 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     Ok(())
 }
 
-/// A compaction that left all shards as they were.
+/// Writes the report of a compaction that left all shards as they were.
 fn unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     if report.segments_merged > 0 {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;

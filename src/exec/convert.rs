@@ -241,7 +241,7 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
     })
 }
 
-/// What there is to gather, in order.
+/// Parsed pieces of the sources, in order.
 type Reads<'scope> = Box<dyn Iterator<Item = Result<Read>> + Send + 'scope>;
 
 /// Reads sources of records, several splits at a time.

@@ -12,16 +12,20 @@ use std::{
 
 /// Returns the folder of the corpus; `None` where there is none, after saying that the calling test was not run.
 pub(crate) fn folder() -> Option<PathBuf> {
-    let named = env::var_os("SHARDIFY_CORPUS").filter(|named| named != "none");
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus");
-    let is_named = named.is_some();
-    let folder = named.map_or_else(beside, PathBuf::from);
-    if env::var_os("SHARDIFY_CORPUS").is_none_or(|named| named != "none") && folder.join("ORACLE.tsv").is_file() {
-        return Some(folder);
+    let is_there = |folder: &PathBuf| folder.join("ORACLE.tsv").is_file();
+    let found = match env::var_os("SHARDIFY_CORPUS") {
+        Some(named) if named == "none" => None,
+        Some(named) => {
+            let named = PathBuf::from(named);
+            assert!(is_there(&named), "SHARDIFY_CORPUS names {}, where no corpus is", named.display());
+            Some(named)
+        }
+        None => Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus")).filter(is_there),
+    };
+    if found.is_none() {
+        not_run("there is no corpus; name its folder in SHARDIFY_CORPUS");
     }
-    assert!(!is_named, "SHARDIFY_CORPUS names {}, where no corpus is", folder.display());
-    not_run("there is no corpus; name its folder in SHARDIFY_CORPUS");
-    None
+    found
 }
 
 /// Says on standard error that the calling test was not run.

@@ -1,4 +1,4 @@
-//! One object of a store, read in ranges: what was fetched of a remote one is held, what is sealed is checked.
+//! An object of a store, read in ranges. Bytes fetched from a remote object are kept; sealed objects are checked block by block.
 
 use std::{
     io::Read,

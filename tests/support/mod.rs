@@ -11,6 +11,9 @@ use std::{
 
 use serde_json::Value;
 
+#[path = "../../src/format/corpus.rs"]
+pub mod corpus;
+
 /// What a run printed, and how it ended.
 #[derive(Debug)]
 pub struct Ran {
@@ -172,27 +175,4 @@ pub fn rewrite_entry(path: &Path, change: impl FnOnce(&mut Value)) {
 /// A file of `testdata/`.
 pub fn testdata_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
-}
-
-/// The corpus of real files; `None` where there is none, after saying that the calling test was not run.
-pub fn corpus() -> Option<PathBuf> {
-    let named = std::env::var_os("SHARDIFY_CORPUS");
-    let wanted = named.as_ref().is_none_or(|named| named != "none");
-    let path =
-        named.as_ref().map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
-    if wanted && path.join("ORACLE.tsv").is_file() {
-        return Some(path);
-    }
-    assert!(named.is_none() || !wanted, "SHARDIFY_CORPUS names {}, where no corpus is", path.display());
-    not_run("there is no corpus; name its folder in SHARDIFY_CORPUS");
-    None
-}
-
-/// Says on standard error, past the harness, which shows nothing of tests that pass, that the calling test was not run.
-pub fn not_run(why: &str) {
-    use std::io::Write as _;
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    // Nobody can be told where standard error is closed.
-    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
 }

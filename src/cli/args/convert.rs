@@ -381,7 +381,7 @@ impl ConvertArgs {
     }
 }
 
-/// Gives each choice on the command line what it means to the library: a value of the same name.
+/// Maps each choice of the command line to the library's value of the same name.
 macro_rules! meanings {
     ($($choice:ident => $meaning:ident { $($name:ident),* })*) => {
         $(impl $choice {

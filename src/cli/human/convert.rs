@@ -59,7 +59,7 @@ pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Resu
     Ok(())
 }
 
-/// What a run would do.
+/// Writes what a run would do.
 fn planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     let counts = &report.counts;
     let dataset = clean(&report.dataset);
@@ -86,7 +86,7 @@ fn planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     Ok(())
 }
 
-/// What a reader of the source may not expect; nothing where there is nothing odd.
+/// Writes counts of unusual input, such as archive members that are no files and padded records; those that are 0 are left out.
 fn oddities(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.entries_passed_over > 0 {
         let entries = plural(report.entries_passed_over, "archive member");

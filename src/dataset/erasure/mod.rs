@@ -1,4 +1,4 @@
-//! Erasures: what they commit, what they keep from coming back, and what they have left to do.
+//! Erasures: their commits, the ids that stay blocked, and the deletions that are still to be done.
 
 pub(super) mod block;
 pub(super) mod erase;

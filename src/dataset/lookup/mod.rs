@@ -1,4 +1,4 @@
-//! Which record has an id, where it is and where it came from.
+//! Lookups: which record has an id, in which shard it is, and which source it came from.
 
 pub(super) mod find;
 pub(super) mod origins;

@@ -1,4 +1,4 @@
-//! What is kept and what goes: versions that expire, objects that nothing names, and what `verify` has to look at.
+//! Retention: versions that expire, objects that no version needs, and the objects that `verify` checks.
 
 pub(super) mod audit;
 pub(super) mod vacuum;

@@ -1,4 +1,4 @@
-//! What goes wrong with a table: errors of its decoder, told with the place.
+//! Errors of tables: those of the decoder, with the object that they concern.
 
 use parquet::errors::ParquetError;
 

@@ -1,4 +1,4 @@
-//! Where things lie in a dataset: names alone, nothing is read.
+//! Paths of the objects of a dataset; nothing is read.
 
 use crate::{
     array::CONSTANTS_FILE,

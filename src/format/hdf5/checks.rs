@@ -21,23 +21,36 @@ pub(super) const CHECKSUM: usize = 4;
 /// Rows of an indirect block at most: each is twice as large as the one before.
 const MAX_ROWS: u16 = 64;
 
+/// Reads a little-endian number of up to 8 bytes.
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
+}
+
+/// Returns the error of data that contradicts itself.
+pub(super) fn invalid(message: String) -> Hdf5Error {
+    Hdf5Error::InvalidData(message)
+}
+
+/// Returns the checksum that a block ends in, and that of what is before it; `None` if it is too short to have one.
+fn checksums(bytes: &[u8]) -> Option<(u32, u32)> {
+    let (content, stored) = bytes.split_last_chunk::<CHECKSUM>()?;
+    Some((u32::from_le_bytes(*stored), jenkins_lookup3(content)))
+}
+
 /// Whether a block ends in the checksum of what is before it.
 pub(super) fn fits(bytes: &[u8]) -> bool {
-    let Some(end) = bytes.len().checked_sub(CHECKSUM) else { return false };
-    bytes[end..] == jenkins_lookup3(&bytes[..end]).to_le_bytes()
+    checksums(bytes).is_some_and(|(stored, found)| stored == found)
 }
 
 /// Refuses a block, at some byte of the input, that does not end in its checksum.
 pub(super) fn checked(what: &str, at: u64, bytes: &[u8]) -> Result<(), Hdf5Error> {
-    let parts = bytes.len().checked_sub(CHECKSUM).map(|end| bytes.split_at(end));
-    let Some((content, Some(stored))) = parts.map(|(content, rest)| (content, rest.first_chunk::<CHECKSUM>())) else {
-        return Err(Hdf5Error::InvalidData(format!("{what} at byte {at}: expected a checksum, found the end")));
+    let Some((stored, found)) = checksums(bytes) else {
+        return Err(invalid(format!("{what} at byte {at}: expected a checksum, found the end")));
     };
-    let (stored, found) = (u32::from_le_bytes(*stored), jenkins_lookup3(content));
     if stored == found {
         return Ok(());
     }
-    Err(Hdf5Error::InvalidData(format!(
+    Err(invalid(format!(
         "{what} at byte {at}: expected bytes with the checksum {stored:#010x}, found {found:#010x}; they have changed since they were \
          written"
     )))
@@ -153,7 +166,7 @@ impl Heaps {
         let rows = (direct..u64::from(block.rows)).flat_map(|row| (0..width).map(move |_| row));
         let entries = bytes.get(skipped..bytes.len() - CHECKSUM).unwrap_or_default();
         for (row, address) in rows.zip(entries.chunks_exact(usize::try_from(offset).unwrap_or(8).max(1))) {
-            let address = address.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+            let address = number(address);
             let rows = block.table.rows(block.table.block(u16::try_from(row).unwrap_or(MAX_ROWS)));
             if !Cursor::is_undefined_offset(address, u8::try_from(offset).unwrap_or(8)) {
                 self.waiting.insert(address.saturating_add(base), Indirect { table: block.table, rows });

@@ -29,6 +29,7 @@ use hdf5_reader::{
 };
 
 use super::{
+    checks::invalid,
     filters::{MAX_CHUNK, MAX_READ},
     headers::Headers,
     indexes::{Entry, Numbering, extensible_array, fixed_array},
@@ -136,10 +137,6 @@ impl Index {
         let at = at.or_else(|| self.numbers.binary_search(&number).ok())?;
         self.places.get(at).copied()
     }
-}
-
-fn invalid(message: String) -> Hdf5Error {
-    Hdf5Error::InvalidData(message)
 }
 
 impl Chunked {

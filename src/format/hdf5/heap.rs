@@ -15,7 +15,11 @@ use std::{
 
 use hdf5_reader::{StorageBuffer, error::Error as Hdf5Error};
 
-use super::{chunks::Source, filters::MAX_READ};
+use super::{
+    checks::{invalid, number},
+    chunks::Source,
+    filters::MAX_READ,
+};
 
 type Result<T> = std::result::Result<T, Hdf5Error>;
 
@@ -57,11 +61,11 @@ impl Heaps {
     /// When there is no such object, or one of another size.
     pub(super) fn value(&self, source: &Source<'_>, reference: &[u8], width: usize) -> Result<Value> {
         let offset = usize::from(source.file.superblock().offset_size);
-        let number = |at: Range<usize>| {
+        let part = |at: Range<usize>| {
             let bytes = reference.get(at).ok_or_else(|| invalid("a reference to a value is cut short".to_owned()))?;
-            Ok::<_, Hdf5Error>(bytes.iter().rev().fold(0_u64, |all, byte| all << 8 | u64::from(*byte)))
+            Ok::<_, Hdf5Error>(number(bytes))
         };
-        let (items, at, object) = (number(0..4)?, number(4..4 + offset)?, number(4 + offset..8 + offset)?);
+        let (items, at, object) = (part(0..4)?, part(4..4 + offset)?, part(4 + offset..8 + offset)?);
         // Nothing was ever written here. Whatever else is empty has an object without bytes.
         if at == 0 {
             return Ok(Value(None));
@@ -138,10 +142,5 @@ fn objects(heap: &[u8], width: usize) -> Option<Vec<Option<Range<usize>>>> {
 }
 
 fn size(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
-    let bytes = bytes.get(at..at + width)?;
-    usize::try_from(bytes.iter().rev().fold(0_u64, |all, byte| all << 8 | u64::from(*byte))).ok()
-}
-
-fn invalid(message: String) -> Hdf5Error {
-    Hdf5Error::InvalidData(message)
+    usize::try_from(number(bytes.get(at..at + width)?)).ok()
 }

@@ -13,7 +13,7 @@
 use hdf5_reader::{StorageBuffer, error::Error as Hdf5Error};
 
 use super::{
-    checks::{CHECKSUM, checked},
+    checks::{CHECKSUM, checked, invalid, number},
     chunks::Source,
     filters::MAX_READ,
 };
@@ -338,7 +338,7 @@ impl Sizes {
 
     /// A number of so many bytes at some place of a block that has them.
     fn number(self, bytes: &[u8], at: usize, width: usize) -> u64 {
-        bytes[at..].iter().take(width).rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
+        number(&bytes[at..at + width])
     }
 
     fn undefined(self, address: u64) -> bool {
@@ -460,10 +460,6 @@ fn size(number: u64) -> Result<usize> {
 
 fn too_large() -> Hdf5Error {
     Hdf5Error::ResourceLimit(format!("expected chunk indexes in blocks of at most {MAX_READ} bytes, found more"))
-}
-
-fn invalid(message: String) -> Hdf5Error {
-    Hdf5Error::InvalidData(message)
 }
 
 #[cfg(test)]

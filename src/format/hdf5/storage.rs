@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hdf5_reader::{Storage, StorageBuffer, error::Error as Hdf5Error, superblock::Superblock};
 
 use super::{
-    checks::{Heaps, is_whole},
+    checks::{Heaps, is_whole, number},
     headers::Headers,
 };
 use crate::{error::Error, format::ranged::RangedInput, storage::Ahead};
@@ -45,8 +45,7 @@ impl Blocks {
             _ => 12,
         };
         let stored = Storage::read_range(&blocks, base.saturating_add(at), superblock.offset_size.into())?;
-        let stored = stored.as_ref().iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-        is_whole(&superblock, stored, blocks.input.bytes())?;
+        is_whole(&superblock, number(stored.as_ref()), blocks.input.bytes())?;
         blocks.headers = Headers::new(base);
         blocks.sizes = (superblock.offset_size, superblock.length_size);
         Ok(blocks)

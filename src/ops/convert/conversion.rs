@@ -1,4 +1,4 @@
-//! What a conversion knows from its begin to its commit.
+//! State of a conversion, from its start to its commit.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::{
     ops::{Context, inputs, names::Naming},
 };
 
-/// A conversion that is under way.
+/// A running conversion.
 pub(super) struct Conversion<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) dataset: &'a Dataset,

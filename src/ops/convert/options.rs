@@ -1,4 +1,4 @@
-//! What a conversion is asked for.
+//! Options of a conversion.
 
 use arrow::datatypes::Field;
 

@@ -1,9 +1,9 @@
-//! What an erasure is asked for.
+//! Options of an erasure.
 
 use super::kinds::EraseId;
 use crate::storage::Location;
 
-/// What the user asks for.
+/// What to erase, and how.
 #[derive(Debug, Clone, Default)]
 pub struct EraseOptions {
     /// Whom, or what.
