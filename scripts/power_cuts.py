@@ -26,7 +26,7 @@ import stat
 import sys
 
 from harness import FORMATS, OK, Failure, copied
-from syscall_sweep import trace_all
+from syscall_sweep import trace_all, must_change
 
 CREATE, TRUNCATE_FLAG = os.O_CREAT, os.O_TRUNC
 
@@ -212,6 +212,7 @@ class Cuts:
             raise Failure(f"undisturbed, it ended with {code}: {errors}")
         data = log.with_suffix(".log.data").read_bytes()
         calls = [json.loads(line) for line in log.read_text().splitlines()]
+        must_change(calls)
         for call in calls:
             if call["call"] in ("write", "pwrite64", "writev") and call["result"] > 0:
                 call["bytes"] = data[call["data"] : call["data"] + call["result"]]

@@ -3,7 +3,7 @@
 
 A tracer (scripts/syscalls.c, built with cc) runs a command and spoils call N of those that concern files below the folder: the
 process is killed before it, it returns EIO or ENOSPC, or it writes half of what it was given. For every N, every command and
-every format; runs make some ten shards. Afterwards the last version can be read, or the next one whole; an error is told as
+every format; runs make some ten shards. Files that are only read fail with EIO alone. Afterwards the last version can be read, or the next one whole; an error is told as
 one of storage, with an exit code that says so; run again, the command finishes; a vacuum leaves nothing; files of the user's
 are as they were.
 
@@ -16,6 +16,7 @@ Prints a line per command, fault and format and one per failure; exit code 1 if 
 import argparse
 import collections
 import json
+import os
 import pathlib
 import platform
 import random
@@ -28,7 +29,24 @@ import time
 from harness import CONFLICT, FORMATS, OK, STORAGE, Failure, Shardify, copied, tasks
 
 FAULTS = ("kill", "eio", "enospc", "short")
+WRITES = ("write", "pwrite64")
+CHANGES = (*WRITES, "rename", "unlink", "link")
 KILLED = 128 + 9
+
+
+def makes_a_difference(fault, call):
+    """Whether a fault at this call leaves another state than at the next one. Opening a file to read it changes nothing, so
+    that a kill there is one at the next call that changes something, and needs no space."""
+    if fault == "short":
+        return call["call"] in WRITES
+    reads = call["call"].startswith("openat") and not call["flags"] & os.O_CREAT
+    return fault == "eio" or not reads
+
+
+def must_change(calls):
+    """A command that changes nothing cannot be disturbed, and its test shows nothing."""
+    if not any(call["call"].startswith(CHANGES) for call in calls):
+        raise Failure("undisturbed, it changes nothing")
 
 
 def build(folder):
@@ -63,7 +81,9 @@ class Sweep:
         code, errors = self.run("--log", log)
         if code != OK:
             raise Failure(f"undisturbed, it ended with {code}: {errors}")
-        return {call["n"]: call for call in map(json.loads, log.read_text().splitlines())}
+        calls = {call["n"]: call for call in map(json.loads, log.read_text().splitlines())}
+        must_change(calls.values())
+        return calls
 
     def point(self, number, fault):
         code, errors = self.run("--at", number, "--do", fault)
@@ -121,8 +141,7 @@ def main():
         calls = sweep.calls()
         passed = failed = 0
         for fault in options.faults:
-            writes = ("write", "pwrite64")
-            points = sorted(n for n, one in calls.items() if fault != "short" or one["call"] in writes)
+            points = sorted(n for n, call in calls.items() if makes_a_difference(fault, call))
             points = [options.point] if options.point else points
             if options.sample and len(points) > options.sample:
                 points = sorted(rng.sample(points, options.sample))
