@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the documentation: links, then every command and snippet that it shows; builds the book.
+"""Runs what the documentation shows, and builds the book.
 
-Each page with fenced `console` blocks is run from top to bottom in a folder of its own with a copy of testdata: the lines after `$ ` go to
-bash, `# exit N` at the end of a command is the exit code that it has to end with, and what it prints has to be what the page shows. Digits,
-random names, times and blanks are not compared, and a line `...` stands for any lines. Blocks `python` of such a page are run where their packages
-are installed, and named where not. `--update` writes what was printed into the pages, as many lines before and after `...` as there were.
+Each page with fenced `console` blocks is run from top to bottom in a folder of its own with a copy of testdata. Lines
+after `$ ` go to bash, lines after `> ` continue them, and `# exit N` at the end is the exit code that is expected. What
+a command prints has to be what the page shows; digits, random names, times and blanks are not compared, and a line
+`...` stands for any lines. `python` blocks of such a page are run where their packages are installed, and named where
+they are not. `--update` writes the output into the pages, with as many lines before and after `...` as before.
 
 usage: book.py --shardify BINARY [--mdbook BINARY] [--update] [PAGE...]
 """
@@ -24,7 +25,7 @@ HOME = "/home/you/work"
 CARGO = '#!/bin/sh\nshift 3\nexec shardify "$@"\n'
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
 EXIT = re.compile(r"\s+# exit (\d+)$")
-# What differs from run to run: the line of times, random names, numbers, and blanks that follow from them.
+# What differs from run to run: times, random names, numbers, and the widths of columns that follow from them.
 CHANGES = ((r"^\s*took .*$", "took"), (r"[0-9a-f]{12,}", "#"), (r"[\d.,]*\d", "0"), (r"\s+|[-─]{2,}", " "))
 
 
@@ -35,7 +36,7 @@ def comparable(line):
 
 
 def commands_of(block):
-    """The commands of a block, each with the lines of output that are shown; lines after `> ` go on with the command."""
+    """The commands of a block as their lines, each with the lines of output that are shown."""
     commands = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -80,7 +81,7 @@ class Page:
         (self.home / "bin/cargo").chmod(0o755)
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE", "GOOGLE_", "SHARDIFY_"))}
         path = f"{self.home}/bin:{pathlib.Path(sys.executable).parent}:{plain['PATH']}"
-        self.environment = {**plain, "PATH": path, "HOME": str(self.home), "NO_COLOR": "1", "COLUMNS": "120", "TZ": "UTC"}
+        self.environment = {**plain, "PATH": path, "HOME": str(self.home), "TZ": "UTC"}
 
     def run(self, *command):
         ran = subprocess.run(command, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL,

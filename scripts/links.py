@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Every link in the documentation leads to a file of the repository, and every anchor to a heading.
+"""Checks that every link in the documentation leads to a file of the repository, and every anchor to a heading.
 
-Looked at are README.md, ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md and docs/**/*.md; links to the web are left alone. Every page below
-docs/ has to be in docs/SUMMARY.md, and pages link to nothing outside of docs/, since the book has nothing else.
+Checked are README.md, ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md and docs/**/*.md. Links to the web are ignored.
+Every page below docs/ has to be in docs/SUMMARY.md, and pages may link only to files below docs/, since the book holds
+nothing else.
 
 usage: links.py
 """
@@ -14,7 +15,7 @@ import unicodedata
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)", flags=re.M)
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)", re.M)
 FENCE = re.compile(r"^ *(```+|~~~+)[^\n]*\n.*?^ *\1 *$", flags=re.M | re.S)
 WEB = re.compile(r"[a-z][a-z0-9+.-]*:", flags=re.I)
 
