@@ -5,7 +5,7 @@ Each page with fenced `console` blocks is run from top to bottom in a folder of 
 after `$ ` go to bash, lines after `> ` continue them, and `# exit N` at the end is the exit code that is expected. What
 a command prints has to be what the page shows; digits, random names, times and blanks are not compared, and a line
 `...` stands for any lines. `python` blocks of such a page are run where their packages are installed, and named where
-they are not. `--update` writes the output into the pages, with as many lines before and after `...` as before.
+they are not. `--update` writes output that differs into the pages, with as many lines before and after `...` as before.
 
 usage: book.py --shardify BINARY [--mdbook BINARY] [--update] [PAGE...]
 """
@@ -81,7 +81,8 @@ class Page:
         (self.home / "bin/cargo").chmod(0o755)
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE", "GOOGLE_", "SHARDIFY_"))}
         path = f"{self.home}/bin:{pathlib.Path(sys.executable).parent}:{plain['PATH']}"
-        self.environment = {**plain, "PATH": path, "HOME": str(self.home), "TZ": "UTC"}
+        self.environment = {**plain, "PATH": path, "HOME": str(self.home), "TERM": "xterm", "TZ": "UTC"}
+        self.environment.pop("NO_COLOR", None)
 
     def run(self, *command):
         ran = subprocess.run(command, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL,
@@ -97,9 +98,12 @@ class Page:
             printed = [line.rstrip() for line in printed.rstrip().splitlines()]
             if code != expected:
                 self.faults.append(f"`{command}`: expected exit code {expected}, found {code}:\n" + "\n".join(printed))
-            elif not self.update and not agree([line for line in shown if line], [line for line in printed if line]):
-                self.faults.append(f"`{command}`: expected the output of the page, found:\n" + "\n".join(printed))
-            text += [*lines, *(shortened(shown, printed) if self.update else shown)]
+            elif not agree([line for line in shown if line], [line for line in printed if line]):
+                if self.update:
+                    shown = shortened(shown, printed)
+                else:
+                    self.faults.append(f"`{command}`: expected the output of the page, found:\n" + "\n".join(printed))
+            text += [*lines, *shown]
         return "".join(line + "\n" for line in text)
 
     def python(self, block):
