@@ -81,7 +81,7 @@ class Page:
         (self.home / "bin/cargo").chmod(0o755)
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE", "GOOGLE_", "SHARDIFY_"))}
         path = f"{self.home}/bin:{pathlib.Path(sys.executable).parent}:{plain['PATH']}"
-        self.environment = {**plain, "PATH": path, "HOME": str(self.home), "TERM": "xterm", "TZ": "UTC"}
+        self.environment = {**plain, "PATH": path, "HOME": str(self.home), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
         self.environment.pop("NO_COLOR", None)
 
     def run(self, *command):
