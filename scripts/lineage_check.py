@@ -336,12 +336,12 @@ def check_roots(binary, folder):
     print(f"roots of {len(roots)} versions: what Python makes of the log and its tables")
 
 
-def check_readme(binary, folder):
-    """The SQL of the README, as it stands there."""
+def check_guide(binary, folder):
+    """The SQL of the guide to finding records, as it stands there."""
     root = pathlib.Path(__file__).resolve().parent.parent
-    text = (root / "README.md").read_text()
-    queries = re.findall(r"```sql\n(.*?)```", text[text.index("## Ask with SQL"):], flags=re.S)
-    run, key = Shardify(binary, folder), hashlib.sha256(b"readme").digest()
+    text = (root / "docs/guides/find.md").read_text()
+    queries = re.findall(r"```sql\n(.*?)```", text[text.index("## SQL on the index"):], flags=re.S)
+    run, key = Shardify(binary, folder), hashlib.sha256(b"guide").digest()
     (folder / "key").write_bytes(key)
     patients, found = root / "testdata/patients", []
     run("convert", patients, "--to", "parquet", "--subject", "person_id", "--out", "plain")
@@ -353,7 +353,7 @@ def check_readme(binary, folder):
             rows = sql.execute(statement).fetchall() if statement.strip() else []
             found += [len(rows)] if rows else []
     assert found == [expected] * 4 and expected > 1000, found
-    print("the SQL of the README finds what shardify finds")
+    print("the SQL of docs/guides/find.md finds what shardify finds")
 
 
 def main():
@@ -372,7 +372,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_roots(arguments.shardify, pathlib.Path(folder))
     with tempfile.TemporaryDirectory() as folder:
-        check_readme(arguments.shardify, pathlib.Path(folder))
+        check_guide(arguments.shardify, pathlib.Path(folder))
     for to in ("parquet", "tar", "tfrecord"):
         for mode in ("hmac", "sealed"):
             with tempfile.TemporaryDirectory() as folder:
