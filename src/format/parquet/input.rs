@@ -40,7 +40,7 @@ use bytes::Bytes;
 
 use super::{
     as_bytes,
-    logical::arrow_metadata,
+    logical::{arrow_metadata, with_item_marks},
     pages::{check_chunk, decoded_bytes},
     read::{PARQUET, rows_of},
     thrift::{Fault, check_footer},
@@ -152,7 +152,7 @@ impl ParquetReader {
                 ArrowReaderMetadata::try_new(plain, views)
             })?
         };
-        let fields = schema::plain_fields(&own).map_err(|e| e.at(name))?;
+        let fields = schema::plain_fields(&with_item_marks(&own, &metadata)).map_err(|e| e.at(name))?;
         if fields.is_empty() && total > 0 {
             return Err(Error::input(format!("expected columns, found {total} rows without any")).at(name));
         }
