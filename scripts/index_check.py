@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether indexes for training tools and frame tables are what other people's code finds in the shards.
 
-Datasets are made with the binary, looked at, compacted, and looked at again. Offsets are derived anew with Python's
+Datasets are made with the binary, looked at, compacted, and looked at again, and so are shards of others that such datasets adopt. Offsets are derived anew with Python's
 tarfile and struct; TFRecord is read by index through the tfrecord package, tar through webdataset, frames with zlib
 and zstandard. Where megatron-energon, wids or DALI can be imported, their own readers are asked too.
 
@@ -53,6 +53,8 @@ def samples_of(path):
     samples = []
     with tarfile.open(path, "r:") as tar:
         for member in tar:
+            if not member.isfile():
+                continue
             key, extension = KEY.match(member.name).groups()
             wids = WIDS.match(member.name).groups()
             dot = member.name.find(".", member.name.rfind("/") + 1)
@@ -343,6 +345,34 @@ def in_parts(binary, work, name, make, *options):
     return out
 
 
+def adopted_tars(binary, work, name, kinds, first):
+    """A dataset with these indexes that adopts archives of Python's tarfile, linked: GNU and pax, with folders in between."""
+    dataset = in_parts(binary, work, name, lambda f, i: tree(f, first + 40 * i, 40, i, False), "--index", kinds)
+    foreign = work / f"{name}-foreign"
+    foreign.mkdir()
+    for number, form in enumerate([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT]):
+        source = work / f"{name}-tree-{number}"
+        tree(source, first + 1000 * (number + 1), 30, number, False)
+        with tarfile.open(foreign / f"{number}.tar", "w", format=form) as tar:
+            tar.add(source, arcname=".", filter=None)
+    run(binary, "adopt", foreign, "--out", dataset)
+    return dataset
+
+
+def adopted_records(binary, work, make):
+    """The same for TFRecord, in place."""
+    from tfrecord import TFRecordWriter
+
+    dataset = in_parts(binary, work, "adopted-tfrecord", make, "--to", "tfrecord", "--index", "dali,tfindex")
+    (dataset / "foreign").mkdir()
+    writer = TFRecordWriter(str(dataset / "foreign" / "more.tfrecord"))
+    for n in range(300):
+        writer.write({"id": (f"F-{n}".encode(), "byte"), "n": (n, "int"), "x": (n / 7, "float")})
+    writer.close()
+    run(binary, "adopt", dataset)
+    return dataset
+
+
 def both(binary, dataset, check):
     """Before and after compaction; everything must be sound, and two compactions alike."""
     results = []
@@ -373,6 +403,13 @@ def main():
             check_dali_reader(dataset, shards, contents)
             if not long:
                 check_wids_reader(dataset, contents)
+        dataset = adopted_tars(binary, work, "adopted", "dali,wids,energon", 5000)
+        print("adopted tar: parts checked", *both(binary, dataset, check_tar))
+        shards = live(binary, dataset)
+        contents = check_webdataset(dataset, shards)
+        check_energon_reader(dataset, shards, contents)
+        check_dali_reader(dataset, shards, contents)
+        check_wids_reader(dataset, contents)
 
         def table(folder, part):
             folder.mkdir()
@@ -381,6 +418,7 @@ def main():
 
         dataset = in_parts(binary, work, "tfrecord", table, "--to", "tfrecord", "--index", "dali,tfindex")
         print("tfrecord: records checked", *both(binary, dataset, check_tfrecord))
+        print("adopted tfrecord: records checked", *both(binary, adopted_records(binary, work, table), check_tfrecord))
         ids = [f"ID-{part}-{i:05}" for part in (0, 3, 5) for i in (0, 1, 1999, 3999)]
         for to, codec in [("tar", "zstd"), ("tar", "gzip"), ("tfrecord", "gzip")]:
             options = ("--to", to, "--codec", codec, "--id", "id")

@@ -11,6 +11,10 @@ compacted into one shard with `--verify full`. Then, of inputs and output:
 | DuckDB, Polars                  | every value; of DuckDB by a sum of hashes                                      |
 | pyarrow, DuckDB, Polars         | counts of `= v`, `>= v`, `< v` and `is null` for values of each flat column, which use statistics and page indexes |
 
+To these come files that the script makes: scalars that writers store in odd ways, columns without values, pages of every codec that is
+read, and footers and page indexes whose bounds are not those of the values (`made`). Bounds that lie are merged like others and
+mislead readers that use them, so nothing is asked of these files by predicate; every value has to be there all the same.
+
 What a reader cannot do with the inputs is not asked of the output. Groups keep their codec, or get zstd, in turn, so that pages are
 copied in some and compressed anew in others.
 
@@ -22,13 +26,16 @@ import collections
 import datetime
 import decimal
 import json
+import math
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,6 +68,103 @@ def groups(corpus):
         if table.num_rows:
             found[str(table.schema.remove_metadata()) + str(pq.ParquetFile(path).schema)].append(path)
     return list(found.values())
+
+
+def odd_table(first, rows=1500):
+    """Columns of values that are stored in odd ways, or not at all; every one has nulls."""
+    numbers = range(first, first + rows)
+    holes = lambda values: [None if i % 11 == 3 else value for i, value in enumerate(values)]  # noqa: E731
+    floats = [(math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5)[i % 6] if i % 5 else i / 7 for i in numbers]
+    return pa.table({
+        "decimal_of_13_bytes": pa.array(holes(decimal.Decimal(i * (-1) ** i * 10**20 + i).scaleb(-4) for i in numbers), pa.decimal128(30, 4)),
+        "decimal_of_26_bytes": pa.array(holes(decimal.Decimal(i * (-1) ** i).scaleb(-3) for i in numbers), pa.decimal256(60, 3)),
+        "decimal_small": pa.array(holes(decimal.Decimal(i % 900 - 450).scaleb(-2) for i in numbers), pa.decimal128(5, 2)),
+        "above_int64": pa.array(holes((2**63 - 2 + i if i % 3 else 2**64 - 1 - i) for i in numbers), pa.uint64()),
+        "above_int32": pa.array(holes((2**31 + i) for i in numbers), pa.uint32()),
+        "float16": pa.array([None if i % 11 == 3 else np.float16(v) for i, v in enumerate(floats)], pa.float16()),
+        "float32": pa.array(holes(floats), pa.float32()),
+        "float64": pa.array(holes(floats), pa.float64()),
+        "all_nan": pa.array([math.nan] * rows, pa.float64()),
+        "empty_texts": pa.array(holes("" if i % 2 else "\u00e5" * (i % 4) for i in numbers)),
+        "only_empty": pa.array([""] * rows),
+        "empty_bytes": pa.array(holes(b"" if i % 2 else bytes([255] * (i % 5)) for i in numbers), pa.binary()),
+        "fixed_bytes": pa.array(holes(struct.pack("<I", i)[:3] for i in numbers), pa.binary(3)),
+        "no_values": pa.nulls(rows, pa.string()),
+        "no_numbers": pa.nulls(rows, pa.int64()),
+        "no_type": pa.nulls(rows),
+        "one_value": pa.array([None] * (rows - 1) + [7], pa.int64()),
+        "truth": pa.array(holes(i % 3 == 0 for i in numbers)),
+        "day": pa.array(holes(i - 700_000 for i in numbers), pa.date32()),
+        "time": pa.array(holes(i * 1_000_003 for i in numbers), pa.time64("ns")),
+        "instant": pa.array(holes((i - 500) * 86_400 * 10**9 + i for i in numbers), pa.timestamp("ns")),
+        "empty_lists": pa.array(holes([] if i % 2 else [None, i] for i in numbers), pa.list_(pa.int64())),
+    })
+
+
+def made(folder):
+    """Groups of files like those of `groups`."""
+    ways = {
+        "snappy": {"compression": "snappy", "write_page_index": True},
+        "zstd": {"compression": "zstd", "data_page_version": "2.0", "store_decimal_as_integer": True},
+        "none": {"compression": "none", "use_dictionary": False, "write_page_index": True},
+        "int96": {"compression": "gzip", "use_deprecated_int96_timestamps": True},
+        "brotli": {"compression": "brotli", "write_page_index": True},
+        "brotli2": {"compression": "brotli", "data_page_version": "2.0", "use_dictionary": False},
+        "lz4": {"compression": "lz4", "data_page_version": "2.0"},
+    }
+    for name, options in ways.items():
+        paths = []
+        for part, first in enumerate((1, 400, 90_000)):
+            paths.append(folder / f"odd-{name}-{part}.parquet")
+            pq.write_table(odd_table(first), paths[-1], row_group_size=400, **options)
+        yield paths
+    for name in LIES:
+        paths = [folder / f"{LIE}{name}-{part}.parquet" for part in range(2)]
+        for part, path in enumerate(paths):
+            write_lies(path, part, LIES[name])
+        yield paths
+
+
+MADE = "splice-made-"
+LIE = "lie-"
+NAN = struct.pack("<d", math.nan)
+LEAST = {"number": 1_000_003, "float": 1_000_003.25, "text": b"m-least-of-all"}
+GREATEST = {"number": 2_000_029, "float": 2_000_029.75, "text": b"n-most-of-all!"}
+# Bounds in footers and page indexes, and what stands there instead.
+LIES = {
+    "swapped": lambda least, greatest: {least: greatest, greatest: least},
+    "too-narrow": lambda least, greatest: {greatest: least},
+    "beyond": lambda least, greatest: {least: greatest},
+    "nan": lambda least, greatest: {least: NAN, greatest: NAN} if len(least) == 8 else {},
+    "zeros": lambda least, greatest: {least: bytes(len(least)), greatest: bytes(len(least))},
+    "ones": lambda least, greatest: {least: b"\xff" * len(least), greatest: b"\xff" * len(least)},
+}
+
+
+def write_lies(path, part, lie):
+    """A file whose bounds are not those of its values: behind the last page they are others."""
+    rows = 2000
+    table = pa.table({
+        "number": [LEAST["number"], GREATEST["number"]] + [1_500_000 + i * (part + 1) for i in range(rows)],
+        "float": [LEAST["float"], GREATEST["float"]] + [1_500_000.5 + i * (part + 1) for i in range(rows)],
+        "text": [LEAST["text"].decode(), GREATEST["text"].decode()] + [f"m-middle-{i % 300:05}" for i in range(rows)],
+    })
+    pq.write_table(table, path, write_page_index=True, use_dictionary=["text"], compression="snappy")
+    data = path.read_bytes()
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    ends = [(c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in map(group.column, range(3))]
+    tail = data[max(ends):]
+    for name, form in (("number", "<q"), ("float", "<d"), ("text", "14s")):
+        least, greatest = struct.pack(form, LEAST[name]), struct.pack(form, GREATEST[name])
+        swaps = lie(least, greatest)
+        # All at once: what is put in place of one bound may be another.
+        for n, old in enumerate(swaps):
+            if old not in tail:
+                raise Failure(f"{path}: no bounds of {name} to change")
+            tail = tail.replace(old, bytes([0xfe, n]) * (len(old) // 2))
+        for n, (old, new) in enumerate(swaps.items()):
+            tail = tail.replace(bytes([0xfe, n]) * (len(old) // 2), new)
+    path.write_bytes(data[:max(ends)] + tail)
 
 
 def same(one, other):
@@ -254,7 +358,7 @@ def check(binary, paths, codec, folder):
         inputs.append(folder / "in" / f"{number:06}.parquet")
         shutil.copyfile(path, inputs[-1])
     adopted = subprocess.run([binary, "adopt", folder / "in", "--out", folder / "ds", "--quiet"], capture_output=True, text=True)
-    if "--on-error skip" in adopted.stderr:
+    if "--on-error skip" in adopted.stderr and not paths[0].parent.name.startswith(MADE):
         COUNTS["groups that shardify cannot read"] += 1
         return
     if adopted.returncode:
@@ -271,7 +375,10 @@ def check(binary, paths, codec, folder):
     db = duckdb.connect()
     db.execute("SET enable_progress_bar = false")
     by_duckdb, by_polars = check_duckdb(db, inputs, outputs), check_polars(inputs, outputs)
-    check_predicates(db, table, inputs, outputs, by_duckdb, by_polars)
+    if paths[0].name.startswith(LIE):
+        COUNTS["groups with bounds that lie"] += 1
+    else:
+        check_predicates(db, table, inputs, outputs, by_duckdb, by_polars)
     COUNTS["groups"] += 1
 
 
@@ -286,7 +393,8 @@ def main():
         print(f"no corpus at {options.corpus}; only files of testdata are spliced")
     binary = str(pathlib.Path(options.shardify).resolve())
     passed, failed = 0, 0
-    for number, paths in enumerate(groups(options.corpus)):
+    own = pathlib.Path(tempfile.mkdtemp(prefix=MADE))
+    for number, paths in enumerate([*made(own), *groups(options.corpus)]):
         if not any(options.only in str(path) for path in paths):
             continue
         codecs = sorted({str(pq.ParquetFile(paths[0]).metadata.row_group(0).column(0).compression).lower().replace("uncompressed", "none"),
@@ -301,6 +409,7 @@ def main():
                 print(f"FAILED {paths[0]} and {len(paths) - 1} more, {codec}: {failure}", flush=True)
             finally:
                 shutil.rmtree(folder)
+    shutil.rmtree(own)
     print(", ".join(f"{number:,} {what}" for what, number in sorted(COUNTS.items())))
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)

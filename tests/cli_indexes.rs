@@ -209,3 +209,150 @@ fn names_that_a_reader_cannot_take_are_found_before_anything_is_written() {
     let summary = folder.run("convert raw --out auto --json").ok().summary();
     assert_eq!(summary["indexes"], serde_json::json!([]));
 }
+
+/// A tar as GNU tar makes it of a folder: an entry for the folder, then its files.
+fn gnu_tar(folder: &str, files: &[(&str, usize)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut add = |name: String, kind: tar::EntryType, size: usize| {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_entry_type(kind);
+        header.set_size(size as u64);
+        builder.append_data(&mut header, name, vec![b'x'; size].as_slice()).unwrap();
+    };
+    add(format!("{folder}/"), tar::EntryType::Directory, 0);
+    files.iter().for_each(|(name, size)| add(format!("{folder}/{name}"), tar::EntryType::Regular, *size));
+    builder.into_inner().unwrap()
+}
+
+/// DALI's index of a tar of samples of two files each, and the offsets of energon, by the `tar` crate.
+fn derived(bytes: &[u8]) -> (String, Vec<u8>) {
+    let mut archive = tar::Archive::new(bytes);
+    let (mut lines, mut offsets, mut end, mut files) = (String::new(), Vec::new(), 0, 0);
+    for entry in archive.entries().unwrap().map(Result::unwrap).filter(|entry| entry.header().entry_type().is_file()) {
+        let name = entry.path().unwrap().to_string_lossy().into_owned();
+        let extension = name.rsplit('.').next().unwrap();
+        let (at, size) = (entry.raw_file_position(), entry.size());
+        lines += if files % 2 == 0 { "\n" } else { " " };
+        lines += &format!("{extension} {at} {size} {name}");
+        if files % 2 == 0 {
+            offsets.extend_from_slice(&entry.raw_header_position().to_le_bytes());
+        }
+        end = at + size.next_multiple_of(512);
+        files += 1;
+    }
+    offsets.extend_from_slice(&end.to_le_bytes());
+    (format!("v1.2 {}{lines}\n", files / 2), offsets)
+}
+
+const FOREIGN: [(&str, usize); 4] = [("p.jpg", 700), ("p.json", 3), ("q.jpg", 0), ("q.json", 512)];
+
+#[test]
+fn shards_that_are_linked_get_the_indexes_of_their_dataset() {
+    use md5::Digest as _;
+    let folder = Folder::new();
+    samples(&folder, "--index dali,wids,energon");
+    let tars = [gnu_tar("one", &FOREIGN), gnu_tar("two", &FOREIGN)];
+    folder.write("foreign/a.tar", &tars[0]);
+    folder.write("foreign/site=2/b.tar", &tars[1]);
+    let report = folder.run("adopt foreign --out shards --json").ok().summary();
+    let tag = report["folder"].as_str().unwrap().to_owned();
+    let read = |name: String| std::fs::read(folder.path().join("shards").join(name)).unwrap();
+    for (bytes, place) in tars.iter().zip([format!("{tag}/"), format!("{tag}/site=2/")]) {
+        let (lines, offsets) = derived(bytes);
+        assert_eq!(String::from_utf8(read(format!("{place}000000.idx"))).unwrap(), lines);
+        assert_eq!(read(format!("{place}000000.tar.idx")), offsets);
+        let list: Value = serde_json::from_slice(&read(format!("{place}shardindex.json"))).unwrap();
+        let md5: String = md5::Md5::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(list["shardlist"][0]["md5sum"], md5);
+        assert_eq!(list["shardlist"][0]["nsamples"], 2);
+    }
+    let live: Value = serde_json::from_slice(&read("shardindex.json".to_owned())).unwrap();
+    assert_eq!(live["shardlist"].as_array().unwrap().len(), 8);
+    let verified = folder.run("verify shards --json --read-data").ok().summary();
+    assert_eq!((&verified["unreferenced"], &verified["problem_count"]), (&0.into(), &0.into()), "{verified}");
+    // They are sealed: damage is found.
+    let index = folder.path().join(format!("shards/{tag}/000000.idx"));
+    let sound = std::fs::read(&index).unwrap();
+    std::fs::write(&index, &sound[1..]).unwrap();
+    assert_eq!(folder.run("verify shards").code, 1);
+    std::fs::write(&index, sound).unwrap();
+    // Energon wants every key once; nothing is committed.
+    folder.write("again/c.tar", gnu_tar("one", &FOREIGN));
+    let twice = folder.run("adopt again --out shards");
+    assert!(twice.code == 6 && twice.stderr.contains("found `one/p` twice"), "{twice:?}");
+    folder.run("convert raw0").ok();
+    folder.run("compact shards --min-inputs 2").ok();
+    folder.run("verify shards --read-data").ok();
+    folder.run("vacuum shards --retain 0s --force").ok();
+    let verified = folder.run("verify shards --json --read-data").ok().summary();
+    assert_eq!((&verified["unreferenced"], &verified["records"]), (&0.into(), &16.into()), "{verified}");
+}
+
+#[test]
+fn shards_that_stay_in_place_have_their_indexes_beside_them() {
+    let folder = Folder::new();
+    folder.write("raw/a.jpg", "x");
+    folder.run("convert raw --index dali,energon").ok();
+    let bytes = gnu_tar("one", &FOREIGN);
+    folder.write("shards/extra/x.tar", &bytes);
+    folder.run("adopt shards").ok();
+    let read = |name: &str| std::fs::read(folder.path().join("shards").join(name)).unwrap();
+    let (lines, offsets) = derived(&bytes);
+    assert_eq!((read("extra/x.idx"), read("extra/x.tar.idx")), (lines.into_bytes(), offsets));
+    assert_eq!(read("extra/x.tar"), bytes);
+    let verified = folder.run("verify shards --json --read-data").ok().summary();
+    assert_eq!((&verified["unreferenced"], &verified["records"]), (&0.into(), &3.into()), "{verified}");
+    // What is there already is the user's.
+    folder.write("shards/extra/y.tar", gnu_tar("two", &FOREIGN));
+    folder.write("shards/extra/y.idx", "mine");
+    let refused = folder.run("adopt shards");
+    assert!(refused.code == 2 && refused.stderr.contains("the index would be `extra/y.idx`"), "{refused:?}");
+    assert_eq!(read("extra/y.idx"), b"mine");
+    std::fs::rename(folder.path().join("shards/extra/y.tar"), folder.path().join("shards/extra/x.v2.tar")).unwrap();
+    let refused = folder.run("adopt shards");
+    assert!(refused.code == 2 && refused.stderr.contains("whose only dot"), "{refused:?}");
+    folder.run("convert raw --out lists --index wids").ok();
+    folder.write("lists/extra/y.tar", gnu_tar("two", &FOREIGN));
+    let refused = folder.run("adopt lists");
+    assert!(refused.code == 2 && refused.stderr.contains("expected --out"), "{refused:?}");
+}
+
+#[test]
+fn shards_that_an_index_cannot_describe_are_not_adopted() {
+    let folder = Folder::new();
+    folder.write("raw/a.jpg", "x");
+    folder.run("convert raw --index dali").ok();
+    folder.write("blanks/a.tar", gnu_tar("one", &[("p q.jpg", 1)]));
+    let refused = folder.run("adopt blanks --out shards");
+    assert!(refused.code == 6 && refused.stderr.contains("cannot hold the name `one/p q.jpg`"), "{refused:?}");
+    folder.write("bare/a.tar", gnu_tar("one", &[("README", 1)]));
+    let refused = folder.run("adopt bare --out shards");
+    assert!(refused.code == 6 && refused.stderr.contains("found `one/README`"), "{refused:?}");
+    folder.run("convert raw --to tar --codec gzip --index none --out packed").ok();
+    folder.write("gz/a.tar.gz", folder.only_shards("packed").remove(0).1);
+    let refused = folder.run("adopt gz --out shards");
+    assert!(refused.code == 2 && refused.stderr.contains("that the index dali fits"), "{refused:?}");
+    for folder_name in ["blanks", "bare", "gz"] {
+        folder.run(&format!("adopt {folder_name} --out plain")).ok();
+    }
+}
+
+#[test]
+fn adopted_tfrecord_gets_offsets_of_its_records() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id\n1\n2\n");
+    folder.run("convert a.csv --to tfrecord --index none --out made").ok();
+    folder.write("foreign/a.tfrecord", folder.only_shards("made").remove(0).1);
+    folder.write("b.csv", "id\n3\n");
+    folder.run("convert b.csv --to tfrecord").ok();
+    let report = folder.run("adopt foreign --out shards --json").ok().summary();
+    let place = |ending: &str| format!("shards/{}/000000.{ending}", report["folder"].as_str().unwrap());
+    let read = |ending: &str| std::fs::read_to_string(folder.path().join(place(ending))).unwrap();
+    let bytes = std::fs::read(folder.path().join("foreign/a.tfrecord")).unwrap();
+    let first = 16 + u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let lines = format!("0 {first}\n{first} {}\n", bytes.len() as u64 - first);
+    assert_eq!((read("idx"), read("tfindex")), (lines.clone(), lines));
+    let verified = folder.run("verify shards --json --read-data").ok().summary();
+    assert_eq!((&verified["unreferenced"], &verified["records"]), (&0.into(), &3.into()), "{verified}");
+}

@@ -359,17 +359,134 @@ fn text_of_parquet_that_is_not_utf8_is_read_as_bytes_if_the_user_says_so() {
     assert_eq!(found, [("plain".into(), "b2s=".into()), ("plain".into(), "Y2Fm6Q==".into())]);
 }
 
+/// The same file with its uncompressed columns called compressed, by the number of the codec.
+fn called_compressed(mut bytes: Vec<u8>, column: char, codec: u8) -> Vec<u8> {
+    // The codec of a column stands behind its path.
+    let path = [0x18, 1, u8::try_from(column).unwrap(), 0x15, 0];
+    let at = bytes.windows(5).rposition(|w| w == path).unwrap();
+    bytes[at + 4] = codec << 1;
+    bytes
+}
+
 #[test]
 fn pages_of_a_codec_that_is_not_read_are_told_by_its_name() {
     let folder = Folder::new();
-    let mut bytes = parquet_of_text(&[b"x"]);
-    // The codec of the second column stands behind its path: none, which becomes brotli.
-    let at = bytes.windows(5).rposition(|w| w == b"\x18\x01t\x15\x00").unwrap();
-    bytes[at + 4] = 8;
-    folder.write("a.parquet", bytes);
+    folder.write("a.parquet", called_compressed(parquet_of_text(&[b"x"]), 't', 3));
     let ran = folder.run("convert a.parquet");
     assert_eq!(ran.code, 6);
-    assert!(ran.stderr.contains("found pages compressed with brotli"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("found pages compressed with lzo"), "{}", ran.stderr);
+}
+
+/// Rows of every kind of column, encoded with a codec and a version of data pages.
+fn parquet_with(rows: std::ops::Range<i64>, codec: parquet::basic::Compression, version: i32) -> Vec<u8> {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Float64Array, Int64Array, ListArray, RecordBatch, StringArray};
+    use parquet::{
+        arrow::ArrowWriter,
+        file::properties::{WriterProperties, WriterVersion},
+    };
+    let lists = rows.clone().map(|i| (i % 4 > 0).then(|| (0..i % 4).map(Some).collect::<Vec<_>>()));
+    let columns: [(&str, ArrayRef); 4] = [
+        ("id", Arc::new(Int64Array::from_iter_values(rows.clone()))),
+        (
+            "text",
+            Arc::new(StringArray::from_iter(rows.clone().map(|i| (i % 7 > 0).then(|| format!("text {}", i % 90))))),
+        ),
+        ("x", Arc::new(Float64Array::from_iter_values(rows.map(|i| i as f64 / 7.0)))),
+        ("list", Arc::new(ListArray::from_iter_primitive::<arrow::datatypes::Int64Type, _, _>(lists))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let version = if version == 2 { WriterVersion::PARQUET_2_0 } else { WriterVersion::PARQUET_1_0 };
+    let properties = WriterProperties::builder()
+        .set_compression(codec)
+        .set_writer_version(version)
+        .set_data_page_row_count_limit(500)
+        .set_bloom_filter_enabled(true);
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties.build())).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+#[test]
+fn brotli_pages_are_read_and_become_pages_of_another_codec() {
+    use parquet::{
+        basic::{BrotliLevel, Compression},
+        file::reader::{FileReader as _, SerializedFileReader},
+    };
+    let brotli = Compression::BROTLI(BrotliLevel::try_new(5).unwrap());
+    for version in [1, 2] {
+        let folder = Folder::new();
+        for (part, range) in [0..2000, 2000..3000, 3000..5000].into_iter().enumerate() {
+            folder.write(&format!("in/{part}.parquet"), parquet_with(range.clone(), brotli, version));
+            folder.write(&format!("plain/{part}.parquet"), parquet_with(range, Compression::UNCOMPRESSED, version));
+        }
+        folder.run("convert plain --to tar --out expected").ok();
+        let expected = rows(&folder, "expected");
+        assert_eq!(expected.len(), 5000);
+        folder.run("convert in --to tar --out converted").ok();
+        assert!(rows(&folder, "converted") == expected, "version {version}");
+        // Merging takes pages, dictionaries and Bloom filters apart; adopting decodes all of them.
+        folder.run("adopt in --out linked").ok();
+        folder.run("verify linked --read-data").ok();
+        folder.run("compact linked --min-inputs 2 --verify full").ok();
+        folder.run("vacuum linked --retain 0s --force").ok();
+        let shards = folder.only_shards("linked");
+        let file = SerializedFileReader::new(bytes::Bytes::from(shards[0].1.clone())).unwrap();
+        let chunks = file.metadata().row_groups().iter().flat_map(|group| group.columns());
+        assert!(chunks.into_iter().all(|chunk| matches!(chunk.compression(), Compression::ZSTD(_))));
+        folder.write("merged.parquet", &shards[0].1);
+        folder.run("convert merged.parquet --to tar --out again").ok();
+        assert!(shards.len() == 1 && rows(&folder, "again") == expected, "version {version}");
+    }
+}
+
+/// A Parquet file of one value, whose page says that it inflates to a few hundred bytes, and inflates to `bytes`.
+fn brotli_bomb(bytes: u64) -> Vec<u8> {
+    use std::io::Read as _;
+
+    use parquet::{
+        data_type::{FixedLenByteArray, FixedLenByteArrayType},
+        file::{properties::WriterProperties, writer::SerializedFileWriter},
+        schema::parser::parse_message_type,
+    };
+    let mut page = Vec::new();
+    let parameters = brotli::enc::BrotliEncoderParams { quality: 1, ..Default::default() };
+    brotli::BrotliCompress(&mut std::io::repeat(0).take(bytes), &mut page, &parameters).unwrap();
+    let schema = format!("message m {{ required fixed_len_byte_array({}) s; }}", page.len());
+    let schema = parse_message_type(&schema).unwrap();
+    let mut out = Vec::new();
+    let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+    let mut writer = SerializedFileWriter::new(&mut out, schema.into(), properties.into()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<FixedLenByteArrayType>().write_batch(&[FixedLenByteArray::from(page)], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    called_compressed(out, 's', 4)
+}
+
+#[test]
+fn a_page_of_brotli_that_inflates_to_more_than_it_says_is_refused_in_little_memory() {
+    let folder = Folder::new();
+    let bomb = brotli_bomb(640 << 20);
+    assert!(bomb.len() < 1 << 20, "{}", bomb.len());
+    folder.write("in/a.parquet", &bomb);
+    // Half a gigabyte of addresses, where the page would take more than that.
+    let run = |arguments: &str| {
+        let shell = format!("ulimit -v 524288; exec {} {arguments} --memory 64MiB", env!("CARGO_BIN_EXE_shardify"));
+        let ran = std::process::Command::new("sh").args(["-c", &shell]).current_dir(folder.path()).output().unwrap();
+        (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+    };
+    for command in ["convert in", "convert in --to tar --out t", "adopt in --out linked", "adopt in"] {
+        let (code, told) = run(command);
+        assert_eq!(code, Some(6), "{command}: {told}");
+        assert!(told.contains("a.parquet, byte "), "{command}: {told}");
+        assert!(told.contains("column s: expected a page that inflates to"), "{command}: {told}");
+    }
 }
 
 #[test]

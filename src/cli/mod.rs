@@ -133,8 +133,10 @@ struct Session<'a> {
 fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     match &cli.command {
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "shardify", &mut io::stdout());
-            return Ok(Outcome::Done);
+            // Into memory first: the generator panics where it cannot write.
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "shardify", &mut text);
+            return closed_pipe_is_fine(io::stdout().write_all(&text)).map(|()| Outcome::Done);
         }
         Command::Man => {
             let rendered = clap_mangen::Man::new(Cli::command()).render(&mut io::stdout());
