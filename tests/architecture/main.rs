@@ -293,21 +293,27 @@ fn what_is_too_long_is_found() {
     let function = |lines: usize| format!("fn intruder() {{\n{}}}\n", "    step();\n".repeat(lines - 2));
     let long = function(MAX_FUNCTION_LINES + 1);
     let tests = format!("#[cfg(test)]\nmod more {{\n{long}{}}}\n", "// A line.\n".repeat(MAX_LINES));
-    let fillers = |lines: usize| "// A line.\n".repeat(lines);
-    let path = root().join("src/codec/hex.rs");
-    let text = fs::read_to_string(&path).unwrap();
-    let found = |more: &str| {
-        let changed = BTreeMap::from([(path.clone(), format!("{text}\n{more}"))]);
-        too_long(&Tree::read(&library(), &changed)).into_iter().filter(|line| line.contains("hex.rs")).count()
-    };
-    assert_eq!(found(&function(MAX_FUNCTION_LINES)), 0);
-    assert_eq!(found(&tests), 0, "lines of tests count");
-    assert_eq!(found(&long), 1);
-    assert_eq!(found(&format!("struct X;\nimpl X {{\n{long}}}\n")), 1, "a method");
-    assert_eq!(found(&format!("trait X {{\n{long}}}\n")), 1, "a method of a trait");
-    assert_eq!(found(&format!("mod inner {{\n{long}}}\n")), 1, "in a module within the file");
-    assert_eq!(found(&fillers(MAX_LINES)), 1, "a file");
-    assert_eq!(found(&format!("{tests}{}", fillers(MAX_LINES))), 1, "a file whose tests stand in between");
+    let filler = "// A line.\n".repeat(MAX_LINES);
+    let cases = [
+        ("hex", function(MAX_FUNCTION_LINES), 0),
+        ("base64", tests.clone(), 0),
+        ("merkle", long.clone(), 1),
+        ("chunk_tree", format!("struct X;\nimpl X {{\n{long}}}\n"), 1),
+        ("seal", format!("trait X {{\n{long}}}\n"), 1),
+        ("decompress", format!("mod inner {{\n{long}}}\n"), 1),
+        ("encoding", filler.clone(), 1),
+        ("stream", format!("{tests}{filler}"), 1),
+    ];
+    let path = |name: &str| root().join("src/codec").join(name).with_extension("rs");
+    let changed = cases.iter().map(|(name, more, _)| {
+        let text = fs::read_to_string(path(name)).unwrap();
+        (path(name), format!("{text}\n{more}"))
+    });
+    let bad = too_long(&Tree::read(&library(), &changed.collect()));
+    for (name, more, expected) in &cases {
+        let found = bad.iter().filter(|line| line.contains(path(name).to_str().unwrap())).count();
+        assert_eq!(found, *expected, "{name}: {}", more.chars().take(60).collect::<String>());
+    }
 }
 
 #[test]
