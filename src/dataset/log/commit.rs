@@ -318,16 +318,26 @@ fn check_paths(parent: &Snapshot, transaction: &Transaction<'_>) -> Result<()> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
+
     use super::*;
     use crate::{
         codec::Codec,
         dataset::{
             ids::IdKind,
+            index::{SegmentRef, places::PlaceRef},
             log::{
+                draft::FAN_OUT,
+                entry::{Settings, Totals},
                 order::{Arrangement, Order, ShardOrder},
+                retraction::Retraction,
                 root::VersionTree,
                 runs::Scattered,
+                shards::{NewShard, ShardMeta},
                 tags::tag,
+                transaction::SegmentMerge,
             },
             table::paths::sidecar_path,
         },

@@ -254,8 +254,12 @@ fn unhex_all(texts: &[String]) -> Result<Vec<Hash>, String> {
 mod tests {
     use serde_json::json;
 
-    use super::*;
-    use crate::dataset::{SegmentRef, bucket_leaf, segment_leaf};
+    use super::{super::texts, *};
+    use crate::{
+        codec::{base64::base64, hex::hex},
+        dataset::{SegmentRef, bucket_leaf, segment_leaf},
+        id::Version,
+    };
 
     const PLAIN: &str = "shardify root 3\nversion 3\nids plain\nlists 1\nsegments ";
     const TOKENS: &str = "shardify root 3\nversion 3\nids hmac 0011223344556677\nlists 1\nsegments ";
