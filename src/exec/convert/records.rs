@@ -144,7 +144,7 @@ fn is_small(source: &RecordSource) -> bool {
     !source.packed && !source.reader.reads_by_itself() && source.file.bytes() <= SMALL_SOURCE
 }
 
-/// Pieces that may be in flight instead of one of full size. Small sources make small requests.
+/// Requests that may be in flight instead of one for a full split: small sources make small requests.
 const REQUESTS_FOR_ONE: u64 = 32;
 
 impl ReadRequest {

@@ -39,7 +39,7 @@ const LOCAL_BYTES: u64 = 1 << 20;
 /// Files read at a time from a local disk at least: more than processors, for while one waits for the disk others go on.
 const LOCAL_REQUESTS: usize = 32;
 
-/// The same where each file is a request that others should not have to wait for.
+/// Files of a split at most where each is a request to a remote store, which others should not have to wait for.
 const REMOTE_FILES: usize = 8;
 
 /// How files of samples are read.
@@ -51,7 +51,7 @@ pub struct Reading {
     requests: usize,
     /// Splits that are read or wait for their turn.
     window: usize,
-    /// Bytes of them.
+    /// Byte budget for splits in flight.
     budget: u64,
 }
 

@@ -58,7 +58,7 @@ pub(super) enum Decision {
     /// Nothing is new.
     Nothing {
         /// Settings of the dataset.
-        settings: Settings,
+        settings: Box<Settings>,
         /// What was left out.
         skipped: Skipped,
         /// Places that could not be listed.
@@ -115,14 +115,14 @@ pub(super) struct ConvertPlan {
 pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Result<Decision> {
     let Listing { fresh, faults, live, replaced, skipped } = listing;
     if fresh.is_empty() {
-        return Ok(Decision::Nothing { settings, skipped, faults: faults.len() });
+        return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
     let opened = Opened::new(job, settings, fresh)?;
     opened.check(job)?;
     let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };
     if opened.inputs.files().next().is_none() {
-        return Ok(Decision::Nothing { settings: opened.settings, skipped, faults: faults.len() });
+        return Ok(Decision::Nothing { settings: Box::new(opened.settings), skipped, faults: faults.len() });
     }
     let listed = Listed { bytes, faults, live, replaced, skipped };
     Ok(Decision::Convert(Box::new(opened.name(job)?.finish(job, listed)?)))
