@@ -40,14 +40,12 @@ use crate::{
         tfrecord::{IdFeatures, feature_names, scan_with},
     },
     id::{IdHash, Version},
-    record::{hash::row_hashes, numbers::Numbers, parts::KEY_COLUMN},
+    record::{BATCH_ROWS, hash::row_hashes, numbers::Numbers, parts::KEY_COLUMN},
     scan::SourceFile,
     storage::{Location, Sink, Staged, Store},
     units::Size,
 };
 
-/// Rows of a sidecar written at once.
-const BATCH_ROWS: usize = 8_192;
 /// Uncompressed bytes of Parquet decoded at once.
 const BATCH_BYTES: u64 = 16 << 20;
 const READ_BYTES: usize = 1 << 20;

@@ -188,7 +188,7 @@ type Told = Option<(OutputFormat, Codec)>;
 impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
         let files = self.find()?;
-        let sorted = inputs::sort(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
+        let sorted = inputs::partition(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
         self.report.files_unchanged = sorted.unchanged;
         let told = self.tell(sorted.fresh)?;
         if self.report.files_unchanged > 0 {

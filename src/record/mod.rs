@@ -26,6 +26,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 use self::numbers::Numbers;
 
+/// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the caches.
+pub const BATCH_ROWS: usize = 8_192;
+
 /// A piece of one source that holds whole records and can be read without its neighbours.
 #[derive(Debug, Clone)]
 pub struct Split {
