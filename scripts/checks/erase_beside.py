@@ -14,6 +14,8 @@ import tempfile
 import threading
 import time
 
+from harness import finish
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--shardify", required=True)
 parser.add_argument("--erasures", type=int, default=20)
@@ -118,8 +120,7 @@ def main():
                 content = path.read_bytes()
                 found = [needle for needle in needles if needle in content]
                 assert not found, (path, found[:3])
-        if failed:
-            sys.exit(1)
+        return 1 if failed else 0
 
 
-main()
+finish(main)

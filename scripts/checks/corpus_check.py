@@ -6,7 +6,7 @@ with an error or rejects that name the place. Files for which shardify counts di
 their reasons in docs/CORRECTNESS.md, and nowhere else: a difference that is not listed fails, and so does a listed one
 that is gone.
 
-    scripts/corpus_check.py --shardify target/release/shardify [--corpus ../shared/corpus] [kind ...]
+    scripts/checks/corpus_check.py --shardify target/release/shardify [--corpus ../shared/corpus] [kind ...]
 """
 
 import argparse
@@ -14,14 +14,13 @@ import collections
 import json
 import os
 import pathlib
-import re
-import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
+
+from harness import ROOT, Failure, finish
 
 SECONDS = 10
 KIBIBYTES = 1 << 20
@@ -29,7 +28,6 @@ KINDS = [
     "csv-edge", "csv-real", "json-edge", "json-real", "jsonl-real", "parquet", "parquet-bad", "petastorm", "tar-edge",
     "tar-wds", "tfrecord", "compressed-edge", "images", "audio", "patients",
 ]  # fmt: skip
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def oracle(corpus):
@@ -203,8 +201,7 @@ def main():
     parser.add_argument("kinds", nargs="*", default=KINDS)
     arguments = parser.parse_args()
     if not pathlib.Path(arguments.corpus).is_dir():
-        print(f"skipped: there is no corpus at {arguments.corpus}")
-        return 0
+        raise Failure(f"there is no corpus at {arguments.corpus}; name its folder in SHARDIFY_CORPUS")
     check = Check(arguments)
     for kind in arguments.kinds:
         files = sorted(p for p in (check.corpus / kind).rglob("*") if p.is_file())
@@ -215,4 +212,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -20,9 +20,11 @@ import pathlib
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
+
+import harness
+from harness import Failure, finish
 
 DAMAGE = 5
 NOT_CHECKED = ("_shardify/rejects/", "_shardify/locks/", "_shardify/staging/", "_shardify/intents/", ".nv-meta/index.sqlite",
@@ -38,9 +40,7 @@ def run(args, folder, *words, limit=60):
 
 
 def must(args, folder, words):
-    code, out, error = run(args, folder, *words.split())
-    if code != 0:
-        sys.exit(f"{words}: expected exit code 0, found {code}\n{out}{error}")
+    harness.run(args.shardify, *words.split(), folder=folder, timeout=60)
 
 
 def table(folder, number, rows=40):
@@ -143,14 +143,14 @@ class Probe:
         self.before = {name: self.ask(name) for name in self.commands()}
         for name, (code, lines) in self.before.items():
             if code not in (0, 1):
-                sys.exit(f"{dataset}: {name} ended with {code} before anything was flipped\n" + "\n".join(lines))
+                raise Failure(f"{dataset}: {name} ended with {code} before anything was flipped\n" + "\n".join(lines))
         code, out, error = self.verify()
         if code != 0:
-            sys.exit(f"{dataset} is damaged before anything was flipped\n{out}{error}")
+            raise Failure(f"{dataset} is damaged before anything was flipped\n{out}{error}")
         self.constants = {path.read_bytes() for path in (root / dataset).glob("*/_constants.arrow")}
         code, problem = self.compact()
         if code != 0 or problem:
-            sys.exit(f"{dataset}: compact ended with {code} before anything was flipped: {problem}")
+            raise Failure(f"{dataset}: compact ended with {code} before anything was flipped: {problem}")
 
     def commands(self):
         found = {f"find {one}": ["manifest", self.dataset, "--find", one] for one in self.ids}
@@ -303,8 +303,8 @@ def main():
     finally:
         if not args.keep:
             shutil.rmtree(root, ignore_errors=True)
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -9,7 +9,7 @@ there once, in the shards and in `manifest --export`, and `verify --read-data` h
 With `--kills`, some of all these runs are killed at a random moment and started again. With `--store s3` all of it happens on
 moto, which only this machine can reach.
 
-    python3 scripts/stress.py --shardify target/release/shardify --rounds 10 [--formats tar parquet] [--seed N]
+    python3 scripts/checks/stress.py --shardify target/release/shardify --rounds 10 [--formats tar parquet] [--seed N]
         [--kills 0.2] [--store s3]
 
 A round is a conversion of each writer, a compaction and a vacuum. Prints a line per format, then `N passed, N failed`; exit
@@ -31,6 +31,7 @@ import tempfile
 import threading
 import time
 
+from harness import Failure, finish
 from stores_check import S3, Server, free_port
 
 ATOMIC_MOTO = pathlib.Path(__file__).with_name("atomic_moto.py")
@@ -42,10 +43,6 @@ CONFLICT = 4
 ATTEMPTS = 20
 # How much earlier than the retention ends a reader must be done, for what it finds missing to count.
 MARGIN = 1.0
-
-
-class Failure(Exception):
-    """What was expected and what was found."""
 
 
 def tar_ids(path):
@@ -310,4 +307,4 @@ def everything(options, s3):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -5,7 +5,7 @@ Every file that such a reader reads is converted to Parquet, raw and decoded, an
 why, and every hostile file must end in an error within a time and a memory. Files are made here, and taken from the folders
 npy, netcdf, hdf5 and zarr of $SHARDIFY_CORPUS where there is one.
 
-    scripts/arrays_check.py --shardify target/release/shardify [--only TEXT] [--keep]
+    scripts/checks/arrays_check.py --shardify target/release/shardify [--only TEXT] [--keep]
 """
 
 import argparse
@@ -31,7 +31,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-ROOT = Path(__file__).resolve().parent.parent
+from harness import ROOT, finish, not_run
+
 
 # Of a hostile file, and of any other: seconds, and bytes of memory that the process may have at its peak.
 TIMEOUT = 60
@@ -950,7 +951,7 @@ def main():
     hostile_others(made, hostile)
     files = sorted(made.iterdir())
     if not Path(options.corpus).is_dir():
-        print(f"without the corpus: there is none at {options.corpus}")
+        not_run("arrays of the corpus", f"there is none at {options.corpus}")
     else:
         files += sorted(path.parent for path in Path(options.corpus).glob("zarr/**/.zarray"))
         for kind in ("npy", "netcdf", "hdf5"):
@@ -997,4 +998,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

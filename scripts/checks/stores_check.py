@@ -7,7 +7,7 @@ have to be byte for byte those of the local run. A run is interrupted (no upload
 store must be refused. Last, failures are provoked with secrets in settings and URLs, which nothing may print or store.
 
     pip install -r scripts/requirements.txt
-    python3 scripts/stores_check.py --shardify target/release/shardify [--files 20000] [--azure-files 2000] [--azurite DIR]
+    python3 scripts/checks/stores_check.py --shardify target/release/shardify [--files 20000] [--azure-files 2000] [--azurite DIR]
 
 Azurite is installed by npm into DIR (default: a temporary folder); without npm that half is left out, and said so.
 Prints a line per check; exit code 1 if one failed.
@@ -32,6 +32,8 @@ import tempfile
 import threading
 import time
 
+from harness import Failure, expect, finish, not_run
+
 ATOMIC_MOTO = pathlib.Path(__file__).with_name("atomic_moto.py")
 BUCKET = "shardify"
 CANARY = "CANARY7f3a"
@@ -40,15 +42,6 @@ BATCHES = 6
 ARRAY_SHAPE = (12, 64, 96)
 UPLOADERS = 8
 START_SECONDS = 60
-
-
-class Failure(Exception):
-    """What was expected and what was found."""
-
-
-def expect(what, found, expected):
-    if found != expected:
-        raise Failure(f"{what}: expected {expected!r}, found {found!r}")
 
 
 def below_tag(path):
@@ -441,7 +434,7 @@ def check(arguments, work):
         failed += StoreCheck(Shardify(arguments.shardify, work), S3(port), local).run()
     command = azurite(pathlib.Path(arguments.azurite).resolve() if arguments.azurite else work / "azurite")
     if command is None:
-        print("azure  left out: npm is not installed")
+        not_run("azure", "npm is not installed")
         return failed
     port = free_port()
     with Server([*command, "--blobPort", str(port)], port, cwd=work):
@@ -465,4 +458,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

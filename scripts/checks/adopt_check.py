@@ -7,7 +7,6 @@ verify, find records, compact, verify and read again with the writer's own reade
 import argparse
 import gzip
 import hashlib
-import json
 import pathlib
 import shutil
 import subprocess
@@ -20,6 +19,9 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import tfrecord
 import webdataset
+
+import harness
+from harness import Failure, finish, not_run
 
 ROWS = 1000
 
@@ -200,10 +202,7 @@ class Shardify:
         self.binary = binary
 
     def __call__(self, *arguments, expect=0):
-        ran = subprocess.run([self.binary, *map(str, arguments), "--json"], capture_output=True, text=True)
-        if ran.returncode != expect:
-            raise AssertionError(f"{arguments}: exit {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr}")
-        return [json.loads(line) for line in ran.stdout.splitlines()]
+        return harness.objects(self.binary, *arguments, codes=(expect,))
 
 
 def contents(folder):
@@ -273,19 +272,19 @@ def main():
     failed = 0
     cases = CASES
     if subprocess.run([PYTHON_TF, "-c", "import tensorflow"], capture_output=True).returncode != 0:
-        print(f"tensorflow       skipped: {PYTHON_TF} cannot import it (pip install tensorflow-cpu, or name another with --tensorflow)")
+        not_run("tensorflow", f"{PYTHON_TF} cannot import it (pip install tensorflow-cpu, or name another with --tensorflow)")
         cases = [case for case in CASES if case[0] not in (write_tensorflow, write_tensorflow_gz)]
     for case in cases:
         root = pathlib.Path(tempfile.mkdtemp())
         try:
             one(run, case, root)
-        except AssertionError as e:
+        except (AssertionError, Failure) as e:
             failed += 1
             print(f"{case[0].__name__[6:]:<16} FAILED: {e}")
         finally:
             shutil.rmtree(root)
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

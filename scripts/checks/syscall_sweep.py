@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Every call to the kernel fails once: each open, write, sync, rename, link, mkdir and unlink of each command.
 
-A tracer (scripts/syscalls.c, built with cc) runs a command and spoils call N of those that concern files below the folder: the
+A tracer (scripts/checks/syscalls.c, built with cc) runs a command and spoils call N of those that concern files below the folder: the
 process is killed before it, it returns EIO or ENOSPC, or it writes half of what it was given. For every N, every command and
 every format; runs make some ten shards. Afterwards the last version can be read, or the next one whole; an error is told as
 one of storage, with an exit code that says so; run again, the command finishes; a vacuum leaves nothing; files of the user's
 are as they were.
 
-    python3 scripts/syscall_sweep.py --shardify target/release/shardify [--formats tar] [--tasks convert erase-all]
+    python3 scripts/checks/syscall_sweep.py --shardify target/release/shardify [--formats tar] [--tasks convert erase-all]
         [--faults kill eio enospc short] [--sample 40] [--seed N]
 
 Prints a line per command, fault and format and one per failure; exit code 1 if there was one. x86-64 Linux only.
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-from harness import CONFLICT, FORMATS, OK, STORAGE, Failure, Shardify, copied, tasks
+from harness import FORMATS, OK, STORAGE, Failure, Shardify, copied, finish, not_run, tasks
 
 FAULTS = ("kill", "eio", "enospc", "short")
 KILLED = 128 + 9
@@ -87,7 +87,7 @@ def trace_all(options, each):
     """Shows each format and task that was asked for to `each`, which says how many of its cases passed and failed: a label, and
     the program, its tracer, the task, the dataset that it starts from, canaries and a folder. Returns the exit code."""
     if platform.machine() != "x86_64" or not sys.platform.startswith("linux") or not shutil.which("cc"):
-        print("left out: needs x86-64 Linux and a C compiler")
+        not_run("the tracer", "it needs x86-64 Linux and a C compiler")
         return 0
     passed = failed = 0
     started = time.monotonic()
@@ -144,4 +144,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times shardify beside its peers: the same bytes, one fresh process a run, in rotating order, medians and ratios.
 
-    python3 scripts/bench.py --shardify target/release/shardify [--data FOLDER] [--jobs csv_zstd,tree_tar] [--reps 5]
+    python3 scripts/bench/convert.py --shardify target/release/shardify [--data FOLDER] [--jobs csv_zstd,tree_tar] [--reps 5]
                              [--peers duckdb,gnu_tar] [--json FILE]
 
-Inputs are made once by bench_data.py (`--scale 10` makes a tenth of them); warm means read just before, cold that the page cache was
+Inputs are made once by data.py (`--scale 10` makes a tenth of them); warm means read just before, cold that the page cache was
 emptied before each run, which needs root. shardify writes its log, checksums, sidecars and id index in the time that
 is measured and syncs everything; its peers do neither. Each job also shows a limit that no tool can pass: reading, copying or
 summing the same bytes with nothing else to do.
@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 
-import bench_data
+import data as inputs
 
 SHARD = 128 << 20
 PYTHON = [sys.executable, "-c"]
@@ -234,7 +234,7 @@ def main():
     parser.add_argument("--patience", type=float, default=120, help="no more runs of a program that takes longer, in seconds")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    bench_data.make(options.data, 65_000 * options.scale, max(10, 10 * options.scale), 1000 * options.scale)
+    inputs.make(options.data, 65_000 * options.scale, max(10, 10 * options.scale), 1000 * options.scale)
     out = options.out or options.data / "out"
     convert = [str(pathlib.Path(options.shardify).resolve()), "convert", "--quiet", "--out", f"{out}/ds",
                "--target-shard", str(SHARD), *(["--memory", options.memory] if options.memory else [])]

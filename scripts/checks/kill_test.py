@@ -5,20 +5,21 @@ Measures a full run, then starts it again and again and kills it with SIGKILL at
 dataset has to verify, the same command has to finish the work, and the records have to be the expected ones. First for
 convert, then for compact.
 
-    python3 scripts/kill_test.py --shardify target/release/shardify --rounds 50 [--seed N]
+    python3 scripts/checks/kill_test.py --shardify target/release/shardify --rounds 50 [--seed N]
 
 Prints a line per round, then `N passed, N failed`; exit code 1 if one failed. Needs nothing but Python.
 """
 
 import argparse
-import json
 import pathlib
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
+
+import harness
+from harness import Failure, finish
 
 CSV_FILES = 5
 CSV_BYTES = 4_000_000
@@ -27,12 +28,8 @@ BATCHES = 8
 ROWS_PER_BATCH = 20_000
 
 
-class Failure(Exception):
-    """What was expected and what was found."""
-
-
 class Shardify:
-    """The program under test."""
+    """The program under test, which can be killed."""
 
     def __init__(self, binary):
         self.binary = str(pathlib.Path(binary).resolve())
@@ -42,11 +39,7 @@ class Shardify:
 
     def run(self, *arguments):
         """Runs to the end and returns the summary."""
-        command = self.command(*arguments)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise Failure(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr.strip()}{done.stdout.strip()}")
-        return json.loads(done.stdout.splitlines()[-1])
+        return harness.objects(self.binary, *arguments, "--progress", "never")[-1]
 
     def kill_after(self, seconds, *arguments):
         """Starts the command and kills it. Returns whether it was still running."""
@@ -182,10 +175,7 @@ def main():
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        try:
-            todo = list(scenarios(shardify, root, write_inputs(root, rng)))
-        except Failure as failure:
-            sys.exit(f"preparing failed: {failure}")
+        todo = list(scenarios(shardify, root, write_inputs(root, rng)))
         for number, scenario in enumerate(todo):
             # All rounds, shared out over the scenarios.
             rounds = (options.rounds + len(todo) - 1 - number) // len(todo)
@@ -196,4 +186,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

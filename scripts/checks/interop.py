@@ -5,7 +5,7 @@ Converts test data to every output format with every codec, reads the shards wit
 and every value with the source, which is read here without shardify: Python's csv and json, and plain files. Then builds
 datasets of many small shards, compacts them, and compares again.
 
-    python3 scripts/interop.py --shardify target/release/shardify [--data testdata] [--only TEXT]
+    python3 scripts/checks/interop.py --shardify target/release/shardify [--data testdata] [--only TEXT]
 
 One line per combination, then `N passed, N failed`; exit code 1 if one failed. Installs nothing: the packages of
 scripts/requirements.txt have to be there. TensorFlow reads along where it is installed.
@@ -28,6 +28,9 @@ import sys
 import tarfile
 import tempfile
 
+import harness
+from harness import Failure, finish, not_run
+
 REQUIRED = ["duckdb", "numpy", "polars", "pyarrow", "pytz", "tfrecord", "webdataset", "zstandard"]
 OPTIONAL = ["tensorflow"]
 CODECS = {
@@ -37,7 +40,7 @@ CODECS = {
 }
 
 
-class Mismatch(Exception):
+class Mismatch(Failure):
     """What was expected and what was found."""
 
 
@@ -353,11 +356,7 @@ class Shardify:
 
     def run(self, *arguments):
         """Objects that the command prints with --json; the last one is the summary."""
-        command = [self.binary, *map(str, arguments), "--json", "--progress", "never"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise Mismatch(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr.strip()}{done.stdout.strip()}")
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return harness.objects(self.binary, *arguments, "--progress", "never")
 
     def shards(self, dataset):
         """Live shards in the order of their records."""
@@ -422,7 +421,7 @@ def check_readers(shardify, dataset, source, stored, codec, available):
     for name in used:
         try:
             source.check([record for shard in shards for record in READERS[stored][name](shard, codec)], stored)
-        except Mismatch as error:
+        except Failure as error:
             raise Mismatch(f"{name}: {error}") from error
     return f"{len(source.expected)} records in {len(shards)} shards, read by {', '.join(used)}"
 
@@ -462,10 +461,10 @@ def available_readers():
     present.update(name for name in OPTIONAL if importlib.util.find_spec(name))
     missing = [name for name in REQUIRED if name not in present]
     if missing:
-        sys.exit(f"missing: {', '.join(missing)}; install them with: pip install -r scripts/requirements.txt")
+        raise Failure(f"missing: {', '.join(missing)}; install them with: pip install -r scripts/requirements.txt")
     for name in OPTIONAL:
         if name not in present:
-            print(f"{name} is not installed; going on without it")
+            not_run(name, "it is not installed")
     return present | {"tarfile"}
 
 
@@ -495,4 +494,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -13,12 +13,13 @@ import hashlib
 import hmac
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
+
+import harness
+from harness import Failure, finish
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--shardify", required=True)
@@ -39,10 +40,7 @@ SOURCES_KEY = mac(mac(b"shardify private ids v1", KEY), b"sources\x01")
 
 
 def shardify(*arguments, codes=(0,), cwd=None):
-    ran = subprocess.run([binary, *map(str, arguments)], capture_output=True, cwd=cwd)
-    if ran.returncode not in codes:
-        sys.exit(f"{arguments}: exit {ran.returncode}\n{ran.stdout[-2000:].decode()}\n{ran.stderr.decode()}")
-    return ran.stdout
+    return harness.run(binary, *arguments, codes=codes, folder=cwd)
 
 
 class Case:
@@ -181,7 +179,7 @@ class Case:
         for one in ids:
             if found[one] != wanted.get(one, set()):
                 missing, extra = wanted.get(one, set()) - found[one], found[one] - wanted.get(one, set())
-                sys.exit(f"{self.name}, {step}: `{one}`: not found {sorted(missing)[:3]}, found as well {sorted(extra)[:3]}")
+                raise Failure(f"{self.name}, {step}: `{one}`: not found {sorted(missing)[:3]}, found as well {sorted(extra)[:3]}")
         some = self.rng.sample(ids, min(options.erase_ids, len(ids)))
         self.check_erase(step, some, wanted)
         return len(ids), hits, len(some)
@@ -215,10 +213,10 @@ class Case:
                 of_shard[row["was"]] = row["records_erased"]
         for one in ids:
             if of_id[one] != len(rows[one]):
-                sys.exit(f"{self.name}, {step}: erase of `{one}`: expected {len(rows[one])} records, found {of_id[one]}")
+                raise Failure(f"{self.name}, {step}: erase of `{one}`: expected {len(rows[one])} records, found {of_id[one]}")
         expected = Counter(shard for shard, _ in set().union(*rows.values(), set()))
         if expected != of_shard:
-            sys.exit(f"{self.name}, {step}: erase: expected {expected}, found {of_shard}")
+            raise Failure(f"{self.name}, {step}: erase: expected {expected}, found {of_shard}")
 
     def erase(self, all_versions):
         ids = list(self.expected())
@@ -283,4 +281,4 @@ def main():
           f"{time.monotonic() - begun:.0f} s")
 
 
-main()
+finish(main)

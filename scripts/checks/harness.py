@@ -1,5 +1,7 @@
-"""What the scripts that break things share: the program under test, files of the user's, datasets to start from, and what has
-to hold afterwards.
+"""What checks share: running the program, telling what is wrong and what was not run, files of the user's, datasets to start from.
+
+A check ends by `finish(main)`: exit code 0 where all is well, 1 with a line `FAILED: ...` where a `Failure` says that it is not. What it
+leaves out it says with `not_run`, which `scripts/check.py` repeats at the end.
 
 A `Task` is a command on a dataset, with the records that have to be there before and after it. `Task.look` says whether they
 are, whatever happened in between: one of both versions, whole, with every older version that can be read; `Task.redo` runs the
@@ -14,11 +16,13 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tarfile
 
 # Exit codes of README.md.
 OK, NO, USAGE, REJECTS, CONFLICT, STORAGE, INPUT = 0, 1, 2, 3, 4, 5, 6
 FORMATS = ("parquet", "tar", "tfrecord")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What `verify` says of shards that an erasure was to delete.
 CUT_SHORT = "run the same `shardify erase` again"
 # Rows of each source, shards of about so many bytes: ten or so in all.
@@ -32,6 +36,38 @@ class Failure(Exception):
 def expect(what, found, expected):
     if found != expected:
         raise Failure(f"{what}: expected {expected!r}, found {found!r}")
+
+
+def not_run(what, why):
+    print(f"NOT RUN: {what}: {why}", flush=True)
+
+
+def finish(main):
+    """Runs a check, and ends with its exit code."""
+    try:
+        code = main()
+    except Failure as failure:
+        print(f"FAILED: {failure}", flush=True)
+        code = 1
+    sys.exit(code or 0)
+
+
+def run(binary, *words, codes=(0,), folder=None, environment=None, timeout=600):
+    """Standard output of a command of the program, as bytes, which has to end with one of these exit codes."""
+    command = [str(pathlib.Path(binary).resolve()), *map(str, words)]
+    try:
+        done = subprocess.run(command, capture_output=True, cwd=folder, env=environment, timeout=timeout)
+    except subprocess.TimeoutExpired as slow:
+        raise Failure(f"`{' '.join(command[1:])}` hangs") from slow
+    if done.returncode not in codes:
+        said = (done.stdout[-2000:] + done.stderr).decode(errors="replace")
+        raise Failure(f"`{' '.join(command[1:])}`: expected exit code {' or '.join(map(str, codes))}, found {done.returncode}\n{said}")
+    return done.stdout
+
+
+def objects(binary, *words, **more):
+    """The same with `--json`, as the objects that it prints."""
+    return [json.loads(line) for line in run(binary, *words, "--json", **more).splitlines()]
 
 
 class Shardify:

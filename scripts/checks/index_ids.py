@@ -11,7 +11,6 @@ import json
 import random
 import re
 import subprocess
-import sys
 import tempfile
 import unicodedata
 from collections import defaultdict
@@ -20,6 +19,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import harness
+from harness import Failure, finish
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--shardify", required=True)
@@ -32,10 +34,7 @@ binary = str(Path(options.shardify).resolve())
 
 
 def shardify(*arguments, codes=(0,), cwd=None):
-    ran = subprocess.run([binary, *map(str, arguments)], capture_output=True, cwd=cwd)
-    if ran.returncode not in codes:
-        sys.exit(f"{arguments}: exit {ran.returncode}\n{ran.stderr.decode()}")
-    return ran.stdout
+    return harness.run(binary, *arguments, codes=codes, folder=cwd)
 
 
 def word(length):
@@ -117,7 +116,7 @@ def look_up(dataset, folder, expected, extra):
     assert summary and summary["ids"] == len(ids), summary
     if found != expected:
         wrong = [id for id in ids if found.get(id, set()) != expected.get(id, set())]
-        sys.exit(f"{len(wrong)} ids are wrong, such as {wrong[0]!r}: "
+        raise Failure(f"{len(wrong)} ids are wrong, such as {wrong[0]!r}: "
                  f"{found.get(wrong[0])} instead of {expected.get(wrong[0])}")
     assert set(summary["missing"]) == set(extra), "what nobody has"
 
@@ -159,7 +158,7 @@ def look_up_some(dataset, expected, extra):
 
 def sql(dataset, expected):
     """The queries of the documentation."""
-    text = (Path(__file__).parent.parent / "docs/FORMAT.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs/FORMAT.md").read_text()
     queries = re.search(r"```sql\n(-- where the records of a subject are\n.*?)```", text, re.S)[1]
     subjects = [id for id, places in expected.items()
                 if any(kind == "subject" for kind, _, _ in places) and not set(id) & set("'\0")]
@@ -172,49 +171,53 @@ def sql(dataset, expected):
         assert found == {place for place in expected[id] if place[0] == "subject"}, (id, found, expected[id])
 
 
-with tempfile.TemporaryDirectory(prefix="shardify-ids-") as name:
-    folder = Path(name)
-    dataset = folder / "data"
-    number, compacted, erased = 0, 0, set()
-    for round in range(options.rounds):
-        count = options.ids // options.rounds
-        rids = [nasty(number + i) for i in range(count)]
-        whos = [rng.choice([None, "", f"S-{rng.randrange(max(count // 8, 1))}", f"PAT-{rng.randrange(50):09}"])
-                for _ in range(count)]
-        if round == 0:
-            rids[0] = ""
-        number += count
-        source = folder / f"part-{round}.parquet"
-        pq.write_table(pa.table({"rid": rids, "who": whos, "x": range(count)}), source)
-        shardify("convert", source, "--out", dataset, "--id", "rid", "--subject", "who", "--quiet")
-        last = round == options.rounds - 1
-        if round % 4 == 3 or last:
-            expected = scan(dataset)
-            assert not erased & set(expected), "erased ids are back"
-            extra = sorted({*absent(set(expected)), *erased})
-            look_up(dataset, folder, expected, extra)
-            look_up_some(dataset, expected, extra)
-            shardify("compact", dataset, "--min-inputs", 2, *(["--sort-by", "x"] if round == 3 else []))
-            compacted += 1
-            expected = scan(dataset)
-            look_up(dataset, folder, expected, extra)
-            look_up_some(dataset, expected, extra)
-            erased.update(erase(dataset, folder, set(expected), all_versions=compacted % 2 == 1))
-            expected = scan(dataset)
-            assert not erased & set(expected), "erased ids are still there"
-            look_up(dataset, folder, expected, sorted({*extra, *erased}))
-    # Scattered runs are not for SQL; a dataset that was never sorted is.
-    plain = folder / "plain"
-    for part in range(options.rounds):
-        shardify("convert", folder / f"part-{part}.parquet", "--out", plain, "--id", "rid", "--subject", "who", "--quiet")
-    expected = scan(plain)
-    sql(plain, expected)
-    report = json.loads(shardify("compact", plain, "--min-inputs", 2, "--json").splitlines()[-1])
-    assert report["segments_merged"] >= 16 and report["segments_after"] < 4, report
-    expected = scan(plain)
-    sql(plain, expected)
-    look_up(plain, folder, expected, [])
-    shardify("verify", dataset)
-    shardify("verify", plain)
-    print(f"{len(expected)} ids before and after {compacted + 1} compactions, {len(erased)} of them erased: "
-          "every record found, and no other")
+def main():
+    with tempfile.TemporaryDirectory(prefix="shardify-ids-") as name:
+        folder = Path(name)
+        dataset = folder / "data"
+        number, compacted, erased = 0, 0, set()
+        for round in range(options.rounds):
+            count = options.ids // options.rounds
+            rids = [nasty(number + i) for i in range(count)]
+            whos = [rng.choice([None, "", f"S-{rng.randrange(max(count // 8, 1))}", f"PAT-{rng.randrange(50):09}"])
+                    for _ in range(count)]
+            if round == 0:
+                rids[0] = ""
+            number += count
+            source = folder / f"part-{round}.parquet"
+            pq.write_table(pa.table({"rid": rids, "who": whos, "x": range(count)}), source)
+            shardify("convert", source, "--out", dataset, "--id", "rid", "--subject", "who", "--quiet")
+            last = round == options.rounds - 1
+            if round % 4 == 3 or last:
+                expected = scan(dataset)
+                assert not erased & set(expected), "erased ids are back"
+                extra = sorted({*absent(set(expected)), *erased})
+                look_up(dataset, folder, expected, extra)
+                look_up_some(dataset, expected, extra)
+                shardify("compact", dataset, "--min-inputs", 2, *(["--sort-by", "x"] if round == 3 else []))
+                compacted += 1
+                expected = scan(dataset)
+                look_up(dataset, folder, expected, extra)
+                look_up_some(dataset, expected, extra)
+                erased.update(erase(dataset, folder, set(expected), all_versions=compacted % 2 == 1))
+                expected = scan(dataset)
+                assert not erased & set(expected), "erased ids are still there"
+                look_up(dataset, folder, expected, sorted({*extra, *erased}))
+        # Scattered runs are not for SQL; a dataset that was never sorted is.
+        plain = folder / "plain"
+        for part in range(options.rounds):
+            shardify("convert", folder / f"part-{part}.parquet", "--out", plain, "--id", "rid", "--subject", "who", "--quiet")
+        expected = scan(plain)
+        sql(plain, expected)
+        report = json.loads(shardify("compact", plain, "--min-inputs", 2, "--json").splitlines()[-1])
+        assert report["segments_merged"] >= 16 and report["segments_after"] < 4, report
+        expected = scan(plain)
+        sql(plain, expected)
+        look_up(plain, folder, expected, [])
+        shardify("verify", dataset)
+        shardify("verify", plain)
+        print(f"{len(expected)} ids before and after {compacted + 1} compactions, {len(erased)} of them erased: "
+              "every record found, and no other")
+
+
+finish(main)

@@ -7,7 +7,7 @@ as when a token expires. Datasets grow by conversions, compactions, sorts, adopt
 run either did what it says, exactly once, or ends with a clean error (4 or 5) and has done all of it or nothing; run again
 without faults, it finishes; then every version that can be read is verified. No upload that was begun stays open.
 
-    python3 scripts/faulty_store.py --shardify target/release/shardify [--runs 1000] [--at-once 4] [--seed N]
+    python3 scripts/checks/faulty_store.py --shardify target/release/shardify [--runs 1000] [--at-once 4] [--seed N]
         [--store s3|azure] [--azurite DIR]
 
 Prints a line per failure and the counts; exit code 1 if there was a failure. Only addresses of this machine are used.
@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 
-from harness import CONFLICT, OK, STORAGE, Failure, Shardify, expect, table, table_ids
+from harness import CONFLICT, OK, STORAGE, Failure, Shardify, expect, finish, not_run, table, table_ids
 from stores_check import S3, Azure, Server, azurite, free_port
 
 ATOMIC_MOTO = pathlib.Path(__file__).with_name("atomic_moto.py")
@@ -267,7 +267,7 @@ def main():
         if options.store == "azure":
             command = azurite(pathlib.Path(options.azurite).resolve() if options.azurite else folder / "azurite")
             if command is None:
-                print("azure: left out, npm is not installed")
+                not_run("azure", "npm is not installed")
                 return 0
             with Server([*command, "--blobPort", str(port)], port, cwd=folder):
                 store = Azure(port)
@@ -278,4 +278,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

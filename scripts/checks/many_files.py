@@ -5,7 +5,7 @@ Writes a tree of samples (an image-like file and a label each), plans and runs `
 runs it again (nothing new), and converts once more while files of the tree vanish and change. Prints files per second
 and the peak of resident memory of each run; fails when memory was exceeded or a record is not accounted for.
 
-    python3 scripts/many_files.py --shardify target/release/shardify [--files 1000000] [--memory 512MiB] [--work DIR]
+    python3 scripts/checks/many_files.py --shardify target/release/shardify [--files 1000000] [--memory 512MiB] [--work DIR]
 
 The tree stays in DIR/tree, for the next time. Needs nothing but Python.
 """
@@ -17,19 +17,16 @@ import pathlib
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
+
+from harness import Failure, expect, finish
 
 SAMPLES_PER_FOLDER = 500
 IMAGE_BYTES = 2_048
 LABEL_BYTES = 100
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-class Failure(Exception):
-    """What was expected and what was found."""
 
 
 def parse_size(text):
@@ -78,11 +75,6 @@ def run(command, meanwhile=None):
     lines = out.splitlines()
     summary = json.loads(lines[-1]) if lines else {}
     return os.waitstatus_to_exitcode(status), summary, seconds, usage.ru_maxrss * 1024
-
-
-def expect(what, found, expected):
-    if found != expected:
-        raise Failure(f"{what}: expected {expected}, found {found}")
 
 
 class Check:
@@ -151,18 +143,13 @@ def main():
     parser.add_argument("--work", help="folder to work in; default: one that is removed afterwards")
     arguments = parser.parse_args()
     arguments.shardify = str(pathlib.Path(arguments.shardify).resolve())
-    try:
-        if arguments.work:
-            Check(arguments).run(pathlib.Path(arguments.work).resolve())
-        else:
-            with tempfile.TemporaryDirectory() as work:
-                Check(arguments).run(pathlib.Path(work))
-    except Failure as failure:
-        print(f"FAILED: {failure}")
-        return 1
+    if arguments.work:
+        Check(arguments).run(pathlib.Path(arguments.work).resolve())
+    else:
+        with tempfile.TemporaryDirectory() as work:
+            Check(arguments).run(pathlib.Path(work))
     print("passed")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

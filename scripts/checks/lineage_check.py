@@ -17,8 +17,6 @@ import json
 import math
 import pathlib
 import re
-import subprocess
-import sys
 import tempfile
 
 import blake3
@@ -27,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import harness
+from harness import finish
 from hmac_sql import HMAC_SQL
 
 LEAST_SHARE = 1e-4
@@ -38,10 +38,7 @@ class Shardify:
         self.binary, self.folder = str(pathlib.Path(binary).resolve()), folder
 
     def __call__(self, *arguments, code=0, env=None):
-        ran = subprocess.run([self.binary, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, env=env)
-        if ran.returncode != code:
-            raise SystemExit(f"{arguments}: expected exit code {code}, found {ran.returncode}\n{ran.stdout}{ran.stderr}")
-        return ran.stdout
+        return harness.run(self.binary, *arguments, codes=(code,), folder=self.folder, environment=env).decode()
 
     def objects(self, *arguments, **more):
         return [json.loads(line) for line in self(*arguments, "--json", **more).splitlines()]
@@ -338,7 +335,7 @@ def check_roots(binary, folder):
 
 def check_readme(binary, folder):
     """The SQL of the README, as it stands there."""
-    root = pathlib.Path(__file__).resolve().parent.parent
+    root = pathlib.Path(__file__).resolve().parents[2]
     text = (root / "README.md").read_text()
     queries = re.findall(r"```sql\n(.*?)```", text[text.index("## Ask with SQL"):], flags=re.S)
     run, key = Shardify(binary, folder), hashlib.sha256(b"readme").digest()
@@ -381,4 +378,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

@@ -2,7 +2,7 @@
 """Times `shardify convert` of arrays beside the scripts that people write for it: the same bytes, one fresh process a run, in
 rotating order, medians and ratios.
 
-    python3 scripts/bench_arrays.py --shardify target/release/shardify [--data FOLDER] [--jobs nc4_parquet,nc4_tfrecord]
+    python3 scripts/bench/arrays.py --shardify target/release/shardify [--data FOLDER] [--jobs nc4_parquet,nc4_tfrecord]
                                     [--files 24] [--reps 5] [--peers netcdf4] [--memory 1GiB] [--json FILE]
 
 | job            | inputs: time x lat x lon, three packed variables, in FOLDER/grid        | must, aim           |
@@ -32,7 +32,7 @@ import shutil
 import subprocess
 import tempfile
 
-import bench
+import convert as bench
 
 GOALS = {"nc4_parquet": ("netcdf4", 3, 6), "nc3_parquet": ("netcdf4", 3, 6), "zarr2_parquet": ("xarray", 3, 6),
          "zarr3_parquet": ("xarray", 3, 6), "nc4_tfrecord": ("tensorflow", 3, 6)}

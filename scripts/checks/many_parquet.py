@@ -5,7 +5,7 @@ For each number of files a dataset is adopted, then `compact` runs with a small 
 the most files that were open at a time; fails when memory or 64 open files were exceeded, when a row is missing, or when the
 values of a column do not add up to what they were.
 
-    python3 scripts/many_parquet.py --shardify target/release/shardify [--files 10,100000] [--memory 512MiB] [--work DIR]
+    python3 scripts/checks/many_parquet.py --shardify target/release/shardify [--files 10,100000] [--memory 512MiB] [--work DIR]
 
 Few files are large (3,000,000 rows), many are small (50 rows; a thousand different ones under as many names as are wanted). Needs
 pyarrow.
@@ -23,7 +23,8 @@ import tempfile
 import threading
 import time
 
-from many_files import Failure, expect, parse_size
+from harness import Failure, expect, finish
+from many_files import parse_size
 
 FEW = 1000
 DIFFERENT = 1000
@@ -121,13 +122,10 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "shardify-many-parquet")
     arguments = parser.parse_args()
     arguments.shardify = str(pathlib.Path(arguments.shardify).resolve())
-    try:
-        for files in arguments.files.split(","):
-            check(arguments, int(files), arguments.work)
-    except Failure as failure:
-        sys.exit(f"failed: {failure}")
-    print("ok")
+    for files in arguments.files.split(","):
+        check(arguments, int(files), arguments.work)
+    print("passed")
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -6,7 +6,7 @@ samples as a WebDataset tar and as files, Examples by the tfrecord package. Each
 TFRecord, some of these compacted, and then converted once more: rows to Parquet, samples to tar. What pyarrow and
 tarfile read at the end has to be what there was at the begin.
 
-    scripts/roundtrip.py --shardify target/release/shardify [--only TEXT]
+    scripts/checks/roundtrip.py --shardify target/release/shardify [--only TEXT]
 """
 
 import argparse
@@ -18,8 +18,6 @@ import math
 import pathlib
 import random
 import struct
-import subprocess
-import sys
 import tarfile
 import tempfile
 import traceback
@@ -29,6 +27,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet as pq
+
+import harness
 
 ROWS = 3000
 
@@ -141,10 +141,7 @@ class Shardify:
         self.binary, self.work, self.number = pathlib.Path(binary).resolve(), work, 0
 
     def __call__(self, *arguments):
-        done = subprocess.run([self.binary, *map(str, arguments)], capture_output=True, text=True, cwd=self.work)
-        if done.returncode:
-            raise AssertionError(f"{arguments}: exit code {done.returncode}: {done.stderr}")
-        return done.stdout
+        return harness.run(self.binary, *arguments, folder=self.work).decode()
 
     def convert(self, sources, to, *options):
         self.number += 1
@@ -269,11 +266,11 @@ def main():
                     print(f"ok      {name}")
                 except Exception as error:  # noqa: BLE001: whatever goes wrong is a failed combination
                     failed += 1
-                    text = str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
+                    text = str(error) if isinstance(error, (AssertionError, harness.Failure)) and str(error) else traceback.format_exc()
                     print(f"FAILED  {name}: {text[:1500]}")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.finish(main)

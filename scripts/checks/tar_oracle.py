@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes archives as Python's tarfile writes them, breaks some of them, and says what tarfile reads.
 
-    python3 scripts/tar_oracle.py FOLDER COUNT
+    python3 scripts/checks/tar_oracle.py FOLDER COUNT
 
 Writes FOLDER/<n>.tar and FOLDER/<n>.txt: `end|error`, then a line `sha256 name-in-hexadecimal` per regular file.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The power goes out after every call: what was not synced is gone.
 
-A tracer (scripts/syscalls.c) records what a command asks of the file system. The record is played again up to each call, on a
+A tracer (scripts/checks/syscalls.c) records what a command asks of the file system. The record is played again up to each call, on a
 model of a disk that promises no more than POSIX does: the bytes of a file are there as they were when it was last synced, and a
 name is there once its folder was synced after it was given. The folder as it would be found afterwards is written out, and the
 dataset in it has to be in order: the version before, or the next one, whole; the next one if the command had said that it is
@@ -10,7 +10,7 @@ done. The command is run again then and finishes.
 Besides the strict disk, which drops all that was not synced, each point is played with disks that keep some of it: by a seed,
 each name and each file may be as it was, or as it was last synced, or, of a file, cut off in between.
 
-    python3 scripts/power_cuts.py --shardify target/release/shardify [--tasks convert erase-all] [--formats parquet]
+    python3 scripts/checks/power_cuts.py --shardify target/release/shardify [--tasks convert erase-all] [--formats parquet]
         [--cuts 500] [--seed N]
 
 Prints a line per command and one per failure; exit code 1 if there was one. x86-64 Linux only.
@@ -23,9 +23,8 @@ import os
 import random
 import shutil
 import stat
-import sys
 
-from harness import FORMATS, OK, Failure, copied
+from harness import FORMATS, OK, Failure, copied, finish
 from syscall_sweep import trace_all
 
 CREATE, TRUNCATE_FLAG = os.O_CREAT, os.O_TRUNC
@@ -282,4 +281,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    finish(main)

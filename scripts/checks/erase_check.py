@@ -26,7 +26,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -37,6 +36,8 @@ import tfrecord
 import webdataset
 import zstandard
 
+import harness
+from harness import Failure, finish
 from hmac_sql import HMAC_SQL
 
 SUBJECTS = 40
@@ -45,10 +46,7 @@ KEY = hashlib.sha256(b"a key for private ids").digest()
 
 
 def run(args, *words, code=0):
-    done = subprocess.run([args.shardify, *map(str, words)], capture_output=True, text=True, timeout=600, env=args.env)
-    if done.returncode != code:
-        sys.exit(f"{' '.join(map(str, words))}: expected exit code {code}, found {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return harness.run(args.shardify, *words, codes=(code,), environment=args.env).decode()
 
 
 def summary(args, *words, code=0):
@@ -374,7 +372,7 @@ def racing(args, to, seed):
                 if done.returncode != 4:
                     return done
                 conflicts[0] += 1
-            sys.exit(f"{words}: conflicts without end")
+            raise Failure(f"{words}: conflicts without end")
 
         def write(mine):
             return [insist("convert", part, "--out", dataset) for part in mine]
@@ -433,4 +431,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times `shardify compact` beside what else makes few large files of many small ones, and scans of what came out.
 
-    python3 scripts/bench_compact.py --shardify target/release/shardify [--data FOLDER] [--jobs pq_small,tar] [--reps 5]
+    python3 scripts/bench/compact.py --shardify target/release/shardify [--data FOLDER] [--jobs pq_small,tar] [--reps 5]
                                      [--peers polars,delta_rs] [--json FILE]
 
-| job       | inputs, made once by bench_data.py (about 6 GB in all)                   | must, aim          |
+| job       | inputs, made once by data.py (about 6 GB in all)                   | must, aim          |
 |-----------|--------------------------------------------------------------------------|--------------------|
 | pq_small  | 2,000 Parquet files of 0.5 MB, snappy, dictionaries                       | Polars 2x, 3x; delta-rs 2.5x |
 | pq_plain  | the same without dictionaries                                            | Polars 5x, 10x     |
@@ -29,8 +29,8 @@ import shutil
 import subprocess
 import tempfile
 
-import bench
-import bench_data
+import convert as bench
+import data as inputs
 
 FILES = {"pq_small": (2000, 8300, True), "pq_plain": (2000, 8300, False), "pq_medium": (500, 66_000, True)}
 GOALS = {"pq_small": [("polars", 2, 3), ("delta_rs", 2.5, 3)], "pq_plain": [("polars", 5, 10)], "pq_medium": [("polars", 3, 5)],
@@ -107,12 +107,12 @@ def make_inputs(job, data, shardify):
     """Makes the inputs, and the dataset of them of which each run gets a copy, both unless they are there."""
     base = data / (f"small_{job}" if job in ("tar", "tfrecord") else f"{job}_adopted")
     if job in FILES:
-        bench_data.make_parquet(data / job, *FILES[job])
+        inputs.make_parquet(data / job, *FILES[job])
         if not base.exists():
             subprocess.run([shardify, "adopt", data / job, "--out", base, "--quiet"], check=True)
     elif not base.exists():
         if not (data / "tree").exists():
-            bench_data.make_tree(data, 100_000)
+            inputs.make_tree(data, 100_000)
         size = sum(os.path.getsize(path) for path in glob.glob(f"{data}/tree/*/*"))
         subprocess.run([shardify, "convert", data / "tree", "--to", job, "--out", base, "--quiet",
                         "--target-shard", str(size * 5 // 4 // SMALL_SHARDS)], check=True)

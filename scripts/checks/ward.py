@@ -6,7 +6,7 @@ and after their records arrive, are let in again, and are mentioned in later fil
 reverted. The model (`Model`) knows nothing of shards: it is a list of rows for each source, a set of people who are out, and what
 each version held.
 
-    python3 scripts/ward.py --shardify target/release/shardify [--wards 3] [--days 30] [--seed 1] [--formats parquet]
+    python3 scripts/checks/ward.py --shardify target/release/shardify [--wards 3] [--days 30] [--seed 1] [--formats parquet]
 
 After each day: the ids of the newest version are the model's, one for one; counts of every command are what the model says;
 nobody who is out is there. Every fifth day `verify --read-data`, and every id is looked up. Prints a line per ward; exit code 1
@@ -18,11 +18,10 @@ import collections
 import json
 import pathlib
 import random
-import sys
 import tempfile
 import time
 
-from harness import FORMATS, Failure, Shardify, expect
+from harness import FORMATS, Failure, Shardify, expect, finish
 
 DONE, REJECTS, CHANGED = 0, 3, 8
 
@@ -240,8 +239,8 @@ def main():
                 flush=True,
             )
     print(f"{len(options.formats) * options.wards} wards, {failed} failed")
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

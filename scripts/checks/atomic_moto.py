@@ -5,8 +5,8 @@ moto looks whether there is an object and puts one in two steps, between which a
 commit one version both are told that they won, and the records of one are gone. Here one request to create an object is
 served at a time. `--race N` shows the difference: 16 clients create N objects, and those that several have made are counted.
 
-    scripts/atomic_moto.py -H 127.0.0.1 -p PORT
-    scripts/atomic_moto.py --race 300 [--as-it-is]
+    scripts/checks/atomic_moto.py -H 127.0.0.1 -p PORT
+    scripts/checks/atomic_moto.py --race 300 [--as-it-is]
 """
 
 import concurrent.futures

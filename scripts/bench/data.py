@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the inputs of bench.py: the same bytes on every machine, whatever is there already is kept.
 
-    python3 scripts/bench_data.py FOLDER [--rows 6500000] [--files 1000] [--samples 100000]
+    python3 scripts/bench/data.py FOLDER [--rows 6500000] [--files 1000] [--samples 100000]
 
     FOLDER/clinical.csv     rows of hospital visits, 17 columns: ids, time, decimals, whole numbers, categories, free text with
                             quotes, line feeds and more than ASCII; one value in 25 is missing

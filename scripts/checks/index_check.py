@@ -21,7 +21,6 @@ import random
 import re
 import sqlite3
 import struct
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -29,14 +28,15 @@ import types
 import zlib
 from pathlib import Path
 
+import harness
+from harness import finish, not_run
+
 KEY = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")  # of webdataset and energon
 WIDS = re.compile(r"^((?:.*/)?.*?)(\..*)$")  # of wids, which keeps the dot
 
 
 def run(binary, *arguments, code=0):
-    ran = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True)
-    assert ran.returncode == code, f"{arguments}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    return ran.stdout
+    return harness.run(binary, *arguments, codes=(code,)).decode()
 
 
 def summary(binary, *arguments):
@@ -175,7 +175,7 @@ def check_wids_reader(root, contents):
         with without_torch():
             from wids.wids import IndexedTarSamples
     except ImportError as error:
-        print(f"  wids is not there ({error}): its lists were checked with hashlib only")
+        not_run("wids", f"it is not there ({error}): its lists were checked with hashlib only")
         return
     found = {}
     for shard in json.loads((root / "shardindex.json").read_text())["shardlist"]:
@@ -393,4 +393,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)

@@ -6,7 +6,7 @@ dictionary: every patient id with both sexes and 60 years of birth. The attacker
 key, and looks for what that gives (content hashes of records and sources, hashes of ids, HMACs under the salt of the list of
 erased ids, ids as text) in the objects of the target. A patient is recovered when one of these is there.
 
-    python3 scripts/dictionary_attack.py --shardify target/release/shardify [--patients 200] [--formats parquet tar tfrecord]
+    python3 scripts/checks/dictionary_attack.py --shardify target/release/shardify [--patients 200] [--formats parquet tar tfrecord]
 
 A plain dataset is attacked as well: there everybody has to be recovered by each way, or the attack proves nothing. Prints a
 line per format and mode; exit code 1 if anybody of a private dataset was recovered, or somebody of a plain one was not.
@@ -19,13 +19,12 @@ import hmac
 import json
 import pathlib
 import random
-import sys
 import tempfile
 from collections import defaultdict
 
 import pyarrow.parquet as pq
 
-from harness import FORMATS, Shardify, expect
+from harness import FORMATS, Shardify, expect, finish
 
 MODES = {
     "plain": [],
@@ -187,8 +186,8 @@ def main():
                 failed += bool(wrong)
                 ways = ", ".join(f"{way} {len(who)}" for way, who in sorted(recovered.items())) or "nobody"
                 print(f"{form}, {mode}: recovered {ways} of {len(world.truth)}{'  FAILED' if wrong else ''}", flush=True)
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    finish(main)
