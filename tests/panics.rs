@@ -3,6 +3,7 @@
 //! The run ends, neither waiting for ever nor with success; nothing is committed; the same command then does all of it.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod support;
 
 use std::{
