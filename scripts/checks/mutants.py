@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends damaged copies of the files of the corpus through `convert`, `inspect` and `adopt`.
 
-The damage lies where lengths and offsets lie (scripts/mutators.py). Copies of one file go together, `--batch` at a time, so that
+The damage lies where lengths and offsets lie (scripts/checks/mutators.py). Copies of one file go together, `--batch` at a time, so that
 many thousands take minutes. Each run has to end with an exit code that the README lists and no other than 70, without a
 panic, with counts that add up, within 10 s of processor time and 1 GiB of memory. A batch that does not is run again copy by
 copy, and who is to blame is kept in `--keep` with the command.
@@ -10,7 +10,7 @@ With `--integrity` the files are damaged as disks do it, no checksum is made rig
 record that was not in the original: formats with checksums (TFRecord, gzip, bzip2, xz, pages of Parquet as we write them) can
 tell. Streams have their checksum at the end, so records in front of it may be damaged ones where the file has a reject.
 
-    scripts/mutants.py --shardify target/release/shardify --mutants 50000 --seed 1 [--only hdf5,netcdf] [--integrity]
+    scripts/checks/mutants.py --shardify target/release/shardify --mutants 50000 --seed 1 [--only hdf5,netcdf] [--integrity]
 """
 
 import argparse
@@ -29,7 +29,7 @@ import time
 
 import mutators
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CPU_SECONDS = 10
 WALL_SECONDS = 120
 KIBIBYTES = 1 << 20

@@ -6,7 +6,7 @@ logical types, lists and maps of them, dates and times in units that Parquet lac
 TFRecord and back, compacts small shards both of one schema and of several, and compares the types in the footer, Arrow's types
 and all values, by pyarrow and by DuckDB.
 
-    python3 scripts/types_check.py --shardify target/release/shardify [--only TEXT]
+    python3 scripts/checks/types_check.py --shardify target/release/shardify [--only TEXT]
 
 One line per combination, then `N passed, N failed`; exit code 1 if one failed.
 """

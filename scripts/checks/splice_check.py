@@ -14,7 +14,7 @@ compacted into one shard with `--verify full`. Then, of inputs and output:
 What a reader cannot do with the inputs is not asked of the output. Groups keep their codec, or get zstd, in turn, so that pages are
 copied in some and compressed anew in others.
 
-    scripts/splice_check.py --shardify target/release/shardify [--corpus ../shared/corpus]
+    scripts/checks/splice_check.py --shardify target/release/shardify [--corpus ../shared/corpus]
 """
 
 import argparse
@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 KINDS = ["parquet", "parquet-bad", "petastorm", "delta-tables"]
 MOST_BYTES = 24 << 20
 MOST_FILES = 40

@@ -13,7 +13,7 @@ Records that shardify rejects (`--on-error quarantine`) have to be ones that the
 shardify refuses and the other reader reads is printed; a difference that is meant stands in `KNOWN` with its reason, and fails
 when it is gone. Each file has a process of its own.
 
-    scripts/value_check.py --shardify target/release/shardify [--corpus DIR] [--only TEXT] [--jobs N]
+    scripts/checks/value_check.py --shardify target/release/shardify [--corpus DIR] [--only TEXT] [--jobs N]
 """
 
 import argparse
@@ -50,7 +50,7 @@ import readers
 import types_check
 from readers import Bad, cells
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 60
 # Folder of the corpus -> what its files are; others hold pictures, recordings, or tables of other systems.
 KINDS = {

@@ -20,7 +20,7 @@ reads a wrong table silently. `--on-error skip` is measured by the F1 of records
 `ignore_errors`, pandas with `sep=None, engine="python", on_bad_lines="skip"`, pyarrow with the delimiter of the file's first
 line and an `invalid_row_handler` that skips.
 
-    python3 scripts/dirty_csv.py --shardify target/release/shardify [--seed 1] [--keep DIR] [--only KIND] [-v]
+    python3 scripts/checks/dirty_csv.py --shardify target/release/shardify [--seed 1] [--keep DIR] [--only KIND] [-v]
 
 Prints a line per kind and the totals; exit code 1 if a silent wrong table is found, more than a quarter of the files is
 refused by default, or the mean F1 with `--on-error skip` is below 0.98. Clean files must be right, without a note.
@@ -50,7 +50,7 @@ import pyarrow.parquet as pq
 
 from harness import INPUT, OK, REJECTS, USAGE, Shardify
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTDATA = ROOT / "testdata"
 # File, delimiter, records taken of it: some have more than are looked at before reading, some only a few.
 CLEAN = [
