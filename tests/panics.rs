@@ -4,6 +4,7 @@
 //! program itself panics where no thread can be started, and says so as a failure like others.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod support;
 
 use std::{

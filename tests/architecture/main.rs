@@ -330,3 +330,19 @@ fn test_data_is_in_its_catalogue() {
     let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     assert!(bytes < 6 << 20, "{bytes} bytes of test data");
 }
+
+/// A file that no `mod` names is compiled by nobody, and its tests pass without having run.
+#[test]
+fn every_file_of_tests_is_a_module_of_its_binary() {
+    let mut files = Vec::new();
+    files_below(&root().join("tests"), &mut files);
+    let forgotten = |file: &&PathBuf| {
+        let (name, folder) = (file.file_stem().unwrap().to_str().unwrap(), file.parent().unwrap());
+        let main = fs::read_to_string(folder.join("main.rs"));
+        name != "main" && main.is_ok_and(|main| !main.contains(&format!("\nmod {name};\n")))
+    };
+    let sources = files.iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
+    complain(
+        &sources.filter(forgotten).map(|file| format!("{}: no module of main.rs", file.display())).collect::<Vec<_>>(),
+    );
+}
