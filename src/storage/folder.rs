@@ -1,4 +1,4 @@
-//! A folder of a store that is one source: a Zarr store, whose files are read by their names.
+//! A folder of a store that is one source: a Zarr store, whose files are read by name.
 
 use std::{ops::Range, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::Result;
 
-/// A folder of a store that is read as a whole, by names below it.
+/// A folder of a store that is read as a whole, by relative object names.
 #[derive(Debug, Clone)]
 pub struct Folder {
     store: Arc<dyn Store>,
@@ -18,7 +18,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Names a folder of a store; `""` is its root.
+    /// Creates a handle for a folder of a store; `""` is the root.
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>) -> Self {
         Self { store, path: path.into() }
     }
@@ -27,7 +27,7 @@ impl Folder {
         if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
     }
 
-    /// Reads an object whole; `None` when there is none.
+    /// Reads a whole object; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
@@ -35,7 +35,7 @@ impl Folder {
         self.store.get(&self.below(name)).inspect_err(watch::tell)
     }
 
-    /// Size of an object; `None` when there is none.
+    /// Returns the size of an object in bytes; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
@@ -51,7 +51,7 @@ impl Folder {
         self.store.get_range(&self.below(name), range).inspect_err(watch::tell)
     }
 
-    /// Shows the name of every object below.
+    /// Calls `visit` with the name of every object below the folder.
     ///
     /// # Errors
     /// When the store fails.
