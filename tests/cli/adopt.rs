@@ -144,7 +144,7 @@ fn ids_of_several_features_are_joined_and_may_be_absent() {
     }
     folder.run("verify data --read-data").ok();
     let again = folder.run("adopt data --id id").ok();
-    assert!(again.stdout.starts_with("nothing to do: 6 files adopted already"), "{again:?}");
+    assert!(again.stdout.starts_with("nothing to do: 6 files already adopted"), "{again:?}");
     assert!(again.stderr.contains("keep their ids"), "{again:?}");
     // Columns that are named later are no damage of what came before.
     folder.write("data/z.tfrecord", tfrecord(&[&example("id", &[b"z1"])]));

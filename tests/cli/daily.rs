@@ -43,7 +43,7 @@ fn a_diff_tells_added_from_moved() {
     let shown = folder.redact(&diff.stdout).lines().map(tags).collect::<Vec<_>>().join("\n");
     assert_snapshot!(shown, @r"
     v2 to v7 of [FOLDER]/shards
-      records    +121 -0 ~0, 80 moved, 0 where they were
+      records    +121 -0 ~0, 80 moved, 0 unchanged
       shards     +2 -2, 2 to 2
       bytes      +203 KiB -82.0 KiB, 82.0 KiB to 203 KiB
       sources    +4 -0
@@ -291,13 +291,13 @@ fn shards_of_others_are_adopted_in_place_and_live_on() {
     v1 of [FOLDER]/data
       adopted    6 shards of tar, 156 KiB, in place
       records    60, with ids
-      ignored    1 file (no shards)
+      ignored    1 file (not shards)
     ");
     assert_eq!(std::fs::read(folder.path().join("data/part.3.tar")).unwrap(), before);
     folder.run("verify data --read-data").ok();
     let hit = folder.run("manifest data --find d3/s7 --json").ok().objects().remove(0);
     assert_eq!((&hit["shard"], &hit["ordinal"]), (&"part.3.tar".into(), &7.into()));
-    assert!(folder.run("adopt data").ok().stdout.starts_with("nothing to do: 6 files adopted already, still at v1"));
+    assert!(folder.run("adopt data").ok().stdout.starts_with("nothing to do: 6 files already adopted, still at v1"));
     assert_eq!(folder.run("compact data --json").ok().summary()["shards_removed"], 6);
     folder.run("verify data --read-data").ok();
     // A file that comes later is taken up; what a compaction made is not.

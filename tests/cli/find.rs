@@ -52,7 +52,7 @@ fn compact_merges_the_id_index_with_shards_and_without() {
         (&10.into(), &18.into(), &1.into())
     );
     let text = folder.run("manifest --find r3-7").ok().stdout;
-    assert!(text.contains("r3-7: v4-v9 in ") && text.contains("still there"), "{text}");
+    assert!(text.contains("r3-7: v4-v9 in ") && text.contains("still stored"), "{text}");
     let hit = folder.run("manifest --find r3-7 --json").ok().objects().remove(0);
     assert_eq!((&hit["earlier"][0]["state"], &hit["earlier"][0]["stored"]), (&"compacted".into(), &true.into()));
     folder.run("vacuum --retain 0 --force").ok();

@@ -101,7 +101,7 @@ fn vacuum_keeps_what_has_a_tag_until_it_has_none() {
     folder.run("vacuum d --retain 0 --force").ok();
     folder.run("verify d --at first --read-data").ok();
     let untagged = folder.run("manifest d --untag first").ok();
-    assert!(untagged.stdout.contains("cannot be read any more"), "{}", untagged.stdout);
+    assert!(untagged.stdout.contains("is no longer readable"), "{}", untagged.stdout);
     assert_eq!(folder.run("manifest d --at v1").code, 2);
     folder.run("vacuum d --retain 0 --force").ok();
     assert!(!folder.path().join("d").join(shard).exists());

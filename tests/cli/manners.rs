@@ -8,45 +8,52 @@ use std::{
     time::{Duration, Instant},
 };
 
-use insta::assert_snapshot;
 use support::Folder;
 
 #[test]
-fn help_lists_the_commands() {
+fn completions_and_the_manual_page_are_printed_and_wrong_options_are_usage_errors() {
     let folder = Folder::new();
-    let ran = folder.run("--help").ok();
-    assert_snapshot!(ran.stdout.lines().take_while(|l| !l.starts_with("Options")).collect::<Vec<_>>().join("\n"), @r"
-    Turns piles of files and dumps into sized training shards, and knows where every record is.
-
-    With no path at all, every command takes the current folder as its source and ./shards as its
-    dataset; shardify.toml and $SHARDIFY_DATASET name others.
-
-    Usage: shardify [OPTIONS] <COMMAND>
-
-    Commands:
-      convert       Turn files, tables and dumps into shards of a dataset
-      adopt         Make a dataset of Parquet, tar or TFRecord shards that are there already, without
-                    rewriting them
-      inspect       Say what is there, how badly it is cut, and which command to run next
-      compact       Merge small shards into shards of the right size
-      manifest      Say what a dataset holds, where a record is, and how it came to be
-      verify        Check that a dataset is what its log says
-      vacuum        Delete what no version needs that was current within the retention, and what killed
-                    runs left behind
-      remove        Take the records of a wrong file, or of a whole run, out of the newest version
-      revert        Make the newest version hold what an older one held
-      erase         Take records out, or all records about a subject, and keep them out
-      block         Keep a person out before any record about them arrives
-      unblock       Let a person in again who was erased or blocked
-      verify-proof  Check a proof that `manifest --prove` wrote; needs no dataset
-      completions   Print completions for a shell
-      man           Print the manual page
-      help          Print this message or the help of the given subcommand(s)
-    ");
     assert!(folder.run("completions bash").ok().stdout.contains("shardify"));
     assert!(folder.run("man").ok().stdout.contains(".TH"));
     assert_eq!(folder.run("convert --nonsense").code, 2);
     assert_eq!(folder.run("convert --target-shard huge").code, 2);
+    let words = folder.run("completions bash").ok().stdout;
+    assert!(words.contains("quarantine"), "values of options are completed");
+    let wrong = folder.run("erase --nonsense").stderr;
+    assert!(wrong.contains("[DATASET] [ID]...") || wrong.contains("Usage: shardify erase [OPTIONS]"), "{wrong}");
+}
+
+#[test]
+fn quiet_silences_summaries_and_neither_answers_nor_damage() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,who\n1,ada\n2,ada\n");
+    let silent = |arguments: &str| {
+        let ran = folder.run(arguments).ok();
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""), "{arguments}");
+    };
+    silent("convert a.csv --subject who -q");
+    silent("convert a.csv --subject who -q --dry-run");
+    silent("compact -q");
+    silent("verify -q");
+    silent("manifest --tag t -q");
+    silent("vacuum -q --dry-run");
+    silent("block --subject bea -q");
+    silent("erase --record a.csv#1 -q");
+    for answer in
+        ["manifest -q", "manifest --list -q", "manifest --find ada -q", "inspect a.csv -q", "verify -q --json"]
+    {
+        assert!(!folder.run(answer).ok().stdout.is_empty(), "{answer}");
+    }
+    let (shard, mut bytes) = folder.only_shards("shards").pop().unwrap();
+    bytes.truncate(bytes.len() - 1);
+    folder.write(&format!("shards/{shard}"), bytes);
+    let damaged = folder.run("verify -q");
+    assert_eq!(damaged.code, 1);
+    assert!(
+        damaged.stdout.lines().all(|line| line.starts_with("damaged: ")) && !damaged.stdout.is_empty(),
+        "{damaged:?}"
+    );
+    assert!(folder.run("convert missing.csv -q").stderr.starts_with("error: "));
 }
 
 #[test]

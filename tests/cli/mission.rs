@@ -73,7 +73,7 @@ fn a_second_conversion_finds_nothing_to_do_and_new_tables_are_added() {
     let folder = patients();
     folder.run("convert").ok();
     let again = folder.run("convert").ok();
-    assert!(again.stdout.starts_with("nothing to do: 3 sources converted already, still at v1"), "{again:?}");
+    assert!(again.stdout.starts_with("nothing to do: 3 sources already converted, still at v1"), "{again:?}");
     folder.copy("patients/DEATH.csv", "DEATH.csv");
     let added = folder.run("convert --json").ok().summary();
     assert_eq!(added["version"], 2);
