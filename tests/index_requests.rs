@@ -74,11 +74,12 @@ fn one_id_takes_four_round_trips_and_six_reads(store: &Arc<dyn Store>, scale: Sc
 
 fn absent_ids_are_absent_and_many_are_found_together(store: &Arc<dyn Store>, scale: Scale) {
     let dataset = Dataset::new(Arc::clone(store));
-    (0..500).step_by(50).for_each(|shard| scale.write_sidecar(&dataset, shard).unwrap());
+    // None of those that the other part has looked in.
+    (7..500).step_by(50).for_each(|shard| scale.write_sidecar(&dataset, shard).unwrap());
     let snapshot = dataset.open().unwrap();
     assert!(find(&snapshot, "nobody").unwrap().is_empty());
     let records: Vec<u64> =
-        (0..500).step_by(50).flat_map(|shard| scale.first(shard)..scale.first(shard) + 300).collect();
+        (7..500).step_by(50).flat_map(|shard| scale.first(shard)..scale.first(shard) + 300).collect();
     let mut ids: Vec<String> = records.iter().map(|record| id(*record)).collect();
     ids.extend((0..1_000).map(|i| format!("nobody {i}")));
     let check = |dataset: &Dataset| {
