@@ -584,7 +584,8 @@ impl Adoption<'_> {
 
     /// The lists of wids: one for each folder with new shards.
     fn wids_lists(&self, adds: &[NewShard], sums: &[Option<[u8; 16]>]) -> Result<Vec<Staged>> {
-        let mut folders: BTreeMap<String, Vec<(&ShardMeta, Option<[u8; 16]>)>> = BTreeMap::new();
+        type WithMd5<'a> = Vec<(&'a ShardMeta, Option<[u8; 16]>)>;
+        let mut folders: BTreeMap<String, WithMd5<'_>> = BTreeMap::new();
         for (shard, md5) in adds.iter().zip(sums) {
             folders.entry(wids_path(&shard.meta.path)).or_default().push((&shard.meta, *md5));
         }

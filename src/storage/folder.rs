@@ -32,7 +32,7 @@ impl Folder {
     /// # Errors
     /// When the store fails.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        self.store.get(&self.below(name)).inspect_err(watch::tell)
+        self.store.get(&self.below(name)).inspect_err(watch::report)
     }
 
     /// Returns the size of an object in bytes; `None` if it does not exist.
@@ -48,7 +48,7 @@ impl Folder {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        self.store.get_range(&self.below(name), range).inspect_err(watch::tell)
+        self.store.get_range(&self.below(name), range).inspect_err(watch::report)
     }
 
     /// Calls `visit` with the name of every object below the folder.

@@ -1,6 +1,9 @@
 //! `docs/reference/commands.md` is rendered from the definitions of the command line, and the examples in it run.
 //!
 //! `SHARDIFY_BLESS=1 cargo test --test cli reference` writes the page.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
+
+use crate::support;
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
@@ -120,7 +123,10 @@ fn the_page_is_what_the_definitions_say() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "docs/reference/commands.md is out of date: SHARDIFY_BLESS=1 cargo test --test cli reference");
+    assert!(
+        written == page,
+        "docs/reference/commands.md is out of date: SHARDIFY_BLESS=1 cargo test --test cli reference"
+    );
     for command in definitions().get_subcommands_mut().filter(|command| is_own(command)) {
         let help = command.render_long_help().to_string();
         let shown = help.lines().filter_map(|line| line.strip_suffix(':')).filter(|line| !line.starts_with([' ', '-']));

@@ -52,8 +52,8 @@ pub(super) fn check_brotli<R: ChunkReader>(
     group: &RowGroupMetaData,
     is_read: impl Fn(usize) -> bool,
 ) -> Result<(), ParquetError> {
-    let chunks = group.columns().iter().enumerate().filter(|(leaf, chunk)| is_brotli(chunk) && is_read(*leaf));
-    chunks.map(|(_, chunk)| check_chunk(input, chunk, MAX_BROTLI_BYTES).map(drop)).collect()
+    let mut chunks = group.columns().iter().enumerate().filter(|(leaf, chunk)| is_brotli(chunk) && is_read(*leaf));
+    chunks.try_for_each(|(_, chunk)| check_chunk(input, chunk, MAX_BROTLI_BYTES).map(drop))
 }
 
 /// A decoder of one page of brotli.
