@@ -39,7 +39,7 @@ pub(in crate::cli) struct ManifestArgs {
     #[arg(long, requires = "list", help_heading = LISTING)]
     pub(in crate::cli) urls: bool,
     /// List the versions.
-    #[arg(long, help_heading = LISTING)]
+    #[arg(long, help_heading = VERSIONS)]
     pub(in crate::cli) history: bool,
     /// Compare two versions.
     ///
@@ -70,29 +70,29 @@ pub(in crate::cli) struct ManifestArgs {
     ///
     /// csv, jsonl and parquet have one row per live record: ids, shard, offset, origin, versions and hash. With --find or
     /// --find-file, csv and jsonl have one row per record found. The output goes to standard output.
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["list", "history"], help_heading = "Export")]
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["list", "history"], help_heading = LISTING)]
     pub(in crate::cli) export: Option<ExportChoice>,
     /// With --export csv: escape cells that look like formulas.
     ///
     /// Cells that begin with =, +, -, @, a tab or a carriage return get a ' in front, so that no spreadsheet runs them.
-    #[arg(long, requires = "export", help_heading = "Export", hide_short_help = true)]
+    #[arg(long, requires = "export", help_heading = LISTING, hide_short_help = true)]
     pub(in crate::cli) escape_formulas: bool,
     /// Version to read [default: the newest].
     ///
     /// A version (v42), a tag, an instant, a date or a duration before now.
-    #[arg(long, value_name = "WHEN", help_heading = "Selection")]
+    #[arg(long, value_name = "WHEN", help_heading = VERSIONS)]
     pub(in crate::cli) at: Option<String>,
     /// Tag the newest version, or that of --at.
     ///
     /// `vacuum` keeps tagged versions, and options that take a version take its tags. A name begins with a letter and consists of
     /// letters, digits and . _ - + /.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export"],
-          help_heading = "Tags")]
+          help_heading = VERSIONS)]
     pub(in crate::cli) tag: Option<String>,
     /// Delete a tag.
     ///
     /// `vacuum` may then delete the version.
-    #[arg(long, value_name = "NAME", help_heading = "Tags",
+    #[arg(long, value_name = "NAME", help_heading = VERSIONS,
           conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export", "tag", "at"])]
     pub(in crate::cli) untag: Option<String>,
     #[command(flatten)]
@@ -104,8 +104,11 @@ pub(in crate::cli) struct ManifestArgs {
     pub(in crate::cli) id_key: Option<PathBuf>,
 }
 
-/// Heading of options that list.
-const LISTING: &str = "Listing";
+/// Heading of options that list and export.
+const LISTING: &str = "Listing and export";
+
+/// Heading of options that select, list and tag versions.
+const VERSIONS: &str = "Versions";
 
 /// Heading of options that compare two versions.
 const COMPARISON: &str = "Comparison";
