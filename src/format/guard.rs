@@ -44,7 +44,7 @@ pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl 
     }
     let error = match outcome {
         Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => error.into().told(what),
+        Ok(Err(error)) => error.into().into_error(what),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
@@ -81,7 +81,7 @@ impl From<ArrowError> for DecodeError {
 
 impl DecodeError {
     /// Converts to the error for the user; `what` is the expected format.
-    fn told(self, what: &str) -> Error {
+    fn into_error(self, what: &str) -> Error {
         let cause = match self.io() {
             Ok(io) => return Error::from(io),
             Err(cause) => cause,
@@ -170,8 +170,8 @@ mod tests {
         use crate::storage::{Object, RemoteStore};
         let store = std::sync::Arc::new(RemoteStore::memory().unwrap());
         let gone = || Object::new(std::sync::Arc::<RemoteStore>::clone(&store), "gone", 100).range(0..5);
-        let told = || gone().map(drop).map_err(|e| ArrowError::ParquetError(e.to_string()));
-        assert_eq!(guard("a file", "x", told).unwrap_err().kind(), Kind::Storage);
+        let reported = || gone().map(drop).map_err(|e| ArrowError::ParquetError(e.to_string()));
+        assert_eq!(guard("a file", "x", reported).unwrap_err().kind(), Kind::Storage);
         let swallowed = || Ok::<_, ArrowError>(gone().unwrap_or_default());
         assert_eq!(guard("a file", "x", swallowed).unwrap_err().kind(), Kind::Storage);
         let panics = || -> Result<(), ArrowError> { panic!("{}", gone().unwrap_err()) };

@@ -13,10 +13,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{codec::sha256, dataset::ids::private::Hiding, error, format::parquet, id::IdHash};
 
 /// Rows after which grouping stops if nothing has repeated.
-const TRIED: u32 = 32_768;
+const TRIAL_ROWS: u32 = 32_768;
 
 /// Maximum slots of the table of seen texts, 8 bytes each; it fits the cache of a core.
-const MOST_SLOTS: usize = 1 << 17;
+const MAX_SLOTS: usize = 1 << 17;
 
 /// Length in bytes of a private id's token.
 const TOKEN_BYTES: usize = 32;
@@ -227,7 +227,7 @@ struct Seen {
 
 impl Seen {
     fn new(rows: usize) -> Self {
-        Self { slots: vec![0; (rows * 2).next_power_of_two().clamp(1 << 8, MOST_SLOTS)] }
+        Self { slots: vec![0; (rows * 2).next_power_of_two().clamp(1 << 8, MAX_SLOTS)] }
     }
 
     /// Returns the number stored under a hash for which `is` returns true, or else the slot for a new one.
@@ -267,7 +267,7 @@ fn group(texts: &StringArray) -> Repeats {
             keys.push(u32::MAX);
             continue;
         };
-        if row >= TRIED && firsts.len() as u64 * 10 > u64::from(row) * 9 {
+        if row >= TRIAL_ROWS && firsts.len() as u64 * 10 > u64::from(row) * 9 {
             return Repeats::Few;
         }
         let hash = xxh3_64(text.as_bytes());

@@ -33,7 +33,7 @@ const FAN_OUT: usize = 8;
 const LOWEST_CLASS: u64 = BUCKET_PAIRS;
 
 /// Maximum segments merged at a time; each has a batch in memory and an open object.
-const MOST_INPUTS: usize = 512;
+const MAX_INPUTS: usize = 512;
 
 /// Memory per input of one bucket: decoded and encoded pairs, and read-ahead of a remote object.
 const INPUT_BYTES: u64 = 2 << 20;
@@ -73,7 +73,7 @@ fn crowded_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> 
             pairs = left[..end].iter().map(|segment| segment.pairs).sum();
         }
     }
-    chosen = chosen.min(MOST_INPUTS);
+    chosen = chosen.min(MAX_INPUTS);
     (chosen > 0).then(|| left[..chosen].iter().map(|segment| (*segment).clone()).collect())
 }
 

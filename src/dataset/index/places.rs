@@ -208,7 +208,7 @@ pub(in crate::dataset) fn lookup(
         let groups: Vec<usize> = (0..footer.num_row_groups())
             .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), records))
             .collect();
-        if groups.len() <= GROUPS_AT_ONCE {
+        if groups.len() <= MAX_GROUPS_IN_MEMORY {
             parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
         }
         let reader = parts.reader(metadata).with_row_groups(groups);
@@ -236,7 +236,7 @@ const FOOTER_GROUP_BYTES: u64 = 400;
 const FOOTER_BYTES: u64 = 4 << 10;
 
 /// Row groups held in memory at a time; if there are more, each is read as it is decoded.
-const GROUPS_AT_ONCE: usize = 16;
+const MAX_GROUPS_IN_MEMORY: usize = 16;
 
 /// Estimates the number of bytes at the end of a table to read first, and the position of a single record: numbers are
 /// dense, and row groups have nearly equal sizes. A wrong estimate costs a request.

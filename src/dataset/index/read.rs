@@ -32,7 +32,7 @@ const FOOTER_GROUP_BYTES: u64 = 160;
 const FOOTER_BYTES: u64 = 2 << 10;
 
 /// Row groups held in memory at a time.
-const GROUPS_AT_ONCE: usize = 64;
+const MAX_GROUPS_IN_MEMORY: usize = 64;
 
 /// Returns the record numbers that a segment has for a hash, ascending.
 ///
@@ -94,7 +94,7 @@ fn in_bucket(
         let groups: Vec<usize> = (0..footer.num_row_groups())
             .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), hashes))
             .collect();
-        for groups in groups.chunks(GROUPS_AT_ONCE) {
+        for groups in groups.chunks(MAX_GROUPS_IN_MEMORY) {
             parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
             let reader = parts.clone().reader(metadata.clone()).with_row_groups(groups.to_vec());
             for batch in reader.with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)? {

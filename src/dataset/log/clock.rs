@@ -26,7 +26,7 @@ use crate::{
 const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Maximum number of corrections that an entry repeats; beyond it, the oldest are merged.
-const MOST_CORRECTIONS: usize = 16;
+const MAX_CORRECTIONS: usize = 16;
 
 /// Entries read at a time to find how many have a wrong date.
 const LOOK_BACK: u64 = 16;
@@ -84,7 +84,7 @@ fn with(mut known: Vec<Correction>, new: Correction) -> Vec<Correction> {
     known.retain(|old| old.first < new.first || old.last > new.last);
     known.push(new);
     known.sort_by_key(|correction| correction.first);
-    while known.len() > MOST_CORRECTIONS {
+    while known.len() > MAX_CORRECTIONS {
         // The oldest two are merged: versions between them are then dated slightly early, so they are not kept for
         // ever.
         let second = known.remove(1);
@@ -121,7 +121,7 @@ mod tests {
         for i in 0..40 {
             all = with(all, Correction { first: Version(2 * i), last: Version(2 * i), at: at(1_000 - i as i64) });
         }
-        assert_eq!(all.len(), MOST_CORRECTIONS);
+        assert_eq!(all.len(), MAX_CORRECTIONS);
         let again = with(all, Correction { first: Version(0), last: Version(100), at: at(5) });
         assert_eq!(again, [Correction { first: Version(0), last: Version(100), at: at(5) }]);
     }

@@ -401,7 +401,7 @@ pub(in crate::dataset) struct Gone {
 
 /// Maps the runs of a version that is not in the newest run table, because only a tag keeps it, to the replacements of
 /// its shards, without the numbers of records erased from all versions. `erased` holds these, in ascending order.
-fn led_alone(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {
+fn mapped_runs(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {
     let mut out = Vec::new();
     for (shard, old) in runs.by_shard(version) {
         let now = match stand_ins.end(shard) {
@@ -481,7 +481,7 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
             });
         }
         places.extend(entry.places.iter().filter(|place| !newest.entry().places.contains(place)).cloned());
-        led_alone(then.runs()?, &stand_ins, &erased.ranges(), version)?
+        mapped_runs(then.runs()?, &stand_ins, &erased.ranges(), version)?
     } else {
         let known = newest.runs()?.all().iter().filter(|run| run.from <= version);
         RunTable::new(
@@ -617,17 +617,17 @@ mod tests {
             run(400, 10, "s", 0, Some("old")),
         ]);
         let erased = [(50, 1), (100, 1), (105, 2), (200, 10), (401, 1)];
-        let led = led_alone(&runs, &stand_ins, &erased, Version(3)).unwrap();
+        let mapped = mapped_runs(&runs, &stand_ins, &erased, Version(3)).unwrap();
         let mut shown: Vec<(&str, u64, u64, u64)> =
-            led.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
+            mapped.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
         shown.sort_unstable();
         assert_eq!(
             shown,
             [("c", 51, 4, 7), ("c", 101, 4, 0), ("c", 107, 3, 4), ("kept", 300, 10, 0), ("t", 400, 9, 0)]
         );
-        let scattered = led.all().iter().find_map(|run| run.scattered.clone()).unwrap();
+        let scattered = mapped.all().iter().find_map(|run| run.scattered.clone()).unwrap();
         assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0 });
-        assert!(led_alone(&runs, &stand_ins, &[], Version(3)).is_err(), "more records than the shard has");
+        assert!(mapped_runs(&runs, &stand_ins, &[], Version(3)).is_err(), "more records than the shard has");
     }
 
     #[test]

@@ -35,13 +35,13 @@ use crate::{
 pub const LEASE: Duration = Duration::from_secs(120);
 
 /// Maximum delay of a commit for an erasure that lost several times.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Initial interval between checks whether such an erasure is done.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Maximum interval: many waiting runs must not keep a slow store from serving the erasure.
-const LONGEST_POLL: Duration = Duration::from_secs(2);
+const MAX_POLL: Duration = Duration::from_secs(2);
 
 /// Content of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,9 +192,9 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
 pub(in crate::dataset) fn give_way(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
     let (begun, mut pause) = (Instant::now(), POLL);
     let asked = |claim: &Claim| claim.erasing && claim.transaction != *transaction;
-    while begun.elapsed() < PATIENCE && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
+    while begun.elapsed() < MAX_DELAY && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
         std::thread::sleep(pause);
-        pause = (2 * pause).min(LONGEST_POLL);
+        pause = (2 * pause).min(MAX_POLL);
     }
     Ok(())
 }
@@ -263,7 +263,7 @@ mod tests {
             std::thread::sleep(3 * POLL);
             drop(lease);
             let waited = waiting.join().unwrap();
-            assert!(waited >= 2 * POLL && waited < PATIENCE / 2, "{waited:?}");
+            assert!(waited >= 2 * POLL && waited < MAX_DELAY / 2, "{waited:?}");
         });
     }
 }

@@ -132,10 +132,10 @@ impl State {
 
 /// Maximum number of hashes that are looked up one by one, each with a guess of its position, rather than bucket by
 /// bucket.
-const FEW: usize = 16;
+const MAX_SINGLE_LOOKUPS: usize = 16;
 
 /// Candidates that are resolved together.
-const CANDIDATES_AT_ONCE: usize = 1 << 16;
+const CANDIDATE_BATCH: usize = 1 << 16;
 
 /// Returns every record of the snapshot that has the id as its record id or subject id, in record order.
 ///
@@ -168,7 +168,7 @@ pub fn find_each<T: AsRef<str> + Sync>(
     candidates.extend(by_origin(snapshot, &origins)?.into_iter().map(|(id, record)| (id, record, IdKind::Record)));
     candidates.sort_unstable();
     candidates.dedup();
-    for candidates in candidates.chunks(CANDIDATES_AT_ONCE) {
+    for candidates in candidates.chunks(CANDIDATE_BATCH) {
         let hits = resolver.resolve(&candidates.iter().map(|(_, record, kind)| (*record, *kind)).collect())?;
         for (number, record, kind) in candidates {
             let Some(hit) = hits.get(&(*record, *kind)) else { continue };
@@ -225,7 +225,7 @@ fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>
     let mut hashes: Vec<IdHash> = wanted.iter().map(|(hash, _)| *hash).collect();
     hashes.dedup();
     let mut found: Vec<(IdHash, u64, IdKind)> = Vec::new();
-    if hashes.len() <= FEW {
+    if hashes.len() <= MAX_SINGLE_LOOKUPS {
         let tasks: Vec<_> =
             segments.iter().flat_map(|segment| hashes.iter().map(move |hash| (segment, *hash))).collect();
         let records = at_once(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
@@ -332,13 +332,13 @@ impl<'a> Resolver<'a> {
     /// Reads the lists that every answer needs while `work` is done, which does not depend on them.
     pub(in crate::dataset) fn beside<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let snapshot = self.snapshot;
-        let gave_up = || Error::internal("reading lists of the dataset failed");
+        let failed = || Error::internal("reading lists of the dataset failed");
         std::thread::scope(|scope| {
             let runs = scope.spawn(|| snapshot.runs().map(|_| ()));
             let sources = scope.spawn(|| Catalog::open(snapshot.dataset().store(), &snapshot.entry().sources));
             let done = work();
-            runs.join().map_err(|_| gave_up())??;
-            self.sources = Some(sources.join().map_err(|_| gave_up())??);
+            runs.join().map_err(|_| failed())??;
+            self.sources = Some(sources.join().map_err(|_| failed())??);
             done
         })
     }
@@ -452,7 +452,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             wanted.entry(&run.shard).or_default().entry(*ordinal).or_default().push((*record, *kind, *run));
         }
     }
-    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= FEW);
+    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= MAX_SINGLE_LOOKUPS);
     let read = |(shard, rows): &(&str, BTreeMap<u64, Vec<Asker<'_>>>)| -> Result<Vec<Found>> {
         let ordinals: Vec<u64> = rows.keys().copied().collect();
         let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));

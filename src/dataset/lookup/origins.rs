@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Maximum number of searches that run together.
-const AT_ONCE: usize = 1 << 16;
+const MAX_SEARCHES: usize = 1 << 16;
 
 /// A search for the number of a row.
 struct Search<'a> {
@@ -58,7 +58,7 @@ pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T
     bound(&mut searches, firsts, snapshot.entry().next_record);
     let mut found = Vec::new();
     while !searches.is_empty() {
-        let rest = searches.split_off(searches.len().min(AT_ONCE));
+        let rest = searches.split_off(searches.len().min(MAX_SEARCHES));
         run(snapshot, searches, &mut found)?;
         searches = rest;
     }

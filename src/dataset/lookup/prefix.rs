@@ -30,10 +30,10 @@ use crate::{
 };
 
 /// Shards scanned together.
-const SHARDS_AT_ONCE: usize = 32;
+const SHARD_BATCH: usize = 32;
 
 /// Records resolved together.
-const RECORDS_AT_ONCE: usize = 1 << 14;
+const RECORD_BATCH: usize = 1 << 14;
 
 /// Bytes at the end of a sidecar that are read first.
 const TAIL: u64 = 64 << 10;
@@ -58,18 +58,18 @@ pub fn find_prefix(
     resolver.beside(|| snapshot.shards().map(|_| ()))?;
     let runs = snapshot.runs()?.by_shard(snapshot.version());
     let (mut total, mut left) = (0, limit);
-    for shards in snapshot.shards()?.chunks(SHARDS_AT_ONCE) {
+    for shards in snapshot.shards()?.chunks(SHARD_BATCH) {
         cancel.check()?;
-        let look = |shard: &ShardMeta| {
+        let scan = |shard: &ShardMeta| {
             let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-            Looked { store, sidecar: shard.sidecar(), prefix, limit: left, runs }.look()
+            ShardScan { store, sidecar: shard.sidecar(), prefix, limit: left, runs }.scan()
         };
-        let found: Vec<(u64, Vec<(u64, IdKind)>)> = shards.par_iter().map(look).collect::<Result<_>>()?;
+        let found: Vec<(u64, Vec<(u64, IdKind)>)> = shards.par_iter().map(scan).collect::<Result<_>>()?;
         for (count, records) in found {
             total += count;
             let shown = usize::try_from(left).unwrap_or(usize::MAX).min(records.len());
             left -= shown as u64;
-            for records in records[..shown].chunks(RECORDS_AT_ONCE) {
+            for records in records[..shown].chunks(RECORD_BATCH) {
                 let wanted: BTreeSet<(u64, IdKind)> = records.iter().copied().collect();
                 let mut hits = resolver.resolve(&wanted)?;
                 records.iter().filter_map(|wanted| hits.remove(wanted)).try_for_each(&mut *visit)?;
@@ -80,7 +80,7 @@ pub fn find_prefix(
 }
 
 /// A shard to be scanned.
-struct Looked<'a> {
+struct ShardScan<'a> {
     store: &'a Arc<dyn Store>,
     sidecar: Sealed,
     prefix: &'a str,
@@ -89,9 +89,9 @@ struct Looked<'a> {
     runs: &'a [&'a Run],
 }
 
-impl Looked<'_> {
+impl ShardScan<'_> {
     /// Returns the number of matching records, and the first of them.
-    fn look(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
+    fn scan(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
         let parts = Parts::open(self.store, &self.sidecar, TAIL, None)?;
         let place = || self.sidecar.place(self.store.as_ref());
         let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place());

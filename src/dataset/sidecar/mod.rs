@@ -80,14 +80,14 @@ impl SidecarRow {
 const GROUP_ROWS: usize = 1 << 16;
 
 /// Maximum rows of a row group: what a lookup may have to read of each column if it cannot read single pages.
-const MOST_GROUP_ROWS: usize = 1 << 18;
+const MAX_GROUP_ROWS: usize = 1 << 18;
 
 /// Typical bytes of a row, minimum bytes of a row with similar ids, bytes of a footer, and maximum bytes that are read
 /// before the footer is known.
 const ROW_BYTES: u64 = 24;
-const LEAST_ROW_BYTES: u64 = 13;
+const MIN_ROW_BYTES: u64 = 13;
 const FOOTER_BYTES: u64 = 32 << 10;
-const MOST_TAIL: u64 = 288 << 10;
+const MAX_TAIL: u64 = 288 << 10;
 
 /// Columns of some rows, equally long.
 #[derive(Debug, Clone)]
@@ -375,7 +375,7 @@ impl SidecarGroups {
         columns.check()?;
         let described = table::describe(&schema())?;
         let rows = columns.hashes.len();
-        let parts = rows.div_ceil(MOST_GROUP_ROWS).max(1);
+        let parts = rows.div_ceil(MAX_GROUP_ROWS).max(1);
         let bounds = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
         bounds.map(|range| columns.group(&described, range)).collect::<Result<_>>().map(Self)
     }
@@ -589,12 +589,12 @@ pub(in crate::dataset) fn read_rows_near(
 /// another request costs more than some extra bytes.
 fn first_read(rows: u64, seal: Option<&Seal>) -> u64 {
     if let Some(seal) = seal {
-        return if seal.bytes <= MOST_TAIL { seal.bytes } else { seal.tail };
+        return if seal.bytes <= MAX_TAIL { seal.bytes } else { seal.tail };
     }
     let bytes = |row_bytes| rows.saturating_mul(row_bytes).saturating_add(FOOTER_BYTES);
-    match (bytes(ROW_BYTES), bytes(LEAST_ROW_BYTES)) {
-        (usual, _) if usual <= MOST_TAIL => usual,
-        (_, least) if least <= MOST_TAIL => MOST_TAIL,
+    match (bytes(ROW_BYTES), bytes(MIN_ROW_BYTES)) {
+        (usual, _) if usual <= MAX_TAIL => usual,
+        (_, least) if least <= MAX_TAIL => MAX_TAIL,
         _ => FOOTER_BYTES,
     }
 }

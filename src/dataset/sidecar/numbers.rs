@@ -201,7 +201,7 @@ fn versions(batch: &arrow::array::RecordBatch) -> Result<Vec<Version>> {
 /// Typical bytes of a row and of a footer, and maximum bytes that are read before the footer is known.
 const ROW_BYTES: u64 = 5;
 const FOOTER_BYTES: u64 = 16 << 10;
-const MOST_TAIL: u64 = 128 << 10;
+const MAX_TAIL: u64 = 128 << 10;
 
 /// Returns some rows, given their ordinals in ascending order. `known` is a lower bound of the shard's rows: a small
 /// table is read whole.
@@ -217,7 +217,7 @@ pub(in crate::dataset) fn read_rows(
     let place = || numbers.place(store.as_ref());
     let selection = table::selection(ordinals)?;
     let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
-    let mut parts = Parts::open(store, numbers, if whole <= MOST_TAIL { whole } else { FOOTER_BYTES }, None)?;
+    let mut parts = Parts::open(store, numbers, if whole <= MAX_TAIL { whole } else { FOOTER_BYTES }, None)?;
     let rows = table::guarded(|| {
         let metadata = parts.metadata(true)?;
         parts.fetch(&pages_of(metadata.metadata(), ordinals))?;

@@ -33,10 +33,10 @@ use crate::{
 const PARTS_ROWS: u64 = 1 << 17;
 
 /// Sidecars with at most this many rows are read whole.
-const WHOLE_ROWS: u64 = 1 << 17;
+const MAX_WHOLE_ROWS: u64 = 1 << 17;
 
 /// Below this number of rows, the pages of a part are so small that the rows are encoded again.
-const FEW_ROWS: u64 = 1024;
+const MIN_SPLICED_ROWS: u64 = 1024;
 
 /// A sidecar that becomes a part of another one.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl SidecarPart {
     /// When it is missing or damaged.
     pub fn open(store: &Arc<dyn Store>, sidecar: &Sealed, records: u64) -> Result<Self> {
         let place = sidecar.place(store.as_ref());
-        let input = if records <= WHOLE_ROWS {
+        let input = if records <= MAX_WHOLE_ROWS {
             RangedInput::Bytes(sealed::get(store.as_ref(), sidecar)?)
         } else {
             RangedInput::Object(sealed::open(store, sidecar)?)
@@ -132,7 +132,7 @@ impl SidecarWriter {
         let alike = part.source.root_schema().get_fields() == self.columns.root_schema().get_fields();
         for (group, size) in part.source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
             let part = GroupPart { source: Arc::clone(&part.source), group };
-            if !alike || size.rows < FEW_ROWS {
+            if !alike || size.rows < MIN_SPLICED_ROWS {
                 self.append_decoded(&part)?;
                 continue;
             }

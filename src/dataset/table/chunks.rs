@@ -47,7 +47,7 @@ const PAGE_ROWS: usize = 16_384;
 const BOUND_BYTES: usize = 64;
 
 /// Neighbouring pairs sampled to see whether texts share prefixes.
-const SAMPLED: usize = 256;
+const SAMPLED_PAIRS: usize = 256;
 
 /// An encoded column chunk in memory.
 pub(in crate::dataset) struct Chunk {
@@ -184,7 +184,7 @@ impl Pages {
             Values::Nulls | Values::Noise(_) => (Encoding::PLAIN, false),
             Values::Packed(_) => (Encoding::DELTA_BINARY_PACKED, false),
             Values::Growing(_) | Values::Counted(_) => (Encoding::DELTA_BINARY_PACKED, true),
-            Values::Texts(texts) if share_begins(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
+            Values::Texts(texts) if share_prefixes(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
             Values::Texts(_) => (Encoding::DELTA_LENGTH_BYTE_ARRAY, true),
             Values::Keyed { .. } | Values::Repeated { .. } => (Encoding::RLE_DICTIONARY, true),
         };
@@ -349,10 +349,10 @@ fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result
 }
 
 /// Whether neighbouring texts share a large part of their prefixes.
-fn share_begins(texts: &StringArray) -> bool {
+fn share_prefixes(texts: &StringArray) -> bool {
     let mut last: &[u8] = &[];
     let (mut shared, mut all) = (0, 0);
-    for text in texts.iter().take(SAMPLED).flatten().map(str::as_bytes) {
+    for text in texts.iter().take(SAMPLED_PAIRS).flatten().map(str::as_bytes) {
         shared += shared_prefix(last, text);
         all += text.len();
         last = text;

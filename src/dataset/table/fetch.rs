@@ -40,7 +40,7 @@ use crate::{
 const GAP: usize = 64 << 10;
 
 /// Maximum number of concurrent requests.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// An object with some parts in memory. Other parts are fetched when they are read. If the object has a seal,
 /// everything is checked before it is kept.
@@ -244,7 +244,7 @@ pub(in crate::dataset) fn at_once<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&
         return vec![run(task)];
     }
     let mut out = Vec::with_capacity(tasks.len());
-    for tasks in tasks.chunks(AT_ONCE) {
+    for tasks in tasks.chunks(MAX_CONCURRENT_REQUESTS) {
         std::thread::scope(|scope| {
             let running: Vec<_> = tasks.iter().map(|task| scope.spawn(move || run(task))).collect();
             for (task, running) in tasks.iter().zip(running) {

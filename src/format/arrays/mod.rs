@@ -49,25 +49,25 @@ use crate::{
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
 /// Minimum bytes per row when sizing a split, because its hash takes memory as well.
-const LEAST_ROW: u64 = 4;
+const MIN_ROW_BYTES: u64 = 4;
 
 /// Cells may use this fraction of the memory of other records: most of their columns are keys.
-const CELLS: u64 = 4;
+const CELLS_SHARE: u64 = 4;
 
 /// Fraction of the record limit that a split of whole chunks may take: several are in flight.
-const ALIGNED: u64 = 4;
+const ALIGNED_SHARE: u64 = 4;
 
 /// Memory for chunks that are kept on disk, as fractions of the record limit: chunks being transposed, and records
 /// fetched from disk. Small blocks stay in memory.
-const TURNED: u64 = 2;
+const TRANSPOSED_SHARE: u64 = 2;
 const FETCHED: u64 = 8;
-const LITTLE: u64 = 64;
+const SMALL_BLOCK_SHARE: u64 = 64;
 
 /// Slabs of a contiguous array that are transposed together.
 const LAYERS: u64 = 8;
 
 /// Maximum bytes of a block in memory, and of one fetch.
-const MAX_LITTLE: u64 = 1 << 20;
+const MAX_SMALL_BLOCK: u64 = 1 << 20;
 const MAX_BLOB: u64 = 256 << 10;
 
 /// Maximum bytes of constants, which are kept for all records.
@@ -217,18 +217,18 @@ impl ArrayReader {
         if record_bytes > limit {
             return Ok((split_bytes / atom).max(1));
         }
-        let room = if outline.cells { split_bytes.saturating_mul(CELLS) } else { split_bytes };
+        let room = if outline.cells { split_bytes.saturating_mul(CELLS_SHARE) } else { split_bytes };
         let fitting = (room / record_bytes).max(1);
         let chunk = outline.chunk;
         let records = if chunk <= fitting {
             fitting / chunk * chunk
-        } else if record_bytes.saturating_mul(chunk) <= limit / ALIGNED {
+        } else if record_bytes.saturating_mul(chunk) <= limit / ALIGNED_SHARE {
             chunk
         } else {
             fitting
         };
         let rows = records.saturating_mul(per_record);
-        let most = split_bytes / LEAST_ROW;
+        let most = split_bytes / MIN_ROW_BYTES;
         Ok(if rows > most { (most / per_record).max(1) * per_record } else { rows })
     }
 }
@@ -242,9 +242,9 @@ impl ArrayReader {
         let fetched = (limit / FETCHED / record_bytes).checked_div(records).unwrap_or(0) * records;
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         Sizes {
-            group: limit / TURNED,
-            blob: bytes((limit / TURNED / 128).min(MAX_BLOB)),
-            little: bytes((limit / LITTLE).min(MAX_LITTLE)),
+            group: limit / TRANSPOSED_SHARE,
+            blob: bytes((limit / TRANSPOSED_SHARE / 128).min(MAX_BLOB)),
+            max_in_memory: bytes((limit / SMALL_BLOCK_SHARE).min(MAX_SMALL_BLOCK)),
             piece: fetched.max(records).max(1),
             windows: records > 0 && fetched >= 2 * records,
             step,

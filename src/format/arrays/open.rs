@@ -29,7 +29,7 @@ const SHARE: u64 = 16;
 const DEFAULT_BYTES: u64 = 16 << 20;
 
 /// Number of distinct outlines and constants that are compared with those of a new source.
-const ALIKE: usize = 8;
+const MAX_DISTINCT: usize = 8;
 
 /// An open source and its plan.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ fn alike<T: PartialEq>(known: &mut Vec<Arc<T>>, one: T) -> Arc<T> {
     if let Some(same) = known.iter().rev().find(|other| ***other == one) {
         return Arc::clone(same);
     }
-    if known.len() == ALIKE {
+    if known.len() == MAX_DISTINCT {
         known.remove(0);
     }
     let one = Arc::new(one);
@@ -200,10 +200,10 @@ mod tests {
         let mut known = Vec::new();
         let first = alike(&mut known, 0);
         assert!(Arc::ptr_eq(&first, &alike(&mut known, 0)));
-        for number in 1..=ALIKE {
+        for number in 1..=MAX_DISTINCT {
             alike(&mut known, number);
         }
-        assert_eq!(known.len(), ALIKE);
+        assert_eq!(known.len(), MAX_DISTINCT);
         assert!(!Arc::ptr_eq(&first, &alike(&mut known, 0)));
     }
 }

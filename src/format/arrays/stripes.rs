@@ -48,7 +48,7 @@ pub(super) struct Sizes {
     /// Bytes of a piece that are stored as one blob, so that a few chunks can be read without unpacking all.
     pub(super) blob: usize,
     /// Maximum bytes of a block that stays in memory.
-    pub(super) little: usize,
+    pub(super) max_in_memory: usize,
     /// Records fetched from disk together.
     pub(super) piece: u64,
     /// Whether these records form a window, from which several splits are copied.

@@ -47,7 +47,7 @@ const BAND: u64 = 1 << 16;
 
 /// Grid size above which stored chunks are enumerated: most chunks of such a grid are missing, and looking up each
 /// takes longer.
-const MOST_SOUGHT: u64 = 1 << 24;
+const MAX_LOOKUP_GRID: u64 = 1 << 24;
 
 /// Maximum levels of a tree.
 const MAX_LEVELS: usize = 64;
@@ -406,7 +406,7 @@ impl Chunked {
         let (offset_size, length_size) = (superblock.offset_size, superblock.length_size);
         let rank = u32::try_from(self.chunk.len()).unwrap_or(u32::MAX);
         let total = self.grid.iter().fold(1_u64, |all, length| all.saturating_mul(*length));
-        let band = if total > MOST_SOUGHT { self.grid[0] } else { (BAND * self.grid[0] / total).max(1) };
+        let band = if total > MAX_LOOKUP_GRID { self.grid[0] } else { (BAND * self.grid[0] / total).max(1) };
         let mut first = 0;
         while first < self.grid[0] {
             let end = first.saturating_add(band).min(self.grid[0]);

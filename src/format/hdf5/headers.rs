@@ -50,7 +50,7 @@ struct State {
     /// Continuations of headers: object and form, by offset.
     going_on: HashMap<u64, (u64, Form)>,
     /// Attributes that were removed from headers, by object.
-    taken: HashMap<u64, Vec<Taken>>,
+    removed: HashMap<u64, Vec<RemovedAttribute>>,
     /// Virtual datasets, whose values lie in other datasets.
     mapped: HashSet<u64>,
     /// Datasets whose chunks are unfiltered where they extend beyond the shape.
@@ -69,7 +69,7 @@ struct Form {
 
 /// An attribute of a named type, as it is stored.
 #[derive(Debug, Clone)]
-struct Taken {
+struct RemovedAttribute {
     name: String,
     /// Address of the object that is the type.
     type_at: u64,
@@ -200,8 +200,8 @@ impl Headers {
                     changes.extend((1..4).map(|at| (data + at, 0)));
                 }
                 Ok(ATTRIBUTE) if unshared => {
-                    if let Some(taken) = self.taken_out(message) {
-                        state.taken.entry(object).or_default().push(taken);
+                    if let Some(removed) = self.removed_attribute(message) {
+                        state.removed.entry(object).or_default().push(removed);
                         changes.push((at, 0));
                     }
                 }
@@ -228,7 +228,7 @@ impl Headers {
     }
 
     /// Returns an attribute whose type, and only that, is stored elsewhere.
-    fn taken_out(&self, message: &[u8]) -> Option<Taken> {
+    fn removed_attribute(&self, message: &[u8]) -> Option<RemovedAttribute> {
         let version = *message.first()?;
         if !matches!((version, message.get(1)?), (2 | 3, 1)) {
             return None;
@@ -247,7 +247,7 @@ impl Headers {
             _ => return None,
         };
         let name = String::from_utf8(name.strip_suffix(b"\0").unwrap_or(name).to_vec()).ok()?;
-        Some(Taken { name, type_at, dataspace: dataspace.to_vec(), data: message[at..].to_vec() })
+        Some(RemovedAttribute { name, type_at, dataspace: dataspace.to_vec(), data: message[at..].to_vec() })
     }
 
     /// Returns the attributes of an object that were removed from its header.
@@ -255,12 +255,12 @@ impl Headers {
     /// # Errors
     /// If a type cannot be read.
     pub(super) fn attributes(&self, file: &Hdf5File, object: u64) -> Result<Vec<Hdf5Attribute>, Hdf5Error> {
-        let taken = {
+        let removed = {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.taken.get(&object.saturating_add(self.base)).cloned().unwrap_or_default()
+            state.removed.get(&object.saturating_add(self.base)).cloned().unwrap_or_default()
         };
-        let mut attributes: Vec<Hdf5Attribute> = Vec::with_capacity(taken.len());
-        for Taken { name, type_at, dataspace: space, data } in taken {
+        let mut attributes: Vec<Hdf5Attribute> = Vec::with_capacity(removed.len());
+        for RemovedAttribute { name, type_at, dataspace: space, data } in removed {
             // The crate may have read a header several times.
             if attributes.iter().any(|known| known.name == name) {
                 continue;
@@ -363,8 +363,8 @@ mod tests {
         let corrected = headers.corrected(50, &bytes).unwrap();
         assert!(corrected[7] == 0 && fits(&corrected));
         let state = headers.state.lock().unwrap();
-        let taken = &state.taken[&50][0];
-        assert_eq!((taken.name.as_str(), taken.type_at, taken.data.as_slice()), ("a", 77, &[42][..]));
+        let removed = &state.removed[&50][0];
+        assert_eq!((removed.name.as_str(), removed.type_at, removed.data.as_slice()), ("a", 77, &[42][..]));
         drop(state);
         // The crate detects the damage.
         bytes[9] ^= 1;

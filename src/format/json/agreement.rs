@@ -10,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use proptest::{prelude::*, sample::select};
 
-use super::{JsonOptions, JsonSource, Mode, Table, Taken, records};
+use super::{Accepted, JsonOptions, JsonSource, Mode, Table, records};
 use crate::{
     format::{Misfit, Parsed, RecordReader},
     record::{Payload, RecordBlock, Split},
@@ -143,17 +143,17 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 /// Returns the block or type mismatch of the exact path alone.
 fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, Misfit> {
     let table = Table::new(schema, &source.options.text).pinning(&source.options.pinned);
-    let mut taken = Taken { source, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
-    let blank_lines = match records::each(Mode::Lines, split, |found| taken.take(found)) {
+    let mut accepted = Accepted { source, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+    let blank_lines = match records::each(Mode::Lines, split, |found| accepted.take(found)) {
         ControlFlow::Break(misfit) => return Err(misfit),
         ControlFlow::Continue(blank) => blank,
     };
     Ok(RecordBlock {
-        payload: Payload::Rows(taken.table.finish().unwrap()),
-        rows: taken.rows,
-        hashes: taken.hashes,
+        payload: Payload::Rows(accepted.table.finish().unwrap()),
+        rows: accepted.rows,
+        hashes: accepted.hashes,
         sharing: 1,
-        rejects: taken.rejects,
+        rejects: accepted.rejects,
         lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
         blank_lines,
         bytes_in: split.bytes_in(),

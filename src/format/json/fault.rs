@@ -144,7 +144,7 @@ pub(super) fn walk<'r>(
 }
 
 /// Beginning of the reason for a record that ends too early.
-pub(super) const BREAKS_OFF: &str = "expected JSON, found a fault: EOF";
+pub(super) const UNEXPECTED_END: &str = "expected JSON, found a fault: EOF";
 
 /// Returns the message of `serde_json` without its line and column.
 pub(super) fn reason(error: &serde_json::Error) -> String {

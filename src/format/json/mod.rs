@@ -49,10 +49,10 @@ use crate::{
 };
 
 /// Bytes of a split from which the number of values in the rest is estimated.
-const TELLING: usize = 64 << 10;
+const ESTIMATE_BYTES: usize = 64 << 10;
 
 /// Hint for an incomplete last line.
-const CUT: &str = "the file may have been cut short while it was copied or written";
+const TRUNCATED_HINT: &str = "the file may have been cut short while it was copied or written";
 
 /// Layout of records in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,8 @@ impl JsonSource {
         };
         match fault.what {
             What::Broken { reason, at } => {
-                let reason = if self.may_be_cut(split, place, &reason) { format!("{reason}; {CUT}") } else { reason };
+                let reason =
+                    if self.may_be_cut(split, place, &reason) { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
                 ControlFlow::Continue(reject(split, place, at, fault.column, reason))
             }
             What::Misfit { value, expected } => {
@@ -150,7 +151,7 @@ impl JsonSource {
         self.mode == Mode::Lines
             && bytes.last().is_some_and(|last| *last != b'\n')
             && bytes[place.start + place.bytes.len()..].trim_ascii().is_empty()
-            && reason.starts_with(fault::BREAKS_OFF)
+            && reason.starts_with(fault::UNEXPECTED_END)
     }
 
     fn is_pinned(&self, column: &str) -> bool {
@@ -193,17 +194,18 @@ impl RecordReader for JsonSource {
             return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
         }
         let table = Table::new(schema, &self.options.text).pinning(&self.options.pinned);
-        let mut taken = Taken { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+        let mut accepted =
+            Accepted { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
-            Mode::Lines => taken.lines(),
-            Mode::Document => records::each(self.mode, split, |found| taken.take(found))
+            Mode::Lines => accepted.lines(),
+            Mode::Document => records::each(self.mode, split, |found| accepted.take(found))
                 .map_continue(|blank| (memchr::memchr_iter(b'\n', split.bytes()).count() as u64, blank)),
         };
         let (lines, blank_lines) = match end {
             ControlFlow::Break(misfit) => return Ok(Parsed::Misfit(misfit)),
             ControlFlow::Continue(found) => found,
         };
-        let Taken { table, rows, hashes, rejects, .. } = taken;
+        let Accepted { table, rows, hashes, rejects, .. } = accepted;
         Ok(Parsed::Block(RecordBlock {
             payload: Payload::Rows(table.finish()?),
             rows,
@@ -221,7 +223,7 @@ impl RecordReader for JsonSource {
 }
 
 /// The accepted part of a split.
-struct Taken<'a> {
+struct Accepted<'a> {
     source: &'a JsonSource,
     split: &'a Split,
     table: Table,
@@ -230,7 +232,7 @@ struct Taken<'a> {
     rejects: Vec<Reject>,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> Accepted<'a> {
     /// Processes all lines, usual ones without finding their ends first; returns the number of line ends and of blank
     /// lines.
     fn lines(&mut self) -> ControlFlow<Misfit, (u64, u64)> {
@@ -238,7 +240,7 @@ impl<'a> Taken<'a> {
         let mut lines = records::Lines::new(self.split);
         let mut known = false;
         while let Some(start) = lines.start() {
-            if start >= TELLING && !known {
+            if start >= ESTIMATE_BYTES && !known {
                 self.make_room(start, bytes.len());
                 known = true;
             }
@@ -263,8 +265,8 @@ impl<'a> Taken<'a> {
     fn take(&mut self, found: Found<'a>) -> ControlFlow<Misfit> {
         match found {
             Found::Broken(place, at, reason) => {
-                let cut = self.source.mode == Mode::Document && reason.starts_with(fault::BREAKS_OFF);
-                let reason = if cut { format!("{reason}; {CUT}") } else { reason };
+                let cut = self.source.mode == Mode::Document && reason.starts_with(fault::UNEXPECTED_END);
+                let reason = if cut { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
                 self.rejects.push(reject(self.split, place, at, None, reason));
             }
             Found::Record(place, text) => match self.table.push(text) {
@@ -394,7 +396,7 @@ mod tests {
     #[test]
     fn a_last_line_that_breaks_off_may_be_of_a_file_that_was_cut() {
         let reasons = |bytes: &[u8]| -> Vec<bool> {
-            read(&lines(), bytes).rejects.iter().map(|reject| reject.reason.ends_with(CUT)).collect()
+            read(&lines(), bytes).rejects.iter().map(|reject| reject.reason.ends_with(TRUNCATED_HINT)).collect()
         };
         for cut in [&b"{\"a\":1}\n{\"a\":"[..], b"{\"a\":1}\n{\"a\":\"te", b"{\"a\":1}\n{", b"{\"a\":1}\n{\"a\":1,\"b"]
         {

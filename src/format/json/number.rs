@@ -27,7 +27,7 @@ const POWERS: [f64; 23] = [
 const WHOLE_POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
 /// Number of digits that always fit 64 bits.
-const MOST_DIGITS: usize = 19;
+const MAX_DIGITS: usize = 19;
 
 /// Up to eight digits followed by something else.
 #[derive(Debug, Clone, Copy)]
@@ -151,7 +151,7 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     if decimals == 0 || matches!(text.get(at), Some(b'e' | b'E')) {
         return None;
     }
-    if whole.count + decimals <= MOST_DIGITS && value < 1 << 53 {
+    if whole.count + decimals <= MAX_DIGITS && value < 1 << 53 {
         return Some((signed(value, decimals, sign), at));
     }
     fast_float2::parse::<f64, _>(&text[..at]).ok().map(|value| (value, at))

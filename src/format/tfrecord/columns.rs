@@ -190,7 +190,7 @@ impl<'a> Column<'a> {
             Self::Scalars(values) => values.push_only(feature, exact),
             Self::Lists { items, offsets, nulls, .. } => {
                 match feature {
-                    Feature::Bytes(bytes) if items.takes_numbers() || exact.is_some_and(|exact| exact.json) => {
+                    Feature::Bytes(bytes) if items.accepts_numbers() || exact.is_some_and(|exact| exact.json) => {
                         let [text] = bytes[..] else { return None };
                         let list: Vec<Option<&RawValue>> = serde_json::from_slice(text).ok()?;
                         list.into_iter().try_for_each(|item| items.push(item.map(Item::Json)))?;
@@ -292,7 +292,7 @@ impl Scalars {
     }
 
     /// Whether a shard stores these values as numbers, so that bytes in their place are JSON.
-    fn takes_numbers(&self) -> bool {
+    fn accepts_numbers(&self) -> bool {
         use Values::{Boolean, Double, Float, Int, Nulls};
         matches!(self.values, Nulls | Boolean(_) | Int(_) | Float(_) | Double(_))
     }

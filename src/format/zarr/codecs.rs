@@ -18,7 +18,7 @@ use crate::{
 pub(super) const MAX_CHUNK: usize = 256 << 20;
 
 /// Chunks up to this size are decoded into memory that is allocated at once.
-const AT_ONCE: usize = 16 << 20;
+const MAX_PREALLOCATED: usize = 16 << 20;
 
 /// A bytes-to-bytes codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,7 +300,7 @@ fn zstd_fits(input: &[u8], limit: usize) -> bool {
 fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let bounded = |input: &mut dyn Read, name: &str| {
         // If the size of the chunk is known, the buffer never grows.
-        let mut out = Vec::with_capacity(limit.saturating_add(1).min(AT_ONCE));
+        let mut out = Vec::with_capacity(limit.saturating_add(1).min(MAX_PREALLOCATED));
         let read = input.take(limit as u64 + 1).read_to_end(&mut out);
         read.map_err(|e| Error::input(format!("expected {name}, found damaged bytes")).cause(e))?;
         if out.len() > limit {
@@ -312,7 +312,7 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
         Packing::Gzip => bounded(&mut flate2::bufread::MultiGzDecoder::new(input), "gzip"),
         Packing::Zlib => bounded(&mut flate2::bufread::ZlibDecoder::new(input), "zlib"),
         Packing::Bzip2 => bounded(&mut bzip2::bufread::MultiBzDecoder::new(input), "bzip2"),
-        Packing::Zstd if limit <= AT_ONCE && zstd_fits(input, limit) => {
+        Packing::Zstd if limit <= MAX_PREALLOCATED && zstd_fits(input, limit) => {
             let damaged = |e| Error::input("expected zstd, found damaged bytes").cause(e);
             zstd::bulk::decompress(input, limit).map_err(damaged)
         }

@@ -162,13 +162,13 @@ fn with_records(area: &Slab, records: &Range<u64>) -> Option<Slab> {
 }
 
 /// A transposed chunk, and the bytes of one of its records.
-struct Turned {
+struct Transposed {
     area: Slab,
     bytes: Vec<u8>,
     record: usize,
 }
 
-impl Turned {
+impl Transposed {
     fn records(&self, records: &Range<u64>) -> &[u8] {
         let Some(part) = with_records(&self.area, records) else { return &[] };
         let at = |records: u64| usize::try_from(records).unwrap_or(0) * self.record;
@@ -184,7 +184,7 @@ impl Block {
     pub(super) fn make(origin: &Origin<'_>, area: Slab, sizes: &Sizes) -> Result<Self> {
         let width = origin.width;
         let bytes = area.bytes(width);
-        if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.little) {
+        if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.max_in_memory) {
             let _ahead = origin.source.ahead(&[(origin.variable, origin.slab(&area))])?;
             let content = Content::Little(origin.read(&area)?);
             return Ok(Self { area, width, content });
@@ -250,14 +250,14 @@ impl Large {
     fn add(&mut self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<()> {
         let wanted = chunks.clone().map(|number| (origin.variable, origin.slab(&self.grid.chunk(number))));
         let _ahead = origin.source.ahead(&wanted.collect::<Vec<_>>())?;
-        let turned: Vec<Turned> = chunks
+        let transposed: Vec<Transposed> = chunks
             .clone()
             .into_par_iter()
             .map(|number| {
                 let area = self.grid.chunk(number);
                 let bytes = origin.read(&area)?;
                 let record = bytes.len() / usize::try_from(area.count[0]).unwrap_or(1).max(1);
-                Ok(Turned { area, bytes, record })
+                Ok(Transposed { area, bytes, record })
             })
             .collect::<Result<_>>()?;
         let pieces = self.grid.area.count[0].div_ceil(self.piece);
@@ -270,7 +270,7 @@ impl Large {
             let some = piece..pieces.min(piece.saturating_add(at_once));
             piece = some.end;
             let packed: Vec<Vec<(Blob, Vec<u8>)>> =
-                some.into_par_iter().map(|piece| self.pack(&turned, piece, origin.width)).collect();
+                some.into_par_iter().map(|piece| self.pack(&transposed, piece, origin.width)).collect();
             for (mut blob, bytes) in packed.into_iter().flatten() {
                 match &mut blob.stored {
                     Stored::Uniform(element) => {
@@ -290,13 +290,13 @@ impl Large {
     }
 
     /// Returns the blobs of a piece, which have no offsets yet.
-    fn pack(&self, turned: &[Turned], piece: u32, width: usize) -> Vec<(Blob, Vec<u8>)> {
+    fn pack(&self, transposed: &[Transposed], piece: u32, width: usize) -> Vec<(Blob, Vec<u8>)> {
         let records = self.records(piece.into());
         let mut blobs = Vec::new();
         let (mut first, mut bytes) = (0, Vec::new());
-        for (number, chunk) in (0_u32..).zip(turned) {
+        for (number, chunk) in (0_u32..).zip(transposed) {
             bytes.extend_from_slice(chunk.records(&records));
-            if bytes.len() >= self.blob || number as usize + 1 == turned.len() {
+            if bytes.len() >= self.blob || number as usize + 1 == transposed.len() {
                 let (stored, bytes) = packed(std::mem::take(&mut bytes), width);
                 blobs.push((Blob { piece, chunks: first..number + 1, stored }, bytes));
                 first = number + 1;
