@@ -27,7 +27,7 @@
 //! ids        plain and private ids, as columns and as hashes; salts; sets of record numbers
 //! index      the id index: segments, their buckets and roots; places of sorted records
 //! log        entries, lists, snapshots, commits, version names, leases
-//! sidecar    what is known of each record of a shard
+//! sidecar    the ids, origin and position of each record of a shard
 //! lookup     lookup by id, prefix or origin
 //! erasure    what is erased, what stays blocked, what is left to do
 //! retention  expired versions and unreferenced objects

@@ -213,8 +213,8 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
 /// The operation whose entries list shards again that were no longer live.
 pub const REVERT: &str = "revert";
 
-/// Attempts to commit before an erasure is planned anew, where it can ask others to hold back: each takes it longer than a
-/// small conversion takes, so by itself it might lose for ever.
+/// Attempts to commit before an erasure is planned again, at which point it can ask other runs to delay theirs: each
+/// attempt takes longer than a small conversion, so without this it could lose for ever.
 const ATTEMPTS: usize = 3;
 
 /// The result of rewriting a shard.
@@ -267,11 +267,11 @@ pub struct Erasure {
     pub unfinished: Unfinished,
 }
 
-/// Makes the version that has the records no more. `planned_on` is the version that the run looked at.
+/// Commits the version without the records. `planned_on` is the version that the run was based on.
 ///
 /// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict) when another run replaced a shard, or added records that carry an id;
-/// then nothing was committed, and the run can be made again. When the store fails.
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) if another run replaced a shard, or added records that have an id;
+/// then nothing was committed, and the run can be repeated. If the store fails.
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
@@ -288,7 +288,7 @@ pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version)
 }
 
 impl Erasure {
-    /// Refuses to go on when others have committed what this run has not seen.
+    /// Fails if other runs have committed changes that this run has not seen.
     fn check(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
         if parent.version() == planned_on {
             return Ok(());
@@ -360,7 +360,7 @@ impl Erasure {
         let removed: HashSet<&str> = draft.transaction.removes.iter().map(String::as_str).collect();
         let meta = |rewrite: &Rewrite| {
             let now = rewrite.now.as_ref()?;
-            // Nobody can tell from the log that older versions ever had other shards.
+            // The log must not reveal that older versions ever had other shards.
             let (version, committed_at) = if self.all_versions {
                 (rewrite.was.version, rewrite.was.committed_at)
             } else {
@@ -400,7 +400,7 @@ impl Erasure {
         })
     }
 
-    /// The run table, with the runs of rewritten shards led over to what stands for them.
+    /// Writes the run table, with the runs of rewritten shards mapped to their replacements.
     fn led_runs(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Vec<ListRef>> {
         let rewrites: HashMap<&str, &Rewrite> =
             self.rewrites.iter().map(|rewrite| (rewrite.was.path.as_str(), rewrite)).collect();
@@ -467,7 +467,8 @@ impl Erasure {
     }
 }
 
-/// Runs of what stands for a shard, in the versions that had it; a shard that was restored has several runs of one record.
+/// Returns the runs of a shard's replacement, in the versions that had the shard; a restored shard has several runs of
+/// one record.
 fn led<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a {
     now.runs.iter().flat_map(move |(first, records, ordinal)| {
         let holds = move |run: &&&Run| now.scattered.is_some() || (run.first <= *first && *first < run.end());

@@ -63,7 +63,8 @@ pub struct Order {
 pub struct PendingDeletion {
     /// Its path.
     pub path: String,
-    /// BLAKE3 of what may be deleted, where the path is not one of shardify's own: anything else there is somebody's file.
+    /// BLAKE3 of the bytes that may be deleted, if the path is not one of shardify's own: any other content is a user's
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub blake3: Option<[u8; 32]>,
 }

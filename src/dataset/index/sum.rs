@@ -200,7 +200,7 @@ pub(in crate::dataset) fn facts_of(
     segment: &SegmentRef,
     buckets: &[u64],
 ) -> Result<Vec<(u64, Hash)>> {
-    fetch::at_once(buckets, &|bucket: &u64| bucket_facts(store, segment, *bucket)).into_iter().collect()
+    fetch::in_parallel(buckets, &|bucket: &u64| bucket_facts(store, segment, *bucket)).into_iter().collect()
 }
 
 fn bucket_facts(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {

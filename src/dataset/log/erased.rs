@@ -63,7 +63,7 @@ pub struct Tombstone {
     pub version: Version,
     /// Whether they were erased from older versions too.
     pub all_versions: bool,
-    /// What the user gave as the reason.
+    /// Reason given by the user.
     pub reason: Option<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Effects of a transaction on records that the dataset has or had, besides adding new ones.
 //!
-//! Removing records rewrites the shards that hold them; the others keep their record numbers, and the removed numbers stay in
-//! the id index, so that `--find` still tells where a record was. Restoring makes shards of an older version live again: each
-//! gets a second run, which begins with the new version.
+//! Removing records rewrites the shards that hold them. The remaining records keep their record numbers, and the
+//! removed numbers stay in the id index, so that `--find` still shows where a record was. Restoring makes shards of an
+//! older version live again: each gets a second run, which begins with the new version.
 //!
 //! ```text
 //! version        1     2     3     4

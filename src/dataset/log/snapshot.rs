@@ -127,7 +127,7 @@ impl Dataset {
         while low < high {
             let step = (high - low).div_ceil(PROBES);
             let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
-            let times = fetch::at_once(&probes, &|probe: &u64| {
+            let times = fetch::in_parallel(&probes, &|probe: &u64| {
                 self.entry(Version(*probe)).map(|entry| latest.committed_at(entry.version, entry.committed_at))
             });
             for (probe, time) in probes.into_iter().zip(times) {
@@ -436,7 +436,7 @@ impl Snapshot {
         lists: &[ListRef],
         read: impl Fn(&dyn Store, &Sealed) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
-        let parts: Vec<Vec<T>> = fetch::at_once(lists, &|list: &ListRef| {
+        let parts: Vec<Vec<T>> = fetch::in_parallel(lists, &|list: &ListRef| {
             let rows = read(self.dataset.store.as_ref(), &list.sealed())?;
             if rows.len() as u64 == list.rows {
                 Ok(rows)

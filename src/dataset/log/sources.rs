@@ -17,7 +17,7 @@ use parquet::{
 use crate::{
     dataset::table::{
         self, column,
-        fetch::{Parts, at_once, group_range},
+        fetch::{Parts, group_range, in_parallel},
         list::ListRef,
     },
     error::{Error, Result},
@@ -235,7 +235,7 @@ impl Catalog {
             let metadata = table::guarded(|| parts.metadata(false)).map_err(|e| damaged(&store, &list.path, e))?;
             Ok((list.path.clone(), parts, metadata))
         };
-        let lists = at_once(lists, &open).into_iter().collect::<Result<_>>()?;
+        let lists = in_parallel(lists, &open).into_iter().collect::<Result<_>>()?;
         Ok(Self { store, lists })
     }
 

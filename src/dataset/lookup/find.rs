@@ -34,7 +34,7 @@ use crate::{
         },
         lookup::{origins::by_origin, placed::places_of},
         sidecar::{self, SidecarRow, frames::Frame, numbers},
-        table::fetch::at_once,
+        table::fetch::in_parallel,
     },
     error::{Error, Result},
     id::{IdHash, Version},
@@ -228,7 +228,7 @@ fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>
     if hashes.len() <= MAX_SINGLE_LOOKUPS {
         let tasks: Vec<_> =
             segments.iter().flat_map(|segment| hashes.iter().map(move |hash| (segment, *hash))).collect();
-        let records = at_once(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
+        let records = in_parallel(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
         for ((segment, hash), records) in tasks.into_iter().zip(records) {
             found.extend(records?.into_iter().map(|record| (hash, record, segment.kind)));
         }
@@ -320,7 +320,7 @@ pub(in crate::dataset) struct Resolver<'a> {
     sources: Option<Catalog>,
     /// Runs of vacuumed versions, once they are needed.
     lineage: Option<RunTable>,
-    /// What the versions did in which records left.
+    /// Operations of the versions in which records left.
     operations: BTreeMap<Version, String>,
 }
 
@@ -493,7 +493,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
     };
     let wanted: Vec<_> = wanted.into_iter().collect();
     let read: Vec<Result<Vec<Found>>> =
-        if few { at_once(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
+        if few { in_parallel(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
     Ok(read.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 

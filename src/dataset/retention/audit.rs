@@ -50,20 +50,20 @@ impl Audit {
         let mut audit = Self::default();
         let mut objects: BTreeMap<String, Option<Seal>> = BTreeMap::new();
         let store = dataset.store().as_ref();
-        let Some(stand_ins) = audit.noted(StandIns::of(store, newest.entry()))? else { return Ok(audit) };
+        let Some(stand_ins) = audit.recorded(StandIns::of(store, newest.entry()))? else { return Ok(audit) };
         let before = newest.entry().erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
         let mut lists: BTreeMap<String, Vec<ShardMeta>> = BTreeMap::new();
         for entry in audit.entries(dataset, newest, only)? {
-            let led = entry.version < before;
-            let all = references(&entry, &stand_ins, led);
+            let mapped = entry.version < before;
+            let all = references(&entry, &stand_ins, mapped);
             objects.extend(all.into_iter().map(|object| (object.path, object.seal)));
             for list in &entry.shards {
                 if !lists.contains_key(&list.path) {
-                    let rows = audit.noted(shards::read(store, &list.sealed()))?.unwrap_or_default();
+                    let rows = audit.recorded(shards::read(store, &list.sealed()))?.unwrap_or_default();
                     lists.insert(list.path.clone(), rows);
                 }
                 for shard in lists.get(&list.path).into_iter().flatten() {
-                    let now = if led { stand_ins.shard(shard.clone()) } else { Some(shard.clone()) };
+                    let now = if mapped { stand_ins.shard(shard.clone()) } else { Some(shard.clone()) };
                     let Some(now) = now else { continue };
                     objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
                     if with_shards {
@@ -76,7 +76,7 @@ impl Audit {
         if only.is_none() {
             for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {
                 if store.head(&unfinished.order)?.is_some() {
-                    audit.noted(unfinished.order(dataset))?;
+                    audit.recorded(unfinished.order(dataset))?;
                 }
             }
             audit.receipts(dataset)?;
@@ -85,7 +85,7 @@ impl Audit {
     }
 
     /// Returns the value, or `None` if it is damaged, which is recorded.
-    fn noted<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+    fn recorded<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(found) => Ok(Some(found)),
             Err(e) if e.kind() == Kind::Integrity => {
@@ -104,7 +104,7 @@ impl Audit {
             (oldest.0..=last.0).into_par_iter().map(|version| dataset.entry(Version(version))).collect();
         let mut out = Vec::new();
         for entry in read {
-            out.extend(self.noted(entry)?.filter(|entry| newest.can_read(entry.version)));
+            out.extend(self.recorded(entry)?.filter(|entry| newest.can_read(entry.version)));
         }
         Ok(out)
     }
@@ -150,8 +150,8 @@ impl Audit {
 }
 
 /// Returns the objects that an entry names: lists, buckets and places.
-fn references(entry: &Entry, stand_ins: &StandIns, led: bool) -> Vec<Sealed> {
-    let (segments, sources) = match led {
+fn references(entry: &Entry, stand_ins: &StandIns, mapped: bool) -> Vec<Sealed> {
+    let (segments, sources) = match mapped {
         true => (stand_ins.segments(&entry.segments), stand_ins.lists(&entry.sources)),
         false => (entry.segments.clone(), entry.sources.clone()),
     };

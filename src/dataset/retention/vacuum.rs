@@ -141,7 +141,8 @@ pub struct Unreferenced {
     pub foreign: Vec<String>,
     /// Places that cannot be listed: unreadable folders, names that are not UTF-8. They are left alone.
     pub unlisted: Vec<String>,
-    /// Whether deletion requires that the log's format prevents an older release from committing some of the objects.
+    /// Whether an entry of the current format must come first, so that an older release can no longer commit some of
+    /// the objects.
     needs_format: bool,
     /// Whether versions that expire now would lose objects.
     loses: bool,
@@ -181,11 +182,11 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
     let must_go: HashMap<String, Option<[u8; 32]>> =
         must_go.into_iter().map(|object| (object.path, object.blake3)).collect();
-    let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
+    let kept = References::of(dataset, &retained)?.with_replacements(&stand_ins);
     let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
     // Objects that erasures wrote for versions that have expired since are named only by the newest entry.
-    let gone_before = References::of_left(dataset, &before, Some(&there))?.with_made(&stand_ins);
-    let gone_now = References::of(dataset, &now)?.led_by(&stand_ins);
+    let expired_before = References::of_expired(dataset, &before, Some(&there))?.with_all_replacements(&stand_ins);
+    let expiring = References::of(dataset, &now)?.with_replacements(&stand_ins);
     let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
         version: snapshot.version(),
@@ -202,7 +203,7 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         needs_format: false,
         loses: false,
     };
-    let known = Known { kept, gone_before, gone_now, must_go, intents, first, format: newest.format };
+    let known = Known { kept, expired_before, expiring, must_go, intents, first, format: newest.format };
     listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
     if !out.loses {
         out.versions_expired = 0;
@@ -216,9 +217,9 @@ struct Known {
     /// Objects that retained versions refer to.
     kept: References,
     /// Objects that earlier expired versions refer to, and those that erasures wrote.
-    gone_before: References,
+    expired_before: References,
     /// Objects that versions expiring now refer to.
-    gone_now: References,
+    expiring: References,
     /// Objects that interrupted erasures have left to delete, with the checksums that users' files must have.
     must_go: HashMap<String, Option<[u8; 32]>>,
     intents: Intents,
@@ -238,7 +239,7 @@ impl Unreferenced {
             return;
         }
         let place = kind_of(path);
-        let (before, now) = (known.gone_before.names(path), known.gone_now.names(path));
+        let (before, now) = (known.expired_before.names(path), known.expiring.names(path));
         if before.is_some() {
             self.expired_from = known.first;
         }
@@ -356,12 +357,12 @@ struct References {
 
 impl References {
     fn of(dataset: &Dataset, entries: &[Entry]) -> Result<Self> {
-        Self::of_left(dataset, entries, None)
+        Self::of_expired(dataset, entries, None)
     }
 
     /// Like `of` for expired versions, given the existing objects: another vacuum may have deleted a list, and before
     /// it everything that it named, or may be deleting it now.
-    fn of_left(dataset: &Dataset, entries: &[Entry], there: Option<&HashSet<&str>>) -> Result<Self> {
+    fn of_expired(dataset: &Dataset, entries: &[Entry], there: Option<&HashSet<&str>>) -> Result<Self> {
         let mut out = Self::default();
         let mut lists: BTreeMap<&str, (Sealed, &[IndexKind])> = BTreeMap::new();
         for entry in entries {
@@ -403,13 +404,13 @@ impl References {
     }
 
     /// Adds the replacements of those that were rewritten.
-    fn led_by(self, stand_ins: &StandIns) -> Self {
+    fn with_replacements(self, stand_ins: &StandIns) -> Self {
         let found = stand_ins.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
         self.with(found)
     }
 
     /// Adds all objects that erasures wrote as replacements.
-    fn with_made(self, stand_ins: &StandIns) -> Self {
+    fn with_all_replacements(self, stand_ins: &StandIns) -> Self {
         self.with(stand_ins.needed_for(|_| true))
     }
 
@@ -627,7 +628,7 @@ mod tests {
         .unwrap();
         let entries = [entry];
         let was_there = HashSet::from([list]);
-        let left = References::of_left(&dataset, &entries, Some(&was_there)).unwrap();
+        let left = References::of_expired(&dataset, &entries, Some(&was_there)).unwrap();
         assert!(left.shards.is_empty() && left.objects.contains(list));
         assert!(References::of(&dataset, &entries).is_err(), "a version that can be read needs it");
     }

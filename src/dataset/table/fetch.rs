@@ -162,7 +162,7 @@ impl Parts {
             .collect();
         // Bypasses `Object`, which reads ahead and serves one reader at a time.
         let (store, path) = (&self.store, self.object.path());
-        let fetched = at_once(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
+        let fetched = in_parallel(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
             self.hold(range.start, bytes?)?;
         }
@@ -239,7 +239,7 @@ pub(in crate::dataset) fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64])
 }
 
 /// Applies a function to each task, several at a time. Meant for waiting on a store, not for computing.
-pub(in crate::dataset) fn at_once<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
+pub(in crate::dataset) fn in_parallel<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
     if let [task] = tasks {
         return vec![run(task)];
     }

@@ -51,14 +51,15 @@ const DEFAULT_LIMIT: u64 = 256 << 20;
 /// Minimum bytes per row when sizing a split, because its hash takes memory as well.
 const MIN_ROW_BYTES: u64 = 4;
 
-/// Cells may use this fraction of the memory of other records: most of their columns are keys.
-const CELLS_SHARE: u64 = 4;
+/// Factor by which splits of cells may be larger: cells take about this fraction of the memory of other records with as
+/// many bytes, because most of their columns are keys.
+const CELLS_FACTOR: u64 = 4;
 
-/// Fraction of the record limit that a split of whole chunks may take: several are in flight.
+/// Divisor of the record limit that gives the maximum bytes of a split of whole chunks: several are in flight.
 const ALIGNED_SHARE: u64 = 4;
 
-/// Memory for chunks that are kept on disk, as fractions of the record limit: chunks being transposed, and records
-/// fetched from disk. Small blocks stay in memory.
+/// Divisors of the record limit that give the memory for chunks kept on disk: chunks being transposed, records fetched
+/// from disk, and blocks small enough to stay in memory.
 const TRANSPOSED_SHARE: u64 = 2;
 const FETCHED: u64 = 8;
 const SMALL_BLOCK_SHARE: u64 = 64;
@@ -217,7 +218,7 @@ impl ArrayReader {
         if record_bytes > limit {
             return Ok((split_bytes / atom).max(1));
         }
-        let room = if outline.cells { split_bytes.saturating_mul(CELLS_SHARE) } else { split_bytes };
+        let room = if outline.cells { split_bytes.saturating_mul(CELLS_FACTOR) } else { split_bytes };
         let fitting = (room / record_bytes).max(1);
         let chunk = outline.chunk;
         let records = if chunk <= fitting {

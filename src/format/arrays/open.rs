@@ -22,7 +22,7 @@ use crate::array::{
 /// Reopens a source.
 pub type Reopen = Box<dyn Fn() -> crate::error::Result<Box<dyn Arrays>> + Send + Sync>;
 
-/// Fraction of a run's memory that open sources may take.
+/// Divisor of a run's memory that gives the maximum bytes of open sources.
 const SHARE: u64 = 16;
 
 /// Default bytes that they may take.

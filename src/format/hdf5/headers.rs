@@ -51,7 +51,7 @@ struct State {
     going_on: HashMap<u64, (u64, Form)>,
     /// Attributes that were removed from headers, by object.
     removed: HashMap<u64, Vec<RemovedAttribute>>,
-    /// Virtual datasets, whose values lie in other datasets.
+    /// Virtual datasets, whose values are stored in other datasets.
     mapped: HashSet<u64>,
     /// Datasets whose chunks are unfiltered where they extend beyond the shape.
     bare_edges: HashSet<u64>,

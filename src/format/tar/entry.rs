@@ -25,7 +25,7 @@ const STAR_PREFIX: Range<usize> = 345..476;
 /// Magic bytes at the end of a `star` header.
 const STAR_MAGIC: &[u8] = b"tar\0";
 
-/// What the bytes at the start of a member turn out to be.
+/// Result of parsing the bytes at the start of a member.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// This many bytes from the start are needed.

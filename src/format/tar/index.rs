@@ -133,7 +133,7 @@ pub fn dali_head(samples: u64) -> String {
 /// Appends a member to DALI's index. Each sample is a line; the caller ends the last one.
 ///
 /// # Errors
-/// If the name contains whitespace, which the format cannot quote.
+/// If the name contains whitespace, which the format cannot quote, or the extension is empty.
 pub fn push_dali(out: &mut Vec<u8>, place: &Place<'_>) -> Result<()> {
     if place.name.bytes().any(|b| b.is_ascii_whitespace()) || place.extension().is_empty() {
         return Err(Error::input(format!("the index of DALI cannot hold the name `{}`", place.name))
