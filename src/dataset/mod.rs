@@ -1,36 +1,36 @@
-//! A dataset: shards, and a log that says which of them are live, what is in them and since when.
+//! A dataset: shards, and a log that records which shards are live, what they contain and since which version.
 //!
 //! ```text
 //! DATASET/<tag>/000000.parquet ...      shards of one commit; immutable
 //! DATASET/_shardify/
 //!   log/<u64::MAX - version>.json       one entry per version, created only if absent: the only commit point
-//!   lists/<txn>-shards.parquet ...      live shards, run table and sources, referenced by entries, merged in levels
+//!   lists/<txn>-<n>-shards-<n>.parquet  live shards, run table and sources, referenced by entries, merged in levels
 //!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
-//!   index/<kind>/<txn>/b=0000.parquet   sorted (hash, record number): the id index
-//!   index/place/<set>/000000.parquet    sorted (record number, row): where records are that were sorted
+//!   index/<kind>/<txn>-<n>/b=0000.parquet   sorted (hash, record number): the id index
+//!   index/place/<set>/000000.parquet    sorted (record number, row): rows of sorted records
 //!   erasures/<txn>-<n>.json             what an erasure has left to do after its commit
 //!   receipts/<txn>.json                 what an erasure did
-//!   leases/<txn>-<n>.json               what a running erasure still reads
-//!   store.json                          that conditional creates were seen to work at this place
-//!   intents/<txn>-<n>.json              what a run is about to publish, until it has committed
-//!   staging/, locks/                    of running commands
+//!   leases/<txn>-<n>.json               versions and objects that a running erasure still reads
+//!   store.json                          result of the test that conditional creates work on this store
+//!   intents/<txn>-<n>.json              objects that a run is about to publish, until it has committed
+//!   staging/, locks/                    temporary files of running commands
 //! ```
 //!
-//! Everything an entry refers to is written and durable before the entry; a reader that follows an entry never meets
-//! a missing object. Record numbers are dense, given at commit, and never change: compaction rewrites the run table,
-//! never the id index. `docs/FORMAT.md` has every column.
+//! Everything an entry refers to is durable before the entry is created, so a reader that follows an entry never meets
+//! a missing object. Record numbers are dense, are assigned at commit and never change: compaction rewrites the run
+//! table, never the id index. `docs/FORMAT.md` specifies every column.
 //!
-//! Rooms, each of which uses only those before it (`tests/architecture` keeps watch):
+//! Submodules, each of which uses only those before it (enforced by `tests/architecture`):
 //!
 //! ```text
-//! table      names of objects, seals, tables in Parquet and ranges of them
-//! ids        ids plain or private, as columns and as hashes; salts; sets of record numbers
+//! table      object names, seals, Parquet tables and range reads of them
+//! ids        plain and private ids, as columns and as hashes; salts; sets of record numbers
 //! index      the id index: segments, their buckets and roots; places of sorted records
-//! log        entries, lists, snapshots, commits, names of versions, leases
-//! sidecar    what is known of each record of a shard
-//! lookup     find by id, prefix or origin
-//! erasure    what is erased, stays out, or is left to do
-//! retention  versions that expire, objects that nothing names
+//! log        entries, lists, snapshots, commits, version names, leases
+//! sidecar    the ids, origin and position of each record of a shard
+//! lookup     lookup by id, prefix or origin
+//! erasure    what is erased, what stays blocked, what is left to do
+//! retention  expired versions and unreferenced objects
 //! ```
 
 mod erasure;

@@ -1,7 +1,7 @@
-//! Reading ahead of a cut: a source says how long its next record is, and lies.
+//! Bounded read-ahead for sources whose stated record lengths may be wrong.
 //!
-//! A length in a file is a claim. The buffer grows with what was found, never with what was claimed, so that a few bytes
-//! cannot ask for gigabytes.
+//! A length in a file is untrusted. The buffer grows with the bytes found, never with the stated length, so that a few
+//! bytes cannot request gigabytes.
 
 use std::io::Read;
 
@@ -9,13 +9,13 @@ use bytes::Bytes;
 
 use crate::{error::Result, record::Split};
 
-/// Bytes read at once.
+/// Bytes of one read.
 pub(super) const READ: usize = 256 << 10;
 
-/// Reads until `buffer` holds `target` bytes; `false` when the source ends before.
+/// Reads until `buffer` holds `target` bytes; returns `false` if the source ends before.
 ///
 /// # Errors
-/// When reading fails.
+/// If reading fails.
 pub(super) fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<bool> {
     while buffer.len() < target {
         let step = READ.max(buffer.len().min(target - buffer.len()));
@@ -26,8 +26,8 @@ pub(super) fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) ->
     Ok(true)
 }
 
-/// Hands out the first `length` bytes of what was read; `offset` is where they begin in the source, and then where the
-/// rest does. `None` when there is nothing to hand out.
+/// Removes and returns the first `length` bytes of the buffer as a split. `offset` is their position in the source and
+/// is advanced to the rest. Returns `None` if there is nothing to return.
 pub(super) fn cut(buffer: &mut Vec<u8>, offset: &mut u64, length: usize) -> Option<Split> {
     if length == 0 {
         return None;

@@ -1,7 +1,7 @@
-//! Where the corpus of real files is, for tests that go over all of it.
+//! Location of the corpus of real files, for tests that use all of it.
 //!
-//! `SHARDIFY_CORPUS` names its folder (default `../shared/corpus`). A test without it says so on standard error, past the
-//! harness, which shows nothing of tests that pass: what was not run must not look as if it was.
+//! `SHARDIFY_CORPUS` names its folder (default `../shared/corpus`). A test without it reports that on standard error,
+//! bypassing the test harness, which hides the output of passing tests: a skipped test must be visible.
 
 use std::{
     env,
@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-/// Returns the folder of the corpus; `None` where there is none, after saying that the calling test was not run.
+/// Returns the folder of the corpus; `None` if there is none, after reporting that the calling test was not run.
 pub(crate) fn folder() -> Option<PathBuf> {
     let is_there = |folder: &PathBuf| folder.join("ORACLE.tsv").is_file();
     let found = match env::var_os("SHARDIFY_CORPUS") {
@@ -28,10 +28,10 @@ pub(crate) fn folder() -> Option<PathBuf> {
     found
 }
 
-/// Says on standard error that the calling test was not run.
+/// Reports on standard error that the calling test was not run.
 pub(crate) fn not_run(why: &str) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Nobody can be told where standard error is closed.
+    // Ignores errors: standard error may be closed.
     let _ = writeln!(io::stderr(), "NOT RUN: {test}: {why}");
 }

@@ -1,18 +1,18 @@
-//! A source that breaks off, for tests of what readers make of the records before.
+//! A source that fails midway, for tests of how readers handle the records before the failure.
 
 use std::io::Read;
 
 use crate::{error::Result, record::Split};
 
-/// A source of which nothing can be read any more after some bytes, a few at a time.
+/// A source that returns a few bytes at a time and then fails.
 #[derive(Debug)]
 pub(crate) struct Faulty(pub(crate) &'static [u8]);
 
 impl Faulty {
-    /// What its reads fail with in the end.
+    /// Message of the final read error.
     const FAULT: &'static str = "the end of the line";
 
-    /// The text of the splits before the fault, which comes last.
+    /// Returns the text of the splits before the fault, which must come last.
     pub(crate) fn before_fault(mut splits: impl Iterator<Item = Result<Split>>) -> String {
         let mut found = String::new();
         let error = loop {

@@ -1,6 +1,7 @@
-//! A fence around the crates that decode binary formats: on damaged files they panic where they should fail.
+//! Guard around the crates that decode binary formats, which may panic on damaged files instead of failing.
 //!
-//! Inside [`guard`] a panic becomes an error that names the file, and failures of the storage underneath keep their kind.
+//! Inside [`guard`], a panic becomes an error that names the file, and errors of the storage underneath keep their
+//! kind.
 
 use std::{
     cell::Cell,
@@ -20,13 +21,13 @@ thread_local! {
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside a guarded call. A panic then is bad input that is reported as an error, so that a
-/// panic hook has nothing to print.
+/// Whether this thread is inside a guarded call. A panic is then invalid input that is reported as an error, so a panic
+/// hook must print nothing.
 pub fn decoding() -> bool {
     DECODING.get()
 }
 
-/// What some work gives, or what it panicked with, about which nothing is printed.
+/// Returns the result of a closure, or the payload of its panic, without printing the panic.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     let outer = DECODING.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -34,26 +35,26 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     outcome
 }
 
-/// Calls into a decoder and turns its errors and panics into ours. `what` is the format that was expected, `name` the file.
+/// Calls a decoder and converts its errors and panics. `what` is the expected format, `name` the file.
 pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
     let (outcome, fault) = listening(|| quietly(work));
-    // Whatever the decoder made of it: a read that failed is not the file's fault.
+    // Whatever the decoder returned: a failed read is not the file's fault.
     if let Some(fault) = fault {
         return Err(fault);
     }
     let error = match outcome {
         Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => error.into().told(what),
+        Ok(Err(error)) => error.into().into_error(what),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Error::input(format!("expected {what}, found one that makes the decoder give up: {text}"))
+            Error::input(format!("expected {what}, found one on which the decoder fails: {text}"))
         }
     };
     Err(error.at(name))
 }
 
-/// Whatever the crates for Parquet, Arrow and HDF5 report.
+/// Errors of the crates for Parquet, Arrow and HDF5.
 pub(super) enum DecodeError {
     Parquet(ParquetError),
     Arrow(ArrowError),
@@ -79,8 +80,8 @@ impl From<ArrowError> for DecodeError {
 }
 
 impl DecodeError {
-    /// The error for the user, who expected `what`.
-    fn told(self, what: &str) -> Error {
+    /// Converts to the error for the user; `what` is the expected format.
+    fn into_error(self, what: &str) -> Error {
         let cause = match self.io() {
             Ok(io) => return Error::from(io),
             Err(cause) => cause,
@@ -90,7 +91,7 @@ impl DecodeError {
         if cut_short { error.hint("the file may have been cut short while it was copied or written") } else { error }
     }
 
-    /// The input or output error underneath, if that is what it is.
+    /// Returns the underlying I/O error, if it is one.
     fn io(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Parquet(error) => io_error(error).map_err(Into::into),
@@ -106,17 +107,17 @@ impl DecodeError {
     }
 }
 
-/// Whether an error, or what lies beneath it, is that a file has no more bytes.
+/// Whether an error, or one of its causes, is an unexpected end of file.
 fn ends_too_early(error: &(dyn std::error::Error + 'static)) -> bool {
     use hdf5_reader::error::Error as Hdf5Error;
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
-        // What lies beneath is boxed.
+        // The cause may be boxed.
         let hdf5 = error.downcast_ref::<Hdf5Error>().or_else(|| error.downcast_ref::<Box<Hdf5Error>>().map(|e| &**e));
         matches!(hdf5, Some(Hdf5Error::UnexpectedEof { .. }))
     })
 }
 
-/// The error of a reader or writer that the parquet crate passed through.
+/// Returns the I/O error of a reader or writer that the parquet crate passed through.
 pub(super) fn io_error(error: ParquetError) -> Result<io::Error, ParquetError> {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
@@ -131,7 +132,7 @@ pub(super) fn io_error(error: ParquetError) -> Result<io::Error, ParquetError> {
     }
 }
 
-/// Codecs report damaged pages as input errors too; those are the file's fault, not the storage's.
+/// Codecs also report damaged pages as input errors; those are the file's fault, not the storage's.
 fn is_outside(error: &io::Error) -> bool {
     let damaged = [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput];
     let ours = error.get_ref().is_some_and(|inner| inner.is::<Error>());
@@ -169,8 +170,8 @@ mod tests {
         use crate::storage::{Object, RemoteStore};
         let store = std::sync::Arc::new(RemoteStore::memory().unwrap());
         let gone = || Object::new(std::sync::Arc::<RemoteStore>::clone(&store), "gone", 100).range(0..5);
-        let told = || gone().map(drop).map_err(|e| ArrowError::ParquetError(e.to_string()));
-        assert_eq!(guard("a file", "x", told).unwrap_err().kind(), Kind::Storage);
+        let reported = || gone().map(drop).map_err(|e| ArrowError::ParquetError(e.to_string()));
+        assert_eq!(guard("a file", "x", reported).unwrap_err().kind(), Kind::Storage);
         let swallowed = || Ok::<_, ArrowError>(gone().unwrap_or_default());
         assert_eq!(guard("a file", "x", swallowed).unwrap_err().kind(), Kind::Storage);
         let panics = || -> Result<(), ArrowError> { panic!("{}", gone().unwrap_err()) };

@@ -1,6 +1,6 @@
-//! Indexes that training tools want beside shards: which there are, what they fit, and where the tools look for them.
+//! Indexes for training tools beside shards: kinds, supported formats, and locations.
 //!
-//! | kind | fits | place | who reads it |
+//! | kind | fits | place | read by |
 //! |---|---|---|---|
 //! | `dali` | uncompressed tar, TFRecord | `<tag>/000000.idx` | NVIDIA DALI |
 //! | `wids` | uncompressed tar | `shardindex.json`, of each folder and of the dataset | wids |
@@ -17,13 +17,13 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IndexKind {
-    /// Of NVIDIA DALI: offsets of every part of a tar, or of every record of a TFRecord.
+    /// NVIDIA DALI: offsets of every part of a tar, or of every record of a TFRecord.
     Dali,
-    /// Of wids: shards with counts and MD5 sums.
+    /// wids: shards with counts and MD5 sums.
     Wids,
-    /// Of Megatron-Energon: offsets of samples, and a database of their keys.
+    /// Megatron-Energon: offsets of samples, and a database of their keys.
     Energon,
-    /// Of the `tfrecord` package: offsets of every record.
+    /// The `tfrecord` package: offsets of every record.
     TfIndex,
 }
 
@@ -41,7 +41,8 @@ impl IndexKind {
         }
     }
 
-    /// Whether shards of this format and codec can have it: offsets into compressed bytes mean nothing to these tools.
+    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to these
+    /// tools.
     pub fn fits(self, format: OutputFormat, codec: Codec) -> bool {
         let formats: &[OutputFormat] = match self {
             Self::Dali => &[OutputFormat::Tar, OutputFormat::TfRecord],
@@ -51,14 +52,14 @@ impl IndexKind {
         codec == Codec::None && formats.contains(&format)
     }
 
-    /// Kinds for shards of which nobody said what they need: those that cost next to nothing. (wids wants an MD5 of every byte,
-    /// energon a database that is written anew with every version.)
+    /// Returns the default kinds of index, which cost almost nothing. (wids requires an MD5 of every byte, energon a
+    /// database that is rewritten with every version.)
     pub fn auto(format: OutputFormat, codec: Codec) -> Vec<Self> {
         [Self::Dali, Self::TfIndex].into_iter().filter(|kind| kind.fits(format, codec)).collect()
     }
 
-    /// Path of the file that it puts beside each shard, if it does. All of them share the name of the shard up to the
-    /// first dot.
+    /// Returns the path of the index file beside a shard, if the kind has one. It has the same name as the shard up to
+    /// the first dot.
     pub fn beside(self, shard: &str) -> Option<String> {
         let name = shard.rfind('/').map_or(0, |slash| slash + 1);
         let stem = &shard[..shard[name..].find('.').map_or(shard.len(), |dot| name + dot)];
@@ -70,10 +71,10 @@ impl IndexKind {
         }
     }
 
-    /// Refuses kinds that these shards cannot have.
+    /// Fails on kinds that these shards cannot have.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) that says which kinds fit.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) that names the kinds that fit.
     pub fn check(kinds: &[Self], format: OutputFormat, codec: Codec) -> Result<()> {
         let Some(kind) = kinds.iter().find(|kind| !kind.fits(format, codec)) else { return Ok(()) };
         let names = |codec| {

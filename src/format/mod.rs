@@ -1,8 +1,8 @@
-//! Formats that shardify reads and writes: one folder each, and they never import each other.
+//! Formats that shardify reads and writes: one folder each, without imports of each other.
 //!
-//! Inputs with many records per source implement [`RecordReader`]: cut into [`Split`]s in order, then each split is typed or parsed
-//! on its own. Outputs whose shards are a plain sequence of framed records implement [`Framing`]; Parquet, whose
-//! shards are row groups and a footer, has its own encoder.
+//! Inputs with many records per source implement [`RecordReader`]: a source is cut into [`Split`]s in order, then types
+//! are inferred from each split, or it is parsed, independently. Outputs whose shards are a plain sequence of framed
+//! records implement [`Framing`]; Parquet, whose shards are row groups and a footer, has its own encoder.
 
 mod ahead;
 pub mod arrays;
@@ -45,15 +45,15 @@ pub type SourceBytes<'a> = Box<dyn Read + Send + 'a>;
 /// Splits of a source, in order.
 pub type SplitStream<'a> = Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
 
-/// An input format whose sources hold many records: rows of a table, or samples. One value stands for one source with
+/// An input format whose sources hold many records: rows of a table, or samples. One value represents one source with
 /// its dialect.
 pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// Cuts the source, read from its first byte, into splits of about `split_bytes`, in input order. The cut depends
-    /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its place.
-    /// Damage between records is an error that names its byte; the splits before it are good.
+    /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its
+    /// position. Damage between records is an error that names its byte; the splits before it are valid.
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a>;
 
-    /// Whether `splits` leaves its input alone, because the reader holds the source itself and reads it out of order.
+    /// Whether `splits` ignores its input, because the reader holds the source itself and reads it out of order.
     fn reads_by_itself(&self) -> bool {
         false
     }
@@ -68,35 +68,35 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// The arrays that records are slices of, and what was decided about them; opened again if need be.
-    ///
+    /// Returns the arrays that records are slices of, and their plan; reopens them if needed.
     /// # Errors
-    /// When they cannot be.
+    /// If they cannot be reopened.
     fn arrays(&self) -> Result<Option<Arc<Opened>>> {
         Ok(None)
     }
 
-    /// Blank lines before the records, which no split holds.
+    /// Returns the number of blank lines before the records, which no split contains.
     fn blank_lines_before(&self) -> u64 {
         0
     }
 
-    /// What was decided about the source that its records do not show.
+    /// Returns a note about how the source is read, where its records do not show it.
     fn note(&self) -> Option<String> {
         None
     }
 
-    /// How many rows there are, where that is known without reading them.
+    /// Returns the number of rows, if it is known without reading them.
     fn rows(&self) -> Option<u64> {
         None
     }
 
-    /// Where records lie in the arrays that they are slices of.
+    /// Returns the layout of records in the arrays that they are slices of.
     fn layout(&self) -> Option<&Layout> {
         None
     }
 
-    /// What is the same for all records of the source: a row whose columns are no columns of the records.
+    /// Returns the values that are the same for all records of the source: a row whose columns are not columns of the
+    /// records.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -104,10 +104,10 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         Ok(None)
     }
 
-    /// Types of the columns as far as this split tells; columns without a value have type `Null`. Bad records are
-    /// passed over. Uniting the answers of all splits gives types that every value of the source fits.
+    /// Infers the column types from this split; columns without a value have type `Null`. Invalid records are skipped.
+    /// The union of the results for all splits gives types that every value of the source fits.
     ///
-    /// Of samples these are `__key__`, and for each part one column named by its extension.
+    /// For samples, the columns are `__key__` and, for each part, one column named by its extension.
     fn infer(&self, split: &Split) -> Fields;
 
     /// Parses the split into rows with the columns of `schema`, matched by name (columns the source lacks are null), or
@@ -115,10 +115,10 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed>;
 }
 
-/// What became of a split.
+/// The result of parsing a split.
 #[derive(Debug)]
 pub enum Parsed {
-    /// Every value fitted; bad records are among the block's rejects.
+    /// Every value fits; invalid records are among the block's rejects.
     Block(RecordBlock),
     /// A well-formed value does not fit the type of its column, or a column is not in the schema.
     Misfit(Misfit),
@@ -139,7 +139,7 @@ pub struct Misfit {
     pub expected: String,
 }
 
-/// Records to be framed, with the key of each.
+/// Records to be framed, with their keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Keyed<'a> {
     /// The records.
@@ -148,7 +148,7 @@ pub struct Keyed<'a> {
     pub keys: &'a [String],
 }
 
-/// A record met while scanning a shard.
+/// A record found by scanning a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scanned {
     /// Offset of its first byte in the uncompressed stream.
@@ -159,7 +159,7 @@ pub struct Scanned {
     pub hash: u64,
 }
 
-/// Where the records of an uncompressed shard lie.
+/// Extents of an uncompressed shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes up to the end of the records.
@@ -168,36 +168,36 @@ pub struct Extent {
     pub raw: u64,
 }
 
-/// An output format whose shard is `record* trailer`, where every record is framed independently of its neighbours, so
-/// that shards can be joined by copying byte ranges.
+/// An output format whose shard is `record* trailer`, with every record framed independently of its neighbours, so that
+/// shards can be joined by copying byte ranges.
 pub trait Framing: Send + Sync + std::fmt::Debug {
     /// Appends the framed bytes of each record to `out` and the length of each to `lengths`.
     ///
     /// # Errors
-    /// When a record cannot be expressed in this format.
+    /// If a record cannot be expressed in this format.
     fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()>;
 
-    /// Whether records have keys by which readers tell them apart, so that neighbours must have different ones.
+    /// Whether readers distinguish records by keys, so that neighbours must have different ones.
     fn has_keys(&self) -> bool;
 
     /// Approximate overhead in bytes per member of a record: headers, padding, checksums.
     fn member_bytes(&self) -> u64;
 
-    /// Bytes that end a shard.
+    /// Returns the bytes that end a shard.
     fn trailer(&self) -> &'static [u8];
 
-    /// Walks through an uncompressed shard, checks every checksum and length the format has, and reports each record.
+    /// Scans an uncompressed shard, checks every checksum and length of the format, and reports each record.
     ///
     /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity), naming the byte offset, at the first thing that is wrong,
-    /// missing trailer and trailing bytes included.
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity), naming the byte offset, at the first fault, including a
+    /// missing trailer and trailing bytes.
     fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()>;
 
-    /// Walks through an uncompressed shard that any program may have written, and reports each record, with its key
-    /// where the format has keys. Shards of our own give the same records as [`scan`](Self::scan).
+    /// Scans an uncompressed shard written by any program, and reports each record, with its key if the format has
+    /// keys. For shards written by shardify, the records are the same as those of [`scan`](Self::scan).
     ///
     /// # Errors
-    /// When the shard is damaged or cut short; names the byte.
+    /// If the shard is damaged or truncated; names the byte.
     fn scan_foreign(
         &self,
         input: &mut dyn Read,
@@ -205,7 +205,7 @@ pub trait Framing: Send + Sync + std::fmt::Debug {
     ) -> Result<Extent>;
 }
 
-/// Formats that shards can have.
+/// Formats of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputFormat {
@@ -227,7 +227,7 @@ impl OutputFormat {
         }
     }
 
-    /// Codec used unless told otherwise.
+    /// Returns the default codec.
     pub fn default_codec(self) -> Codec {
         match self {
             Self::Parquet => Codec::Zstd(1),
@@ -235,10 +235,10 @@ impl OutputFormat {
         }
     }
 
-    /// Refuses codecs that none of the stock readers of the format opens.
+    /// Fails on codecs that no stock reader of the format supports.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) with the codecs that work.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) with the supported codecs.
     pub fn check_codec(self, codec: Codec) -> Result<()> {
         let hint = match (self, codec) {
             (Self::Parquet, _) | (_, Codec::None | Codec::Gzip(_)) | (Self::Tar, Codec::Zstd(_)) => return Ok(()),

@@ -1,4 +1,4 @@
-//! Inputs that are read out of order: an object of a store, or bytes in memory where a source had to be decompressed.
+//! Inputs that are read out of order: a stored object, or bytes in memory if a source had to be decompressed.
 
 use std::{any::Any, io::Read, ops::Range};
 
@@ -13,7 +13,7 @@ use crate::{
     storage::{Ahead, Object},
 };
 
-/// Where a file is read from.
+/// The source of a file's bytes.
 #[derive(Debug, Clone)]
 pub enum RangedInput {
     /// From storage, range by range.
@@ -23,7 +23,7 @@ pub enum RangedInput {
 }
 
 impl RangedInput {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Object(object) => object.bytes(),
@@ -36,7 +36,7 @@ impl RangedInput {
         matches!(self, Self::Object(object) if object.is_remote())
     }
 
-    /// Bytes of it that are in memory for as long as it is open.
+    /// Returns the bytes that are in memory while it is open.
     pub fn held(&self) -> u64 {
         match self {
             Self::Object(_) => 0,
@@ -47,21 +47,22 @@ impl RangedInput {
     /// Reads a range.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when there are no such bytes, for then something in the file points
-    /// beyond its end.
+    /// [`Kind::Input`](crate::error::Kind::Input) if the range is beyond the end, because then an offset in the file is
+    /// wrong.
     pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
         self.read(range, Object::range)
     }
 
-    /// Reads a range that lies alone, as [`Object::piece`] does.
+    /// Reads an isolated range, as [`Object::piece`] does.
     ///
     /// # Errors
-    /// As [`range`](Self::range).
+    /// Like [`range`](Self::range).
     pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
         self.read(range, Object::piece)
     }
 
-    /// A range that was asked for ahead, or came with another, and so is in memory; of local files none is.
+    /// Returns a range that is already in memory, because it was prefetched or fetched with another; never for local
+    /// files.
     pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
         match self {
             Self::Object(object) => object.known(range),
@@ -69,10 +70,10 @@ impl RangedInput {
         }
     }
 
-    /// Asks for ranges before they are read, as [`Object::ahead`] does.
+    /// Prefetches ranges, as [`Object::ahead`] does.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn ahead(&self, wanted: Vec<Range<u64>>) -> Result<Option<Ahead>> {
         match self {
             Self::Object(object) => object.ahead(wanted),
@@ -80,10 +81,10 @@ impl RangedInput {
         }
     }
 
-    /// The same for all that some parts of a remote file need; of others nothing is asked for ahead.
+    /// Prefetches all ranges that some parts of a remote file need; does nothing for other inputs.
     ///
     /// # Errors
-    /// As [`ahead`](Self::ahead).
+    /// Like [`ahead`](Self::ahead).
     pub fn ahead_of<T>(
         &self,
         wanted: &[T],

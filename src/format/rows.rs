@@ -1,4 +1,4 @@
-//! What readers of typed sources have in common: rows that come decoded, and only have to be brought to the schema.
+//! Common part of readers of typed sources, whose rows arrive decoded and are only cast to the schema.
 
 use arrow::{array::RecordBatch, datatypes::SchemaRef};
 
@@ -12,12 +12,13 @@ use crate::{
     },
 };
 
-/// Rows of a split in the types of their source, as rows with the columns of `schema`. `bytes` is what they stand for.
+/// Converts rows of a split from the types of their source to the columns of `schema`. `bytes` is the size that they
+/// represent.
 pub(super) fn parsed(rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
     parsed_with(row_hashes(rows), rows, schema, bytes)
 }
 
-/// The same for rows whose hashes are known.
+/// Like [`parsed`], for rows with known hashes.
 pub(super) fn parsed_with(hashes: Vec<u64>, rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
     Ok(match cast_or_unfit(rows, schema)? {
         Err(Unfit { column, row, value, expected, .. }) => {

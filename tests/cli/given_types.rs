@@ -163,7 +163,7 @@ fn types_without_a_text_are_refused_before_anything_is_read() {
     assert_snapshot!(folder.redact(&json.stderr), @r"
     error: expected a type that JSON can be read as, found map<text, text>
        at: [FOLDER]/a.jsonl, column `a`
-     hint: leave the type out, or take the values as they stand with `json`
+     hint: omit the type, or keep the values as written with `json`
     ");
 }
 

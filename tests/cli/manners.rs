@@ -38,7 +38,7 @@ fn quiet_silences_summaries_and_neither_answers_nor_damage() {
     silent("manifest --tag t -q");
     silent("vacuum -q --dry-run");
     silent("block --subject bea -q");
-    silent("erase --record a.csv#1 -q");
+    silent("erase --source a.csv#1 -q");
     for answer in
         ["manifest -q", "manifest --list -q", "manifest --find ada -q", "inspect a.csv -q", "verify -q --json"]
     {

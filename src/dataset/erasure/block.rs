@@ -1,5 +1,5 @@
-//! The list of ids that must not come in, apart from erasures: ids are put on it before any record with them arrived, and taken
-//! off it again. Both are versions of their own, so that the log says when and why.
+//! Blocked ids, apart from erasures: ids are blocked before any record with them arrives, and unblocked again. Both
+//! create versions of their own, so that the log records when and why.
 
 use std::{
     cell::RefCell,
@@ -26,17 +26,17 @@ use crate::{
 /// A change to the list.
 #[derive(Debug)]
 pub enum BlockChange {
-    /// These texts stay out from now on; versions are filled in.
+    /// Blocks these texts from now on; versions are filled in.
     Add(Vec<Suppressed>),
-    /// These may come in again.
+    /// Unblocks these.
     Remove(HashSet<(KeyedHash, SuppressedKind)>),
 }
 
-/// Commits a change to the list on top of whatever is newest. `change` makes it, given the newest snapshot and the salt of the
-/// hashes; `None` when there is nothing to change. Returns the newest snapshot afterwards.
+/// Commits a change to the list on top of the newest version. `change` computes it from the newest snapshot and the
+/// salt of the hashes; `None` if nothing changes. Returns the newest snapshot afterwards.
 ///
 /// # Errors
-/// Those of `change`; when other runs keep committing, or the store fails.
+/// Those of `change`; if other runs keep committing, or the store fails.
 pub fn change_blocked(
     dataset: &Dataset,
     operation: &'static str,
@@ -75,7 +75,7 @@ impl BlockChange {
                 let rows: Vec<Suppressed> = rows.into_iter().map(|row| Suppressed { version, ..row }).collect();
                 std::mem::take(&mut erasures.suppressed).into_iter().for_each(|list| lists.keep(list));
                 lists.add(&suppress::batch(&rows)?, 0)?;
-                // Runs that are under way have not left them out: they must not commit.
+                // Runs in progress have not excluded these ids: they must not commit.
                 erasures.count += 1;
             }
             Self::Remove(gone) => {

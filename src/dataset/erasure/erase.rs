@@ -1,14 +1,14 @@
-//! Erasing records: who carries an id in any version, and the commit that takes them out.
+//! Erasure of records: lookup of an id's records in any version, and the commit that removes them.
 //!
 //! ```text
 //! rewritten shards, segments (durable) -> lists (durable) -> entry, created if absent -> old objects deleted
 //! ```
 //!
-//! The commit is what counts. From the current version alone, records leave as they would with a compaction that loses
-//! them: their runs end, and older versions keep them until they are vacuumed. From all versions, the runs of rewritten
-//! shards are led over to what stands for them, holes left out, and older versions are read through the lists of
-//! [`erased`](super::erased). Whatever other runs commit meanwhile stays: an erasure is made again on top of it, unless
-//! somebody replaced a shard that it rewrote or added records that carry the id.
+//! The commit is decisive. In an erasure from the current version alone, records leave as in a compaction that loses
+//! them: their runs end, and older versions keep them until they are vacuumed. In an erasure from all versions, the
+//! runs of rewritten shards are mapped to the replacements with the erased numbers omitted, and older versions are read
+//! through the lists of [`erased`](super::erased). Commits of other runs are kept: the erasure is applied again on top
+//! of them, unless another run replaced a shard that it rewrote or added records that have the id.
 
 use std::{
     cell::RefCell,
@@ -46,7 +46,7 @@ use crate::{
     id::{IdHash, TransactionId, Version},
 };
 
-/// Segments of the id index in any version that can be read, without repetition, and lists of sources likewise; those of
+/// Returns the distinct segments of the id index in any readable version, and the distinct lists of sources; those of
 /// the newest version alone unless `all_versions`.
 ///
 /// # Errors
@@ -74,24 +74,24 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
     Ok((segments, sources))
 }
 
-/// Versions that only their names keep, though others of their time were vacuumed: the run table of the newest version does
-/// not have their runs.
+/// Returns versions that only their tags keep, while their neighbours were vacuumed: their runs are not in the run
+/// table of the newest version.
 fn named_alone(newest: &Snapshot) -> BTreeSet<Version> {
     newest.tags().values().copied().filter(|version| *version < newest.readable_from()).collect()
 }
 
-/// Versions that only their names keep, opened, with what they alone know.
+/// Opened versions that only their tags keep, with what only they know.
 #[derive(Debug)]
 pub struct Named {
     snapshots: Vec<Snapshot>,
-    /// Shards that the run table of the newest version does not have, each with a version that does.
+    /// Shards that are not in the run table of the newest version, each with a version that has it.
     shards: BTreeMap<String, Version>,
-    /// All runs: those of the newest version's table, and of these shards.
+    /// All runs: those of the newest version's table, and those of these shards.
     runs: RunTable,
 }
 
 impl Named {
-    /// Opens those that an erasure has to look into: all of them if it is one from all versions, else none.
+    /// Opens the versions that an erasure must search: all tagged ones for an erasure from all versions, else none.
     ///
     /// # Errors
     /// When one of them cannot be read.
@@ -108,26 +108,26 @@ impl Named {
             alone.retain(|run| shards.get(&run.shard).is_none_or(|first| *first == version));
             for run in alone {
                 shards.insert(run.shard.clone(), version);
-                // They are in no version after it that can be read, or else it would know them.
+                // No later readable version contains them, or its run table would.
                 runs.push(Run { until: Some(version.next()), ..run });
             }
         }
         Ok(Self { snapshots, shards, runs: RunTable::new(runs) })
     }
 
-    /// All runs of versions that can be read.
+    /// Returns all runs of readable versions.
     pub fn runs(&self) -> &RunTable {
         &self.runs
     }
 
-    /// A version of those kept by names that has a shard, if no other version that can be read has it.
+    /// Returns a tagged version that has a shard, if no other readable version has it.
     pub fn version_of(&self, shard: &str) -> Option<Version> {
         self.shards.get(shard).copied()
     }
 }
 
-/// For each id the records that carry it as their record id or subject id, with ids as they are stored: in the newest
-/// version, or in any that can be read. `segments` are those of [`indexes`], `named` versions that only they know of.
+/// Returns, for each id, the records that have it as their record id or subject id, with ids as stored: in the newest
+/// version, or in any readable one. `segments` are those of [`indexes`]; `named` has the versions that only tags keep.
 ///
 /// # Errors
 /// When the index, the run table or a sidecar cannot be read.
@@ -154,7 +154,7 @@ pub fn lookup(
                 IdKind::Record => asked.is(&hit.record_id),
                 IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
             });
-            // What was vacuumed is deleted already.
+            // Vacuumed places are deleted already.
             hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state != State::Vacuumed));
             if !all_versions {
                 hits.retain(|_, hit| hit.is_live());
@@ -170,7 +170,7 @@ pub fn lookup(
     Ok(hits.into_iter().map(|hits| hits.into_values().collect()).collect())
 }
 
-/// Adds a hit of another version: places that are known already are the same there.
+/// Adds a hit of another version; places that are known already are identical there.
 fn add_places<K: Ord>(known: btree_map::Entry<'_, K, Hit>, hit: Hit) {
     match known {
         btree_map::Entry::Vacant(unknown) => {
@@ -188,7 +188,7 @@ fn add_places<K: Ord>(known: btree_map::Entry<'_, K, Hit>, hit: Hit) {
     }
 }
 
-/// Facts of shards, given a version that has each.
+/// Returns the facts of shards, given a version that has each.
 ///
 /// # Errors
 /// When a list cannot be read, or does not have the shard.
@@ -215,65 +215,65 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
 /// The operation whose entries list shards again that were no longer live.
 pub const REVERT: &str = "revert";
 
-/// Attempts to commit before an erasure is planned anew, where it can ask others to hold back: each takes it longer than a
-/// small conversion takes, so by itself it might lose for ever.
+/// Attempts to commit before an erasure is planned again, at which point it can ask other runs to delay theirs: each
+/// attempt takes longer than a small conversion, so without this it could lose for ever.
 const ATTEMPTS: usize = 3;
 
-/// What became of a shard.
+/// The result of rewriting a shard.
 #[derive(Debug)]
 pub struct Rewrite {
     /// The old shard.
     pub was: ShardMeta,
     /// Whether the newest version has it.
     pub live: bool,
-    /// The shard without the records, its runs with their own numbers; `None` when none was left.
+    /// The shard without the records, its runs with their own numbers; `None` if none was left.
     pub now: Option<NewShard>,
 }
 
-/// What an erasure wants to commit.
+/// An erasure to be committed.
 #[derive(Debug)]
 pub struct Erasure {
-    /// Names the run.
+    /// Id of the run.
     pub id: TransactionId,
-    /// The version that its first attempt looked at, since when objects of it may lie there.
+    /// The version that its first attempt was based on; its objects may exist since then.
     pub begun_on: Version,
-    /// Attempts to commit that were made before, whose lists have names already.
+    /// Earlier attempts to commit, whose lists are already published.
     pub attempts: usize,
-    /// Options of the run; none of them names anybody.
+    /// Options of the run; they contain no erased ids.
     pub arguments: BTreeMap<String, String>,
-    /// What was done.
+    /// Counts of the run.
     pub counts: Counts,
-    /// Whether older versions lose the records as well.
+    /// Whether the records are erased from older versions as well.
     pub all_versions: bool,
-    /// What the user gave as the reason.
+    /// Reason given by the user.
     pub reason: Option<String>,
     /// The touched shards.
     pub rewrites: Vec<Rewrite>,
-    /// Where records are that were sorted, of the new shards.
+    /// Places of sorted records in the new shards.
     pub places: Vec<PlaceRef>,
-    /// Segments and lists of sources that were written anew.
+    /// Rewritten segments and lists of sources.
     pub reindexed: Vec<Reindexed>,
-    /// Paths of the segments that were looked into.
+    /// Paths of the segments that were searched.
     pub known: HashSet<String>,
     /// Hashes of the erased ids.
     pub hashes: Vec<IdHash>,
-    /// Names of sources that some of the ids may be origins in, as they are stored.
+    /// Stored names of sources in which some of the ids may be origins.
     pub origins: HashSet<String>,
-    /// Numbers of the erased records: first and how many.
+    /// Numbers of the erased records: first and count.
     pub numbers: Vec<(u64, u64)>,
     /// Salt of the hashes below.
     pub salt: Salt,
-    /// Who is not to come back; versions are filled in.
+    /// Ids to block; versions are filled in.
     pub suppressed: Vec<Suppressed>,
-    /// What is left to do after the commit; the version is filled in.
+    /// Work left after the commit; the version is filled in.
     pub unfinished: Unfinished,
 }
 
-/// Makes the version that has the records no more. `planned_on` is the version that the run looked at.
+/// Commits the version without the records. `planned_on` is the version that the run was based on.
 ///
 /// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict) when another run replaced a shard, or added records that carry an id;
-/// then nothing was committed, and the run can be made again. When the store fails.
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) if another run replaced a shard, or added records that have an id;
+/// then nothing was committed, and the run can be repeated. If the store fails.
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.prove_store()?;
@@ -290,7 +290,7 @@ pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version)
 }
 
 impl Erasure {
-    /// Refuses to go on when others have committed what this run has not seen.
+    /// Fails if other runs have committed changes that this run has not seen.
     fn check(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
         if parent.version() == planned_on {
             return Ok(());
@@ -362,7 +362,7 @@ impl Erasure {
         let removed: HashSet<&str> = draft.transaction.removes.iter().map(String::as_str).collect();
         let meta = |rewrite: &Rewrite| {
             let now = rewrite.now.as_ref()?;
-            // Nobody can tell from the log that older versions ever had other shards.
+            // The log must not reveal that older versions ever had other shards.
             let (version, committed_at) = if self.all_versions {
                 (rewrite.was.version, rewrite.was.committed_at)
             } else {
@@ -402,7 +402,7 @@ impl Erasure {
         })
     }
 
-    /// The run table, with the runs of rewritten shards led over to what stands for them.
+    /// Writes the run table, with the runs of rewritten shards mapped to their replacements.
     fn led_runs(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Vec<ListRef>> {
         let rewrites: HashMap<&str, &Rewrite> =
             self.rewrites.iter().map(|rewrite| (rewrite.was.path.as_str(), rewrite)).collect();
@@ -469,7 +469,8 @@ impl Erasure {
     }
 }
 
-/// Runs of what stands for a shard, in the versions that had it; a shard that was restored has several runs of one record.
+/// Returns the runs of a shard's replacement, in the versions that had the shard; a restored shard has several runs of
+/// one record.
 fn led<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a {
     now.runs.iter().flat_map(move |(first, records, ordinal)| {
         let holds = move |run: &&&Run| now.scattered.is_some() || (run.first <= *first && *first < run.end());

@@ -1,8 +1,8 @@
-//! Segments of the id index, and lists of sources, written anew without what was erased.
+//! Rewriting of id index segments and lists of sources without erased entries.
 //!
-//! Both are immutable and several versions share them, so the old ones stay until nobody needs them, or until they are
-//! deleted because what stands in them must not be there any more. Of a segment only the buckets that hold one of the
-//! records are read; the others are linked, or copied where a store cannot do that.
+//! Both are immutable and shared by several versions, so the old objects stay until no version needs them, or until
+//! they are deleted because their content must not exist any more. Only those buckets of a segment that hold one of the
+//! records are read; the others are linked, or copied if a store does not support links.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -31,34 +31,34 @@ use crate::{
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// An object that was written anew, and what it replaces.
+/// A rewritten object, and the one it replaces.
 #[derive(Debug)]
 pub struct Reindexed {
     pub(in crate::dataset) replaced: Replaced,
-    /// Its objects, which have no names yet.
+    /// Its objects, not yet published.
     pub staged: Vec<Staged>,
 }
 
 impl Reindexed {
-    /// Path of what it replaces.
+    /// Returns the path of the replaced object.
     pub fn was(&self) -> &str {
         &self.replaced.was
     }
 
-    /// The same, without objects that wait for their names.
+    /// Returns a copy without the unpublished objects.
     #[must_use]
     pub fn again(&self) -> Self {
         Self { replaced: self.replaced.clone(), staged: Vec::new() }
     }
 
-    /// Its buckets; 0 for lists.
+    /// Returns the number of buckets of the replaced segment; 0 for lists.
     pub fn was_buckets(&self) -> u64 {
         self.replaced.was_buckets
     }
 }
 
-/// Writes a segment anew without some records, given by their numbers and the hashes that they stand under; `None` when
-/// it has none of them. `number` tells the new segments of a transaction apart.
+/// Rewrites a segment without some records, given by number and hash; `None` if it has none of them. `number`
+/// distinguishes the new segments of a transaction.
 ///
 /// # Errors
 /// When a bucket is missing or damaged, or the store fails.
@@ -115,7 +115,7 @@ pub fn reindex(
     Ok(Some(Reindexed { replaced, staged }))
 }
 
-/// The bucket without some records, and how many pairs went; `None` when it has none of them.
+/// Rewrites a bucket without some records and returns the number of omitted pairs; `None` if it has none of them.
 fn rewrite_bucket(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
@@ -141,7 +141,7 @@ fn rewrite_bucket(
     Ok(Some((written.finish()?, removed)))
 }
 
-/// A bucket under another name; what it has to be stays.
+/// Copies a bucket to another name; its seal is unchanged.
 fn copy(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
     if let Some(linked) = store.link(&store.location().join(&from.path), to)? {
         return Ok(linked.sealed(from.seal));
@@ -157,7 +157,7 @@ fn copy(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
     }
 }
 
-/// Writes a list of sources anew without some of them, given by their URIs; `None` when it has none of them.
+/// Rewrites a list of sources without some of them, given by URI; `None` if it has none of them.
 ///
 /// # Errors
 /// When it cannot be read, or the store fails.

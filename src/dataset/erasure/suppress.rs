@@ -1,24 +1,24 @@
-//! Who is not to come back: ids that were erased, as keyed hashes.
+//! Blocked ids: erased ids stored as keyed hashes, so that they cannot be imported again.
 //!
 //! | column | type | meaning |
 //! |---|---|---|
 //! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt; of a private id the text is its token |
 //! | `kind` | text | `id`, `record`, `subject`, `origin`, `place`, `content`, `source`, `was`, `similar-id`, `similar-record` or `similar-subject` |
-//! | `source` | 32 bytes, null | of an origin the hash of its source's name, so that other sources need no look |
-//! | `version` | u64 | version that erased it |
-//! | `records` | u64 | records that carried it |
+//! | `source` | 32 bytes, null | for origins: the hash of the source's name, so that other sources need no lookup |
+//! | `version` | u64 | version that blocked it |
+//! | `records` | u64 | number of records that had it |
 //!
-//! The `similar-` ones are hashes of the form that other spellings of an erased id share
-//! ([`normal_form`](crate::record::spelling::normal_form)); records with such ids are counted, and left out on request.
+//! The `similar-` kinds are hashes of the normal form that other spellings of an erased id share
+//! ([`normal_form`](crate::record::spelling::normal_form)); records with such ids are counted, and skipped on request.
 //!
-//! `id` is a record id or subject id, and whatever carries it stays out; `record` and `subject` keep out what carries them as
-//! their record id, or as their subject id; `origin` is `source#row`, for records that have no
-//! other id. Another file of that name, tomorrow's, has another record there: where the content hash of the erased one is known, its origin
-//! is a `place`, beside `content`, `source#row=<content hash>`, and a record of text stays out only if it has that hash as well;
-//! `source` is the URI of a source that named the person itself. `was` only lets `--find` answer for other
-//! names of an erased record. Nothing here can be read back as text, but who holds the salt can try out guesses: the list is
-//! personal data for as long as the set of possible ids is small. Where ids are private it takes their key to guess, for
-//! what is hashed is what the dataset stored: tokens, and names of sources as they are redacted.
+//! `id` is a record id or subject id, and blocks any record that has it; `record` and `subject` block records that have
+//! it as their record id or subject id only; `origin` is `source#row`, for records without another id. A later file of
+//! the same name has another record there: if the content hash of the erased record is known, its origin is a `place`,
+//! accompanied by `content`, `source#row=<content hash>`, and a text record is blocked only if it has that hash as
+//! well. `source` is the URI of a source whose name identified the person. `was` only lets `--find` answer for other
+//! names of an erased record. No text can be read back, but whoever has the salt can test guesses: the list is personal
+//! data while the set of possible ids is small. If ids are private, guessing also takes their key, because the hashes
+//! cover the stored form: tokens, and redacted source names.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -43,7 +43,7 @@ use crate::{
     storage::Store,
 };
 
-/// What a suppressed text is.
+/// Kind of a suppressed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SuppressedKind {
     /// A record id or subject id.
@@ -52,15 +52,15 @@ pub enum SuppressedKind {
     Record,
     /// A subject id.
     Subject,
-    /// `source#row`, whatever stands there.
+    /// `source#row`, whatever its content.
     Origin,
-    /// `source#row`, where one content is meant.
+    /// `source#row`, for one content only.
     Place,
     /// `source#row=<content hash>`.
     Content,
     /// URI of a source.
     Source,
-    /// Another name of an erased record, which keeps nobody out.
+    /// Another name of an erased record; blocks nothing.
     Was,
     /// The normal form of a record id or subject id.
     SimilarId,
@@ -85,7 +85,7 @@ impl SuppressedKind {
         Self::SimilarSubject,
     ];
 
-    /// The kind under which the normal form of such an id is kept; `None` where there are no spellings.
+    /// Returns the kind under which the normal form of such an id is stored; `None` if the kind has no spellings.
     pub fn similar(self) -> Option<Self> {
         match self {
             Self::Id => Some(Self::SimilarId),
@@ -112,22 +112,22 @@ impl SuppressedKind {
     }
 }
 
-/// A row.
+/// A row of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suppressed {
     /// Hash of the text.
     pub hash: KeyedHash,
-    /// What the text is.
+    /// Kind of the text.
     pub kind: SuppressedKind,
-    /// Of origins, hash of the source's name.
+    /// For origins, hash of the source's name.
     pub source: Option<KeyedHash>,
-    /// Version that erased it.
+    /// Version that blocked it.
     pub version: Version,
-    /// Records that carried it.
+    /// Number of records that had it.
     pub records: u64,
 }
 
-/// What is hashed for the content of an erased record, given its origin and content hash as they are stored.
+/// Returns the text that is hashed for the content of an erased record, given its stored origin and content hash.
 pub fn content_text(origin: &str, hash: u64) -> String {
     format!("{origin}={hash:016x}")
 }
@@ -177,20 +177,20 @@ pub(in crate::dataset) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<S
     Ok(out)
 }
 
-/// The erased ids of a dataset.
+/// The blocked ids of a dataset.
 #[derive(Debug)]
 pub struct SuppressList {
     salt: Salt,
     rows: HashMap<(KeyedHash, SuppressedKind), Suppressed>,
     sources: std::collections::HashSet<KeyedHash>,
-    /// Hides texts as the dataset stores them; `None` where they are plain, or their key is not known.
+    /// Converts texts to their stored form; `None` if they are plain or their key is unknown.
     hiding: Option<Hiding>,
     /// Whether stored ids are tokens.
     private: bool,
 }
 
 impl SuppressList {
-    /// The list of a snapshot; `None` where nothing was ever erased.
+    /// Returns the list of a snapshot; `None` if nothing was ever erased or blocked.
     ///
     /// # Errors
     /// When it cannot be read, or ids are private and their key is not known.
@@ -199,7 +199,7 @@ impl SuppressList {
         Ok(Some(Self { hiding: hiding_of(snapshot)?, ..list }))
     }
 
-    /// The same without the key of private ids: it knows [stored ids](Self::has_stored), and no others.
+    /// Like [`of`](Self::of) without the key of private ids: only [stored ids](Self::has_stored) can be checked.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -216,7 +216,7 @@ impl SuppressList {
         for list_ref in &erasures.suppressed {
             for row in read(store, &list_ref.sealed())? {
                 list.sources.extend(row.source);
-                // What was erased twice was erased first by the first.
+                // If a text was erased twice, the first erasure counts.
                 list.rows.entry((row.hash, row.kind)).or_insert(row);
             }
         }
@@ -227,17 +227,17 @@ impl SuppressList {
         self.rows.get(&(self.salt.hash(text), kind))
     }
 
-    /// An id as it is hashed.
+    /// Returns an id in the form that is hashed.
     fn id<'t>(&self, id: &'t str) -> Cow<'t, str> {
         self.hiding.as_ref().map_or(Cow::Borrowed(id), |hiding| Cow::Owned(hiding.token(id)))
     }
 
-    /// Whether records with this record id, or this subject id, stay out.
+    /// Whether records with this record id or subject id are blocked.
     pub fn has_id(&self, kind: IdKind, id: &str) -> bool {
         self.has_text(kind, &self.id(id))
     }
 
-    /// The same of an id as sidecars store it.
+    /// Like [`has_id`](Self::has_id), for an id as stored in sidecars.
     pub fn has_stored(&self, kind: IdKind, stored: &str) -> bool {
         self.has_text(kind, if self.private { token_of(stored) } else { stored })
     }
@@ -255,7 +255,7 @@ impl SuppressList {
         kinds.iter().any(|kind| self.rows.contains_key(&(hash, *kind)))
     }
 
-    /// Whether an id is another spelling of an erased one of its kind, or is one itself.
+    /// Whether an id is an erased one of its kind, or another spelling of one.
     pub fn has_similar(&self, kind: IdKind, id: &str) -> bool {
         let own = match kind {
             IdKind::Record => SuppressedKind::SimilarRecord,
@@ -269,7 +269,7 @@ impl SuppressList {
         self.has_any(&self.id(text), &[SuppressedKind::Id, SuppressedKind::Record, SuppressedKind::Subject])
     }
 
-    /// Whether a source, given by its URI, stays out as a whole.
+    /// Whether a source, given by its URI, is blocked as a whole.
     pub fn has_source(&self, uri: &str) -> bool {
         let uri = self.hiding.as_ref().map_or(Cow::Borrowed(uri), |hiding| hiding.uri(uri));
         self.get(&uri, SuppressedKind::Source).is_some()
@@ -281,7 +281,8 @@ impl SuppressList {
         !self.sources.is_empty() && self.sources.contains(&self.salt.hash(&hidden(source)))
     }
 
-    /// Whether the record with this origin stays out, given its content hash where that is comparable: of the bytes of the record.
+    /// Whether the record with this origin is blocked, given its content hash if that is comparable, which is one of
+    /// the record's bytes.
     pub fn has_origin(&self, origin: &str, content: Option<u64>) -> bool {
         let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(origin));
         let origin = hidden.as_deref().unwrap_or(origin);
@@ -298,13 +299,13 @@ impl SuppressList {
         }
     }
 
-    /// What is known of an erased id: the version that erased it, and how many records carried it.
+    /// Returns the version that erased an id, and the number of records that had it.
     pub fn find(&self, id: &str) -> Option<(Version, u64)> {
         use SuppressedKind::{Id, Origin, Place, Record, Subject, Was};
         self.find_as(id, &[Id, Record, Subject, Origin, Place, Was])
     }
 
-    /// The same of an id that was erased as something.
+    /// Like [`find`](Self::find), for ids erased as one of some kinds.
     pub fn find_as(&self, id: &str, kinds: &[SuppressedKind]) -> Option<(Version, u64)> {
         let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(id));
         let hashes = [self.salt.hash(&self.id(id)), self.salt.hash(hidden.as_deref().unwrap_or(id))];

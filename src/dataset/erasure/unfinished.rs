@@ -1,16 +1,16 @@
-//! What an erasure has left to do once it is committed, on record with the commit.
+//! Work that an erasure has left after its commit, recorded with the commit.
 //!
 //! ```text
 //! order (durable) -> entry that names it -> old objects deleted, rejects cleaned -> receipt -> a later entry drops the name
 //! ```
 //!
-//! An order lists the objects that the commit puts out of use, the words that lines of rejects must not hold, as keyed
-//! hashes, and the receipt as far as it is known before the commit. So whoever comes next can finish an erasure that was
-//! killed, without being told whom it was about, and the receipt says the same as if nothing had happened.
+//! An order lists the objects that the commit replaces, the words that lines of rejects must not contain, as keyed
+//! hashes, and the receipt as far as it is known before the commit. So any later command can finish a killed erasure
+//! without knowing the erased ids, and the receipt is the same as without the interruption.
 //!
-//! Nothing is deleted that a version which can be read has. What has a path of shardify's own was made by one run and is
-//! used by nobody else. A shard that was adopted in place has a path that its owner may have given to something else since;
-//! it goes only if its bytes still are those that were adopted.
+//! Nothing is deleted that a readable version has. An object at one of shardify's own paths was written by one run and
+//! has no other use. The path of a shard that was adopted in place may have been reused by its owner; the file is
+//! deleted only if it still has the adopted bytes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -44,31 +44,32 @@ use crate::{
     storage::{Listed, SYSTEM_FOLDER},
 };
 
-/// Bytes of a file that are hashed at a time.
+/// Bytes of a file hashed at a time.
 const PIECE: usize = 256 << 10;
 
-/// What is left to do.
+/// The work left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// Objects that the commit puts out of use.
+    /// Objects that the commit replaces.
     pub delete: Vec<PendingDeletion>,
-    /// Words that lines of rejects must not hold; none if rejects stay as they are.
+    /// Words that lines of rejects must not contain; empty if rejects stay as they are.
     pub words: Vec<Word>,
-    /// The receipt, without what is known only at the end.
+    /// The receipt, without facts known only at the end.
     pub receipt: Value,
 }
 
-/// An object that has to go.
+/// An object to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingDeletion {
     /// Its path.
     pub path: String,
-    /// BLAKE3 of what may be deleted, where the path is not one of shardify's own: anything else there is somebody's file.
+    /// BLAKE3 of the bytes that may be deleted, if the path is not one of shardify's own: any other content is a user's
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub blake3: Option<[u8; 32]>,
 }
 
-/// A text that is known by its hash alone.
+/// A text that is known only by its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Word {
     /// Length of the text.
@@ -96,14 +97,14 @@ mod keyed_hash {
 }
 
 impl Word {
-    /// Hides a text.
+    /// Hashes a text.
     pub fn of(salt: &Salt, text: &str) -> Self {
         Self { bytes: text.len(), hmac_sha256: salt.hash(text) }
     }
 }
 
 impl Order {
-    /// Keeps the order, durably, for the entry that will name it; `number` tells the orders of one run apart.
+    /// Stores the order durably for the entry that will name it; `number` distinguishes the orders of one run.
     ///
     /// # Errors
     /// When the store fails.
@@ -122,23 +123,25 @@ impl Unfinished {
     /// Reads the order.
     ///
     /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is not what the entry names; when the store fails.
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it does not match the entry; if the store fails.
     pub fn order(&self, dataset: &Dataset) -> Result<Order> {
         let place = || dataset.store().location().join(&self.order).to_string();
-        let missing = || Error::integrity("what an erasure has left to do is missing").at(place());
+        let missing = || Error::integrity("the order of an erasure's remaining work is missing").at(place());
         let bytes = dataset.store().get(&self.order)?.ok_or_else(missing)?;
         if hex(blake3::hash(&bytes).as_bytes()) != self.blake3 {
-            return Err(Error::integrity("what an erasure has left to do is not what the log has the checksum of")
-                .at(place())
-                .hint("nothing was deleted"));
+            return Err(Error::integrity(
+                "the order of an erasure's remaining work does not match the checksum in the log",
+            )
+            .at(place())
+            .hint("nothing was deleted"));
         }
         serde_json::from_slice(&bytes)
-            .map_err(|e| Error::integrity("what an erasure has left to do is damaged").at(place()).cause(e))
+            .map_err(|e| Error::integrity("the order of an erasure's remaining work is damaged").at(place()).cause(e))
     }
 }
 
 impl PendingDeletion {
-    /// Deletes the object; false if there is none, or somebody's file is at its path.
+    /// Deletes the object; false if it does not exist, or another file is at its path.
     ///
     /// # Errors
     /// When the store fails.
@@ -150,7 +153,7 @@ impl PendingDeletion {
         Ok(there)
     }
 
-    /// Whether the object is there and may be deleted.
+    /// Whether the object exists and may be deleted.
     ///
     /// # Errors
     /// When the store fails.
@@ -175,8 +178,8 @@ impl PendingDeletion {
     }
 }
 
-/// What goes with a shard of which an erasure made another: the shard, what is kept about it, and indexes beside it where
-/// the path is one of shardify's own.
+/// Returns the objects of a rewritten shard: the shard, its metadata objects, and, if the path is one of shardify's
+/// own, the indexes beside it.
 fn objects_of(shard: &ShardMeta) -> Vec<PendingDeletion> {
     let own = |path: String| PendingDeletion { path, blake3: None };
     let mut out: Vec<PendingDeletion> =
@@ -191,8 +194,8 @@ fn objects_of(shard: &ShardMeta) -> Vec<PendingDeletion> {
     out
 }
 
-/// The objects that an erasure puts out of use and that are there: of `shards`, of segments with their numbers of buckets,
-/// and of lists, which have none.
+/// Returns the existing objects that an erasure replaces: of `shards`, of segments with their numbers of buckets, and
+/// of lists, which have none.
 ///
 /// # Errors
 /// When the store fails.
@@ -205,7 +208,7 @@ pub fn put_out_of_use<'a>(
     all.extend(others.flat_map(|(path, buckets)| others_of(path, buckets)));
     let mut out = Vec::new();
     for object in all {
-        // The bytes are compared right before they go.
+        // The bytes are compared immediately before deletion.
         if dataset.store().head(&object.path)?.is_some() {
             out.push(object);
         }
@@ -221,8 +224,7 @@ fn others_of(path: &str, buckets: u64) -> Vec<PendingDeletion> {
     }
 }
 
-/// What erasures that are not finished have still to delete, as `newest` names them, without what a version has that can be
-/// read.
+/// Returns what unfinished erasures named by `newest` still have to delete, except objects that a readable version has.
 ///
 /// # Errors
 /// When an order or a list cannot be read.
@@ -237,7 +239,7 @@ fn pending_deletions(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
     without_used(newest, pending)
 }
 
-/// Leaves out what a version has that can be read.
+/// Removes objects that a readable version has.
 ///
 /// # Errors
 /// When the log or a list cannot be read.
@@ -249,7 +251,7 @@ pub fn without_used(newest: &Snapshot, mut pending: Vec<PendingDeletion>) -> Res
     Ok(pending)
 }
 
-/// Objects of versions that can be read.
+/// Returns the objects of readable versions.
 fn used(newest: &Snapshot) -> Result<HashSet<String>> {
     let (dataset, entry) = (newest.dataset(), newest.entry());
     let stand_ins = StandIns::of(dataset.store().as_ref(), entry)?;
@@ -279,12 +281,12 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
     Ok(out)
 }
 
-/// Objects of which erasures from all versions have made others, which no version has that can be read, and which are there
-/// all the same: an erasure was killed, perhaps of a release that kept no record of what was left, or somebody put them
-/// back. Files at paths that are not shardify's own are looked at only where it is on record what bytes they had.
+/// Returns existing objects that erasures from all versions replaced and no readable version has: an erasure was
+/// killed, perhaps one of a release that did not record the work left, or a user restored them. Files at paths that are
+/// not shardify's own are considered only if the bytes they had are on record.
 ///
 /// # Errors
-/// When the log or a list cannot be read or the store fails. Names that cannot be listed are nobody's that shardify wrote.
+/// If the log or a list cannot be read, or the store fails. Names that cannot be listed are never shardify's.
 pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
     if newest.entry().erasures.as_ref().is_none_or(|erasures| erasures.rewrote_before.0 == 0) {
         return Ok(Vec::new());
@@ -299,7 +301,7 @@ pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
     leftovers_among(newest, paths.iter().map(String::as_str))
 }
 
-/// The same of objects that were listed.
+/// Like [`leftovers`], among objects that were listed.
 ///
 /// # Errors
 /// As [`leftovers`].
@@ -329,7 +331,7 @@ pub fn leftovers_among<'a>(newest: &Snapshot, listed: impl Iterator<Item = &'a s
     Ok(out)
 }
 
-/// Whether a path is one that shardify chooses: below its folder, or that of a shard of its own or of an index beside one.
+/// Whether a path is chosen by shardify: below its folder, or that of one of its shards or of an index beside one.
 fn is_own(path: &str) -> bool {
     let is_system = path.strip_prefix(SYSTEM_FOLDER).is_some_and(|rest| rest.starts_with('/'));
     is_system || is_shard_name(path) || index_stem(path).is_some_and(|stem| is_shard_name(&format!("{stem}.tar")))

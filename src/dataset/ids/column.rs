@@ -1,8 +1,8 @@
-//! A column of ids: which of them are equal, and their hashes.
+//! Id columns: which ids are equal, and their hashes.
 //!
-//! A subject has many records. Each text that comes again is found once, so that it is hashed once (SHA-256 is slow
-//! where the processor has no instruction for it) and stored once, in the dictionary of the sidecar. Columns in which
-//! almost nothing repeats are noticed after some rows and cost no more.
+//! A subject has many records. Each repeated text is found once, so that it is hashed once (SHA-256 is slow on
+//! processors without instructions for it) and stored once, in the dictionary of the sidecar. A column with almost no
+//! repeats is detected after some rows and then costs nothing more.
 
 use arrow::{
     array::{Array, StringArray, StringBuilder},
@@ -12,19 +12,19 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{codec::sha256, dataset::ids::private::Hiding, error, format::parquet, id::IdHash};
 
-/// Rows after which a column in which nothing repeats is given up.
-const TRIED: u32 = 32_768;
+/// Rows after which grouping stops if nothing has repeated.
+const TRIAL_ROWS: u32 = 32_768;
 
-/// Most slots of the table of texts seen, 8 bytes each: what fits the cache of a core.
-const MOST_SLOTS: usize = 1 << 17;
+/// Maximum slots of the table of seen texts, 8 bytes each; it fits the cache of a core.
+const MAX_SLOTS: usize = 1 << 17;
 
-/// Bytes of a token of a private id.
+/// Length in bytes of a private id's token.
 const TOKEN_BYTES: usize = 32;
 
-/// Slots that are looked at for a text.
+/// Slots probed for a text.
 const PROBES: usize = 4;
 
-/// Ids of consecutive records; those without one are null.
+/// Ids of consecutive records; null for records without one.
 #[derive(Debug, Clone)]
 pub struct IdColumn {
     texts: StringArray,
@@ -35,20 +35,20 @@ pub struct IdColumn {
 
 #[derive(Debug, Clone)]
 enum Repeats {
-    /// Nobody has looked.
+    /// Repeats have not been looked for.
     Unknown,
-    /// Not worth a dictionary.
+    /// Too few repeats for a dictionary.
     Few,
-    /// For each row its text, as a number in `firsts`, which are the rows where it was first seen. A text may have more
-    /// than one number. Keys of nulls mean nothing.
+    /// Each row's key is an index into `firsts`, the rows where each text was first seen. A text may have more than one
+    /// key. Keys of nulls are meaningless.
     Known { keys: Vec<u32>, firsts: Vec<u32> },
 }
 
 /// Texts of some rows.
 pub(in crate::dataset) enum Texts<'a> {
-    /// One by one.
+    /// One text per row.
     Plain(StringArray),
-    /// By their numbers in a dictionary.
+    /// Dictionary-coded.
     Keyed { keys: Vec<u32>, dictionary: Vec<&'a str>, valid: Option<NullBuffer> },
 }
 
@@ -59,21 +59,21 @@ impl From<StringArray> for IdColumn {
 }
 
 impl IdColumn {
-    /// Joins columns to one and looks for texts that repeat.
+    /// Concatenates columns and looks for repeated texts.
     ///
     /// # Errors
-    /// When they are larger than an array can be.
+    /// If the result is larger than an array can be.
     pub fn join(parts: &[StringArray]) -> error::Result<Self> {
         Ok(Self::from(concat(parts)?).grouped())
     }
 
-    /// Joins columns of whose texts it is known which are the same; `known` is for them as a whole.
+    /// Concatenates columns whose repeats are known; `known` describes them as a whole.
     ///
     /// # Errors
-    /// As [`Self::join`].
+    /// Like [`Self::join`].
     pub fn join_known(parts: &[StringArray], known: parquet::Repeats) -> error::Result<Self> {
         let texts = concat(parts)?;
-        // What does not fit would give wrong ids.
+        // Repeats that do not match the texts would produce wrong ids.
         let fits = known.keys.len() == texts.len()
             && known.firsts.iter().all(|row| (*row as usize) < texts.len() && texts.is_valid(*row as usize));
         if !fits || known.firsts.len() * 10 > texts.len() * 9 {
@@ -82,17 +82,17 @@ impl IdColumn {
         Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts }, private: false })
     }
 
-    /// The texts.
+    /// Returns the texts.
     pub fn texts(&self) -> &StringArray {
         &self.texts
     }
 
-    /// Some of the rows; nothing is known about their repeats.
+    /// Returns some of the rows, without knowledge of their repeats.
     pub fn slice(&self, first: usize, rows: usize) -> Self {
         Self { private: self.private, ..Self::from(self.texts.slice(first, rows)) }
     }
 
-    /// Hash of each row that has an id; of the others, anything.
+    /// Returns the hash of each row that has an id; hashes of the other rows are arbitrary.
     pub fn hashes(&self) -> IdHashes {
         let valid = self.texts.nulls().cloned();
         if self.private {
@@ -114,10 +114,10 @@ impl IdColumn {
         IdHashes { hashes, valid }
     }
 
-    /// The same ids as a dataset with private ids stores them; each text is hidden once.
+    /// Returns the ids as a dataset with private ids stores them; each distinct text is converted once.
     ///
     /// # Errors
-    /// When an id cannot be sealed.
+    /// If an id cannot be sealed.
     pub fn hidden(&self, hiding: &Hiding) -> error::Result<Self> {
         let mut out = StringBuilder::with_capacity(self.texts.len(), TOKEN_BYTES * self.texts.len());
         let mut one = String::new();
@@ -144,7 +144,7 @@ impl IdColumn {
         Ok(Self { texts, repeats: self.repeats.clone(), private: true })
     }
 
-    /// Looks for texts that repeat.
+    /// Looks for repeated texts.
     #[must_use]
     pub(in crate::dataset) fn grouped(self) -> Self {
         let repeats = match self.repeats {
@@ -154,7 +154,7 @@ impl IdColumn {
         Self { repeats, ..self }
     }
 
-    /// Texts of some rows in the form in which they are smallest.
+    /// Returns the texts of some rows in their most compact form.
     pub(in crate::dataset) fn part(&self, first: usize, rows: usize) -> Texts<'_> {
         let texts = self.texts.slice(first, rows);
         let Repeats::Known { keys, firsts } = &self.repeats else { return Texts::Plain(texts) };
@@ -180,7 +180,7 @@ impl IdColumn {
     }
 }
 
-/// One array of several.
+/// Concatenates arrays.
 fn concat(parts: &[StringArray]) -> error::Result<StringArray> {
     if let [one] = parts {
         return Ok(one.clone());
@@ -189,7 +189,7 @@ fn concat(parts: &[StringArray]) -> error::Result<StringArray> {
     Ok(StringArray::from(arrow::compute::concat(&parts)?.to_data()))
 }
 
-/// [`IdHash::of`] each text, of many at once.
+/// Computes [`IdHash::of`] of many texts at once.
 fn hash_all<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<IdHash> {
     let mut heads = Vec::new();
     sha256::heads(ids.map(str::as_bytes), &mut heads);
@@ -204,19 +204,19 @@ pub struct IdHashes {
 }
 
 impl IdHashes {
-    /// The hash of every record, if each has an id.
+    /// Returns the hash of every record if all records have an id.
     pub(in crate::dataset) fn all(&self) -> Option<&[IdHash]> {
         self.valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(&self.hashes)
     }
 
-    /// The hashes that there are, each with its row.
+    /// Iterates over the hashes of records with an id, each with its row.
     pub fn iter(&self) -> impl Iterator<Item = (usize, IdHash)> + '_ {
         let valid = self.valid.as_ref();
         self.hashes.iter().copied().enumerate().filter(move |(row, _)| valid.is_none_or(|valid| valid.is_valid(*row)))
     }
 }
 
-/// Where texts were seen, by their hashes. A table of fixed size that forgets some of them when it is crowded.
+/// Hash table of the rows where texts were seen. It has a fixed size and forgets entries when it is crowded.
 ///
 /// ```text
 /// slot   upper half of the hash | number + 1, or 0
@@ -227,10 +227,10 @@ struct Seen {
 
 impl Seen {
     fn new(rows: usize) -> Self {
-        Self { slots: vec![0; (rows * 2).next_power_of_two().clamp(1 << 8, MOST_SLOTS)] }
+        Self { slots: vec![0; (rows * 2).next_power_of_two().clamp(1 << 8, MAX_SLOTS)] }
     }
 
-    /// The number kept under a hash that `is` the one, or else the slot for a new one.
+    /// Returns the number stored under a hash for which `is` returns true, or else the slot for a new one.
     #[expect(clippy::cast_possible_truncation, reason = "halves are taken on purpose")]
     fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Result<u32, usize> {
         let mask = self.slots.len() - 1;
@@ -244,7 +244,7 @@ impl Seen {
                 return Ok(kept as u32 - 1);
             }
         }
-        // The text at its home makes way.
+        // The text in the home slot is evicted.
         Err(home)
     }
 
@@ -253,9 +253,9 @@ impl Seen {
     }
 }
 
-/// Numbers the texts in the order in which they are first seen.
+/// Numbers the texts in order of first appearance.
 fn group(texts: &StringArray) -> Repeats {
-    // Rows are numbered in 32 bits, with room for one more.
+    // Rows are numbered in 32 bits, with one value to spare.
     if u32::try_from(texts.len() + 1).is_err() {
         return Repeats::Few;
     }
@@ -267,7 +267,7 @@ fn group(texts: &StringArray) -> Repeats {
             keys.push(u32::MAX);
             continue;
         };
-        if row >= TRIED && firsts.len() as u64 * 10 > u64::from(row) * 9 {
+        if row >= TRIAL_ROWS && firsts.len() as u64 * 10 > u64::from(row) * 9 {
             return Repeats::Few;
         }
         let hash = xxh3_64(text.as_bytes());

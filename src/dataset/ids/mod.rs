@@ -1,4 +1,4 @@
-//! Ids as they are stored: plain or hidden, as columns, as hashes, as numbers of records.
+//! Ids as stored: plain or private, as columns, hashes and record numbers.
 
 pub(super) mod column;
 pub(super) mod numbers;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdKind {
-    /// Names one record.
+    /// Identifies one record.
     Record,
-    /// Whom records are about.
+    /// Identifies what records are about.
     Subject,
 }
 
 impl IdKind {
-    /// `record` or `subject`.
+    /// Returns `record` or `subject`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Record => "record",

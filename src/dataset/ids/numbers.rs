@@ -1,6 +1,6 @@
 //! Sets of record numbers.
 
-/// A set of record numbers: bits in pages, for they come in any order but lie close together.
+/// A set of record numbers, stored as pages of bits because numbers arrive in any order but lie close together.
 #[derive(Debug, Default)]
 pub struct NumberSet {
     pages: std::collections::BTreeMap<u64, Box<[u64; 1024]>>,
@@ -9,7 +9,7 @@ pub struct NumberSet {
 impl NumberSet {
     const PAGE: u64 = 1024 * 64;
 
-    /// Adds a number; false when it was there.
+    /// Adds a number; returns false if it was already present.
     pub fn insert(&mut self, number: u64) -> bool {
         let page = self.pages.entry(number / Self::PAGE).or_insert_with(|| Box::new([0; 1024]));
         let at = number % Self::PAGE;
@@ -20,7 +20,7 @@ impl NumberSet {
         new
     }
 
-    /// The numbers as ranges: first number and how many.
+    /// Returns the numbers as ranges: first number and count.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let mut out: Vec<(u64, u64)> = Vec::new();
         for (page, words) in &self.pages {

@@ -1,18 +1,18 @@
-//! Private ids: what a dataset stores in place of the ids of people.
+//! Private ids: what a dataset stores in place of personal ids.
 //!
-//! A plain hash of `PAT-00023` is undone by hashing all such texts. With a key of 32 bytes that is never stored, each id
-//! becomes a token, and only who has the key can tell which:
+//! A plain hash of `PAT-00023` can be reversed by hashing all such texts. With a 32-byte key that is never stored, each
+//! id becomes a token that can be computed only with the key:
 //!
 //! ```text
 //! token     first 16 bytes, as 32 hexadecimal digits, of HMAC-SHA-256(key, id)
 //! stored    token                          mode hmac
 //!           token "." sealed id            mode sealed: base64url of XChaCha20-Poly1305, nonce = token and 8 zero bytes
-//! index     first 8 bytes of the token     sorted by hash as ever
+//! index     first 8 bytes of the token     sorted by hash, as for plain ids
 //! hash      first 8 bytes of HMAC-SHA-256(key "content hashes", hash of the record or source), 0 stays 0
 //! ```
 //!
-//! Keys for all but tokens of ids are derived from that one by HKDF-SHA-256, so that nothing made with one of them says
-//! anything about another. Ids that are equal have equal tokens: that is what an index needs, and what it shows.
+//! All other keys are derived from this one by HKDF-SHA-256, so that the output of one key reveals nothing about
+//! another. Equal ids have equal tokens: the index requires it, and it is the only thing that tokens reveal.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -34,31 +34,31 @@ use crate::{
 
 type HmacSha256 = Hmac<Sha256>;
 
-/// Bytes of a key.
+/// Length of a key in bytes.
 const KEY_BYTES: usize = 32;
-/// Bytes of an HMAC that a token has.
+/// Number of HMAC bytes in a token.
 const TOKEN_BYTES: usize = 16;
-/// Characters of a token.
+/// Length of a token in characters.
 const TOKEN_CHARS: usize = 2 * TOKEN_BYTES;
-/// Between a token and a sealed id.
+/// Separates a token and a sealed id.
 pub(in crate::dataset) const SEPARATOR: char = '.';
-/// What a redacted URL begins with.
+/// Prefix of a redacted URL.
 const REDACTED: &str = "hmac:";
 
 /// How ids are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdMode {
-    /// As they are.
+    /// Unchanged.
     Plain,
     /// As tokens.
     Hmac,
-    /// As tokens, with the id beside each, encrypted.
+    /// As tokens, each followed by the encrypted id.
     Sealed,
 }
 
 impl IdMode {
-    /// Its name.
+    /// Returns the mode's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -68,39 +68,40 @@ impl IdMode {
     }
 }
 
-/// What a dataset with private ids says about them; chosen when it is made.
+/// What a dataset with private ids records about them; fixed when the dataset is created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrivateIds {
     /// `hmac` or `sealed`.
     pub mode: IdMode,
-    /// Tells whether a key is the right one, and nothing else.
+    /// Check value that identifies the right key and reveals nothing else.
     pub check: String,
-    /// Whether names of sources are tokens, too.
+    /// Whether source names are tokens as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redacted_sources: bool,
-    /// Whether content hashes of records and sources are keyed, so that nobody without the key can check a guess of a record;
-    /// false in datasets of older releases.
+    /// Whether content hashes of records and sources are keyed, so that a guessed record cannot be checked without the
+    /// key; false in datasets of older releases.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keyed_hashes: bool,
-    /// Makes the key that is used the dataset's own, so that others with the same key have other tokens; 32 hexadecimal digits.
+    /// Salt that makes the derived key specific to this dataset, so that other datasets with the same key have other
+    /// tokens; 32 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub salt: Option<String>,
 }
 
-/// What is asked for about the ids of a dataset.
+/// The requested handling of ids in a dataset.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrivateChoice {
-    /// How ids are stored; as the dataset does it unless given.
+    /// How ids are stored; `None`: as the dataset already stores them.
     pub mode: Option<IdMode>,
-    /// Whether names of sources are private as well.
+    /// Whether source names are private as well.
     pub redact_sources: bool,
     /// Whether tokens differ from those of other datasets with the same key.
     pub salted: bool,
-    /// Whether the key was given for this run, and does not lie about for all.
+    /// Whether the key was given for this run, rather than by a default for all runs.
     pub key_named: bool,
 }
 
-/// The key of a dataset.
+/// The id key of a dataset.
 #[derive(Clone)]
 pub struct IdKey {
     ids: Keyed,
@@ -108,7 +109,7 @@ pub struct IdKey {
     contents: Keyed,
     cipher: XChaCha20Poly1305,
     pub(in crate::dataset) check: String,
-    /// What keys of salted datasets are derived from.
+    /// Key from which the keys of salted datasets are derived.
     extracted: Keyed,
 }
 
@@ -119,10 +120,10 @@ impl std::fmt::Debug for IdKey {
 }
 
 impl IdKey {
-    /// Understands a key: 32 bytes, or their 64 hexadecimal digits or base64 with blanks around.
+    /// Parses a key: 32 raw bytes, or 64 hexadecimal digits or base64, optionally surrounded by whitespace.
     ///
     /// # Errors
-    /// When it is none of these; the message does not quote it.
+    /// If it is none of these; the message does not quote the input.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let bad = || {
             Error::usage("expected an id key of 32 bytes, raw or in hexadecimal or base64, found something else")
@@ -136,7 +137,7 @@ impl IdKey {
         Self::strong(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
     }
 
-    /// Refuses what nobody drew by chance: a file of zeros, or one byte over and over.
+    /// Rejects keys that cannot be random: a file of zeros, or one byte repeated.
     fn strong(key: &[u8; KEY_BYTES]) -> Result<Self> {
         if key.iter().all(|byte| *byte == 0) {
             return Err(Error::usage("expected a random id key, found 32 zero bytes")
@@ -158,30 +159,30 @@ impl IdKey {
         })
     }
 
-    /// The key of a dataset with this salt.
+    /// Returns the key of a dataset with this salt.
     ///
     /// # Errors
-    /// None in practice: keys have one length.
+    /// None in practice, because all keys have one length.
     pub fn salted(&self, salt: &str) -> Result<Self> {
         Self::new(&self.extracted.mac(&[b"dataset ", salt.as_bytes(), &[1]].concat()))
     }
 
-    /// What stands for an id.
+    /// Returns the token of an id.
     pub fn token(&self, id: &str) -> String {
         hex(&self.ids.mac(id.as_bytes())[..TOKEN_BYTES])
     }
 
-    /// The check value, which tells whether a key is the right one.
+    /// Returns the check value, which identifies the key.
     pub fn check(&self) -> &str {
         &self.check
     }
 
-    /// What stands for the name of a source.
+    /// Returns the token of a source name.
     fn source(&self, name: &str) -> String {
         hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])
     }
 
-    /// What stands for a content hash; 0, which says that none was taken, stays 0 and is no other's.
+    /// Returns the keyed content hash. 0, which means that no hash was computed, maps to 0, and nothing else does.
     pub(in crate::dataset) fn content(&self, hash: u64) -> u64 {
         if hash == 0 {
             return 0;
@@ -190,7 +191,7 @@ impl IdKey {
         mac.first_chunk().map_or(1, |first| u64::from_le_bytes(*first).max(1))
     }
 
-    /// Appends a token and the sealed id.
+    /// Appends the token and the sealed id.
     fn seal(&self, id: &str, out: &mut String) -> Result<()> {
         let mac = self.ids.mac(id.as_bytes());
         let sealed = self.cipher.encrypt(&nonce(&mac[..TOKEN_BYTES]), id.as_bytes());
@@ -200,7 +201,7 @@ impl IdKey {
         Ok(())
     }
 
-    /// The id that a sealed one holds.
+    /// Decrypts a sealed id; `None` if nothing is sealed in the text.
     pub(in crate::dataset) fn open(&self, stored: &str) -> Result<Option<String>> {
         let Some((token, sealed)) = stored.split_once(SEPARATOR) else { return Ok(None) };
         let damaged =
@@ -213,8 +214,8 @@ impl IdKey {
     }
 }
 
-/// HMAC-SHA-256 with one key. Nearly all ids are one block of SHA-256 with their padding: then two blocks are all there is to
-/// hash, from states that are made once.
+/// HMAC-SHA-256 with a fixed key. Nearly all ids fit one SHA-256 block with their padding; then only two blocks are
+/// hashed, from states that are computed once.
 #[derive(Clone)]
 struct Keyed {
     inner: [u32; 8],
@@ -223,7 +224,7 @@ struct Keyed {
 }
 
 impl Keyed {
-    /// Takes a key of up to 64 bytes.
+    /// Creates an HMAC with a key of up to 64 bytes.
     fn new(key: &[u8]) -> Result<Self> {
         let wrong = || Error::internal("a key has a wrong length");
         let general = HmacSha256::new_from_slice(key).map_err(|_| wrong())?;
@@ -247,7 +248,7 @@ impl Keyed {
     }
 }
 
-/// SHA-256 of a block that went before and a text of at most 55 bytes.
+/// Returns the SHA-256 of an already processed block followed by a text of at most 55 bytes.
 fn digest_of(mut state: [u32; 8], text: &[u8]) -> [u8; 32] {
     let mut block = [0; 64];
     block[..text.len()].copy_from_slice(text);
@@ -259,14 +260,14 @@ fn digest_of(mut state: [u32; 8], text: &[u8]) -> [u8; 32] {
     digest
 }
 
-/// A nonce that no two ids share, for no two share a token.
+/// Returns a nonce that is unique for each id, because no two ids share a token.
 fn nonce(token: &[u8]) -> XNonce {
     let mut nonce = XNonce::default();
     nonce.iter_mut().zip(token).take(TOKEN_BYTES).for_each(|(byte, token)| *byte = *token);
     nonce
 }
 
-/// Hides ids and names of sources on their way into a dataset.
+/// Converts ids and source names to their stored form.
 #[derive(Debug, Clone)]
 pub struct Hiding {
     pub(in crate::dataset) key: Arc<IdKey>,
@@ -276,19 +277,19 @@ pub struct Hiding {
 }
 
 impl Hiding {
-    /// The same, given what a dataset says about its ids.
+    /// Like [`Self::of`], from the settings of a dataset.
     ///
     /// # Errors
-    /// As [`Self::of`].
+    /// Like [`Self::of`].
     pub fn by(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
         let key = checked(private, key)?;
         Ok(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes })
     }
 
-    /// Puts an id as it is stored in place of what `out` holds.
+    /// Replaces the content of `out` with the stored form of an id.
     ///
     /// # Errors
-    /// When it cannot be sealed.
+    /// If it cannot be sealed.
     pub fn id(&self, id: &str, out: &mut String) -> Result<()> {
         out.clear();
         if self.mode == IdMode::Sealed {
@@ -298,44 +299,44 @@ impl Hiding {
         Ok(())
     }
 
-    /// The name of a source as it is stored.
+    /// Returns the stored form of a source name.
     pub fn source<'n>(&self, name: &'n str) -> Cow<'n, str> {
         if self.sources && !name.is_empty() { Cow::Owned(self.key.source(name)) } else { Cow::Borrowed(name) }
     }
 
-    /// The content hash of a record or a source as it is stored.
+    /// Returns the stored form of the content hash of a record or source.
     pub fn content(&self, hash: u64) -> u64 {
         if self.hashes { self.key.content(hash) } else { hash }
     }
 
-    /// Content hashes of records as they are stored.
+    /// Returns the stored form of records' content hashes.
     pub fn contents(&self, hashes: Numbers) -> Numbers {
         if self.hashes { hashes.mapped(|hash| self.key.content(hash)) } else { hashes }
     }
 
-    /// What is hashed in place of an id that was erased: the part of a stored id that is the same in both modes.
+    /// Returns the text that is hashed for an erased id: the part of the stored id that both modes share.
     pub(in crate::dataset) fn token(&self, id: &str) -> String {
         self.key.token(id)
     }
 
-    /// An origin, `source#row`, as it is stored; `None` where the text is none.
+    /// Returns the stored form of an origin, `source#row`; `None` if the text is not an origin.
     pub(in crate::dataset) fn origin(&self, id: &str) -> Option<String> {
         let (name, row) = id.rsplit_once('#')?;
         Some(format!("{}#{row}", self.source(name)))
     }
 
-    /// Whether a stored id is that of a text.
+    /// Whether a stored id is the stored form of `id`.
     pub fn is(&self, stored: &str, id: &str) -> bool {
         token_of(stored) == self.token(id)
     }
 
-    /// The URL of a source as it is stored.
+    /// Returns the stored form of a source URL.
     pub fn uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
         if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source(uri))) } else { Cow::Borrowed(uri) }
     }
 }
 
-/// The key that a dataset uses, if it is made with the given one.
+/// Returns the dataset's key if it was made with the given one.
 pub(in crate::dataset) fn checked(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Arc<IdKey>> {
     let key = key.ok_or_else(|| {
         Error::usage(format!("the ids of this dataset are private ({}): expected their key", private.mode.name()))
@@ -355,10 +356,10 @@ pub(in crate::dataset) fn checked(private: &PrivateIds, key: Option<&Arc<IdKey>>
     .hint("each dataset has the key that it was made with"))
 }
 
-/// An id that somebody asks for.
+/// An id in a query.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// As it is in the index.
+    /// Its hash in the index.
     pub hash: IdHash,
     id: &'a str,
     token: Option<String>,
@@ -366,14 +367,14 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Takes an id as people know it.
+    /// Creates a query from a plain id.
     pub fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
         let token = hiding.map(|hiding| hiding.key.token(id));
         let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
         Self { hash, id, token, hiding }
     }
 
-    /// Whether an id that is stored is this one.
+    /// Whether a stored id is this one.
     pub(in crate::dataset) fn is(&self, stored: &str) -> bool {
         match &self.token {
             Some(token) => token_of(stored) == token || self.origin().is_some_and(|origin| origin == stored),
@@ -381,7 +382,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The origin that it may be, as origins are stored.
+    /// Returns the stored form of the origin that the id may be.
     pub(in crate::dataset) fn origin(&self) -> Option<String> {
         match self.hiding {
             Some(hiding) => hiding.origin(self.id),
@@ -389,25 +390,25 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Name of the source whose origin it may be, as it is stored.
+    /// Returns the stored name of the source whose origin the id may be.
     pub fn source_of_origin(&self) -> Option<String> {
         let origin = self.origin()?;
         let (source, row) = origin.rsplit_once('#')?;
         row.parse::<u64>().is_ok().then(|| source.to_owned())
     }
 
-    /// The id as people know it.
+    /// Returns the plain id.
     pub fn id(&self) -> &'a str {
         self.id
     }
 
-    /// What stands for the id where nothing must be kept of it but a hash: the id itself, or its token.
+    /// Returns the text to hash when only a hash of the id may be kept: the id itself, or its token.
     pub fn text(&self) -> &str {
         self.token.as_deref().unwrap_or(self.id)
     }
 }
 
-/// A stored id without what is sealed; other texts as they are.
+/// Returns a stored id without its sealed part; other texts unchanged.
 pub fn token_of(stored: &str) -> &str {
     stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)).map_or(stored, |(token, _)| token)
 }
@@ -448,7 +449,7 @@ mod tests {
 
     #[test]
     fn tokens_are_hmac_sha_256() {
-        // RFC 4231, test case 2, with what HMAC pads a short key to.
+        // RFC 4231, test case 2, with the zero padding that HMAC applies to a short key.
         let mut padded = [0; 32];
         padded[..4].copy_from_slice(b"Jefe");
         let token = IdKey::parse(&padded).unwrap().token("what do ya want for nothing?");

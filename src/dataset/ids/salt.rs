@@ -1,4 +1,4 @@
-//! Salts, under which erased ids are kept as hashes that nobody can guess back.
+//! Salts, which prevent erased ids from being recovered by hashing guesses without the dataset.
 
 use hmac::{Hmac, KeyInit as _, Mac};
 use sha2::{Digest as _, Sha256};
@@ -12,12 +12,12 @@ use crate::{
 /// HMAC-SHA-256 of a text.
 pub type KeyedHash = [u8; 32];
 
-/// What makes the hashes of a dataset its own.
+/// The random salt that makes the hashes of a dataset unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Salt([u8; 32]);
 
 impl Salt {
-    /// A new one, which no other dataset has.
+    /// Returns a new random salt.
     pub fn fresh() -> Self {
         let mut hasher = Sha256::new();
         for _ in 0..2 {
@@ -26,20 +26,20 @@ impl Salt {
         Self(hasher.finalize().into())
     }
 
-    /// Text for the log.
+    /// Returns the text stored in the log.
     pub fn encode(&self) -> String {
         hex(&self.0)
     }
 
-    /// Reads the text back.
+    /// Parses the text made by [`encode`](Self::encode).
     pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
         let bytes = from_hex(text).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
         bytes.map(Self).ok_or_else(|| Error::integrity("expected a salt of 64 hexadecimal digits in the log entry"))
     }
 
-    /// HMAC-SHA-256 of a text.
+    /// Returns the HMAC-SHA-256 of a text.
     pub fn hash(&self, text: &str) -> KeyedHash {
-        // A key that is shorter than a block is one with zeros behind it.
+        // HMAC pads keys shorter than a block with zeros.
         let mut key = [0; 64];
         key[..self.0.len()].copy_from_slice(&self.0);
         let mut mac = Hmac::<Sha256>::new(&key.into());
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn hashes_are_hmac_sha256() {
-        // RFC 4231, test case 2, has a key of 4 bytes; a shorter key is one with zeros behind it.
+        // RFC 4231, test case 2, has a key of 4 bytes, which HMAC pads with zeros.
         let mut key = [0; 32];
         key[..4].copy_from_slice(b"Jefe");
         let hex: String = Salt(key).hash("what do ya want for nothing?").iter().map(|b| format!("{b:02x}")).collect();

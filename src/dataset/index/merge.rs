@@ -1,17 +1,17 @@
-//! Merging segments: several of about one size become one, so that a lookup has few to look into.
+//! Merging of segments: several of similar size become one, so that a lookup searches few.
 //!
-//! Sizes are divided into classes, each eight times the one before. When eight segments of one class have come together
-//! they become one of the next class or a higher one; what is smaller goes along when that is cheaper than to leave it.
-//! So there are at most seven of a class, and a pair is written again at most once for each class.
+//! Sizes are divided into classes, each eight times the one before. Eight segments of one class are merged into one of
+//! the next class or a higher one; smaller segments are included if that is cheaper than leaving them. So there are at
+//! most seven segments per class, and a pair is rewritten at most once per class.
 //!
 //! ```text
-//! inputs    a sorted, b=00 b=01        b sorted, b=00            all pairs up to the least of the last pairs that are
-//!             \ batch  \                 | batch                 in memory of each input are complete: they are put
-//!              +--------+------ sort ----+ -> output b=00 ...    together, sorted and written, and inputs go on
+//! inputs    a sorted, b=00 b=01        b sorted, b=00            pairs up to the minimum of the inputs' last pairs in
+//!             \ batch  \                 | batch                 memory are complete: they are collected, sorted
+//!              +--------+------ sort ----+ -> output b=00 ...    and written, and then the inputs are read on
 //! ```
 //!
-//! Each bucket of the output is made on its own from the ranges of hashes that the inputs have for it, a batch of each
-//! at a time, so memory does not depend on what the index holds, nor on how often an id repeats.
+//! Each output bucket is made separately from the hash ranges of the inputs, one batch of each at a time, so memory
+//! depends neither on the size of the index nor on how often an id repeats.
 
 use std::sync::Arc;
 
@@ -29,32 +29,32 @@ use crate::{
 /// Segments of one class that are merged.
 const FAN_OUT: usize = 8;
 
-/// Pairs below which a segment is of the lowest class: one bucket, which takes a moment to write again.
+/// Pairs below which a segment is in the lowest class: one bucket, which is quick to rewrite.
 const LOWEST_CLASS: u64 = BUCKET_PAIRS;
 
-/// Most segments that are merged at a time; each has a batch in memory and an object open.
-const MOST_INPUTS: usize = 512;
+/// Maximum segments merged at a time; each has a batch in memory and an open object.
+const MAX_INPUTS: usize = 512;
 
-/// Memory that an input of one bucket may take: its decoded and encoded pairs, and what is read ahead of a remote one.
+/// Memory per input of one bucket: decoded and encoded pairs, and read-ahead of a remote object.
 const INPUT_BYTES: u64 = 2 << 20;
 
-/// One segment made of several.
+/// A segment merged from several.
 #[derive(Debug)]
 pub struct MergedSegment {
-    /// Those that it replaces.
+    /// Segments that it replaces.
     pub inputs: Vec<SegmentRef>,
-    /// The segment; its record numbers are absolute.
+    /// The merged segment; its record numbers are absolute.
     pub output: SegmentRef,
     /// Its buckets, to be published before the commit.
     pub staged: Vec<Staged>,
 }
 
-/// Class of a segment by its size: each is eight times the one before.
+/// Returns the size class of a segment; each class is eight times the one before.
 fn class_of(pairs: u64) -> u32 {
     if pairs < LOWEST_CLASS { 0 } else { (pairs / LOWEST_CLASS).ilog(FAN_OUT as u64) + 1 }
 }
 
-/// Segments that should be merged, a group for each kind of id that has too many.
+/// Returns the segments to merge, one group for each kind of id with too many.
 pub fn crowded(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
     [IdKind::Record, IdKind::Subject].into_iter().filter_map(|kind| crowded_of(kind, segments)).collect()
 }
@@ -62,7 +62,7 @@ pub fn crowded(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
 fn crowded_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> {
     let mut left: Vec<&SegmentRef> = segments.iter().filter(|segment| segment.kind == kind).collect();
     left.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
-    // Those that are merged so far; together they are of a class themselves.
+    // Segments chosen so far; their total determines a class as well.
     let (mut chosen, mut pairs) = (0, 0);
     for class in 0..=class_of(left.last()?.pairs) {
         let end = left.partition_point(|segment| class_of(segment.pairs) <= class);
@@ -73,14 +73,14 @@ fn crowded_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> 
             pairs = left[..end].iter().map(|segment| segment.pairs).sum();
         }
     }
-    chosen = chosen.min(MOST_INPUTS);
+    chosen = chosen.min(MAX_INPUTS);
     (chosen > 0).then(|| left[..chosen].iter().map(|segment| (*segment).clone()).collect())
 }
 
-/// Makes one segment of several of one kind, in at most `memory` bytes where that is possible at all.
+/// Merges segments of one kind into one, in at most `memory` bytes where possible.
 ///
 /// # Errors
-/// When an input is missing, damaged or not sorted, the store fails, or `cancel` says so.
+/// If an input is missing, damaged or not sorted, the store fails, or `cancel` is set.
 pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cancel: &Cancel) -> Result<MergedSegment> {
     let Some(kind) = inputs.first().map(|segment| segment.kind) else {
         return Err(Error::internal("nothing to merge"));
@@ -114,7 +114,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
     Ok(MergedSegment { inputs, output, staged: written.into_iter().map(|bucket| bucket.staged).collect() })
 }
 
-/// An input of a bucket, and what is in memory of it.
+/// An input of a bucket, and its pairs in memory.
 struct Input {
     stream: PairStream,
     pairs: Vec<(u64, u64)>,
@@ -122,7 +122,7 @@ struct Input {
 }
 
 impl Input {
-    /// Makes sure that there is a pair in memory; false at the end.
+    /// Ensures that a pair is in memory; returns false at the end.
     fn fill(&mut self) -> Result<bool> {
         while self.at == self.pairs.len() {
             self.at = 0;
@@ -168,13 +168,13 @@ fn merge_bucket(
             }
         }
         inputs = left;
-        // An input may go on with pairs after the last one in memory, but with none before it.
+        // An input may continue with pairs after its last one in memory, but with none before it.
         let Some(limit) = inputs.iter().filter_map(|input| input.pairs.last().copied()).min() else {
             return writer.finish();
         };
         complete.clear();
         inputs.iter_mut().for_each(|input| input.take(limit, &mut complete));
-        // They are runs in order, which this sort takes as they are.
+        // The pairs consist of sorted runs, which this sort merges efficiently.
         complete.sort();
         writer.push_all(&complete)?;
     }
@@ -216,10 +216,10 @@ mod tests {
         assert_eq!(sizes(&[]), None);
         assert_eq!(sizes(&[10; 7]), None);
         assert_eq!(sizes(&[10; 8]), Some(vec![10; 8]));
-        // A large one is not written again for small ones.
+        // A large segment is not rewritten for small ones.
         assert_eq!(sizes(&[10, 10, 10, 10, 10, 10, 10, 100 * M]), None);
         assert_eq!(sizes(&[&[10; 8][..], &[100 * M]].concat()), Some(vec![10; 8]));
-        // What eight small ones make is the eighth of the next class.
+        // The merge of eight small ones would be the eighth of the next class.
         assert_eq!(sizes(&[&[M - 1; 8][..], &[M; 7]].concat()), Some([&[M - 1; 8][..], &[M; 7]].concat()));
         assert_eq!(sizes(&[&[10; 3][..], &[M; 8]].concat()), Some([&[10; 3][..], &[M; 8]].concat()));
         // However many there are, one merge leaves few.
@@ -245,7 +245,7 @@ mod tests {
         assert!(written < 6 * total, "{written} of {total}");
     }
 
-    /// What each segment holds, written and read back.
+    /// Returns the segments' pairs, written, merged and read back.
     fn merged(parts: &[Vec<(u64, u64)>], bases: &[u64]) -> (Arc<dyn Store>, MergedSegment) {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut segments = Vec::new();
@@ -274,7 +274,8 @@ mod tests {
     #[test]
     fn a_merge_holds_every_pair_of_its_inputs_in_order() {
         let noise = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0x2545_f491_4f6c_dd1d);
-        // Segments of several buckets beside small ones; one id that makes up a good part of all, and the ends.
+        // Segments of several buckets beside small ones; one id that makes up a large part of all pairs; and the
+        // extreme hashes.
         let large: Vec<(u64, u64)> = (0..1_500_000).map(|i| (noise(i), i)).collect();
         let skewed: Vec<(u64, u64)> = (0..100_000).map(|i| (if i % 3 > 0 { noise(7) } else { noise(i) }, i)).collect();
         let ends = vec![(0, 0), (u64::MAX, 1), (1 << 63, 2), ((1 << 63) - 1, 3)];

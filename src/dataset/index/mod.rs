@@ -1,21 +1,21 @@
-//! The id index: which record numbers carry an id.
+//! The id index: maps the hash of an id to record numbers.
 //!
 //! A segment is an immutable set of (hash, record number) pairs of one kind of id, sorted by hash and then by number,
-//! and split by the first bits of the hash into buckets of about a million pairs. Row groups are small and carry least
-//! and greatest hash, so one lookup reads one bucket's footer and one row group, however large the index is. Hashes are
-//! not unique: whoever looks up must compare the id's text with the sidecar.
+//! and split by the first bits of the hash into buckets of about a million pairs. Row groups are small and have minimum
+//! and maximum hashes, so one lookup reads one bucket's footer and one row group, whatever the size of the index.
+//! Hashes are not unique: every lookup must compare the id's text with the sidecar.
 //!
 //! ```text
 //! _shardify/index/subject/<txn>-0/b=0000.parquet    hash u64 | record u64     hash in [0, 2^64 / buckets)
 //!                                 b=0001.parquet                              ...
 //! ```
 //!
-//! The footer of a bucket has a hash of its pairs, and the log a root of these ([`sum`]), so that what somebody changed is
-//! noticed, and a few pairs can be shown to be all that a version has about an id.
+//! The footer of a bucket stores a hash of its pairs, and the log stores a root of these ([`sum`]), so that tampering
+//! is detected and a few pairs can be proved to be all that a version has for an id.
 //!
-//! Record numbers are relative to the segment's `record_base`, which the log entry holds: a commit that has to give
-//! way to another gets a new base without rewriting the segment. Commits add segments ([`write`]); when there are
-//! several of one size, `compact` makes one of them ([`merge`]), so that there are always few to look into ([`read`]).
+//! Record numbers are relative to the segment's `record_base`, which the log entry stores: a commit that loses a
+//! conflict gets a new base without rewriting the segment. Commits add segments ([`write`]); `compact` merges several
+//! of one size into one ([`merge`]), so that a lookup always searches few ([`read`]).
 
 mod merge;
 pub(super) mod places;
@@ -57,33 +57,33 @@ pub use sum::{BLOCK_PAIRS, Block, PAIR_BYTES, SegmentTree, bucket_leaf, segment_
 pub(in crate::dataset) use sum::{facts_of, root_of};
 pub use write::{SegmentWriter, Segments};
 
-/// Pairs of a bucket, about: a segment has the fewest buckets, a power of two, that hold no more on average.
+/// Target pairs per bucket: a segment has the smallest power of two of buckets that holds no more than this on average.
 const BUCKET_PAIRS: u64 = 1 << 20;
 
-/// Pairs of a row group: what one lookup decodes.
+/// Pairs per row group, which is what a lookup decodes.
 const ROW_GROUP_ROWS: usize = 8_192;
 
-/// A segment as the log knows it.
+/// A segment as referenced by the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentRef {
-    /// What kind of id it holds.
+    /// Kind of its ids.
     pub kind: IdKind,
     /// Folder of its buckets, relative to the dataset.
     pub path: String,
-    /// Added to the record numbers in it.
+    /// Base added to its record numbers.
     pub record_base: u64,
-    /// Pairs in it.
+    /// Number of pairs.
     pub pairs: u64,
     /// Number of buckets, a power of two.
     pub buckets: u64,
-    /// Bytes of the pairs in all buckets, without footers: where in a bucket a hash is can be guessed from it. 0 where
-    /// it is not known.
+    /// Bytes of the pairs in all buckets, without footers, from which the position of a hash in a bucket is estimated.
+    /// 0: unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// Root of the hashes of its buckets; releases that had none wrote none.
+    /// Merkle root of the hashes of its buckets; `None` if an older release wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
-    /// What each bucket has to be; empty: an older release wrote it.
+    /// Seal of each bucket; empty if an older release wrote it.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "seal::many")]
     pub seals: Vec<Seal>,
 }
@@ -98,29 +98,29 @@ impl SegmentRef {
         Self::bucket_at(&self.path, bucket)
     }
 
-    /// A bucket.
+    /// Returns a bucket.
     pub fn bucket(&self, bucket: u64) -> Sealed {
         let seal = usize::try_from(bucket).ok().and_then(|bucket| self.seals.get(bucket));
         Sealed::new(self.bucket_path(bucket), seal.copied())
     }
 
-    /// Path of a bucket of the segment in a folder.
+    /// Returns the path of a bucket of a segment in a folder.
     pub(in crate::dataset) fn bucket_at(folder: &str, bucket: u64) -> String {
         format!("{folder}/b={bucket:04x}.parquet")
     }
 
-    /// The bucket that has the pairs of a hash.
+    /// Returns the number of the bucket that holds a hash.
     pub fn bucket_of(&self, hash: IdHash) -> u64 {
         bucket_of(hash, self.buckets)
     }
 
-    /// Paths of all its buckets.
+    /// Returns the paths of all its buckets.
     pub fn bucket_paths(&self) -> impl Iterator<Item = String> + '_ {
         (0..self.buckets).map(|bucket| self.bucket_path(bucket))
     }
 }
 
-/// The bucket of so many, a power of two, that has the pairs of a hash.
+/// Returns the number of the bucket, of `buckets` (a power of two), that holds a hash.
 pub fn bucket_of(hash: IdHash, buckets: u64) -> u64 {
     match buckets.trailing_zeros() {
         0 => 0,
@@ -128,7 +128,7 @@ pub fn bucket_of(hash: IdHash, buckets: u64) -> u64 {
     }
 }
 
-/// The least hash of a bucket.
+/// Returns the lowest hash of a bucket.
 fn first_hash(bucket: u64, buckets: u64) -> u64 {
     match buckets.trailing_zeros() {
         0 => 0,
@@ -140,14 +140,14 @@ fn schema() -> Schema {
     Schema::new(vec![Field::new("hash", DataType::UInt64, false), Field::new("record", DataType::UInt64, false)])
 }
 
-/// Writes a bucket from pairs that come in order.
+/// Writes a bucket from pairs in ascending order.
 pub(in crate::dataset) struct BucketWriter {
     table: GroupWriter,
     columns: SchemaDescriptor,
     sum: BucketSum,
     hashes: Vec<u64>,
     records: Vec<u64>,
-    /// The last hash, and pairs that have the hash of the one before.
+    /// The last hash, and the number of pairs whose hash equals the one before.
     last: Option<u64>,
     repeated: u64,
 }
@@ -168,7 +168,7 @@ impl BucketWriter {
         })
     }
 
-    /// Adds the next pairs.
+    /// Appends the next pairs.
     pub(in crate::dataset) fn push_all(&mut self, mut pairs: &[(u64, u64)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else { return Ok(()) };
         let again = pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
@@ -191,9 +191,9 @@ impl BucketWriter {
         let columns = &self.columns;
         let chunk = |column, values: &mut Vec<u64>| {
             let array = UInt64Array::from(std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS)));
-            // Hashes are noise: a codec would cost time and save nothing.
+            // Hashes are random: compression would cost time and save nothing.
             let mut chunk = chunks::encode(&columns.column(column), rows, &Values::Packed(&array))?;
-            // A list of pages says nothing where each chunk is one page.
+            // An offset index is useless where each chunk is one page.
             chunk.close.offset_index = None;
             Ok::<_, crate::error::Error>(chunk)
         };
@@ -201,7 +201,7 @@ impl BucketWriter {
         self.table.append(Group { chunks, rows: rows as u64 })
     }
 
-    /// Ends the bucket; returns it with its number of pairs and their bytes.
+    /// Finishes the bucket.
     pub(in crate::dataset) fn finish(mut self) -> Result<WrittenBucket> {
         self.flush()?;
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
@@ -211,13 +211,13 @@ impl BucketWriter {
     }
 }
 
-/// What all buckets of a segment have to be, in order; nothing where one of them has no seal.
+/// Returns the seals of all buckets of a segment, in order; empty if one has none.
 fn seals_of(buckets: &[WrittenBucket]) -> Vec<Seal> {
     let seals: Option<Vec<Seal>> = buckets.iter().map(|bucket| bucket.staged.seal()).collect();
     seals.unwrap_or_default()
 }
 
-/// A bucket without a name.
+/// A written bucket that has no name yet.
 pub(in crate::dataset) struct WrittenBucket {
     pub(in crate::dataset) staged: Staged,
     pub(in crate::dataset) pairs: u64,
@@ -243,7 +243,7 @@ mod tests {
                 .into_iter()
                 .map(|together| {
                     let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
-                    // Records do not follow one another everywhere, and numbers go beyond what fits 32 bits.
+                    // Records are not all consecutive, and numbers exceed 32 bits.
                     for (start, rows) in [(0, 70_000), (70_000, 3), (100_000, 150_000), (u64::from(u32::MAX) + 9, 10)] {
                         let id = |row: u64| (!nulls || !row.is_multiple_of(3)).then(|| format!("R{}", start + row));
                         let ids: arrow::array::StringArray = (0..rows).map(id).collect();

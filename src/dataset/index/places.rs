@@ -1,12 +1,12 @@
-//! Where records are that were sorted: from record numbers to rows.
+//! Places of sorted records: tables from record numbers to rows.
 //!
 //! Shards that were sorted together are a *set*. Its places are tables of (record, shard, ordinal), ordered by record,
-//! which later compactions never rewrite: whether a shard of the set is live is said by its run. A table has up to 4 Mi
-//! rows and the log entry names its least and greatest record, so a lookup opens one table and reads one row group.
+//! which later compactions never rewrite: the run of a shard says whether it is live. A table has up to 4 Mi rows, and
+//! the log entry stores its minimum and maximum record, so a lookup opens one table and reads one row group.
 //!
 //! ```text
-//! record   0      1      2      3   ...        `shard` is the number of the shard in the set; the run of the
-//! shard    1      0      0      1              shard that has this number says its path and versions
+//! record   0      1      2      3   ...        `shard` is the shard's number in the set; the run with
+//! shard    1      0      0      1              that number has the shard's path and versions
 //! ordinal  731    12     90     5
 //! ```
 
@@ -33,10 +33,10 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Rows of a row group: what one lookup decodes.
+/// Rows per row group, which is what a lookup decodes.
 const GROUP_ROWS: usize = 16_384;
 
-/// Rows of a table.
+/// Rows per table.
 const TABLE_ROWS: u64 = 4 << 20;
 
 /// A table of places.
@@ -44,24 +44,24 @@ const TABLE_ROWS: u64 = 4 << 20;
 pub struct PlaceRef {
     /// Path relative to the dataset.
     pub path: String,
-    /// The set that it belongs to.
+    /// Name of its set.
     pub set: String,
-    /// Least record in it.
+    /// Lowest record in it.
     pub first: u64,
-    /// Greatest record in it.
+    /// Highest record in it.
     pub last: u64,
-    /// Rows it has.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of the rows, without the footer: where in the table a record is can be guessed from it. 0: not known.
+    /// Bytes of the rows, without the footer, from which the position of a record is estimated. 0: unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// What the table has to be; absent: an older release wrote it.
+    /// Seal of the table; absent if an older release wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Seal>,
 }
 
 impl PlaceRef {
-    /// The object.
+    /// Returns the table as a sealed object.
     pub fn sealed(&self) -> Sealed {
         Sealed::new(self.path.as_str(), self.seal)
     }
@@ -93,16 +93,16 @@ impl<'a> PlacesWriter<'a> {
     /// Starts the places of a set.
     ///
     /// # Errors
-    /// When the columns cannot be described.
+    /// If the columns cannot be described.
     pub fn new(store: &'a dyn Store, set: &str) -> Result<Self> {
         let (columns, pending) = (table::describe(&schema())?, Default::default());
         Ok(Self { store, set: set.to_owned(), columns, pending, open: None, done: Vec::new() })
     }
 
-    /// Adds the place of a record; records grow.
+    /// Adds the place of a record; records must ascend.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn push(&mut self, record: u64, shard: u64, ordinal: u64) -> Result<()> {
         for (column, value) in self.pending.iter_mut().zip([record, shard, ordinal]) {
             column.push(value);
@@ -148,10 +148,10 @@ impl<'a> PlacesWriter<'a> {
         Ok(())
     }
 
-    /// Ends the last table; none of them has a name yet.
+    /// Finishes the last table; the tables have no names until they are published.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn finish(mut self) -> Result<Vec<(PlaceRef, Staged)>> {
         self.flush()?;
         self.close()?;
@@ -159,10 +159,10 @@ impl<'a> PlacesWriter<'a> {
     }
 }
 
-/// Shows every place of a table to `visit`: record, shard, ordinal.
+/// Passes every place of a table to `visit`: record, shard, ordinal.
 ///
 /// # Errors
-/// When it is missing, damaged or not sorted.
+/// If it is missing, damaged or not sorted.
 pub fn read_places(
     store: &Arc<dyn Store>,
     table: &PlaceRef,
@@ -193,7 +193,7 @@ pub fn read_places(
         .at(place()))
 }
 
-/// Shard and ordinal of those of `records`, which ascend, that the table has.
+/// Returns the shard and ordinal of each of `records` (ascending) that the table has.
 pub(in crate::dataset) fn lookup(
     store: &Arc<dyn Store>,
     table: &PlaceRef,
@@ -208,7 +208,7 @@ pub(in crate::dataset) fn lookup(
         let groups: Vec<usize> = (0..footer.num_row_groups())
             .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), records))
             .collect();
-        if groups.len() <= GROUPS_AT_ONCE {
+        if groups.len() <= MAX_GROUPS_IN_MEMORY {
             parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
         }
         let reader = parts.reader(metadata).with_row_groups(groups);
@@ -231,15 +231,15 @@ pub(in crate::dataset) fn lookup(
     .map_err(|e| table::damaged(e, "the places of records are damaged", place()))
 }
 
-/// Bytes of a footer that describe a row group, and those that it has besides; rounded up.
+/// Footer bytes per row group, and fixed footer bytes; rounded up.
 const FOOTER_GROUP_BYTES: u64 = 400;
 const FOOTER_BYTES: u64 = 4 << 10;
 
-/// Row groups that are in memory at a time; of more, each is read as it is decoded.
-const GROUPS_AT_ONCE: usize = 16;
+/// Row groups held in memory at a time; if there are more, each is read as it is decoded.
+const MAX_GROUPS_IN_MEMORY: usize = 16;
 
-/// Bytes at the end of a table to be read first, and where a single record probably is: numbers are dense, and row groups
-/// have nearly equal sizes. A wrong guess costs a request.
+/// Estimates the number of bytes at the end of a table to read first, and the position of a single record: numbers are
+/// dense, and row groups have nearly equal sizes. A wrong estimate costs a request.
 fn guess(table: &PlaceRef, records: &[u64]) -> (u64, Option<Range<u64>>) {
     let groups = table.rows.div_ceil(GROUP_ROWS as u64).max(1);
     let tail = FOOTER_BYTES + groups * FOOTER_GROUP_BYTES;
@@ -260,7 +260,7 @@ fn guess(table: &PlaceRef, records: &[u64]) -> (u64, Option<Range<u64>>) {
     (tail, Some(at(group).saturating_sub(margin)..at(group + 1) + margin))
 }
 
-/// Whether a row group may hold one of some ascending records: yes, unless its statistics say otherwise.
+/// Whether a row group may hold one of some ascending records: true unless its statistics exclude it.
 fn may_hold(statistics: Option<&Statistics>, records: &[u64]) -> bool {
     match statistics {
         // UINT64 is stored as INT64 but ordered as unsigned.

@@ -27,28 +27,28 @@ use crate::{
     storage::Store,
 };
 
-/// Bytes of a footer that describe a row group, and those that it has besides; rounded up.
+/// Footer bytes per row group, and fixed footer bytes; rounded up.
 const FOOTER_GROUP_BYTES: u64 = 160;
 const FOOTER_BYTES: u64 = 2 << 10;
 
-/// Row groups that are in memory at a time.
-const GROUPS_AT_ONCE: usize = 64;
+/// Row groups held in memory at a time.
+const MAX_GROUPS_IN_MEMORY: usize = 64;
 
-/// Record numbers that a segment has under a hash, ascending.
+/// Returns the record numbers that a segment has for a hash, ascending.
 ///
 /// # Errors
-/// When its bucket is missing or damaged.
+/// If its bucket is missing or damaged.
 pub(in crate::dataset) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef, hash: IdHash) -> Result<Vec<u64>> {
     let mut found = Vec::new();
     in_bucket(store, segment, segment.bucket_of(hash), &[hash], &mut |_, record| found.push(record))?;
     Ok(found)
 }
 
-/// Record numbers that a segment has under any of some ascending hashes. Every bucket that can have one is gone through
-/// once.
+/// Returns the record numbers that a segment has for any of some ascending hashes. Every bucket that may contain one is
+/// read once.
 ///
 /// # Errors
-/// When a bucket is missing or damaged.
+/// If a bucket is missing or damaged.
 pub(in crate::dataset) fn lookup(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
@@ -68,7 +68,7 @@ pub(in crate::dataset) fn lookup(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Shows the pairs of one bucket that have one of some ascending hashes to `visit`.
+/// Passes the pairs of one bucket that have one of some ascending hashes to `visit`.
 fn in_bucket(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
@@ -94,7 +94,7 @@ fn in_bucket(
         let groups: Vec<usize> = (0..footer.num_row_groups())
             .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), hashes))
             .collect();
-        for groups in groups.chunks(GROUPS_AT_ONCE) {
+        for groups in groups.chunks(MAX_GROUPS_IN_MEMORY) {
             parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
             let reader = parts.clone().reader(metadata.clone()).with_row_groups(groups.to_vec());
             for batch in reader.with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)? {
@@ -110,7 +110,7 @@ fn damage(place: String, cause: Error) -> Error {
     table::damaged(cause, "the id index is damaged", place)
 }
 
-/// Shows the pairs of a batch that have one of some ascending hashes to `visit`.
+/// Passes the pairs of a batch that have one of some ascending hashes to `visit`.
 fn in_batch(batch: &RecordBatch, hashes: &[IdHash], visit: &mut dyn FnMut(IdHash, u64)) -> Result<()> {
     let known: &UInt64Array = column(batch, "hash")?;
     let records: &UInt64Array = column(batch, "record")?;
@@ -126,21 +126,22 @@ fn in_batch(batch: &RecordBatch, hashes: &[IdHash], visit: &mut dyn FnMut(IdHash
     Ok(())
 }
 
-/// Where in its bucket the row group of a hash probably is.
+/// Estimated position in its bucket of the row group of a hash.
 enum Guess {
-    /// In these bytes.
+    /// In this byte range.
     Within(Range<u64>),
-    /// In the last bytes before the footer, at most so many.
+    /// In the last bytes before the footer, at most this many.
     AtEnd(u64),
-    /// Nobody knows.
+    /// Unknown.
     None,
 }
 
-/// Buckets with fewer bytes are read whole.
+/// Buckets smaller than this are read whole.
 const SMALL_BUCKET: f64 = 96.0 * 1024.0;
 
-/// Guesses where a hash is: hashes are spread evenly, so the distance from where it should be is that of a random walk,
-/// and row groups of equally many pairs have nearly equal sizes. A wrong guess costs a request.
+/// Estimates the position of a hash: hashes are evenly distributed, so the deviation from the expected position is that
+/// of a random walk, and row groups with equal numbers of pairs have nearly equal sizes. A wrong estimate costs a
+/// request.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -158,12 +159,12 @@ fn guess(segment: &SegmentRef, hash: IdHash) -> Guess {
     }
     let within = hash.0 << segment.buckets.trailing_zeros().min(63);
     let rank = within as f64 / (u64::MAX as f64 + 1.0) * bucket_pairs;
-    // Two standard deviations and a half, of the rank and of the number of pairs in the bucket.
+    // 2.5 standard deviations of the rank and of the bucket's number of pairs.
     let (slack, more) = (2.5 * rank.sqrt() + 16.0, 2.5 * bucket_pairs.sqrt());
     let group = ROW_GROUP_ROWS as f64;
     let first = ((rank - slack).max(0.0) / group).floor();
     let end = (((rank + slack) / group).floor() + 1.0) * group;
-    // Row groups begin where those before them end, which are not all of one size.
+    // Row groups begin where the preceding ones end, and those differ in size.
     let margin = 256.0 + first * 64.0;
     if end > bucket_pairs - more {
         return Guess::AtEnd(((bucket_pairs + more - first * group) * pair_bytes + margin) as u64);
@@ -172,25 +173,25 @@ fn guess(segment: &SegmentRef, hash: IdHash) -> Guess {
     Guess::Within(start as u64..(end * pair_bytes + margin) as u64)
 }
 
-/// Whether a row group may hold one of some ascending hashes: yes, unless its statistics say otherwise.
+/// Whether a row group may hold one of some ascending hashes: true unless its statistics exclude it.
 fn may_hold(statistics: Option<&Statistics>, hashes: &[IdHash]) -> bool {
     let Some((least, greatest)) = bounds(statistics) else { return true };
     hashes.get(hashes.partition_point(|hash| hash.0 < least)).is_some_and(|hash| hash.0 <= greatest)
 }
 
-/// Least and greatest hash of a row group, where they are known.
+/// Returns the minimum and maximum hash of a row group, if known.
 fn bounds(statistics: Option<&Statistics>) -> Option<(u64, u64)> {
     // UINT64 is stored as INT64 but ordered as unsigned.
     let Some(Statistics::Int64(known)) = statistics else { return None };
     Some((known.min_opt()?.cast_unsigned(), known.max_opt()?.cast_unsigned()))
 }
 
-/// The pairs of a range of hashes of a segment, in order, a batch at a time; record numbers are absolute.
+/// Reads the pairs of a range of hashes of a segment in order, batch by batch; record numbers are absolute.
 pub(super) struct PairStream {
     store: Arc<dyn Store>,
     segment: SegmentRef,
     hashes: RangeInclusive<u64>,
-    /// The bucket that comes next, and the last one.
+    /// The next bucket, and the last one.
     buckets: RangeInclusive<u64>,
     reader: Option<(u64, ParquetRecordBatchReader)>,
     last: (u64, u64),
@@ -209,10 +210,10 @@ impl PairStream {
         }
     }
 
-    /// Puts the next pairs into `out`, which loses what it has; false when there are no more.
+    /// Replaces the content of `out` with the next pairs; returns false at the end.
     ///
     /// # Errors
-    /// When a bucket is missing, damaged or not sorted.
+    /// If a bucket is missing, damaged or not sorted.
     pub(super) fn next_batch(&mut self, out: &mut Vec<(u64, u64)>) -> Result<bool> {
         loop {
             if self.reader.is_none() {
@@ -262,10 +263,10 @@ impl PairStream {
     }
 }
 
-/// Shows all pairs of a segment to `visit`, in order, record numbers made absolute, holding few of them at a time.
+/// Passes all pairs of a segment to `visit` in order, with absolute record numbers, in bounded memory.
 ///
 /// # Errors
-/// When a bucket is missing, damaged or not sorted, its pairs are not those that the log has the hash of, or `visit` fails.
+/// If a bucket is missing, damaged or not sorted, its pairs do not match the hash in the log, or `visit` fails.
 pub fn each_pair(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
@@ -286,7 +287,7 @@ pub fn each_pair(
     if segment.root.is_some_and(|root| root != sum.root()) { Err(changed(store, segment)) } else { Ok(()) }
 }
 
-/// All pairs of a segment, as [`each_pair`] shows them.
+/// Returns all pairs of a segment, as [`each_pair`] visits them.
 ///
 /// # Errors
 /// Those of [`each_pair`].

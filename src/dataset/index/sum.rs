@@ -1,13 +1,14 @@
-//! Hashes of segments, by which a change is noticed and a few pairs are shown to be all that there are under a hash.
+//! Hashes of segments, which detect tampering and prove that a few pairs are all that exist for a hash.
 //!
 //! ```text
 //! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"
-//! '- bucket  "bucket <number> <pairs> <BLAKE3 of its pairs>\n"      a leaf of a tree as RFC 6962 has them
-//!    '- pair  hash u64, record number u64, little-endian            64 are a chunk of BLAKE3, of whose tree ways are taken
+//! '- bucket  "bucket <number> <pairs> <BLAKE3 of its pairs>\n"      a leaf of a Merkle tree as in RFC 6962
+//!    '- pair  hash u64, record number u64, little-endian            64 are a BLAKE3 chunk; proofs use BLAKE3's tree
 //! ```
 //!
-//! Record numbers are those that the bucket has, relative to the segment's base. A bucket's hash stands in its footer, so a
-//! proof reads one bucket and of the others the footers. What was written before there were hashes is summed up by reading.
+//! Record numbers are those in the bucket, relative to the segment's base. A bucket's hash is stored in its footer, so
+//! a proof reads one bucket whole and only the footers of the others. Segments from before these hashes are hashed by
+//! reading them.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -27,24 +28,24 @@ use crate::{
 /// Bytes of a pair.
 pub const PAIR_BYTES: usize = 16;
 
-/// Pairs of a block, which a proof shows whole.
+/// Pairs per block, the smallest part that a proof reveals.
 pub const BLOCK_PAIRS: usize = chunk_tree::CHUNK / PAIR_BYTES;
 
-/// What the hash of a bucket is called in its footer.
+/// Footer metadata key of a bucket's hash.
 pub(super) const KEY: &str = "shardify.blake3";
 
-/// Text of a bucket's leaf.
+/// Returns the text of a bucket's leaf.
 pub fn bucket_leaf(bucket: u64, pairs: u64, hash: &Hash) -> String {
     format!("bucket {bucket} {pairs} {}\n", hex(hash))
 }
 
-/// Text of a segment's leaf.
+/// Returns the text of a segment's leaf.
 pub fn segment_leaf(segment: &SegmentRef, root: &Hash) -> String {
     let SegmentRef { kind, record_base, pairs, buckets, .. } = segment;
     format!("segment {} {record_base} {pairs} {buckets} {}\n", kind.name(), hex(root))
 }
 
-/// Root of all buckets of a segment, in order.
+/// Returns the root over all buckets of a segment, in order.
 pub(in crate::dataset) fn root_of(buckets: impl Iterator<Item = (u64, Hash)>) -> Hash {
     merkle::root(&leaves(buckets))
 }
@@ -56,7 +57,7 @@ fn leaves(buckets: impl Iterator<Item = (u64, Hash)>) -> Vec<Hash> {
         .collect()
 }
 
-/// The hash of a bucket whose pairs come in order.
+/// Hasher of a bucket whose pairs arrive in order.
 #[derive(Debug, Default)]
 pub(super) struct BucketSum {
     hasher: blake3::Hasher,
@@ -64,7 +65,7 @@ pub(super) struct BucketSum {
 }
 
 impl BucketSum {
-    /// Adds so many pairs.
+    /// Adds `count` pairs.
     pub(super) fn add(&mut self, count: usize, pairs: impl Iterator<Item = (u64, u64)>) {
         self.bytes.resize(count * PAIR_BYTES, 0);
         for (bytes, (hash, record)) in self.bytes.as_chunks_mut::<PAIR_BYTES>().0.iter_mut().zip(pairs) {
@@ -74,18 +75,18 @@ impl BucketSum {
         self.hasher.update(&self.bytes);
     }
 
-    /// Adds pairs whose record numbers are relative to `base` once that is taken off.
+    /// Adds pairs whose record numbers are relative to `base` after it is subtracted.
     fn add_absolute(&mut self, pairs: &[(u64, u64)], base: u64) {
         self.add(pairs.len(), pairs.iter().map(|(hash, record)| (*hash, record.wrapping_sub(base))));
     }
 
-    /// The hash of what came so far.
+    /// Returns the hash of the pairs added so far.
     pub(super) fn hash(&self) -> Hash {
         *self.hasher.finalize().as_bytes()
     }
 }
 
-/// Sums up all pairs of a segment as they come.
+/// Hasher of all pairs of a segment in order.
 pub(super) struct SegmentSum<'a> {
     segment: &'a SegmentRef,
     buckets: Vec<(u64, Hash)>,
@@ -113,14 +114,14 @@ impl<'a> SegmentSum<'a> {
         }
     }
 
-    /// The root, once all pairs are in.
+    /// Returns the root once all pairs are added.
     pub(super) fn root(mut self) -> Hash {
         self.close_before(self.segment.buckets);
         root_of(self.buckets.into_iter())
     }
 }
 
-/// Hashes that a bucket may have.
+/// Returns the range of hashes of a bucket.
 pub(super) fn hashes_of(bucket: u64, buckets: u64) -> RangeInclusive<u64> {
     let end = if bucket + 1 < buckets { first_hash(bucket + 1, buckets) - 1 } else { u64::MAX };
     first_hash(bucket, buckets)..=end
@@ -131,7 +132,7 @@ pub(super) fn hashes_of(bucket: u64, buckets: u64) -> RangeInclusive<u64> {
 pub struct SegmentTree {
     /// Text of its leaf.
     pub text: String,
-    /// The bucket that was asked for.
+    /// The requested bucket.
     pub bucket: Option<BucketTree>,
 }
 
@@ -140,28 +141,28 @@ pub struct SegmentTree {
 pub struct BucketTree {
     /// Text of its leaf.
     pub text: String,
-    /// Siblings on the way to the root of the segment.
+    /// Sibling hashes on the path to the root of the segment.
     pub path: Vec<Hash>,
-    /// The blocks around the hash that was asked for.
+    /// The blocks around the requested hash.
     pub blocks: Vec<Block>,
 }
 
-/// Pairs, and what stands beside their way to the hash of their bucket.
+/// A block of pairs, with its inclusion path to the hash of the bucket.
 #[derive(Debug)]
 pub struct Block {
-    /// Its number.
+    /// Index of the block.
     pub index: u64,
-    /// Its pairs, with record numbers relative to the segment's base.
+    /// Its pairs; record numbers are relative to the segment's base.
     pub pairs: Vec<u8>,
-    /// What stands beside the way.
+    /// Sibling hashes on the path.
     pub path: Vec<Hash>,
 }
 
 impl SegmentTree {
-    /// A segment with the blocks around a hash, if one is asked for.
+    /// Returns a segment's tree, with the blocks around a hash if one is given.
     ///
     /// # Errors
-    /// When a bucket is missing or damaged, or the segment is not what the log says.
+    /// If a bucket is missing or damaged, or the segment does not match the log.
     pub fn new(store: &Arc<dyn Store>, segment: &SegmentRef, around: Option<IdHash>) -> Result<Self> {
         if let (Some(root), None) = (&segment.root, around) {
             return Ok(Self { text: segment_leaf(segment, root), bucket: None });
@@ -187,19 +188,19 @@ impl SegmentTree {
     }
 }
 
-/// The error about a segment that is not the one that the log knows.
+/// Returns the error for a segment that differs from the one in the log.
 pub(super) fn changed(store: &Arc<dyn Store>, segment: &SegmentRef) -> Error {
-    Error::integrity("expected the pairs of the id index that the log has the hash of, found others")
+    Error::integrity("expected pairs of the id index that match the hash in the log, found others")
         .at(store.location().join(&segment.path).to_string())
 }
 
-/// Pairs of buckets, and their hashes, as their footers say.
+/// Returns each bucket's number of pairs and hash, from the footers.
 pub(in crate::dataset) fn facts_of(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
     buckets: &[u64],
 ) -> Result<Vec<(u64, Hash)>> {
-    fetch::at_once(buckets, &|bucket: &u64| bucket_facts(store, segment, *bucket)).into_iter().collect()
+    fetch::in_parallel(buckets, &|bucket: &u64| bucket_facts(store, segment, *bucket)).into_iter().collect()
 }
 
 fn bucket_facts(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {
@@ -213,7 +214,7 @@ fn bucket_facts(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Re
     summed(store, segment, bucket, &mut |_| ())
 }
 
-/// Reads a bucket, and shows its pairs to `visit` as they are hashed; their number and their hash.
+/// Reads a bucket and passes its pairs to `visit` as they are hashed; returns their number and hash.
 fn summed(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
@@ -230,7 +231,7 @@ fn summed(
     Ok((pairs, sum.hash()))
 }
 
-/// Pairs of a bucket, their hash, and the blocks around one of its hashes.
+/// Returns a bucket's number of pairs, its hash, and the blocks around one of its hashes.
 fn around_in(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
@@ -251,13 +252,13 @@ fn around_in(
     Ok((pairs, hash, around.blocks()))
 }
 
-/// The blocks around a hash, of all blocks of a bucket as they come.
+/// Selects the blocks around a hash while all blocks of a bucket pass.
 struct Around {
     wanted: IdHash,
-    /// All blocks in the tree of the bucket's hash.
+    /// All chunk hashes in the tree of the bucket's hash.
     chunks: Vec<Hash>,
     kept: Vec<(u64, Vec<u8>)>,
-    /// The block before the hash: that it is the last such one is known when the next one begins.
+    /// The block before the hash; that it is the last such block is known only when the next one begins.
     before: Option<(u64, Vec<u8>)>,
 }
 
@@ -281,7 +282,7 @@ impl Around {
     }
 
     fn blocks(mut self) -> Vec<Block> {
-        // All blocks are before the hash: the last one shows it.
+        // All blocks are before the hash: the last one proves it.
         if self.kept.is_empty() {
             self.kept.extend(self.before.take());
         }
@@ -302,7 +303,7 @@ mod tests {
     };
     use crate::{dataset::ids::IdKind, id::TransactionId, storage::RemoteStore};
 
-    /// A segment of so many pairs, at some base.
+    /// Writes a segment of `pairs` pairs at some base.
     fn written(pairs: u64) -> (Arc<dyn Store>, SegmentRef) {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());

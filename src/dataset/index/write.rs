@@ -1,4 +1,4 @@
-//! Writing segments: the ids of a commit, as they come, become sorted buckets in bounded memory.
+//! Writing of segments: the ids of a commit become sorted buckets in bounded memory.
 
 use std::{sync::Arc, thread::JoinHandle};
 
@@ -15,25 +15,25 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Pairs held in memory before they become a segment of their own (12 bytes each).
+/// Pairs held in memory before they are written as a segment (12 bytes each).
 const SEGMENT_PAIRS: usize = 4 << 20;
 
-/// What the ids of a commit became.
+/// The segments of a commit.
 #[derive(Debug, Default)]
 pub struct Segments {
     /// The segments.
     pub refs: Vec<SegmentRef>,
     /// Their buckets, to be published before the commit.
     pub staged: Vec<Staged>,
-    /// Records whose record id another record of their segment has before them.
+    /// Records whose record id also occurs earlier in their segment.
     pub repeated: u64,
 }
 
 impl Segments {
-    /// Ends writers of all kinds, side by side.
+    /// Finishes the writers of all kinds, in parallel.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn finish<const KINDS: usize>(mut writers: [SegmentWriter; KINDS]) -> Result<Self> {
         writers.iter_mut().try_for_each(SegmentWriter::flush)?;
         let mut all = Self::default();
@@ -47,16 +47,16 @@ impl Segments {
     }
 }
 
-/// A segment, its buckets without names, and pairs whose hash another one has before them.
+/// A segment, its unpublished buckets, and the number of pairs whose hash also occurs earlier.
 type Written = (SegmentRef, Vec<Staged>, u64);
 
-/// Collects the ids of one commit; writes a segment whenever enough have come together, so that memory is bounded.
+/// Collects the ids of one commit and writes a segment whenever enough have accumulated, so that memory is bounded.
 ///
-/// Hashes are spread evenly. Pairs are divided by their first bits as they come, so that what is left to do for a
-/// segment is to sort many small parts, each of which fits a cache:
+/// Hashes are evenly distributed. Pairs are partitioned by their first bits as they arrive, so that finishing a segment
+/// means sorting many small parts, each of which fits a cache:
 ///
 /// ```text
-/// pairs as they come -> runs of 2^16 pairs, divided into 256 parts -> part i of all runs, sorted -> bucket
+/// pairs as they arrive -> runs of 2^16 pairs, split into 256 parts -> part i of all runs, sorted -> bucket
 /// ```
 #[derive(Debug)]
 pub struct SegmentWriter {
@@ -64,7 +64,7 @@ pub struct SegmentWriter {
     kind: IdKind,
     transaction: TransactionId,
     pending: Pairs,
-    /// Made into a segment by another thread.
+    /// Thread that writes the previous segment.
     writing: Option<JoinHandle<Result<Written>>>,
     started: usize,
     done: Segments,
@@ -84,10 +84,10 @@ impl SegmentWriter {
         }
     }
 
-    /// Adds the hash of the id of a record, numbered from the first record of the commit. Numbers grow.
+    /// Adds the hash of a record's id; the record is numbered from the first record of the commit. Numbers must ascend.
     ///
     /// # Errors
-    /// When a full segment cannot be written.
+    /// If a full segment cannot be written.
     pub fn push(&mut self, hash: IdHash, record: u64) -> Result<()> {
         if !self.pending.push(hash.0, record) {
             self.flush()?;
@@ -96,10 +96,10 @@ impl SegmentWriter {
         if self.pending.len == SEGMENT_PAIRS { self.flush() } else { Ok(()) }
     }
 
-    /// Adds the hashes of consecutive records that have an id, given the number of the first.
+    /// Adds the hashes of those of some consecutive records that have an id, given the number of the first.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// Like [`push`](Self::push).
     pub fn push_all(&mut self, hashes: &IdHashes, first: u64) -> Result<()> {
         let Some(mut rest) = hashes.all() else {
             return hashes.iter().try_for_each(|(row, hash)| self.push(hash, first + row as u64));
@@ -116,7 +116,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Starts to make a segment of what there is.
+    /// Starts writing a segment of the collected pairs.
     fn flush(&mut self) -> Result<()> {
         if self.pending.len == 0 {
             return Ok(());
@@ -166,24 +166,25 @@ impl SegmentWriter {
 
 impl Drop for SegmentWriter {
     fn drop(&mut self) {
-        // A run that fails leaves no thread that still writes.
+        // A failed run leaves no writing thread behind.
         let _ = self.wait();
     }
 }
 
-/// Parts that pairs are divided into by the first bits of their hashes; also the most buckets of a segment.
+/// Number of parts that pairs are split into by the first bits of their hashes; also the maximum number of buckets of a
+/// segment.
 const PARTS: usize = 256;
 
-/// Bits that choose a part.
+/// Bits that select a part.
 const PART_BITS: u32 = PARTS.trailing_zeros();
 
-/// Pairs of a run: what is divided at a time, so that all parts stay in a cache meanwhile.
+/// Pairs per run: split together, so that all parts stay in a cache meanwhile.
 const RUN_PAIRS: usize = 1 << 16;
 
-/// Pairs of a segment to be.
+/// Pairs collected for the next segment.
 #[derive(Debug, Default)]
 struct Pairs {
-    /// Number of the record that the numbers below count from.
+    /// Base of the record numbers below.
     first: u64,
     len: usize,
     runs: Vec<Run>,
@@ -191,17 +192,17 @@ struct Pairs {
     records: Vec<u32>,
 }
 
-/// Pairs divided into parts, each in the order in which its pairs came.
+/// Pairs split into parts, each in order of arrival.
 #[derive(Debug)]
 struct Run {
     hashes: Vec<u64>,
     records: Vec<u32>,
-    /// Where part `i` begins, and where the last one ends.
+    /// Start of each part, and the end of the last one.
     starts: Vec<u32>,
 }
 
 impl Pairs {
-    /// Adds a pair; false when its record is too far from the first one.
+    /// Adds a pair; returns false if its record is too far from the first one.
     fn push(&mut self, hash: u64, record: u64) -> bool {
         if self.len == 0 {
             self.first = record;
@@ -216,8 +217,8 @@ impl Pairs {
         true
     }
 
-    /// Adds as many pairs of consecutive records as there is room for in the run; tells how many. None when their records
-    /// are too far from the first one.
+    /// Adds pairs of consecutive records while the run has room and returns how many; 0 if their records are too far
+    /// from the first one.
     fn extend(&mut self, hashes: &[IdHash], record: u64) -> usize {
         if self.len == 0 {
             self.first = record;
@@ -253,11 +254,11 @@ impl Pairs {
         self.runs.push(Run { hashes, records, starts });
     }
 
-    /// Pairs of a part, sorted.
+    /// Returns the pairs of a part, sorted.
     fn part(&self, part: usize) -> Vec<(u64, u64)> {
         let range = |run: &Run| run.starts[part] as usize..run.starts[part + 1] as usize;
         let count: usize = self.runs.iter().map(|run| range(run).len()).sum();
-        // As many piles as make them a few pairs each; then little is left to be sorted.
+        // As many piles as give them a few pairs each, so that little is left to sort.
         let bits = (count / 4).max(2).ilog2().min(u64::BITS - PART_BITS);
         let pile = |hash: u64| usize::try_from((hash << PART_BITS) >> (u64::BITS - bits)).unwrap_or(0);
         let mut starts = vec![0_u32; (1 << bits) + 1];
@@ -275,7 +276,7 @@ impl Pairs {
                 *at += 1;
             }
         }
-        // What was the begin of a pile is its end by now.
+        // Each pile's start has advanced to its end.
         let mut from = 0;
         for end in &starts[..1 << bits] {
             let end = *end as usize;

@@ -1,9 +1,9 @@
-//! When versions were committed: by one clock, and corrected where that was wrong.
+//! Commit times of versions: all from one clock, and corrected where that clock was wrong.
 //!
-//! Time decides what is worth keeping (`--retain`, `--since`), never what is right. All versions of a dataset are dated by
-//! the clock of its store: the server's for object stores, this machine's for a local folder. A machine whose clock was
-//! wrong leaves commit times that later versions contradict. Entries never change, so the next entry says what holds in
-//! their place, and every later entry repeats it.
+//! Time decides what is worth keeping (`--retain`, `--since`), never correctness. All versions of a dataset are dated
+//! by the clock of its store: the server's for object stores, this machine's for a local folder. A machine whose clock
+//! was wrong leaves commit times that later versions contradict. Entries never change, so the next entry states the
+//! corrected times, and every later entry repeats them.
 //!
 //! ```text
 //! version        7            8            9                      10
@@ -22,13 +22,13 @@ use crate::{
     id::Version,
 };
 
-/// How far the clocks of machines that write to one dataset may disagree without a word.
+/// Tolerated difference between the clocks of machines that write to one dataset.
 const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Corrections that an entry repeats; more of them are united.
-const MOST_CORRECTIONS: usize = 16;
+/// Maximum number of corrections that an entry repeats; beyond it, the oldest are merged.
+const MAX_CORRECTIONS: usize = 16;
 
-/// Entries that are read at a time to find out how many of them are dated wrongly.
+/// Entries read at a time to find how many have a wrong date.
 const LOOK_BACK: u64 = 16;
 
 /// The time of a commit.
@@ -36,11 +36,11 @@ const LOOK_BACK: u64 = 16;
 pub(in crate::dataset) struct Moment {
     /// The time.
     pub(in crate::dataset) committed_at: Timestamp,
-    /// What is known to be wrong with those of older versions.
+    /// Corrections to the commit times of older versions.
     pub(in crate::dataset) corrections: Vec<Correction>,
 }
 
-/// The time of a commit on top of `parent`: that of the store, and later than those of its parents.
+/// Returns the time of a commit on top of `parent`: the store's time, and later than that of all earlier versions.
 ///
 /// # Errors
 /// When the store fails.
@@ -53,7 +53,7 @@ pub(in crate::dataset) fn moment(dataset: &Dataset, parent: Option<&Entry>) -> R
         return Ok(Moment { committed_at: now, corrections });
     }
     let ahead = after.duration_since(now);
-    // A clock that is older than this program is wrong itself.
+    // A clock that is behind the release of this program is wrong itself.
     if ahead <= TOLERANCE || now < oldest_believable() {
         return Ok(Moment { committed_at: after, corrections });
     }
@@ -64,7 +64,7 @@ pub(in crate::dataset) fn moment(dataset: &Dataset, parent: Option<&Entry>) -> R
     })
 }
 
-/// The first of the versions up to `parent`, without a gap, that are dated after `now`.
+/// Returns the first of the consecutive versions up to `parent` that are dated after `now`.
 fn first_ahead(dataset: &Dataset, parent: &Entry, now: Timestamp) -> Result<Version> {
     let mut first = parent.version;
     while first.0 > 1 {
@@ -79,20 +79,21 @@ fn first_ahead(dataset: &Dataset, parent: &Entry, now: Timestamp) -> Result<Vers
     Ok(first)
 }
 
-/// Adds a correction to those that are known; it holds in place of older ones for the same versions.
+/// Adds a correction; it supersedes older ones for the same versions.
 fn with(mut known: Vec<Correction>, new: Correction) -> Vec<Correction> {
     known.retain(|old| old.first < new.first || old.last > new.last);
     known.push(new);
     known.sort_by_key(|correction| correction.first);
-    while known.len() > MOST_CORRECTIONS {
-        // The oldest two become one: versions between them are dated a little early, so they are not kept for ever.
+    while known.len() > MAX_CORRECTIONS {
+        // The oldest two are merged: versions between them are then dated slightly early, so they are not kept for
+        // ever.
         let second = known.remove(1);
         known[0].last = second.last;
     }
     known
 }
 
-/// No commit is older than the first release.
+/// Lower bound of commit times: none is older than the first release.
 fn oldest_believable() -> Timestamp {
     date(2026, 1, 1).to_zoned(TimeZone::UTC).map_or(Timestamp::UNIX_EPOCH, |zoned| zoned.timestamp())
 }
@@ -120,7 +121,7 @@ mod tests {
         for i in 0..40 {
             all = with(all, Correction { first: Version(2 * i), last: Version(2 * i), at: at(1_000 - i as i64) });
         }
-        assert_eq!(all.len(), MOST_CORRECTIONS);
+        assert_eq!(all.len(), MAX_CORRECTIONS);
         let again = with(all, Correction { first: Version(0), last: Version(100), at: at(5) });
         assert_eq!(again, [Correction { first: Version(0), last: Version(100), at: at(5) }]);
     }

@@ -1,16 +1,16 @@
-//! Commits: how a transaction becomes the next version, or does not.
+//! Commits: how a transaction becomes the next version, or fails.
 //!
-//! A [`Transaction`] says which shards come and go. [`commit`] writes the lists of the new version, then creates the
-//! log entry only if no other run has created that version first. If one has, the transaction is rebased: record
-//! numbers and versions are given anew on top of the winner, which is always possible for added shards, and possible
-//! for replaced ones while all of them are still live.
+//! A [`Transaction`] lists the shards to add and remove. [`commit`] writes the lists of the new version, then creates
+//! the log entry only if no other run has created that version first. If one has, the transaction is rebased: record
+//! numbers and versions are assigned again on top of the winner, which is always possible for added shards, and
+//! possible for replaced ones while all of them are still live.
 //!
 //! ```text
 //! shards, sidecars, segments (durable) -> lists (durable) -> entry, created if absent -> visible
 //! ```
 //!
-//! A reply that got lost leaves the outcome unknown. The entry is then read back: it carries the transaction id, so a
-//! run recognises its own success. Objects are never deleted here, least of all when the outcome is unknown.
+//! A lost reply leaves the outcome unknown. The entry is then read back: it has the transaction id, so a run recognises
+//! its own success. No object is deleted here, least of all when the outcome is unknown.
 
 use std::{
     cell::RefCell,
@@ -38,7 +38,7 @@ use crate::{
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
 const ATTEMPTS: usize = 100;
 
-/// The longest wait before the second attempt.
+/// Maximum wait before the second attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 
 /// The longest wait before any attempt.
@@ -47,8 +47,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Makes the next version of the dataset. `planned_on` is the version that the run looked at when it started.
 ///
 /// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict) when another run took the same sources or replaced the same
-/// shards; then nothing was committed. [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) if another run converted the same sources or replaced the same
+/// shards; then nothing was committed. [`Kind::Storage`](crate::error::Kind::Storage) if the store fails.
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.prove_store()?;
@@ -68,8 +68,8 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
     })
 }
 
-/// Fails unless what the transaction adds to a remote store is there: an upload may have taken longer than objects that no
-/// version refers to are kept.
+/// Fails unless the objects that the transaction adds to a remote store exist: an upload may have taken longer than
+/// unreferenced objects are kept.
 fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
     if store.location().local_path().is_some() {
         return Ok(());
@@ -81,7 +81,7 @@ fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
     store.check_present(&added)
 }
 
-/// What an attempt to commit comes to.
+/// Result of preparing an attempt to commit.
 pub(in crate::dataset) enum Next {
     /// The entry to be created.
     Entry(Box<Entry>),
@@ -89,9 +89,9 @@ pub(in crate::dataset) enum Next {
     Nothing(Box<Snapshot>),
 }
 
-/// Makes entries, each on top of what is newest then, until one is created or there is nothing to create. `run` is the
-/// run's id and the version that it looked at when it started, before it wrote anything. `done` is what would not have
-/// been done if others are faster each time.
+/// Prepares entries, each on top of the newest version, until one is created or there is nothing to create. `run` is
+/// the run's id and the version that it was based on before it wrote anything. `done` completes the error message if
+/// other runs are faster each time.
 ///
 /// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now.
 pub(in crate::dataset) fn until_created(
@@ -103,7 +103,7 @@ pub(in crate::dataset) fn until_created(
     created_within(ATTEMPTS, dataset, run, done, make)
 }
 
-/// The same with another number of attempts.
+/// Like [`until_created`], with another number of attempts.
 pub(in crate::dataset) fn created_within(
     attempts: usize,
     dataset: &Dataset,
@@ -133,7 +133,7 @@ pub(in crate::dataset) fn created_within(
                 }
                 entry.root = root::of_entry(dataset, &entry)?;
                 if create(dataset.store().as_ref(), &entry)? {
-                    // By now it may be an old one, whose lists are vacuumed: what was committed stays committed.
+                    // The version may already be old and its lists vacuumed: what was committed stays committed.
                     let newest = Newest::of(&entry);
                     return Ok(dataset.snapshot_of(*entry, newest));
                 }
@@ -145,22 +145,22 @@ pub(in crate::dataset) fn created_within(
         .hint(format!("nothing was {done}; try again when there is less traffic")))
 }
 
-/// Waits before an attempt to commit, the longer the more there were, and never as long as others do: writers that go in step
-/// would get into each other's way for ever.
+/// Waits before an attempt to commit, for a random time that grows with the number of attempts: writers that wait
+/// equally long would keep colliding.
 fn wait(attempt: usize) {
     let Some(most) = longest_wait(attempt) else { return };
     let random = RandomState::new().hash_one(attempt) % u64::try_from(most.as_micros()).unwrap_or(u64::MAX).max(1);
     std::thread::sleep(Duration::from_micros(random));
 }
 
-/// The longest that an attempt is waited for; the first is not.
+/// Returns the maximum wait before an attempt; `None` for the first.
 fn longest_wait(attempt: usize) -> Option<Duration> {
     let doublings = u32::try_from(attempt.checked_sub(1)?).unwrap_or(u32::MAX);
     Some(FIRST_WAIT.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(LONGEST_WAIT))
 }
 
-/// Passes on the error of an attempt unless others have committed since `seen`: then `vacuum` may have deleted what the
-/// attempt read, and the next one stands on the newest version. A version that attempts fail on twice is damaged.
+/// Returns the error of an attempt unless other runs have committed since `seen`: then `vacuum` may have deleted what
+/// the attempt read, and the next attempt uses the newest version. A version on which attempts fail twice is damaged.
 fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &mut Option<Version>) -> Result<()> {
     if !matches!(error.kind(), Kind::Storage | Kind::Integrity) {
         return Err(error);
@@ -174,10 +174,10 @@ fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &m
     }
 }
 
-/// The entry of a run that changes no record: it says of everything what its parent says.
+/// Returns the entry of a run that changes no record: it repeats its parent's state.
 ///
 /// # Errors
-/// When the store cannot tell the time.
+/// If the store cannot tell the time.
 pub(in crate::dataset) fn after(
     parent: &Snapshot,
     transaction: &TransactionId,
@@ -202,7 +202,7 @@ pub(in crate::dataset) fn after(
     })
 }
 
-/// Creates the entry; false when somebody else's is there.
+/// Creates the entry; returns false if another run's entry exists.
 fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     let path = entry::path(entry.version);
     let outcome = store.put_if_absent(&path, entry::encode(entry)?.into());
@@ -212,14 +212,14 @@ fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     if let Err(e) = &outcome
         && e.effect() == Effect::Certain
     {
-        // Reading back would find the entry in memory, which says nothing about the disk.
+        // Reading back would find the entry in memory, which proves nothing about the disk.
         let message = format!("version {} was written, but it may not survive a power cut", entry.version);
         let error = Error::storage(message).at(store.location().join(&path).to_string()).effect_is(Effect::Certain);
         return Err(error.cause(e.to_string()).hint(
             "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
         ));
     }
-    // Either somebody has this version, perhaps we ourselves in a request whose reply was lost, or the store failed
+    // Either this version exists, possibly created by a request of this run whose reply was lost, or the store failed
     // before or after it wrote.
     match (entry::read(store, entry.version), outcome) {
         (Ok(Some(found)), _) => Ok(found.transaction == entry.transaction),
@@ -247,7 +247,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     if let (Numbers::Fresh(_), Some(now)) = (transaction.numbers, &parent.entry().erasures)
         && parent.version() != planned_on
     {
-        // Whoever was erased since then may be among the new records.
+        // Records of ids that were erased since may be among the new ones.
         let then = entry::read(parent.dataset().store().as_ref(), planned_on)?.and_then(|entry| entry.erasures);
         if then.map_or(0, |then| then.count) != now.count {
             return Err(Error::conflict("somebody was erased from the dataset meanwhile")
@@ -274,7 +274,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     Ok(())
 }
 
-/// Fails when an entry newer than `seen`, up to `parent`, declares the run abandoned.
+/// Fails if an entry newer than `seen`, up to `parent`, abandons the run.
 fn check_fences(dataset: &Dataset, run: &TransactionId, seen: Version, parent: Version) -> Result<()> {
     match dataset.abandoned_by(run, seen, parent)? {
         None => Ok(()),
@@ -287,8 +287,8 @@ fn check_fences(dataset: &Dataset, run: &TransactionId, seen: Version, parent: V
     }
 }
 
-/// Refuses paths of shards that another version has, or whose bytes an erasure has taken out of use. Paths with the tag of
-/// the run belong to no other run; the others are those of files that are adopted where they lie.
+/// Fails on paths of shards that another version has, or whose bytes an erasure has replaced. Paths with the tag of the
+/// run belong to no other run; the others are those of files adopted in place.
 fn check_paths(parent: &Snapshot, transaction: &Transaction<'_>) -> Result<()> {
     let own = transaction.id.tag();
     let is_own = |path: &str| path.split('/').next().and_then(run_of_folder) == Some(own);
@@ -450,7 +450,7 @@ mod tests {
         let runs = snapshot.runs().unwrap();
         let places: Vec<_> = runs.of_record(13).iter().map(|r| (r.shard.as_str(), r.from.0, r.until)).collect();
         assert_eq!(places, [("b", 2, Some(Version(3))), ("c", 3, None)]);
-        // The old version still answers as it did.
+        // The old version is unchanged.
         assert_eq!(dataset.at(Version(2)).unwrap().shards().unwrap().len(), 2);
     }
 
@@ -505,7 +505,7 @@ mod tests {
         roots.sort_unstable();
         roots.dedup();
         assert_eq!(roots.len(), 20);
-        // Without hashes in the log, as older releases leave it, the root is that of all shards; a commit goes on without.
+        // Without hashes in the log, as in older releases, the root is that of all shards; commits still work.
         let mut entry = dataset.open().unwrap().entry().clone();
         entry.version = entry.version.next();
         entry.root = None;

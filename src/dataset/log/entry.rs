@@ -1,9 +1,9 @@
 //! The log: one JSON object per version, created only if absent.
 //!
 //! An entry is complete: it names every list and segment of its version, so opening a snapshot takes one listing, one
-//! read of the entry, and one parallel round of reads. Names count down, so that the newest version comes first in a
-//! listing. Unknown fields are ignored, so later releases may add some; `format` grows when an old release could not
-//! read the dataset correctly any more. The last field is a checksum over all bytes before it.
+//! read of the entry, and one parallel round of reads. Entry names count down, so that the newest version comes first
+//! in a listing. Unknown fields are ignored, so later releases may add some; `format` is raised when older releases
+//! could no longer read the dataset correctly. The last field is a checksum over all bytes before it.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +31,7 @@ use crate::{
     units::Size,
 };
 
-/// Version of everything below `_shardify/`; a release reads datasets up to its own.
-/// Every entry that is written has it.
+/// Version of everything below `_shardify/`, stored in every entry; a release reads datasets up to its own version.
 pub const FORMAT_VERSION: u32 = 4;
 
 /// First version whose entries carry a checksum.
@@ -45,7 +44,7 @@ pub struct Entry {
     pub format: u32,
     /// Number of this version.
     pub version: Version,
-    /// Names the run that wrote it.
+    /// Id of the run that wrote it.
     pub transaction: TransactionId,
     /// When it was committed.
     #[serde(with = "instant")]
@@ -54,54 +53,55 @@ pub struct Entry {
     pub operation: String,
     /// Program and release that wrote it.
     pub tool: String,
-    /// Options of the run that decided its output.
+    /// Options of the run that affected its output.
     pub arguments: BTreeMap<String, String>,
-    /// Revisions of the repositories that the sources of the run lie in, as far as local files tell.
+    /// Revisions of the repositories that hold the run's sources, as far as local files reveal them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revisions: Vec<Revision>,
-    /// What the run did.
+    /// Record, byte and shard counts of the run.
     pub counts: Counts,
-    /// What the dataset is.
+    /// Settings of the dataset.
     pub settings: Settings,
     /// Sums over the live shards.
     pub totals: Totals,
-    /// The next record number to give.
+    /// The next record number to assign.
     pub next_record: u64,
-    /// First version whose objects are all kept: `vacuum` deleted some of those that only older versions need.
+    /// First version whose objects are all kept: `vacuum` may have deleted objects that only older versions need.
     #[serde(default)]
     pub readable_from: Version,
-    /// First of the versions that `vacuum` has expired and whose objects may not all be deleted yet; those from here to
-    /// `readable_from` are looked at again.
+    /// First expired version whose objects may not all be deleted yet; `vacuum` examines those from here to
+    /// `readable_from` again.
     #[serde(default, skip_serializing_if = "is_no_version")]
     pub expired_from: Version,
-    /// Tags of runs that must not commit any more, because this entry's `vacuum` deletes what they wrote.
+    /// Tags of runs that must no longer commit, because this entry's `vacuum` deletes what they wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub abandoned: Vec<String>,
-    /// Commit times that were found to be wrong, and what holds in their place; every later entry repeats them.
+    /// Corrections of wrong commit times; every later entry repeats them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrections: Vec<Correction>,
-    /// Versions that were given a name for good: they stay readable, whatever `readable_from` says.
+    /// Tagged versions: they stay readable, whatever `readable_from` says.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, Version>,
     /// Lists of live shards.
     pub shards: Vec<ListRef>,
     /// Lists that make up the run table.
     pub runs: Vec<ListRef>,
-    /// Lists of runs that only vacuumed versions contain: they tell where a record was, long after its bytes are gone.
+    /// Lists of runs that only vacuumed versions contain: they record where a record was, even after its bytes are
+    /// deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<ListRef>,
     /// Lists of sources.
     pub sources: Vec<ListRef>,
     /// Segments of the id index.
     pub segments: Vec<SegmentRef>,
-    /// Places of records that were sorted.
+    /// Tables of places of sorted records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceRef>,
-    /// What was erased; absent when nothing ever was.
+    /// State of erasures; absent if nothing was ever erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasures: Option<Erasures>,
-    /// One hash for the version, as [`root`](super::root) makes it; absent where a release that had none wrote some list or
-    /// segment.
+    /// Merkle root of the version, computed by [`root`](super::root); absent if a list or segment was written by a
+    /// release without hashes.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
 }
@@ -112,25 +112,25 @@ impl Entry {
         path(self.version)
     }
 
-    /// Whether the entry says that a run must not commit any more.
+    /// Whether the entry abandons a run, so that it must no longer commit.
     pub fn abandons(&self, run: &TransactionId) -> bool {
         self.abandoned.iter().any(|tag| tag == run.tag())
     }
 }
 
-/// Versions whose commit times are later than that of a version after them: the clock of one machine was wrong.
+/// Consecutive versions with commit times later than that of a following version, because a machine's clock was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Correction {
-    /// First of them.
+    /// First of these versions.
     pub first: Version,
-    /// Last of them.
+    /// Last of these versions.
     pub last: Version,
-    /// The time that holds for them, at which the error was found.
+    /// The time that applies to them instead: when the error was found.
     #[serde(with = "instant")]
     pub at: Timestamp,
 }
 
-/// When a version was committed, by what is known now. `committed_at` is what its entry says.
+/// Returns a version's commit time after corrections. `committed_at` is the time in its entry.
 pub(in crate::dataset) fn effective(
     corrections: &[Correction],
     version: Version,
@@ -141,56 +141,56 @@ pub(in crate::dataset) fn effective(
 }
 
 impl Entry {
-    /// When the version was committed, by what its own entry knows.
+    /// Returns the version's commit time, corrected by its own entry.
     pub fn effective_time(&self) -> Timestamp {
         effective(&self.corrections, self.version, self.committed_at)
     }
 }
 
-/// Whether a version is left out of an entry.
+/// Whether a version is omitted from the serialised entry.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
 fn is_no_version(version: &Version) -> bool {
     version.0 == 0
 }
 
-/// What a source is in a repository.
+/// Revision of a source in a version control system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
     /// URL or path of the source.
     pub source: String,
     /// `git`, `dvc` or `lakefs`.
     pub system: String,
-    /// The commit, or the hash that DVC has for the source.
+    /// The commit, or DVC's hash of the source.
     pub revision: String,
-    /// The branch that is checked out, or the algorithm of the hash.
+    /// The checked-out branch, or the algorithm of the hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// URL or path of the repository's folder, or of the `.dvc` file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
-    /// Whether files differed from the revision; absent: not known.
+    /// Whether files differed from the revision; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty: Option<bool>,
 }
 
-/// What a run did: records in = out + rejected + deduplicated.
+/// Counts of a run: records in = out + rejected + deduplicated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Records read.
     pub records_in: u64,
     /// Records written.
     pub records_out: u64,
-    /// Records not taken.
+    /// Records rejected.
     pub records_rejected: u64,
-    /// Those of them that were left out because they were erased before, which is as it should be.
+    /// Rejected records that were omitted because their ids are erased or blocked.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub records_erased: u64,
-    /// Records left out because they were there already.
+    /// Records skipped because they were already present.
     pub records_deduplicated: u64,
-    /// Records of earlier versions that the run removed from the dataset; they are none of the records read.
+    /// Records of earlier versions that the run removed from the dataset; they do not count as read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub records_removed: u64,
-    /// Removed records that the run brought back.
+    /// Removed records that the run restored.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub records_restored: u64,
     /// Bytes read.
@@ -203,19 +203,19 @@ pub struct Counts {
     pub shards_removed: u64,
 }
 
-/// Whether a count is left out of an entry: most datasets never erase.
+/// Whether a count is omitted from the serialised entry: most datasets never erase.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
 impl Counts {
-    /// Records that were rejected because something is wrong with them.
+    /// Returns the number of records rejected because of an error.
     pub fn records_refused(&self) -> u64 {
         self.records_rejected.saturating_sub(self.records_erased)
     }
 
-    /// Fails unless every record that came in is accounted for.
+    /// Fails unless every record read is accounted for.
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) with the four counts.
@@ -231,14 +231,14 @@ impl Counts {
     }
 }
 
-/// What all shards of the dataset have in common, and the defaults of later commands.
+/// Properties shared by all shards of the dataset, and defaults of later commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Format of the shards.
     pub shard_format: OutputFormat,
     /// Compression of the shards.
     pub codec: Codec,
-    /// Size that shards aim at.
+    /// Target size of shards.
     pub target_shard: Size,
     /// Uncompressed bytes of a Parquet row group.
     pub row_group: Size,
@@ -246,13 +246,13 @@ pub struct Settings {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
-    /// Where subject ids come from that are in no column.
+    /// Source of subject ids that are in no column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects_from: Option<SubjectsFrom>,
     /// Indexes for training tools that every shard has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexKind>,
-    /// What stands for ids, where they are private.
+    /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,
 }
@@ -280,14 +280,14 @@ pub(in crate::dataset) fn path(version: Version) -> String {
     system_path(&format!("log/{:020}.json", u64::MAX - version.0))
 }
 
-/// Whether a path is that of an entry: 20 digits and `.json`. Consoles, file managers and Hadoop leave markers such as
-/// `.DS_Store` or an empty object with the name of the folder wherever they come by.
+/// Whether a path is that of an entry: 20 digits and `.json`. Consoles, file managers and Hadoop leave other objects in
+/// folders, such as `.DS_Store` or an empty object with the name of the folder.
 fn is_entry(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.strip_suffix(".json").is_some_and(|number| number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The newest entry.
+/// Returns the newest entry.
 pub(in crate::dataset) fn latest(store: &dyn Store) -> Result<Option<Entry>> {
     let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
     match store.get(&first)? {
@@ -296,7 +296,7 @@ pub(in crate::dataset) fn latest(store: &dyn Store) -> Result<Option<Entry>> {
     }
 }
 
-/// The entry of one version.
+/// Returns the entry of a version.
 pub(in crate::dataset) fn read(store: &dyn Store, version: Version) -> Result<Option<Entry>> {
     if version.0 == 0 {
         return Ok(None);
@@ -308,7 +308,7 @@ pub(in crate::dataset) fn read(store: &dyn Store, version: Version) -> Result<Op
 /// First version of receipts that carry a checksum.
 pub const CHECKED_RECEIPT: u32 = 2;
 
-/// Whether a receipt is as it was written, given what its checksum says; those of older releases have none.
+/// Whether a receipt is intact, given the result of its checksum; receipts of older releases have none.
 pub(in crate::dataset) fn receipt_is_whole(bytes: &[u8], checked: Option<bool>) -> bool {
     #[derive(Deserialize)]
     struct Head {
@@ -318,7 +318,7 @@ pub(in crate::dataset) fn receipt_is_whole(bytes: &[u8], checked: Option<bool>) 
     checked.unwrap_or_else(|| head.is_some_and(|head| head.schema < CHECKED_RECEIPT))
 }
 
-/// Bytes of an entry, with its checksum.
+/// Returns the bytes of an entry, including its checksum.
 pub(in crate::dataset) fn encode(entry: &Entry) -> Result<Vec<u8>> {
     let failed = || Error::internal("encoding a log entry failed");
     let json = serde_json::to_vec_pretty(entry).map_err(|e| failed().cause(e))?;
@@ -326,17 +326,17 @@ pub(in crate::dataset) fn encode(entry: &Entry) -> Result<Vec<u8>> {
 }
 
 fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
-    /// Only what is needed to say that the rest cannot be understood.
+    /// The part needed to report that the rest cannot be parsed.
     #[derive(Deserialize)]
     struct Head {
         format: u32,
     }
     let place = || store.location().join(path).to_string();
     let changed = |what: &str| Error::integrity(format!("the log entry is damaged: {what}")).at(place()).hint(RESTORE);
-    // Of an entry that carries a checksum nothing is believed before it is known to be right.
+    // An entry with a checksum is not trusted until the checksum is verified.
     let checked = json_is_whole(bytes);
     if checked == Some(false) {
-        return Err(changed("expected what its checksum is of, found other bytes"));
+        return Err(changed("its checksum does not match its bytes"));
     }
     let bad = |e: serde_json::Error| {
         Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).hint(RESTORE).cause(e)
@@ -353,12 +353,12 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
     let entry: Entry = serde_json::from_slice(bytes).map_err(bad)?;
     check_paths(&entry).map_err(|e| e.at(place()))?;
     if checked.is_some() && entry.path() != path {
-        return Err(changed(&format!("expected the version that its name says, found {}", entry.version)));
+        return Err(changed(&format!("expected the version in its file name, found {}", entry.version)));
     }
     Ok(entry)
 }
 
-/// Fails where an entry names an object that does not lie below the dataset.
+/// Fails if an entry names an object outside of the dataset.
 fn check_paths(entry: &Entry) -> Result<()> {
     let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
     let lists = lists.map(|list| &list.path);
@@ -438,7 +438,7 @@ mod tests {
                 assert_eq!(kind(&flipped), Kind::Integrity, "byte {at} bit {bit}");
             }
         }
-        // An entry under another name is another version.
+        // Under the name of another version, an entry is invalid.
         let other = encode(&Entry { format: FORMAT_VERSION, version: Version(2), ..parsed }).unwrap();
         assert_eq!(kind(&other), Kind::Integrity);
         let newer = close_json(serde_json::to_vec_pretty(&entry(5)).unwrap()).unwrap();

@@ -1,19 +1,19 @@
-//! What was erased, and how versions from before the erasure are read without it.
+//! Effects of erasures, and how versions from before an erasure are read without the erased records.
 //!
-//! An erasure from all versions cannot leave the objects that older versions name, and cannot change their log entries,
-//! which are immutable. So it writes each touched object anew, without the records, and lists which object stands for
-//! which. The newest entry carries these lists, and every later one repeats them:
+//! An erasure from all versions must not leave the objects that older versions name, and cannot change their log
+//! entries, which are immutable. So it rewrites each touched object without the records and lists the replacements. The
+//! newest entry holds these lists, and every later one repeats them:
 //!
 //! ```text
 //! v3   shards: a b        a was rewritten to a', b to nothing
 //! v4   shards: c
 //! v5   erase:  c'         rewritten: a -> a', b -> -, c -> c'        replaced: segment s -> s'
 //!
-//! at v3:  entry 3, its shards and segments led through the lists: a'; where records are, as the run table of v5 says
+//! at v3:  entry 3, its shards and segments mapped through the lists: a'; its records' places from the run table of v5
 //! ```
 //!
-//! Chains are followed: what a later erasure rewrites again stands in the lists twice. Tombstones say which record numbers
-//! were erased, when and why; their numbers are never given again.
+//! Chains are followed: an object that a later erasure rewrites again is in the lists twice. Tombstones record which
+//! record numbers were erased, when and why; these numbers are never reused.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -63,7 +63,7 @@ pub struct Tombstone {
     pub version: Version,
     /// Whether they were erased from older versions too.
     pub all_versions: bool,
-    /// What the user gave as the reason.
+    /// Reason given by the user.
     pub reason: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(in crate::dataset) fn tombstone_batch(rows: &[Tombstone]) -> Result<RecordBa
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
 
-/// Every tombstone of an entry.
+/// Returns every tombstone of an entry.
 ///
 /// # Errors
 /// When a list cannot be read.
@@ -112,18 +112,18 @@ pub fn tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
     Ok(out)
 }
 
-/// A shard that was written anew without some records.
+/// A shard that was rewritten without some records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::dataset) struct Rewritten {
-    /// Path of the old one, whose bytes are deleted.
+    /// Path of the old shard, whose bytes are deleted.
     pub(in crate::dataset) was: String,
-    /// Path of its sidecar, where that of the shard does not tell.
+    /// Path of its sidecar, if it does not follow from the shard's path.
     pub(in crate::dataset) was_sidecar: Option<String>,
-    /// What stands for it; `None` when no record was left.
+    /// The replacement; `None` if no record was left.
     pub(in crate::dataset) now: Option<ShardMeta>,
 }
 
-/// Encodes rows: those of a list of shards, with an empty path where nothing is left, and the old path before them.
+/// Encodes rows: those of a list of shards, with an empty path where nothing is left, preceded by the old path.
 pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBatch> {
     let nothing = ShardMeta::nothing();
     let metas: Vec<ShardMeta> = rows.iter().map(|row| row.now.clone().unwrap_or_else(|| nothing.clone())).collect();
@@ -134,7 +134,7 @@ pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBa
     Ok(RecordBatch::try_new(Arc::new(rewritten_schema()), columns)?)
 }
 
-/// Columns of a list of what was rewritten.
+/// Returns the columns of a list of rewritten shards.
 pub(in crate::dataset) fn rewritten_schema() -> Schema {
     let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
     fields.extend(shards::schema().fields().iter().cloned());
@@ -160,26 +160,26 @@ fn read_rewritten(store: &dyn Store, list: &Sealed) -> Result<Vec<Rewritten>> {
     Ok(was.into_iter().zip(metas).map(row).collect())
 }
 
-/// A segment of the id index, or a list, that was written anew.
+/// A segment of the id index, or a list, that was rewritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::dataset) struct Replaced {
-    /// Path of the old one.
+    /// Path of the old object.
     pub(in crate::dataset) was: String,
-    /// Its buckets; 0 for lists.
+    /// Number of its buckets; 0 for lists.
     pub(in crate::dataset) was_buckets: u64,
-    /// Path of the new one; `None` when nothing was left.
+    /// Path of the new object; `None` if nothing was left.
     pub(in crate::dataset) now: Option<String>,
-    /// Pairs or rows of the new one.
+    /// Pairs or rows of the new object.
     pub(in crate::dataset) rows: u64,
-    /// Its buckets.
+    /// Number of its buckets.
     pub(in crate::dataset) buckets: u64,
-    /// Root of their hashes, where those are known.
+    /// Root of its hashes, if known.
     pub(in crate::dataset) root: Option<Hash>,
-    /// What they have to be, or the list; empty: unknown.
+    /// Seals of its buckets, or of the list; empty if unknown.
     pub(in crate::dataset) seals: Vec<Seal>,
 }
 
-/// Columns of a list of what was replaced; older releases had no roots, and no seals.
+/// Returns the columns of a list of replaced objects; older releases stored neither roots nor seals.
 pub(in crate::dataset) fn replaced_schema() -> Schema {
     let number = |name: &str| Field::new(name, DataType::UInt64, false);
     Schema::new(vec![
@@ -233,17 +233,17 @@ fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<Replaced>> {
     Ok(out)
 }
 
-/// What stands for what.
+/// Maps old objects to their replacements.
 #[derive(Debug, Default)]
 pub(in crate::dataset) struct StandIns {
     shards: HashMap<String, Option<ShardMeta>>,
-    /// Sidecars of old shards that lie where the paths of these do not tell.
+    /// Sidecars of old shards whose paths do not follow from those of the shards.
     sidecars: Vec<String>,
     others: HashMap<String, Replaced>,
 }
 
 impl StandIns {
-    /// Those that an entry lists.
+    /// Returns the replacements that an entry lists.
     pub(in crate::dataset) fn of(store: &dyn Store, entry: &Entry) -> Result<Self> {
         let mut out = Self::default();
         let Some(erasures) = &entry.erasures else { return Ok(out) };
@@ -259,14 +259,14 @@ impl StandIns {
         Ok(out)
     }
 
-    /// Those of objects that were just written.
+    /// Returns the replacements for objects that were just written.
     pub(in crate::dataset) fn of_replaced<'a>(replaced: impl Iterator<Item = &'a Replaced>) -> Self {
         let others = replaced.map(|one| (one.was.clone(), one.clone())).collect();
         Self { others, ..Self::default() }
     }
 
-    /// What stands for the shard of a path, at the end of the chain: of one that was never rewritten `None`, of one of
-    /// which nothing is left `Some(None)`.
+    /// Returns the replacement at the end of a shard's chain: `None` if the shard was never rewritten, `Some(None)` if
+    /// nothing of it is left.
     fn end(&self, path: &str) -> Option<Option<&ShardMeta>> {
         let mut found = self.shards.get(path)?;
         while let Some(next) = found.as_ref().and_then(|now| self.shards.get(&now.path)) {
@@ -275,12 +275,12 @@ impl StandIns {
         Some(found.as_ref())
     }
 
-    /// What stands for a shard; `None` when nothing of it is left.
+    /// Returns the current form of a shard; `None` if nothing of it is left.
     pub(in crate::dataset) fn shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
         match self.end(&shard.path) {
             None => Some(shard),
             Some(None) => None,
-            // When it was added, and where it stands among others, is as it was.
+            // Its version and its position among the shards are unchanged.
             Some(Some(now)) => Some(ShardMeta {
                 version: shard.version,
                 committed_at: shard.committed_at,
@@ -290,12 +290,12 @@ impl StandIns {
         }
     }
 
-    /// Whether an erasure from all versions has put another shard, or nothing, in the place of this one.
+    /// Whether an erasure from all versions has replaced or removed this shard.
     pub(in crate::dataset) fn has_shard(&self, path: &str) -> bool {
         self.shards.contains_key(path)
     }
 
-    /// What stands for another object: path, rows and buckets; `None` when nothing is left.
+    /// Returns the replacement of another object; `Some(None)` if nothing is left.
     fn other(&self, path: &str) -> Option<Option<&Replaced>> {
         let mut found = self.others.get(path)?;
         while let Some(next) = found.now.as_ref().and_then(|now| self.others.get(now)) {
@@ -304,7 +304,7 @@ impl StandIns {
         Some(found.now.is_some().then_some(found))
     }
 
-    /// What stands for segments of the id index.
+    /// Returns the current form of segments of the id index.
     pub(in crate::dataset) fn segments(&self, segments: &[SegmentRef]) -> Vec<SegmentRef> {
         let stand_in = |segment: &SegmentRef| match self.other(&segment.path) {
             None => Some(segment.clone()),
@@ -320,7 +320,7 @@ impl StandIns {
         segments.iter().filter_map(stand_in).collect()
     }
 
-    /// What stands for lists.
+    /// Returns the current form of lists.
     pub(in crate::dataset) fn lists(&self, lists: &[ListRef]) -> Vec<ListRef> {
         let stand_in = |list: &ListRef| match self.other(&list.path) {
             None => Some(list.clone()),
@@ -338,7 +338,7 @@ impl StandIns {
         lists.iter().filter_map(stand_in).collect()
     }
 
-    /// Objects that stand for any of those given, which `has` tells by their paths: shards, and paths of others.
+    /// Returns the objects that replace any for which `has` is true, by path: shards, and the paths of others.
     pub(in crate::dataset) fn needed_for(&self, has: impl Fn(&str) -> bool) -> (Vec<&ShardMeta>, Vec<String>) {
         let mut shards: HashMap<&str, &ShardMeta> = HashMap::new();
         for was in self.shards.keys().filter(|was| has(was)) {
@@ -357,12 +357,12 @@ impl StandIns {
         (shards.into_values().collect(), others)
     }
 
-    /// Whether an object was written anew without somebody, and must not be there any more.
+    /// Whether an object was replaced by an erasure and must no longer exist.
     pub(in crate::dataset) fn is_gone(&self, gone: &Gone, path: &str) -> bool {
         gone.objects.contains(path) || index_stem(path).is_some_and(|stem| gone.stems.contains(stem))
     }
 
-    /// The objects that must not be there any more.
+    /// Returns the objects that must no longer exist.
     pub(in crate::dataset) fn gone(&self) -> Gone {
         let mut gone = Gone::default();
         for was in self.shards.keys() {
@@ -392,16 +392,16 @@ impl Replaced {
     }
 }
 
-/// Objects that an erasure has put others in the place of.
+/// Objects that an erasure has replaced.
 #[derive(Debug, Default)]
 pub(in crate::dataset) struct Gone {
     objects: HashSet<String>,
     stems: HashSet<String>,
 }
 
-/// Runs of a version that is not in the newest run table, because only a name keeps it, led over to what stands for its
-/// shards: the same, without numbers of records that were erased from all versions. `erased` are these, in order.
-fn led_alone(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {
+/// Maps the runs of a version that is not in the newest run table, because only a tag keeps it, to the replacements of
+/// its shards, without the numbers of records erased from all versions. `erased` holds these, in ascending order.
+fn mapped_runs(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {
     let mut out = Vec::new();
     for (shard, old) in runs.by_shard(version) {
         let now = match stand_ins.end(shard) {
@@ -442,7 +442,7 @@ fn led_alone(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], versi
     Ok(RunTable::new(out))
 }
 
-/// What is left of a range without some others, which are in order and do not overlap: first numbers and how many.
+/// Returns the rest of a range without `holes`, which are ascending and disjoint: first numbers and counts.
 fn without(range: Range<u64>, holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let mut at = range.start;
@@ -459,15 +459,15 @@ fn without(range: Range<u64>, holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
     out
 }
 
-/// An older version, as it is read after an erasure from all versions.
+/// An older version as read after an erasure from all versions.
 pub(in crate::dataset) struct View {
     pub(in crate::dataset) entry: Entry,
     pub(in crate::dataset) shards: Vec<ShardMeta>,
     pub(in crate::dataset) runs: RunTable,
 }
 
-/// Leads a version from before the last erasure from all versions, as its own entry has it, through the lists of the
-/// newest one. What is left of its runs stands in the run table of the newest version, unless only a name keeps it.
+/// Maps a version from before the last erasure from all versions through the lists of the newest one. The rest of its
+/// runs is in the newest version's run table, unless only a tag keeps the version.
 pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<View> {
     let (dataset, entry, version) = (then.dataset(), then.entry().clone(), then.version());
     let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
@@ -481,7 +481,7 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
             });
         }
         places.extend(entry.places.iter().filter(|place| !newest.entry().places.contains(place)).cloned());
-        led_alone(then.runs()?, &stand_ins, &erased.ranges(), version)?
+        mapped_runs(then.runs()?, &stand_ins, &erased.ranges(), version)?
     } else {
         let known = newest.runs()?.all().iter().filter(|run| run.from <= version);
         RunTable::new(
@@ -494,7 +494,7 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
         records: shards.iter().map(|shard| shard.records).sum(),
         bytes: shards.iter().map(|shard| shard.bytes).sum(),
     };
-    // What stands for its shards is in no list.
+    // No list contains its replaced shards, so the lists' roots do not apply.
     let lists = entry.shards.iter().map(|list| ListRef { root: None, ..list.clone() }).collect();
     let entry = Entry {
         totals,
@@ -617,17 +617,17 @@ mod tests {
             run(400, 10, "s", 0, Some("old")),
         ]);
         let erased = [(50, 1), (100, 1), (105, 2), (200, 10), (401, 1)];
-        let led = led_alone(&runs, &stand_ins, &erased, Version(3)).unwrap();
+        let mapped = mapped_runs(&runs, &stand_ins, &erased, Version(3)).unwrap();
         let mut shown: Vec<(&str, u64, u64, u64)> =
-            led.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
+            mapped.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
         shown.sort_unstable();
         assert_eq!(
             shown,
             [("c", 51, 4, 7), ("c", 101, 4, 0), ("c", 107, 3, 4), ("kept", 300, 10, 0), ("t", 400, 9, 0)]
         );
-        let scattered = led.all().iter().find_map(|run| run.scattered.clone()).unwrap();
+        let scattered = mapped.all().iter().find_map(|run| run.scattered.clone()).unwrap();
         assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0 });
-        assert!(led_alone(&runs, &stand_ins, &[], Version(3)).is_err(), "more records than the shard has");
+        assert!(mapped_runs(&runs, &stand_ins, &[], Version(3)).is_err(), "more records than the shard has");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What entries say about erasures; every later one repeats it.
+//! State of erasures in log entries; every later entry repeats it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,27 +12,28 @@ use crate::{
     storage::Store,
 };
 
-/// What an entry says about erasures; every later one repeats it.
+/// State of erasures in an entry; every later entry repeats it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasures {
-    /// How many there were, so that a run notices that another one has erased meanwhile.
+    /// Number of erasures, with which a run detects that another run has erased in the meantime.
     pub count: u64,
     /// Salt of the hashes of erased ids, in hexadecimal.
     pub(in crate::dataset) salt: String,
-    /// Older versions are read through `rewritten` and `replaced`; 0 when nothing was ever erased from all versions.
+    /// Versions before this one are read through `rewritten` and `replaced`; 0 if nothing was ever erased from all
+    /// versions.
     #[serde(default)]
     pub rewrote_before: Version,
     /// Hashes of erased ids.
     pub suppressed: Vec<ListRef>,
     /// Numbers of erased records.
     pub tombstones: Vec<ListRef>,
-    /// Shards that were written anew.
+    /// Shards that were rewritten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewritten: Vec<ListRef>,
-    /// Segments and lists that were written anew.
+    /// Segments and lists that were rewritten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<ListRef>,
-    /// Erasures that had something left to do, as far as is known.
+    /// Erasures that had work left, as far as is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfinished: Vec<Unfinished>,
 }
@@ -51,7 +52,7 @@ impl Erasures {
         }
     }
 
-    /// The salt.
+    /// Returns the salt.
     ///
     /// # Errors
     /// When the entry is damaged.
@@ -59,18 +60,18 @@ impl Erasures {
         Salt::decode(&self.salt)
     }
 
-    /// All lists.
+    /// Returns all lists.
     pub(in crate::dataset) fn lists(&self) -> impl Iterator<Item = &ListRef> {
         [&self.suppressed, &self.tombstones, &self.rewritten, &self.replaced].into_iter().flatten()
     }
 }
 
-/// An erasure that was committed and whose receipt was not there yet, as an entry names it.
+/// An erasure that was committed but had no receipt yet, as an entry names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unfinished {
-    /// The version that it made.
+    /// The version that it created.
     pub version: Version,
-    /// Names the run.
+    /// Id of the run.
     pub transaction: TransactionId,
     /// Path of its order.
     pub order: String,
@@ -79,13 +80,13 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// The same as what is left to do after the commit of a version.
+    /// Returns the same reference for the given version.
     #[must_use]
     pub fn of_version(&self, version: Version) -> Self {
         Self { version, ..self.clone() }
     }
 
-    /// Whether nothing is left to do.
+    /// Whether no work is left.
     ///
     /// # Errors
     /// When the store fails.
@@ -95,7 +96,7 @@ impl Unfinished {
 }
 
 impl Erasures {
-    /// Forgets erasures that are finished; the one that made `version` cannot be.
+    /// Removes finished erasures; the one that created `version` cannot be finished.
     pub(in crate::dataset) fn drop_finished(&mut self, store: &dyn Store, version: Version) -> Result<()> {
         let mut kept = Vec::new();
         for unfinished in std::mem::take(&mut self.unfinished) {

@@ -1,16 +1,16 @@
-//! Leases: what a long run still reads, so that `vacuum` leaves it alone, and who is to be let pass.
+//! Leases: they protect what a long run still reads from `vacuum`, and ask others to hold back commits.
 //!
-//! A run that reads old versions for a long time, which is `erase`, says so in an object of its own:
+//! A run that reads old versions for a long time, currently only `erase`, announces it in an object:
 //!
 //! ```text
 //! _shardify/leases/<txn>-<serial>.json    {"transaction": ..., "operation": "erase", "version": 3, "seconds": 120}
 //! ```
 //!
-//! Until `seconds` after it was written, `vacuum` expires no version from `version` on. The run writes the lease anew, under
-//! the next serial, long before that, and deletes it at its end; the lease of a killed run ends by itself. A lease with
-//! `"erasing": true` also asks others to hold back their commits for some seconds, because the run has lost to them several
-//! times. Leases only avoid work that would be in vain: a run that reads what was deleted under it fails with a conflict
-//! and commits nothing.
+//! For `seconds` after it was written, `vacuum` expires no version from `version` on. The run rewrites the lease under
+//! the next serial well before that and deletes it at its end; the lease of a killed run expires by itself. A lease
+//! with `"erasing": true` also asks others to delay their commits for some seconds, because the run has lost to them
+//! several times. Leases only avoid wasted work: a run that reads objects deleted under it fails with a conflict and
+//! commits nothing.
 
 use std::{
     sync::{
@@ -31,33 +31,33 @@ use crate::{
     storage::{Listed, Store},
 };
 
-/// How long a lease holds after it was last written.
+/// Validity of a lease after it was last written.
 pub const LEASE: Duration = Duration::from_secs(120);
 
-/// How long a commit is held back for an erasure that lost several times.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum delay of a commit for an erasure that lost several times.
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// Time between two looks whether such an erasure is done.
+/// Initial interval between checks whether such an erasure is done.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The longest such time: many that wait must not keep a slow store from serving the erasure.
-const LONGEST_POLL: Duration = Duration::from_secs(2);
+/// Maximum interval: many waiting runs must not keep a slow store from serving the erasure.
+const MAX_POLL: Duration = Duration::from_secs(2);
 
-/// What a lease says.
+/// Content of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim {
     transaction: TransactionId,
     operation: String,
     /// Oldest version that the run reads.
     version: Version,
-    /// How long it holds after it was written, by the clock of the store.
+    /// Validity after it was written, by the clock of the store.
     seconds: u64,
-    /// Whether commits of others are to wait a little.
+    /// Whether other runs should delay their commits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     erasing: bool,
 }
 
-/// A lease that this run holds; it is given back when it is dropped.
+/// A lease held by this run; dropping it releases it.
 #[derive(Debug)]
 pub struct Lease {
     held: Arc<Mutex<Held>>,
@@ -68,7 +68,7 @@ pub struct Lease {
 struct Held {
     dataset: Dataset,
     claim: Claim,
-    /// Serials written so far; the last of them is the object that counts.
+    /// Serials written so far; only the last one's object is valid.
     written: u64,
 }
 
@@ -77,7 +77,7 @@ impl Held {
         system_path(&format!("leases/{}-{serial}.json", self.claim.transaction))
     }
 
-    /// Writes the lease anew and deletes the older object.
+    /// Rewrites the lease and deletes the older object.
     fn write(&mut self) -> Result<()> {
         let store = self.dataset.store();
         let bytes = serde_json::to_vec(&self.claim).map_err(|e| Error::internal("encoding a lease failed").cause(e))?;
@@ -89,8 +89,8 @@ impl Held {
 }
 
 impl Lease {
-    /// Takes a lease of everything from a version on, which holds until it is dropped: a thread writes it anew in time.
-    /// `duration` is how long it outlives a run that is killed.
+    /// Takes a lease on all versions from `version` on, which holds until it is dropped: a thread rewrites it in time.
+    /// `duration` is how long it outlives a killed run.
     ///
     /// # Errors
     /// When the store fails.
@@ -115,7 +115,7 @@ impl Lease {
         let renewed = Arc::clone(&held);
         let renew = move || {
             while ended.recv_timeout(duration / 4) == Err(RecvTimeoutError::Timeout) {
-                // One that cannot be written now is tried again before it ends.
+                // A failed write is retried before the lease ends.
                 let _ = renewed.lock().unwrap_or_else(PoisonError::into_inner).write();
             }
         };
@@ -124,7 +124,7 @@ impl Lease {
         Ok(Self { held, renewal: Some((end, thread)) })
     }
 
-    /// Moves the lease to another version, and says whether others are to hold back their commits.
+    /// Moves the lease to another version and sets whether others should delay their commits.
     ///
     /// # Errors
     /// When the store fails.
@@ -142,12 +142,12 @@ impl Drop for Lease {
             let _ = thread.join();
         }
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is left ends by itself.
+        // An object that cannot be deleted expires by itself.
         let _ = held.dataset.store().delete(&held.path(held.written));
     }
 }
 
-/// The leases that hold at an instant, by the clock of the store. What cannot be understood is none.
+/// Returns the leases valid at an instant, by the clock of the store. Unreadable ones are ignored.
 fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
     let mut listed = Vec::new();
     store.walk(&system_path("leases"), &mut |found| {
@@ -158,7 +158,7 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
     })?;
     let mut claims = Vec::new();
     for facts in listed {
-        // It may have been given back since it was listed.
+        // It may have been released since it was listed.
         let Some(bytes) = store.get(&facts.path)? else { continue };
         let Ok(claim) = serde_json::from_slice::<Claim>(&bytes) else { continue };
         let lasts = SignedDuration::from_secs(i64::try_from(claim.seconds).unwrap_or(i64::MAX));
@@ -169,8 +169,8 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
     Ok(claims)
 }
 
-/// Tags of runs that hold a lease at an instant, by the clock of the store, each with the oldest version that must stay
-/// readable for it. Where locks tell that a run has died, its lease has ended with it.
+/// Returns the tags of runs that hold a lease at an instant, by the clock of the store, each with the oldest version
+/// that must stay readable for it. If locks show that a run has died, its lease has ended too.
 ///
 /// # Errors
 /// When the store fails.
@@ -185,16 +185,16 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
     Ok(out)
 }
 
-/// Holds back a commit while an erasure that lost to others several times makes its own, for some seconds at most.
+/// Delays a commit for at most some seconds while an erasure that lost several times makes its own.
 ///
 /// # Errors
 /// When the store fails.
 pub(in crate::dataset) fn give_way(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
     let (begun, mut pause) = (Instant::now(), POLL);
     let asked = |claim: &Claim| claim.erasing && claim.transaction != *transaction;
-    while begun.elapsed() < PATIENCE && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
+    while begun.elapsed() < MAX_DELAY && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
         std::thread::sleep(pause);
-        pause = (2 * pause).min(LONGEST_POLL);
+        pause = (2 * pause).min(MAX_POLL);
     }
     Ok(())
 }
@@ -263,7 +263,7 @@ mod tests {
             std::thread::sleep(3 * POLL);
             drop(lease);
             let waited = waiting.join().unwrap();
-            assert!(waited >= 2 * POLL && waited < PATIENCE / 2, "{waited:?}");
+            assert!(waited >= 2 * POLL && waited < MAX_DELAY / 2, "{waited:?}");
         });
     }
 }

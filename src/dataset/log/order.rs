@@ -1,27 +1,28 @@
-//! How the records of a shard are ordered, when a compaction sorted them.
+//! Order of the records of a shard that a compaction sorted.
 //!
-//! It stands in the list of shards, so that the next compaction knows what is sorted already without opening a shard.
+//! It is stored in the list of shards, so that the next compaction knows what is already sorted without opening a
+//! shard.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// What records are ordered by.
+/// The order of records.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Order {
-    /// How the columns count.
+    /// How the columns are combined.
     pub by: Arrangement,
     /// The columns.
     pub columns: Vec<String>,
 }
 
-/// How several columns make one order.
+/// How several columns form one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrangement {
-    /// The first column counts most.
+    /// Lexicographic: the first column is the most significant.
     Sort,
-    /// All columns count alike: their bits are interleaved.
+    /// Z-order: all columns are equally significant; their bits are interleaved.
     ZOrder,
 }
 
@@ -35,13 +36,13 @@ impl std::fmt::Display for Order {
     }
 }
 
-/// The order of a shard, and which others it was sorted with.
+/// The order of a shard, and the set of shards it was sorted with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardOrder {
-    /// What its records are ordered by.
+    /// Order of its records.
     #[serde(flatten)]
     pub order: Order,
-    /// Names the shards that were sorted together: no two of them overlap, and their names are in order.
+    /// Name of the set of shards that were sorted together: no two of them overlap, and their names are in order.
     pub set: String,
 }
 

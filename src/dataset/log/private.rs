@@ -1,4 +1,4 @@
-//! Which ids of a dataset are private: what its settings say, and what stands for them.
+//! Private ids of a dataset: what its settings say about them.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::{
     id::{IdHash, TransactionId},
 };
 
-/// How content hashes of records are compared with those that a dataset stores.
+/// How content hashes of records compare with those that a dataset stores.
 #[derive(Debug, Clone)]
 pub enum ContentHashes {
-    /// They are stored as they are.
+    /// Stored unchanged.
     Plain,
-    /// They are keyed.
+    /// Stored keyed.
     Keyed(Arc<IdKey>),
-    /// They are keyed, and the key is not known: only checksums of whole shards tell of damage.
+    /// Stored keyed, and the key is unknown: only checksums of whole shards detect damage.
     Unknown,
 }
 
 impl ContentHashes {
-    /// Returns those of a snapshot's dataset.
+    /// Returns how a snapshot's dataset stores them.
     pub fn of(snapshot: &Snapshot) -> Self {
         match (&snapshot.entry().settings.private, snapshot.dataset().key()) {
             (Some(private), key) if private.keyed_hashes => match checked(private, key) {
@@ -47,10 +47,10 @@ impl ContentHashes {
     }
 }
 
-/// How ids of a dataset are stored, given what it says already and what is asked for.
+/// Returns how the ids of a dataset are stored, given its current settings and the request.
 ///
 /// # Errors
-/// When that contradicts the dataset, or there is no key.
+/// If the request contradicts the dataset, or there is no key.
 pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<IdKey>>) -> Result<Option<PrivateIds>> {
     let PrivateChoice { mode: asked, redact_sources: redact, salted, key_named } = choice;
     let Some(old) = old else {
@@ -64,7 +64,7 @@ pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<Id
             return match (redact, salted) {
                 (true, _) => {
                     Err(Error::usage("expected --id-mode hmac or sealed beside --redact-source-paths, found none")
-                        .hint("names of sources are hidden with the key of the ids"))
+                        .hint("source names are hidden with the key of the ids"))
                 }
                 (false, true) => Err(Error::usage("expected --id-mode hmac or sealed beside --id-salt, found none")),
                 (false, false) => Ok(None),
@@ -87,11 +87,13 @@ pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<Id
             .hint("how ids are stored is chosen when a dataset is made; name another one with --out"));
     }
     if redact && !old.private.as_ref().is_some_and(|private| private.redacted_sources) {
-        return Err(Error::usage("this dataset was made without --redact-source-paths: its sources have their names")
-            .hint("name another dataset with --out"));
+        return Err(Error::usage(
+            "this dataset was made without --redact-source-paths: its source names are stored unredacted",
+        )
+        .hint("name another dataset with --out"));
     }
     if salted && old.private.as_ref().is_none_or(|private| private.salt.is_none()) {
-        return Err(Error::usage("this dataset was made without --id-salt: its tokens are those of the key alone")
+        return Err(Error::usage("this dataset was made without --id-salt: its tokens depend on the key alone")
             .hint("name another dataset with --out"));
     }
     if let Some(private) = &old.private {
@@ -100,35 +102,35 @@ pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<Id
     Ok(old.private.clone())
 }
 
-/// Hash of an id that is stored, as the id index has it.
+/// Returns the hash of a stored id, as used in the id index.
 pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
     if settings.private.is_some() { IdHash::of_token(stored) } else { IdHash::of(stored) }
 }
 
-/// How the ids of a snapshot are hidden; `None` where they are plain.
+/// Returns the conversion of a snapshot's ids to their stored form; `None` if ids are plain.
 ///
 /// # Errors
-/// When its key is not known, or another one is.
+/// If the key is missing or wrong.
 pub fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
     Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
         .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))
 }
 
 impl Hiding {
-    /// What the settings of a dataset ask for; `None` where ids are plain.
+    /// Returns the conversion that the settings of a dataset require; `None` if ids are plain.
     ///
     /// # Errors
-    /// When there is no key, or it is not the one of the dataset.
+    /// If there is no key, or it is not that of the dataset.
     pub fn of(settings: &Settings, key: Option<&Arc<IdKey>>) -> Result<Option<Self>> {
         settings.private.as_ref().map(|private| Self::by(private, key)).transpose()
     }
 }
 
 impl Snapshot {
-    /// An id as it is shown: sealed ones are opened where the key is known, and else their tokens stand for them.
+    /// Returns an id for display: sealed ids are decrypted if the key is known, otherwise shown as tokens.
     ///
     /// # Errors
-    /// When there is a key that is not that of the dataset, or a sealed id is damaged.
+    /// If the key is not that of the dataset, or a sealed id is damaged.
     pub fn shown_id(&self, stored: String) -> Result<String> {
         let Some(private) = &self.entry().settings.private else { return Ok(stored) };
         let Some((token, _)) = stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)) else {

@@ -1,9 +1,9 @@
-//! Proof that a store lets one of several creators of an object win, on which every commit rests.
+//! Test that a store lets exactly one of several creators of an object win, on which every commit relies.
 //!
 //! Some stores that speak a cloud's protocol ignore the condition of a conditional create: two runs would then both
-//! believe that they made the same version, and one would lose its records. So the first run that writes to a remote
-//! dataset lets two creators race for a key and keeps what it saw beside the log, with the place and the server it was
-//! seen at: a dataset that is copied elsewhere, or met behind another server, is tried again.
+//! believe that they created the same version, and one would lose its records. So the first run that writes to a remote
+//! dataset lets creators race for a key and stores the result beside the log, with the location and the server: a
+//! dataset that is copied elsewhere, or reached through another server, is tested again.
 //!
 //! ```text
 //! _shardify/proof/<random>    raced for, then deleted
@@ -23,12 +23,12 @@ use crate::{
 struct Proof {
     conditional_create: String,
     location: String,
-    /// Server at which it was seen, where it is not the one that the location implies.
+    /// Server that was tested, if it is not the one that the location implies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
 }
 
-/// Makes sure that conditional creates work; a local file system is known for it.
+/// Ensures that conditional creates work; local file systems need no test.
 pub(in crate::dataset) fn prove(store: &dyn Store) -> Result<()> {
     if store.location().local_path().is_some() {
         return Ok(());
@@ -60,13 +60,13 @@ fn race(store: &dyn Store) -> Result<()> {
         racing.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(Error::internal("a thread gave up")))).collect()
     });
     let outcomes: Vec<PutOutcome> = outcomes.into_iter().collect::<Result<_>>()?;
-    // One that comes when all is over must lose too.
+    // A create after the race must fail too.
     let late = store.put_if_absent(&key, "late".into())?;
     let kept = store.get(&key)?;
     store.delete(&key)?;
     let winners: Vec<&str> =
         creators.iter().zip(&outcomes).filter(|(_, o)| **o == PutOutcome::Created).map(|(name, _)| *name).collect();
-    // A creator whose request was sent again after a lost reply does not know that it has won.
+    // A creator whose request was repeated after a lost reply does not know that it has won.
     let fair = match winners[..] {
         [] => kept.is_some_and(|bytes| creators.iter().any(|name| bytes == name.as_bytes())),
         [winner] => kept.is_some_and(|bytes| bytes == winner.as_bytes()),
@@ -75,13 +75,13 @@ fn race(store: &dyn Store) -> Result<()> {
     if fair && late == PutOutcome::Exists {
         return Ok(());
     }
-    Err(Error::storage("expected one of several creators of an object to win, found that others do too")
+    Err(Error::storage("expected exactly one of several creators of an object to win, found several")
         .at(store.location().to_string())
         .hint(
             "this store ignores conditional creates (If-None-Match: *), without which concurrent commits lose records",
         )
         .hint(
-            "put the dataset into a store that has them: Amazon S3, Google Cloud Storage, Azure, MinIO, a local folder",
+            "put the dataset into a store that supports them: Amazon S3, Google Cloud Storage, Azure, MinIO, a local folder",
         ))
 }
 

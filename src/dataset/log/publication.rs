@@ -1,18 +1,18 @@
-//! What a run gives names to before it commits, and how it takes that back.
+//! Publication of a run's objects before its commit, and their withdrawal.
 //!
-//! Everything that a run publishes has the run's [tag](TransactionId::tag) in its path, and is on record before it gets
-//! its name: an *intent* lists the paths. So whoever comes later knows of each object without a version who wrote it, and
-//! can declare that run abandoned before anything is deleted (see [`vacuum`](super::vacuum)).
+//! Everything that a run publishes has the run's [tag](TransactionId::tag) in its path and is recorded before it is
+//! published: an *intent* lists the paths. So the writer of each object without a version is known, and that run can be
+//! abandoned before anything is deleted (see [`vacuum`](super::vacuum)).
 //!
 //! ```text
-//! lock     _shardify/locks/<tag>              held while the run is active, where the store has locks
+//! lock     _shardify/locks/<tag>              held while the run is active, if the store has locks
 //! intent   _shardify/intents/<txn>-<n>.json   {"transaction", "operation", "planned_on", "paths"}: before each publishing
 //! names    <tag>/..., _shardify/.../<tag>...  created only if absent
-//! commit   entry of the log                   then the intents and the lock go
+//! commit   entry of the log                   then the intents and the lock are deleted
 //! ```
 //!
-//! A run that ends without a commit deletes what it published, when its [`Publication`] is dropped. A run that is killed
-//! leaves its intents for `vacuum`. When nobody knows whether the commit took place, everything stays.
+//! A run that ends without a commit deletes what it published when its [`Publication`] is dropped. A killed run leaves
+//! its intents for `vacuum`. If the outcome of the commit is unknown, everything stays.
 
 use std::{collections::HashSet, thread, time::Duration};
 
@@ -32,12 +32,12 @@ use crate::{
     storage::{Lock, Staged},
 };
 
-/// Times that the lock of a run is asked for: `vacuum` holds it for a moment to see whether the run is active.
+/// Attempts to take the lock of a run: `vacuum` holds it for a moment to check whether the run is active.
 const LOCK_ATTEMPTS: usize = 100;
-/// Time between them.
+/// Time between the attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a run is about to publish.
+/// Objects that a run is about to publish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::dataset) struct Intent {
     /// The run.
@@ -50,7 +50,7 @@ pub(in crate::dataset) struct Intent {
     pub(in crate::dataset) paths: Vec<String>,
 }
 
-/// Objects that a run has given names to and not committed yet.
+/// Objects that a run has published but not committed yet.
 #[derive(Debug)]
 pub struct Publication<'a> {
     dataset: &'a Dataset,
@@ -59,17 +59,17 @@ pub struct Publication<'a> {
     planned_on: Version,
     intents: Vec<String>,
     paths: Vec<String>,
-    /// Whether an attempt to commit ended in a way that nobody knows.
+    /// Whether the outcome of an attempt to commit is unknown.
     is_unknown: bool,
-    /// Whether the run has ended: it has committed, or all was taken back.
+    /// Whether the run has ended: it has committed, or everything was withdrawn.
     ended: bool,
-    /// Whether the store failed while it gave names, so that nobody knows which objects have theirs.
+    /// Whether the store failed while publishing, so that it is unknown which objects are published.
     unsettled: bool,
     _lock: Lock,
 }
 
 impl<'a> Publication<'a> {
-    /// Starts to write: takes the lock of the run, by which others see that it is active.
+    /// Begins to write: takes the lock of the run, which shows other runs that it is active.
     ///
     /// # Errors
     /// When the store fails.
@@ -94,10 +94,10 @@ impl<'a> Publication<'a> {
         })
     }
 
-    /// Puts on record what is about to be published, then publishes it.
+    /// Records the objects in an intent, then publishes them.
     ///
     /// # Errors
-    /// [`Kind::Conflict`] when an object of such a name exists; when the store fails.
+    /// [`Kind::Conflict`] if an object of such a name exists; if the store fails.
     pub fn publish(&mut self, staged: Vec<Staged>) -> Result<()> {
         if staged.is_empty() {
             return Ok(());
@@ -116,14 +116,14 @@ impl<'a> Publication<'a> {
         self.paths.extend(intent.paths);
         let published = self.dataset.store().publish(staged);
         if let Err(error) = &published {
-            // The store has taken back what got its name. What is there after a conflict has another owner.
+            // The store has withdrawn what it published. Objects that exist after a conflict have another owner.
             self.paths.truncate(before);
             self.unsettled |= error.kind() != Kind::Conflict;
         }
         published
     }
 
-    /// Deletes some of what was published, because it will not be committed.
+    /// Deletes some published objects, because they will not be committed.
     ///
     /// # Errors
     /// When the store fails.
@@ -135,7 +135,7 @@ impl<'a> Publication<'a> {
         gone.iter().try_for_each(|path| self.dataset.store().delete(path))
     }
 
-    /// The run.
+    /// Returns the id of the run.
     pub fn id(&self) -> &TransactionId {
         &self.id
     }
@@ -143,18 +143,18 @@ impl<'a> Publication<'a> {
     /// Commits a transaction whose objects were published here.
     ///
     /// # Errors
-    /// As [`commit`].
+    /// Like [`commit`].
     pub fn commit(mut self, transaction: &Transaction<'_>) -> Result<Snapshot> {
         let (dataset, planned_on) = (self.dataset, self.planned_on);
         self.attempt(|| commit(dataset, transaction, planned_on))
     }
 
-    /// Makes an attempt to commit what was published here. After a conflict another one may be made.
+    /// Makes an attempt to commit the published objects. After a conflict, it can be repeated.
     ///
     /// # Errors
     /// Those of the attempt.
     pub fn attempt<T>(&mut self, attempt: impl FnOnce() -> Result<T>) -> Result<T> {
-        // Until the attempt says how it ended, by a panic too, nobody knows.
+        // Until the attempt returns, or if it panics, its outcome is unknown.
         self.is_unknown = true;
         let outcome = attempt();
         match &outcome {
@@ -164,12 +164,12 @@ impl<'a> Publication<'a> {
         outcome
     }
 
-    /// Whether nobody knows how an attempt to commit ended.
+    /// Whether the outcome of an attempt to commit is unknown.
     pub fn is_unknown(&self) -> bool {
         self.is_unknown
     }
 
-    /// The intents are of no use any more, and neither is the lock. What cannot be deleted is left to `vacuum`.
+    /// Deletes the intents and the lock, which are no longer needed. `vacuum` deletes them if this fails.
     fn end(&mut self) {
         let store = self.dataset.store();
         if !self.unsettled {
@@ -181,7 +181,7 @@ impl<'a> Publication<'a> {
 }
 
 impl Drop for Publication<'_> {
-    /// Takes back what is not committed: the error that led here is what the user has to know.
+    /// Withdraws uncommitted objects. Errors are ignored: the user needs the error that led here.
     fn drop(&mut self) {
         if self.is_unknown || self.ended {
             return;
@@ -193,7 +193,7 @@ impl Drop for Publication<'_> {
     }
 }
 
-/// Path of the file that is the lock of a run, where the store is a local folder.
+/// Returns the path of a run's lock file, if the store is a local folder.
 fn lock_path(id: &TransactionId) -> String {
     system_path(&format!("locks/{}", id.tag()))
 }

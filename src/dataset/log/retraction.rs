@@ -1,8 +1,8 @@
-//! What a transaction does to records that the dataset has or had, besides adding new ones.
+//! Effects of a transaction on records that the dataset has or had, besides adding new ones.
 //!
-//! Removing records rewrites the shards that hold them; the others keep their record numbers, and the removed numbers stay in
-//! the id index, so that `--find` still tells where a record was. Restoring makes shards of an older version live again: each
-//! gets a second run, which begins with the new version.
+//! Removing records rewrites the shards that hold them. The remaining records keep their record numbers, and the
+//! removed numbers stay in the id index, so that `--find` still shows where a record was. Restoring makes shards of an
+//! older version live again: each gets a second run, which begins with the new version.
 //!
 //! ```text
 //! version        1     2     3     4
@@ -28,19 +28,20 @@ use crate::{
     id::Version,
 };
 
-/// Says which version removed a source, given its row and the version being committed; `None`: the dataset has its records.
+/// Returns the version that removed a source, given its row and the version being committed; `None` if the dataset has
+/// its records.
 pub type RemovedBy<'a> = dyn Fn(&SourceRow, Version) -> Option<Version> + Sync + 'a;
 
 /// Changes to records of earlier versions.
 #[derive(Default)]
 pub struct Retraction<'a> {
-    /// Shards written anew without removed records; the records left keep their numbers.
+    /// Shards rewritten without removed records; the remaining records keep their numbers.
     pub rewritten: Vec<NewShard>,
     /// Shards of an older version that become live again.
     pub restored: Vec<Restored>,
-    /// Which sources are removed from this version on; `None`: as before.
+    /// Decides which sources are removed from this version on; `None`: unchanged.
     pub sources: Option<&'a RemovedBy<'a>>,
-    /// Whether the transaction is a conflict as soon as another version was committed since it was planned.
+    /// Whether any version committed since the plan makes the transaction a conflict.
     pub only_as_planned: bool,
 }
 
@@ -57,7 +58,7 @@ impl std::fmt::Debug for Retraction<'_> {
 /// A shard that becomes live again.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// Its facts, as they were.
+    /// Its facts, unchanged.
     pub shard: ShardMeta,
     /// Its runs in the version that it is restored from.
     pub runs: Vec<Run>,
@@ -90,7 +91,7 @@ impl Restored {
         self.runs.iter().zip(&self.since).map(move |(run, since)| Run {
             from: version,
             until: None,
-            // Rows of scattered runs have their first versions beside their numbers.
+            // Rows of scattered runs store their first versions beside their numbers.
             since: run.scattered.is_none().then_some(*since),
             ..run.clone()
         })
@@ -103,7 +104,7 @@ impl Retraction<'_> {
         self.restored.iter().flat_map(move |restored| restored.runs(version))
     }
 
-    /// Refuses to commit on a version that the plan did not see, and to restore what is not stored any more.
+    /// Fails if the parent is a version that the plan did not see, or if a shard to be restored is no longer stored.
     pub(in crate::dataset) fn check(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
         let conflict =
             |message: String| Err(Error::conflict(message).hint("nothing was committed; run the command again"));

@@ -1,4 +1,4 @@
-//! One hash for a version: over its shards, its id index and what was erased, such that a few kilobytes prove to somebody
+//! The root of a version: one hash over its shards, its id index and what was erased. A few kilobytes prove to a reader
 //! without the dataset that an id is in the version, or that it is not.
 //!
 //! ```text
@@ -8,12 +8,13 @@
 //!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"    as the log entry lists them
 //! ```
 //!
-//! All levels are Merkle trees as RFC 6962 has them ([`merkle`]); [`index`](super::index) has the tree of a segment. Hashes of
-//! lists and segments stand in the log entry, so a commit makes its root of what it wrote itself and of what was there. Pairs
-//! are sorted, so two neighbouring blocks show that nothing lies between them. The head says how many segments there are,
-//! so that none can be left out, and how ids are stored, so that nobody can look up an id as it is where tokens stand for ids:
-//! `ids plain`, or `ids hmac <check>` or `ids sealed <check>` with the check value of the key. Entries before format 4 have
-//! "shardify root 2", without that line. The root follows from what the version refers to and nothing else.
+//! All levels are Merkle trees as in RFC 6962 ([`merkle`]); [`index`](super::index) defines the tree of a segment.
+//! Hashes of lists and segments are stored in the log entry, so a commit computes its root from what it wrote itself
+//! and from what was there before. Pairs are sorted, so two neighbouring blocks prove that nothing lies between them.
+//! The head states the number of segments, so that none can be omitted, and how ids are stored, so that a plain id
+//! cannot be looked up where the index has tokens: `ids plain`, or `ids hmac <check>` or `ids sealed <check>` with the
+//! check value of the key. Entries before format 4 have "shardify root 2", without that line. The root depends only on
+//! what the version refers to.
 
 use arrow::array::{BinaryArray, RecordBatch, StringArray, UInt64Array};
 use sha2::{Digest, Sha256};
@@ -38,12 +39,12 @@ use crate::{
     id::IdHash,
 };
 
-/// Hash of a shard in a list.
+/// Returns the hash of a shard in a list.
 fn shard_leaf(path: &str, records: u64, checksum: &[u8]) -> Hash {
     merkle::leaf(format!("shard {path} {records} {}\n", hex(checksum)).as_bytes())
 }
 
-/// Hashes of rows of a list of shards.
+/// Returns the hashes of the rows of a list of shards.
 pub(in crate::dataset) fn shard_leaves(rows: &RecordBatch) -> Result<Vec<Hash>> {
     let (paths, checksums): (&StringArray, &BinaryArray) = (column(rows, "path")?, column(rows, "checksum")?);
     let records: &UInt64Array = column(rows, "records")?;
@@ -51,7 +52,7 @@ pub(in crate::dataset) fn shard_leaves(rows: &RecordBatch) -> Result<Vec<Hash>> 
     Ok((0..rows.num_rows()).map(leaf).collect())
 }
 
-/// Root of shards in order.
+/// Returns the root of shards in order.
 pub(in crate::dataset) fn root_of_shards(shards: &[ShardMeta]) -> Hash {
     let leaves: Vec<Hash> =
         shards.iter().map(|shard| shard_leaf(&shard.path, shard.records, &shard.checksum)).collect();
@@ -62,30 +63,30 @@ fn list_leaf(shards: u64, root: &Hash) -> Hash {
     merkle::leaf(format!("list {shards} {}\n", hex(root)).as_bytes())
 }
 
-/// Hashes of the lists of shards; `None` when one of them has no root.
+/// Returns the roots of the lists of shards; `None` if one of them has none.
 fn known_lists(entry: &Entry) -> Option<Vec<Hash>> {
     entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect()
 }
 
-/// The root of a version from what its entry knows; `None` when a list or a segment has no hash.
+/// Returns the root of a version, computed from its entry; `None` if a list or a segment has no hash.
 pub(in crate::dataset) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<Option<Hash>> {
     let segments: Option<Vec<String>> = entry.segments.iter().map(|s| Some(segment_leaf(s, &s.root?))).collect();
     let (Some(lists), Some(segments)) = (known_lists(entry), segments) else { return Ok(None) };
     Ok(Some(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root()))
 }
 
-/// Makes sure that the lists of shards are those that the log has the hashes of, and that its root follows from them; the
-/// hashes of segments are checked whenever all their pairs are read.
+/// Checks that the lists of shards match their hashes in the log, and that the log's root follows from them. The hashes
+/// of segments are checked whenever all their pairs are read.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming what was changed; when something cannot be read.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming what was changed; if something cannot be read.
 pub fn check_root(snapshot: &Snapshot) -> Result<()> {
     let (dataset, entry) = (snapshot.dataset(), snapshot.entry());
     let place = |path: &str| dataset.store().location().join(path).to_string();
     for list in &entry.shards {
         let Some(known) = list.root else { continue };
         if root_of_shards(&shards::read(dataset.store().as_ref(), &list.sealed())?) != known {
-            return Err(Error::integrity("expected the list of shards that the log has the hash of, found another")
+            return Err(Error::integrity("expected a list of shards that matches the hash in the log, found another")
                 .at(place(&list.path)));
         }
     }
@@ -98,10 +99,10 @@ pub fn check_root(snapshot: &Snapshot) -> Result<()> {
     }
 }
 
-/// Format from which on the head says how ids are stored.
+/// First format whose head states how ids are stored.
 const IDS_IN_HEAD: u32 = 4;
 
-/// How the ids of a version are stored.
+/// Returns the line of the head that states how the ids of a version are stored.
 fn ids_line(entry: &Entry) -> String {
     match &entry.settings.private {
         None => IdMode::Plain.name().to_owned(),
@@ -152,14 +153,14 @@ impl Leaves {
 /// The tree of a version.
 #[derive(Debug)]
 pub struct VersionTree {
-    /// The segments, in the order of their leaves.
+    /// The segments, in leaf order.
     pub segments: Vec<SegmentTree>,
     leaves: Leaves,
 }
 
 impl VersionTree {
-    /// Makes the tree of a snapshot, with the blocks of its segments around a hash. Where a list of shards has no hash, all
-    /// shards in record order stand for one list.
+    /// Returns the tree of a snapshot, with the blocks of its segments around a hash. If a list of shards has no hash,
+    /// all shards in record order are treated as one list.
     ///
     /// # Errors
     /// When the index or a list cannot be read, or is not what the log says.
@@ -181,27 +182,27 @@ impl VersionTree {
         Ok(Self { segments, leaves })
     }
 
-    /// Text of its first leaf.
+    /// Returns the text of the first leaf.
     pub fn head(&self) -> &str {
         &self.leaves.head
     }
 
-    /// The root.
+    /// Returns the root.
     pub fn root(&self) -> Hash {
         self.leaves.root()
     }
 
-    /// How many leaves there are.
+    /// Returns the number of leaves.
     pub fn leaves(&self) -> usize {
         self.leaves.hashes.len()
     }
 
-    /// Siblings on the way from the head to the root.
+    /// Returns the sibling hashes on the path from the head to the root.
     pub fn head_path(&self) -> Vec<Hash> {
         merkle::path(&self.leaves.hashes, 0)
     }
 
-    /// Number of the leaf of a segment, and siblings on the way.
+    /// Returns the leaf index of a segment, and the sibling hashes on its path.
     pub fn segment_path(&self, segment: usize) -> (usize, Vec<Hash>) {
         let index = self.leaves() - self.segments.len() + segment;
         (index, merkle::path(&self.leaves.hashes, index))

@@ -1,4 +1,4 @@
-//! The run table: where each record number is, and was.
+//! The run table: the current and former positions of each record number.
 //!
 //! A run says that records `first .. first + records` are the rows `ordinal ..` of one shard, in versions
 //! `from .. until`. A record number is in exactly one live run at any version that contains it. Compaction closes the
@@ -12,9 +12,9 @@
 //!                                            c             0      3     -
 //! ```
 //!
-//! Sorting by a column may leave no two neighbours together, and a run for each record would be as large as the data.
-//! Such a shard has one *scattered* run: its numbers lie between two bounds, and which row has which number stands in
-//! the [numbers](super::numbers) of the shard and, the other way round, in the [places](super::places) of its set.
+//! Sorting by a column may separate all neighbours, and a run for each record would be as large as the data. Such a
+//! shard has one *scattered* run: its numbers lie between two bounds; the row-to-number mapping is in the shard's
+//! [numbers](super::numbers), and the reverse mapping in the [places](super::places) of its set.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -53,20 +53,20 @@ pub struct Run {
     pub from: Version,
     /// First version that no longer does; `None` while it is live.
     pub until: Option<Version>,
-    /// First version that had these records at all, when earlier runs of them were vacuumed from the table.
+    /// First version that had these records, if earlier runs of them were vacuumed from the table.
     pub since: Option<Version>,
-    /// Where its numbers stand when they do not follow one another.
+    /// Set and span of the run if its numbers are not consecutive.
     pub scattered: Option<Scattered>,
-    /// Where the sidecar of the shard lies, and what it has to be; `None` when an older release wrote it.
+    /// Path and seal of the shard's sidecar; `None` if an older release wrote it.
     pub beside: Option<Arc<Beside>>,
 }
 
-/// Records of a shard whose numbers are in no order.
+/// Records of a shard whose numbers are not in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scattered {
     /// Distance from the first number to the one after the last; other shards may have numbers in between.
     pub span: u64,
-    /// The set of places that leads from numbers to rows.
+    /// The set of places that maps numbers to rows.
     pub set: String,
     /// Number of the shard within the set.
     pub shard: u64,
@@ -78,17 +78,17 @@ impl Run {
         self.from <= version && self.until.is_none_or(|until| version < until)
     }
 
-    /// The number after its last one.
+    /// Returns the number after its last one.
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.scattered.as_ref().map_or(self.records, |scattered| scattered.span))
     }
 
-    /// The sidecar of its shard.
+    /// Returns the sidecar of its shard.
     pub fn sidecar(&self) -> Sealed {
         beside::sidecar_of(&self.shard, self.beside.as_deref())
     }
 
-    /// The record numbers of its shard, if it is scattered.
+    /// Returns the table of record numbers of its shard, if it is scattered.
     pub fn numbers(&self) -> Sealed {
         beside::numbers_of(&self.shard, self.beside.as_deref())
     }
@@ -103,14 +103,15 @@ impl Run {
 #[derive(Debug, Clone)]
 pub struct RunTable {
     runs: Vec<Run>,
-    /// For each run the largest end of any plain run up to it, so that a search knows when to stop going back.
+    /// For each run, the maximum end of any plain run up to it, so that a backward search knows when to stop.
     reach: Vec<u64>,
-    /// The scattered ones: each may hold almost any record, and would make every search go back to the begin.
+    /// Indexes of scattered runs: each may hold almost any record, so each search would have to go back to the first
+    /// run.
     scattered: Vec<usize>,
 }
 
 impl RunTable {
-    /// Orders runs for searching.
+    /// Sorts runs for searching.
     pub fn new(mut runs: Vec<Run>) -> Self {
         runs.sort_by(|a, b| (a.first, a.from, &a.shard, a.ordinal).cmp(&(b.first, b.from, &b.shard, b.ordinal)));
         let mut reach = Vec::with_capacity(runs.len());
@@ -123,12 +124,13 @@ impl RunTable {
         Self { runs, reach, scattered }
     }
 
-    /// Every run, live or closed.
+    /// Returns every run, live or closed.
     pub fn all(&self) -> &[Run] {
         &self.runs
     }
 
-    /// Runs that hold a record number in any version, oldest version first; of scattered ones those that may.
+    /// Returns the runs that hold a record number in any version, oldest version first; scattered runs only may hold
+    /// it.
     pub fn of_record(&self, record: u64) -> Vec<&Run> {
         let end = self.runs.partition_point(|run| run.first <= record);
         let mut found: Vec<&Run> = self.runs[..end]
@@ -145,7 +147,7 @@ impl RunTable {
         found
     }
 
-    /// The greatest number below `record` that any run holds, or may hold.
+    /// Returns the greatest number below `record` that any run holds or may hold.
     pub(in crate::dataset) fn before(&self, record: u64) -> Option<u64> {
         let end = self.runs.partition_point(|run| run.first < record);
         let last = |run: &Run| run.end().min(record).checked_sub(1);
@@ -154,12 +156,12 @@ impl RunTable {
         scattered.filter_map(last).chain(plain.filter(|_| end > 0)).max()
     }
 
-    /// The table without runs that only versions before `oldest` contain; what is left remembers since when its records
-    /// are there.
+    /// Returns the table without runs that only versions before `oldest` contain; the remaining runs keep the first
+    /// version of their records.
     #[must_use]
     pub(in crate::dataset) fn readable(&self, oldest: Version) -> Self {
-        // A compaction makes one run of each run that it replaces, so both begin with the same record. Of scattered
-        // records each has its own first version, which stands beside its number.
+        // A compaction makes one run of each run that it replaces, so both begin with the same record. Each scattered
+        // record has its own first version, stored beside its number.
         let since = |run: &Run| {
             let first = run.scattered.is_none().then(|| self.first_version(run.first))?;
             first.filter(|first| *first < run.from)
@@ -173,12 +175,13 @@ impl RunTable {
         )
     }
 
-    /// First version that had a record, as far as this table knows: where a scattered run holds it, look there first.
+    /// Returns the first version that had a record, as far as this table knows; for scattered runs, the table of
+    /// numbers takes precedence.
     pub fn first_version(&self, record: u64) -> Option<Version> {
         self.of_record(record).iter().map(|run| run.since.unwrap_or(run.from)).min()
     }
 
-    /// Runs that a version contains, by shard, each in row order.
+    /// Returns the runs of a version by shard, each in row order.
     pub fn by_shard(&self, version: Version) -> BTreeMap<&str, Vec<&Run>> {
         let mut shards: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
         for run in self.runs.iter().filter(|run| run.contains(version)) {
@@ -188,7 +191,7 @@ impl RunTable {
         shards
     }
 
-    /// Runs of a shard that a version contains, in row order.
+    /// Returns the runs of a shard in a version, in row order.
     pub fn of_shard(&self, shard: &str, version: Version) -> Vec<&Run> {
         let mut found: Vec<&Run> = self.runs.iter().filter(|r| r.shard == shard && r.contains(version)).collect();
         found.sort_by_key(|run| run.ordinal);
@@ -196,7 +199,7 @@ impl RunTable {
     }
 }
 
-/// Columns of a list; those at its end that can be null are left out where nothing is in them.
+/// Returns the columns of a list; nullable ones at its end are omitted if they would be empty.
 pub(in crate::dataset) fn schema() -> Schema {
     let field = |name: &str, nullable| Field::new(name, DataType::UInt64, nullable);
     let mut fields = vec![
@@ -216,7 +219,7 @@ pub(in crate::dataset) fn schema() -> Schema {
 /// Number of columns that every list has.
 const ALWAYS: usize = 7;
 
-/// Name of the column that says what lies beside the shard.
+/// Name of the column that describes the objects beside the shard.
 const BESIDE: &str = "beside";
 
 /// Encodes rows for [`table::write`].
@@ -247,7 +250,7 @@ pub(in crate::dataset) fn batch(runs: &[Run]) -> Result<RecordBatch> {
     Ok(full.project(&used.collect::<Vec<_>>())?)
 }
 
-/// What lies beside the shards of runs; neighbours mostly share it.
+/// Encodes the objects beside the runs' shards; neighbours mostly share them.
 fn beside_column(runs: &[Run]) -> Result<StringArray> {
     let mut out = StringBuilder::new();
     let mut last: Option<(&Arc<Beside>, String)> = None;
@@ -264,7 +267,7 @@ fn beside_column(runs: &[Run]) -> Result<StringArray> {
     Ok(out.finish())
 }
 
-/// Reads what [`beside_column`] wrote; equal texts become one.
+/// Decodes the output of [`beside_column`]; equal texts share one value.
 fn read_beside(texts: &StringArray) -> Result<Vec<Option<Arc<Beside>>>> {
     let mut known: HashMap<&str, Arc<Beside>> = HashMap::new();
     let mut read = |text| match known.get(text) {
@@ -291,10 +294,10 @@ fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
         let (first, records, ordinal) = (number("first")?, number("records")?, number("ordinal")?);
         let (from, until) = (number("from_version")?, number("until_version")?);
         let shard: &StringArray = column(batch, "shard")?;
-        // Datasets that were never vacuumed may lack it.
+        // Lists of datasets that were never vacuumed may lack it.
         let since = batch.column_by_name("since_version").map(|_| number("since_version")).transpose()?;
         let some = |array: &UInt64Array, i: usize| array.is_valid(i).then(|| Version(array.value(i)));
-        // Only lists of datasets that were sorted have these.
+        // Only lists of sorted datasets have these columns.
         let scattered = match batch.column_by_name("set") {
             None => None,
             Some(_) => Some((number("span")?, column::<StringArray>(batch, "set")?, number("set_shard")?)),

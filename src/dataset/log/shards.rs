@@ -44,29 +44,29 @@ pub struct ShardMeta {
     pub raw_bytes: u64,
     /// BLAKE3 of the whole object.
     pub checksum: [u8; 32],
-    /// Where the records begin; what comes before is the header of a compressed stream.
+    /// Offset of the records; the header of a compressed stream precedes them.
     pub body_offset: u64,
-    /// Bytes of records, as stored; what follows ends the shard. Zero for Parquet.
+    /// Stored bytes of the records; the end of the compressed stream follows them. 0 for Parquet.
     pub body_bytes: u64,
     /// CRC-32 of the records before compression, for gzip, so that shards can be joined without decoding.
     pub body_crc32: u32,
-    /// Target in bytes of the compaction that made it; 0 when a conversion did.
+    /// Target size in bytes of the compaction that wrote it; 0 for a conversion.
     pub compacted_for: u64,
-    /// What shards are ordered by: its smallest record number, and of shards that were sorted together the smallest of
-    /// them all, so that they stay together.
+    /// Sort key of shards: the smallest record number; for shards that were sorted together, the smallest of all of
+    /// them, so that they stay together.
     pub first_record: u64,
     /// Version that added it.
     pub version: Version,
     /// When that version was committed.
     pub committed_at: Timestamp,
-    /// How its records are ordered, where a compaction sorted them.
+    /// Order of its records, if a compaction sorted them.
     pub order: Option<ShardOrder>,
-    /// What lies beside it; `None` when an older release wrote it.
+    /// Objects beside it; `None` if an older release wrote it.
     pub beside: Option<Arc<Beside>>,
 }
 
 impl ShardMeta {
-    /// Stands in lists where there is no shard.
+    /// Returns the placeholder for lists where there is no shard.
     pub fn nothing() -> Self {
         Self {
             path: String::new(),
@@ -87,38 +87,38 @@ impl ShardMeta {
         }
     }
 
-    /// Its sidecar.
+    /// Returns its sidecar.
     pub fn sidecar(&self) -> Sealed {
         beside::sidecar_of(&self.path, self.beside.as_deref())
     }
 
-    /// The numbers of its records, if it is sorted.
+    /// Returns its table of record numbers, if it is sorted.
     pub fn numbers(&self) -> Sealed {
         beside::numbers_of(&self.path, self.beside.as_deref())
     }
 
-    /// Its members, if it has that index.
+    /// Returns its table of tar members, if it has that index.
     pub fn parts(&self) -> Sealed {
         beside::parts_of(&self.path, self.beside.as_deref())
     }
 
-    /// Everything beside it that has a seal: sidecar, indexes, and what describes its folder.
+    /// Returns all sealed objects beside it: sidecar, indexes and descriptions of its folder.
     pub fn all_beside(&self) -> Vec<Sealed> {
         self.beside.as_deref().map(|beside| beside::all_of(&self.path, beside)).unwrap_or_default()
     }
 
-    /// An object that belongs to it, by its path.
+    /// Returns an object that belongs to it, by path.
     pub fn beside_at(&self, path: &str) -> Sealed {
         self.all_beside().into_iter().find(|object| object.path == path).unwrap_or_else(|| Sealed::unknown(path))
     }
 
-    /// What describes its folder and changes what its records mean: types and constants.
+    /// Returns the descriptions of its folder that change the meaning of its records: types and constants.
     pub fn of_folder(&self) -> Vec<Sealed> {
         self.beside.as_deref().map(|beside| beside::of_folder(&self.path, beside)).unwrap_or_default()
     }
 }
 
-/// Columns of a list; those that can be null are left out where nothing is in them.
+/// Returns the columns of a list; nullable ones are omitted if they would be empty.
 pub(in crate::dataset) fn schema() -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let mut fields = vec![
@@ -140,7 +140,7 @@ pub(in crate::dataset) fn schema() -> Schema {
     Schema::new(fields)
 }
 
-/// Names of the columns that can be null.
+/// Names of the nullable columns.
 const ORDER: &str = "order";
 const BESIDE: &str = "beside";
 
@@ -154,7 +154,7 @@ pub(in crate::dataset) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
     Ok(full.project(&used)?)
 }
 
-/// The same with all columns.
+/// Encodes rows with all columns.
 pub(in crate::dataset) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
     let schema = schema();
     let numbers =
@@ -195,7 +195,7 @@ pub(in crate::dataset) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<S
     checked().map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
 }
 
-/// Rows of a list. Where a row may stand for no shard its path is empty.
+/// Decodes the rows of a list. A row without a shard has an empty path.
 pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
     let mut out = Vec::new();
     for batch in batches {
@@ -209,7 +209,7 @@ pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMet
         let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
         let (first_record, version) = (number("first_record")?, number("version")?);
         let compacted_for = number("compacted_for")?;
-        // Only lists of datasets that were sorted have it.
+        // Only lists of sorted datasets have this column.
         let optional = |name| batch.column_by_name(name).map(|_| column::<StringArray>(batch, name)).transpose();
         let (orders, beside) = (optional(ORDER)?, optional(BESIDE)?);
         for i in 0..batch.num_rows() {
@@ -255,11 +255,11 @@ pub struct NewShard {
     pub meta: ShardMeta,
     /// (first record, records, ordinal) of each run.
     pub runs: Vec<(u64, u64, u64)>,
-    /// Where the numbers of its one run stand, when they do not follow one another.
+    /// Set and span of its one run, if the numbers are not consecutive.
     pub scattered: Option<Scattered>,
 }
 
-/// Checks what describes the folders of some shards: types and constants, which change what their records mean.
+/// Checks the descriptions of the shards' folders: types and constants, which change the meaning of records.
 ///
 /// # Errors
 /// As [`get`].
@@ -274,7 +274,7 @@ pub fn check_folders<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a Sha
     Ok(())
 }
 
-/// Notes what lies beside new shards and was staged with them: to be called before it is published.
+/// Records the staged objects beside new shards; must be called before they are published.
 pub fn note_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &[Staged]) {
     let seals: BTreeMap<&str, Seal> =
         staged.iter().filter_map(|staged| Some((staged.path.as_str(), staged.seal()?))).collect();

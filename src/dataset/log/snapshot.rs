@@ -1,7 +1,7 @@
-//! Datasets, and the state of one at a version.
+//! Datasets, and the state of a dataset at a version.
 //!
-//! A snapshot is immutable. Opening it takes one listing and one read; the lists are read when they are first asked for. What only
-//! the newest entry knows, which versions can be read and under which names, goes with each snapshot.
+//! A snapshot is immutable. Opening it takes one listing and one read; lists are read when they are first needed. Facts
+//! that only the newest entry has, such as which versions can be read and the tags, are part of each snapshot.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -29,7 +29,7 @@ use crate::{
     storage::{Listed, Object, ObjectFacts, SYSTEM_FOLDER, Store},
 };
 
-/// Entries that are read at a time when one is searched.
+/// Entries read at a time while searching for one.
 const PROBES: u64 = 16;
 
 /// A dataset at some location; it need not exist yet.
@@ -40,28 +40,28 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Names the dataset that lies in `store`.
+    /// Returns the dataset in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, key: None }
     }
 
-    /// The same, with the key of its ids, should they be private.
+    /// Sets the key of its ids, used if they are private.
     #[must_use]
     pub fn with_key(self, key: Option<Arc<IdKey>>) -> Self {
         Self { key, ..self }
     }
 
-    /// The key of private ids, whether it is the right one or not.
+    /// Returns the given key of private ids, which may be wrong.
     pub fn key(&self) -> Option<&Arc<IdKey>> {
         self.key.as_ref()
     }
 
-    /// The store that holds it.
+    /// Returns the store that holds it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// The newest snapshot; `None` when nothing was ever committed.
+    /// Returns the newest snapshot; `None` if nothing was ever committed.
     ///
     /// # Errors
     /// When the log cannot be read or was written by a newer format version.
@@ -72,7 +72,7 @@ impl Dataset {
         }))
     }
 
-    /// The newest snapshot, or an error that says there is none.
+    /// Returns the newest snapshot, or an error if there is none.
     ///
     /// # Errors
     /// When nothing was ever committed here, or the log cannot be read.
@@ -84,7 +84,7 @@ impl Dataset {
         })
     }
 
-    /// The snapshot of one version.
+    /// Returns the snapshot of a version.
     ///
     /// # Errors
     /// When there is no such version, or it was vacuumed.
@@ -115,19 +115,19 @@ impl Dataset {
         }
     }
 
-    /// The last version committed at or before an instant; `None` when the dataset is younger.
+    /// Returns the last version committed at or before an instant; `None` if the dataset is younger.
     ///
     /// # Errors
     /// When the log cannot be read.
     pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
         let Some(latest) = self.latest()? else { return Ok(None) };
         let (mut low, mut high) = (0, latest.version().0);
-        // Commit times, with their corrections, grow with versions, so the boundary is found by dividing; entries are
-        // asked for several at a time, because each round takes as long as one answer.
+        // Corrected commit times increase with versions, so a search by division finds the boundary; several entries
+        // are requested at a time, because a round takes as long as one response.
         while low < high {
             let step = (high - low).div_ceil(PROBES);
             let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
-            let times = fetch::at_once(&probes, &|probe: &u64| {
+            let times = fetch::in_parallel(&probes, &|probe: &u64| {
                 self.entry(Version(*probe)).map(|entry| latest.committed_at(entry.version, entry.committed_at))
             });
             for (probe, time) in probes.into_iter().zip(times) {
@@ -144,7 +144,7 @@ impl Dataset {
         Ok((low > 0).then_some(Version(low)))
     }
 
-    /// All entries of the log up to `newest`, oldest first.
+    /// Returns all entries of the log up to `newest`, oldest first.
     ///
     /// # Errors
     /// When an entry is missing or cannot be read.
@@ -152,12 +152,12 @@ impl Dataset {
         self.entries(Version(1), newest)
     }
 
-    /// Entries of the log from `oldest` to `newest`, both included, oldest first.
+    /// Returns the entries of the log from `oldest` to `newest`, both included, oldest first.
     pub(in crate::dataset) fn entries(&self, oldest: Version, newest: Version) -> Result<Vec<Entry>> {
         (oldest.0..=newest.0).into_par_iter().map(|version| self.entry(Version(version))).collect()
     }
 
-    /// The log entry of a version.
+    /// Returns the log entry of a version.
     ///
     /// # Errors
     /// When it is missing or damaged, or the store fails.
@@ -171,7 +171,7 @@ impl Dataset {
         })
     }
 
-    /// The root in the log entry of a version, if it has one.
+    /// Returns the root in the log entry of a version, if it has one.
     ///
     /// # Errors
     /// When the entry cannot be read.
@@ -179,7 +179,7 @@ impl Dataset {
         Ok(entry::read(self.store.as_ref(), version)?.and_then(|entry| entry.root))
     }
 
-    /// Whether a version after `since` says that a run must not commit any more, because what it wrote may be deleted.
+    /// Whether a version after `since` abandons a run, because what it wrote may be deleted.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -187,8 +187,8 @@ impl Dataset {
         Ok(self.abandoned_by(run, since, self.open()?.version())?.is_some())
     }
 
-    /// Whether others have taken away since what a run could read, which saw this snapshot when it began, or none: a vacuum
-    /// made versions or runs expire, an erasure from all versions took records out of them, a version lost its name.
+    /// Whether data that a run could read when it began with the snapshot `seen` has been taken away since: a vacuum
+    /// expired versions or runs, an erasure from all versions removed records, or a version lost its tag.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -204,7 +204,7 @@ impl Dataset {
         Ok(lost || self.entries(since.next(), now.version())?.iter().any(|entry| !entry.abandoned.is_empty()))
     }
 
-    /// The entry after `since`, up to `until`, that says that a run must not commit any more.
+    /// Returns the entry after `since`, up to `until`, that abandons a run.
     pub(in crate::dataset) fn abandoned_by(
         &self,
         run: &TransactionId,
@@ -214,7 +214,7 @@ impl Dataset {
         Ok(self.entries(since.next(), until)?.into_iter().find(|entry| entry.abandons(run)))
     }
 
-    /// The run that made a version.
+    /// Returns the run that created a version.
     ///
     /// # Errors
     /// When the entry cannot be read.
@@ -222,16 +222,17 @@ impl Dataset {
         Ok(self.entry(version)?.transaction)
     }
 
-    /// Makes sure, once for each dataset, that its store can hold one: of several creators of an object one must win.
+    /// Ensures, once for each dataset, that its store is suitable: exactly one of several creators of an object must
+    /// win.
     ///
     /// # Errors
-    /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where others win too.
+    /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where several win.
     pub fn prove_store(&self) -> Result<()> {
         proof::prove(self.store.as_ref())
     }
 
-    /// Every object in the dataset's folder, sorted by path, and places that cannot be listed: folders that cannot be read and
-    /// names that are not UTF-8, which are no objects of a dataset.
+    /// Returns every object in the dataset's folder, sorted by path, and the places that cannot be listed: unreadable
+    /// folders and names that are not UTF-8, which are never objects of a dataset.
     ///
     /// # Errors
     /// When the store fails.
@@ -250,7 +251,7 @@ impl Dataset {
         Ok((objects, unlisted))
     }
 
-    /// The time, by the clock that dates the versions of this dataset.
+    /// Returns the time, by the clock that dates the versions of this dataset.
     ///
     /// # Errors
     /// When the store fails.
@@ -258,12 +259,12 @@ impl Dataset {
         self.store.now(&system_path("clock"))
     }
 
-    /// An object of the dataset.
+    /// Returns an object of the dataset.
     pub fn object(&self, path: &str, bytes: u64) -> Object {
         Object::new(Arc::clone(&self.store), path, bytes)
     }
 
-    /// An older version without what was erased from it since.
+    /// Returns an older version without what was erased from it since.
     fn through_erasures(&self, entry: Entry, latest: Entry) -> Result<Snapshot> {
         let newest = Newest::of(&latest);
         let then = self.snapshot_of(entry, newest.clone());
@@ -278,14 +279,14 @@ impl Dataset {
     }
 }
 
-/// What only the newest entry knows, about all versions.
+/// Facts about all versions that only the newest entry has.
 #[derive(Debug, Clone, Default)]
 pub(in crate::dataset) struct Newest {
     pub(in crate::dataset) version: Version,
-    /// Oldest version that can be read besides those with a name.
+    /// Oldest version that can be read without a tag.
     pub(in crate::dataset) readable_from: Version,
     pub(in crate::dataset) tags: BTreeMap<String, Version>,
-    /// Versions before this one are read without what was erased from all versions.
+    /// Versions before this one are read without the records erased from all versions.
     pub(in crate::dataset) rewrote_before: Version,
 }
 
@@ -304,7 +305,7 @@ impl Newest {
     }
 }
 
-/// The immutable state of a dataset at one version. Lists are read when first asked for.
+/// The immutable state of a dataset at one version. Lists are read when first needed.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     dataset: Dataset,
@@ -315,33 +316,33 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.entry.version
     }
 
-    /// The log entry.
+    /// Returns the log entry.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// Oldest version that can still be read without a name, as the newest version says.
+    /// Returns the oldest version that can still be read without a tag, according to the newest version.
     pub fn readable_from(&self) -> Version {
         self.newest.readable_from
     }
 
-    /// Versions that have names, as the newest version says.
+    /// Returns the tagged versions, according to the newest version.
     pub fn tags(&self) -> &BTreeMap<String, Version> {
         &self.newest.tags
     }
 
-    /// When a version up to this one was committed, by what this one knows: `committed_at` is what its own entry, or a list,
-    /// says.
+    /// Returns the commit time of a version up to this one after the corrections known to this one; `committed_at` is
+    /// the time in its own entry or in a list.
     pub fn committed_at(&self, version: Version, committed_at: Timestamp) -> Timestamp {
         effective(&self.entry.corrections, version, committed_at)
     }
 
-    /// Paths of all shards of all versions that can be read, those that only a name keeps among them.
+    /// Returns the paths of all shards of all readable versions, including those kept only by a tag.
     ///
     /// # Errors
     /// When a list cannot be read.
@@ -356,7 +357,8 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Whether others have taken away what could be read when this snapshot was opened; see [`Dataset::is_overtaken`].
+    /// Whether data that could be read when this snapshot was opened has been taken away; see
+    /// [`Dataset::is_overtaken`].
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -364,20 +366,20 @@ impl Snapshot {
         self.dataset.is_overtaken(Some(self))
     }
 
-    /// Whether a version can still be read, as the newest version says.
+    /// Whether a version can still be read, according to the newest version.
     pub fn can_read(&self, version: Version) -> bool {
         self.newest.can_read(version)
     }
 
-    /// The dataset.
+    /// Returns the dataset.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
     }
 
-    /// Live shards in record order.
+    /// Returns the live shards in record order.
     ///
     /// # Errors
-    /// When a list cannot be read or does not hold what the entry says.
+    /// If a list cannot be read or does not match the entry.
     pub fn shards(&self) -> Result<&[ShardMeta]> {
         if let Some(shards) = self.shards.get() {
             return Ok(shards);
@@ -396,7 +398,8 @@ impl Snapshot {
         Ok(self.shards.get_or_init(|| shards))
     }
 
-    /// The run table: where each record number is and was, in versions that can still be read.
+    /// Returns the run table: the current and former positions of each record number in versions that can still be
+    /// read.
     ///
     /// # Errors
     /// When a list cannot be read.
@@ -410,7 +413,7 @@ impl Snapshot {
         Ok(self.runs.get_or_init(|| runs))
     }
 
-    /// Every run there ever was, those of vacuumed versions among them.
+    /// Returns every run of all time, including those of vacuumed versions.
     ///
     /// # Errors
     /// When a list cannot be read.
@@ -420,10 +423,10 @@ impl Snapshot {
         Ok(RunTable::new(runs))
     }
 
-    /// Shows every source that was converted into this dataset to `visit`, holding few at a time.
+    /// Passes every source that was converted into this dataset to `visit`, in bounded memory.
     ///
     /// # Errors
-    /// When a list cannot be read, or whatever `visit` fails with.
+    /// If a list cannot be read, or `visit` fails.
     pub fn each_source(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
         self.entry.sources.iter().try_for_each(|list| sources::read(&self.dataset.store, list, visit))
     }
@@ -433,7 +436,7 @@ impl Snapshot {
         lists: &[ListRef],
         read: impl Fn(&dyn Store, &Sealed) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
-        let parts: Vec<Vec<T>> = fetch::at_once(lists, &|list: &ListRef| {
+        let parts: Vec<Vec<T>> = fetch::in_parallel(lists, &|list: &ListRef| {
             let rows = read(self.dataset.store.as_ref(), &list.sealed())?;
             if rows.len() as u64 == list.rows {
                 Ok(rows)
@@ -452,7 +455,7 @@ impl Snapshot {
     }
 }
 
-/// Whether something cannot be listed that a dataset needs.
+/// Whether a part of a dataset's own folder cannot be listed.
 fn is_below_system_folder(fault: &Error) -> bool {
     let place = fault.place().source.as_deref().unwrap_or_default();
     place.split('/').any(|part| part == SYSTEM_FOLDER)

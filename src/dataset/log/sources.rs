@@ -1,4 +1,5 @@
-//! The list of sources: what was converted, so that a re-run finds nothing to do and a changed source is noticed.
+//! The list of sources: what was converted, so that a repeated run finds nothing to do and a changed source is
+//! detected.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +17,7 @@ use parquet::{
 use crate::{
     dataset::table::{
         self, column,
-        fetch::{Parts, at_once, group_range},
+        fetch::{Parts, group_range, in_parallel},
         list::ListRef,
     },
     error::{Error, Result},
@@ -33,29 +34,29 @@ pub struct SourceRow {
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// When it was last written.
+    /// Time of its last modification.
     pub modified: Timestamp,
-    /// Entity tag, where the store has one.
+    /// Entity tag, if the store provides one.
     pub etag: Option<String>,
     /// XXH3-64 of its bytes.
     pub hash: u64,
     /// Records read from it, rejected ones included; 0 for a file that is one part of a sample.
     pub records: u64,
-    /// Number of its first record that was written, when its records are consecutive.
+    /// Number of its first written record, if its records are consecutive.
     pub first_record: u64,
-    /// What records of it are, where it holds arrays: a [`Layout`](crate::array::origin::Layout) in JSON.
+    /// Description of its records if it holds arrays: a [`Layout`](crate::array::origin::Layout) in JSON.
     pub arrays: Option<String>,
-    /// XXH3-64 of its bytes, of a file that is one part of a sample, where somebody asked for it.
+    /// XXH3-64 of its bytes, for a file that is one part of a sample, if requested.
     pub part_hash: Option<u64>,
-    /// Version that took it in.
+    /// Version that added it.
     pub version: Version,
     /// Version that removed its records; `None` while the dataset has them.
     pub removed: Option<Version>,
 }
 
-/// Sources that a run adds, made on demand, because there may be millions.
+/// Sources that a run adds, produced on demand because there may be millions.
 pub trait NewSources {
-    /// The rows, with record numbers relative to the first new record.
+    /// Returns the rows, with record numbers relative to the first new record.
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_>;
 
     /// Whether some of them hold arrays.
@@ -63,7 +64,7 @@ pub trait NewSources {
         false
     }
 
-    /// Whether some of them are parts of samples whose hashes are known.
+    /// Whether some of them are parts of samples with known hashes.
     fn have_part_hashes(&self) -> bool {
         false
     }
@@ -76,7 +77,7 @@ impl NewSources for () {
     }
 }
 
-/// Sources that are few.
+/// A small number of sources.
 impl NewSources for Vec<SourceRow> {
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
         Box::new(self.iter().cloned())
@@ -86,10 +87,10 @@ impl NewSources for Vec<SourceRow> {
 /// Name of the column that only lists of sources with arrays have.
 const ARRAYS: &str = "arrays";
 
-/// Name of the column that only lists of sources with removed ones have.
+/// Name of the column that only lists with removed sources have.
 const REMOVED: &str = "removed";
 
-/// Name of the column that only lists of sources with parts of samples and their hashes have.
+/// Name of the column that only lists with hashed parts of samples have.
 const PART_HASH: &str = "part_hash";
 
 /// The optional columns of a list.
@@ -108,7 +109,7 @@ impl Optional {
     }
 }
 
-/// Columns of a list; the optional ones are left out where they would be empty.
+/// Returns the columns of a list; optional ones are omitted if they would be empty.
 pub(in crate::dataset) fn schema() -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let mut fields = vec![
@@ -165,7 +166,7 @@ pub(in crate::dataset) fn batch(sources: &[SourceRow], optional: Optional) -> Re
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-/// Shows the rows of a list to `visit`, holding few at a time.
+/// Passes the rows of a list to `visit`, in bounded memory.
 pub(in crate::dataset) fn read(
     store: &Arc<dyn Store>,
     list: &ListRef,
@@ -202,31 +203,31 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
     })
 }
 
-/// The column for arrays, in lists that have it.
+/// Returns the column for arrays, in lists that have it.
 fn arrays_of(batch: &RecordBatch) -> Result<Option<&StringArray>> {
     batch.column_by_name(ARRAYS).map(|_| column(batch, ARRAYS)).transpose()
 }
 
-/// What a list says about the source of a record.
+/// Facts in a list about the source of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::dataset) struct Origin {
     /// Its URL or absolute path.
     pub(in crate::dataset) uri: String,
-    /// What records of it are, where it holds arrays.
+    /// Description of its records, if it holds arrays.
     pub(in crate::dataset) arrays: Option<String>,
 }
 
-/// Bytes at the end of a list that are read first: all of a list of some hundred sources, and the footer of a long one.
+/// Bytes at the end of a list that are read first: a whole list of some hundred sources, or the footer of a long one.
 const TAIL: u64 = 64 << 10;
 
-/// The lists of sources of a snapshot, opened. Of long ones only row groups that may know an answer are read.
+/// The opened lists of sources of a snapshot. Of long lists, only row groups that may contain an answer are read.
 pub(in crate::dataset) struct Catalog {
     store: Arc<dyn Store>,
     lists: Vec<(String, Parts, ArrowReaderMetadata)>,
 }
 
 impl Catalog {
-    /// Reads the ends of the lists, all at once.
+    /// Reads the ends of all lists in parallel.
     pub(in crate::dataset) fn open(store: &Arc<dyn Store>, lists: &[ListRef]) -> Result<Self> {
         let store = Arc::clone(store);
         let open = |list: &ListRef| {
@@ -234,12 +235,12 @@ impl Catalog {
             let metadata = table::guarded(|| parts.metadata(false)).map_err(|e| damaged(&store, &list.path, e))?;
             Ok((list.path.clone(), parts, metadata))
         };
-        let lists = at_once(lists, &open).into_iter().collect::<Result<_>>()?;
+        let lists = in_parallel(lists, &open).into_iter().collect::<Result<_>>()?;
         Ok(Self { store, lists })
     }
 
-    /// The source of each of some records, given with its name: of sources of that name the last one that began at or before
-    /// the record.
+    /// Returns the source of each of some records, given with its name: of sources with that name, the last one that
+    /// begins at or before the record.
     pub(in crate::dataset) fn origins(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<Origin>>> {
         let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         wanted.iter().enumerate().for_each(|(i, (_, name))| by_name.entry(name).or_default().push(i));
@@ -248,7 +249,7 @@ impl Catalog {
             let footer = metadata.metadata();
             let groups: Vec<usize> =
                 (0..footer.num_row_groups()).filter(|group| may_name(footer.row_group(*group), &by_name)).collect();
-            // One at a time: a list may be as long as there are files.
+            // One at a time: a list may have a row per file.
             for group in groups {
                 let read = || {
                     let mut parts = parts.clone();
@@ -270,7 +271,7 @@ fn damaged(store: &Arc<dyn Store>, path: &str, cause: Error) -> Error {
     Error::integrity("the table is damaged").at(store.location().join(path).to_string()).cause(cause)
 }
 
-/// Whether a row group may have a source of one of these names: yes, unless its statistics say otherwise.
+/// Whether a row group may have a source with one of these names: true unless its statistics exclude it.
 fn may_name(group: &RowGroupMetaData, names: &BTreeMap<&str, Vec<usize>>) -> bool {
     let column = group.columns().iter().find(|column| column.column_path().string() == "name");
     let Some(Statistics::ByteArray(known)) = column.and_then(|column| column.statistics()) else { return true };
@@ -279,11 +280,11 @@ fn may_name(group: &RowGroupMetaData, names: &BTreeMap<&str, Vec<usize>>) -> boo
     least > greatest || names.range(least..=greatest).next().is_some()
 }
 
-/// What decides between sources of one name that begin at or before a record: the number of the first record, whether
-/// the source has records, and its version. Sources whose records were all rejected begin where the next one begins.
+/// Precedence of sources with one name that begin at or before a record: number of the first record, whether the source
+/// has records, and version. A source whose records were all rejected begins where the next one begins.
 type Place = (u64, bool, u64);
 
-/// Keeps the sources of a batch that fit a record better than what was found before.
+/// Keeps the sources of a batch that match a record better than those found before.
 fn choose(
     batch: &RecordBatch,
     wanted: &[(u64, &str)],
@@ -297,7 +298,7 @@ fn choose(
     for row in 0..batch.num_rows() {
         let place = (firsts.value(row), records.value(row) > 0, versions.value(row));
         for i in by_name.get(names.value(row)).into_iter().flatten() {
-            // Within a version sources are in the order of their records.
+            // Within a version, sources are in the order of their records.
             let nearer = best[*i].as_ref().is_none_or(|(known, _)| *known <= place);
             if place.0 <= wanted[*i].0 && nearer {
                 let arrays = arrays.filter(|arrays| arrays.is_valid(row)).map(|arrays| arrays.value(row).to_owned());

@@ -1,10 +1,10 @@
-//! Tags: names that versions are given for good.
+//! Tags: permanent names of versions.
 //!
-//! A version with a name stays readable: `vacuum` deletes nothing that it needs, however old it is. Names stand in the
-//! log, in an entry that changes nothing else, and every later entry repeats them.
+//! A tagged version stays readable: `vacuum` deletes nothing that it needs, whatever its age. A tag is stored in a log
+//! entry that changes nothing else, and every later entry repeats it.
 //!
 //! ```text
-//! versions   1   2   3 | 4   5        vacuum retains 4 and 5, and 2 with all that it refers to
+//! versions   1   2   3 | 4   5        vacuum retains 4 and 5, and 2 with everything that it refers to
 //!                ^ train-2026-11
 //! ```
 
@@ -20,11 +20,10 @@ use crate::{
     id::{TransactionId, Version},
 };
 
-/// Gives a version a name. Returns the newest snapshot afterwards; a version that has the name already keeps it, and
-/// nothing is committed.
+/// Tags a version. Returns the newest snapshot afterwards; nothing is committed if the version already has this tag.
 ///
 /// # Errors
-/// When another version has the name, or the version does not exist or cannot be read any more.
+/// If another version has the tag, or the version does not exist or can no longer be read.
 pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> {
     let arguments = [("tag", name.to_owned()), ("version", version.to_string())];
     commit(dataset, "tag", &arguments, &mut |parent| {
@@ -39,7 +38,7 @@ pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> 
             None => {}
         }
         if !parent.can_read(version) {
-            return Err(Error::usage(format!("{version} was vacuumed: a name does not bring it back"))
+            return Err(Error::usage(format!("{version} was vacuumed: a tag does not restore it"))
                 .at(place())
                 .hint(format!("the oldest version that can be read is {}", parent.readable_from())));
         }
@@ -49,10 +48,10 @@ pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> 
     })
 }
 
-/// Takes a name away. Returns the newest snapshot afterwards, and the version that had it.
+/// Removes a tag. Returns the newest snapshot afterwards, and the version that had it.
 ///
 /// # Errors
-/// When there is no such name.
+/// If there is no such tag.
 pub fn untag(dataset: &Dataset, name: &str) -> Result<(Snapshot, Version)> {
     let mut named = Version(0);
     let arguments = [("tag", name.to_owned())];
@@ -64,7 +63,7 @@ pub fn untag(dataset: &Dataset, name: &str) -> Result<(Snapshot, Version)> {
     Ok((snapshot, named))
 }
 
-/// The error of a name that no version has.
+/// Returns the error for an unknown tag.
 pub(in crate::dataset) fn unknown(dataset: &Dataset, tags: &BTreeMap<String, Version>, name: &str) -> Error {
     let names: Vec<&str> = tags.keys().map(String::as_str).collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -73,10 +72,10 @@ pub(in crate::dataset) fn unknown(dataset: &Dataset, tags: &BTreeMap<String, Ver
         .hint(format!("tags: {known}"))
 }
 
-/// Names with their versions.
+/// Tags with their versions.
 type Tags = BTreeMap<String, Version>;
 
-/// Commits other tags on the newest version; `None` when there is nothing to change.
+/// Commits changed tags on the newest version; `None` if there is nothing to change.
 fn commit(
     dataset: &Dataset,
     operation: &str,

@@ -1,17 +1,17 @@
-//! Finding records by id: from the text of an id to every place that holds or held the record.
+//! Lookup by id: maps an id to every current and former place of its records.
 //!
 //! id -> hash -> record numbers (id index) -> runs (run table) -> rows (sidecars), where the text is compared, so that
-//! two ids with one hash are told apart. A record id that is an origin, `source#row`, is not in the index: the list
-//! of sources says which record numbers can carry it ([`origins`](super::origins)).
+//! two ids with one hash are distinguished. A record id that is an origin, `source#row`, is not in the index: the list
+//! of sources gives the record numbers that may have it ([`origins`](super::origins)).
 //!
 //! ```text
-//! listing of the log -> entry -> bucket: footer and, guessed, row group -> sidecar: footer and pages    one after the other
-//!                                run table                                                              at the same time
+//! listing of the log -> entry -> bucket: footer and, guessed, row group -> sidecar: footer and pages    in sequence
+//!                                run table                                                              in parallel
 //!                                sources
 //! ```
 //!
 //! Many ids are looked up together: each bucket, table and sidecar is opened once for some ten thousand hits, and hits
-//! are handed on as they are found, so memory depends on how many records have the ids only by their numbers.
+//! are passed on as they are found, so only the record numbers of all hits are held in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,17 +34,17 @@ use crate::{
         },
         lookup::{origins::by_origin, placed::places_of},
         sidecar::{self, SidecarRow, frames::Frame, numbers},
-        table::fetch::at_once,
+        table::fetch::in_parallel,
     },
     error::{Error, Result},
     id::{IdHash, Version},
     storage::Store,
 };
 
-/// A record that carries the id.
+/// A record that has the id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
-    /// What kind of id matched.
+    /// Kind of id that matched.
     pub kind: IdKind,
     /// Record id.
     pub record_id: String,
@@ -54,17 +54,17 @@ pub struct Hit {
     pub record: u64,
     /// Name of its source.
     pub source: String,
-    /// URL or path of its source, where the lists of sources have it.
+    /// URL or path of its source, if the lists of sources have it.
     pub uri: Option<String>,
-    /// Where it lies in the arrays of its source, where that holds some.
+    /// Its position in the arrays of its source, if that holds arrays.
     pub hyperslab: Option<Hyperslab>,
-    /// Row in its source, from 1; `None` when the source is the record.
+    /// Row in its source, from 1; `None` if the source is the record.
     pub row: Option<u64>,
     /// Content hash.
     pub hash: u64,
     /// First version that had it.
     pub since: Version,
-    /// Where it is and was, oldest first.
+    /// Its current and former places, oldest first.
     pub places: Vec<Place>,
 }
 
@@ -86,13 +86,13 @@ pub struct Place {
     pub offset: Option<u64>,
     /// Length in bytes.
     pub length: Option<u64>,
-    /// The compressed unit that holds it, where the shard is compressed as a whole and its units are known.
+    /// The compressed unit that holds it, if the shard is compressed as a whole and its units are known.
     pub frame: Option<Frame>,
     /// First version that has it here.
     pub from: Version,
     /// First version that no longer has it here.
     pub until: Option<Version>,
-    /// What the place is at the snapshot's version.
+    /// State of the place at the snapshot's version.
     pub state: State,
 }
 
@@ -113,7 +113,7 @@ pub enum State {
 }
 
 impl State {
-    /// Its name.
+    /// Returns the state's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -124,22 +124,23 @@ impl State {
         }
     }
 
-    /// Whether the bytes are still there, in a version that can be read.
+    /// Whether the bytes still exist in a readable version.
     pub fn is_stored(self) -> bool {
         matches!(self, Self::Live | Self::Compacted | Self::Removed)
     }
 }
 
-/// Hashes that are looked up one by one, each with a guess where it is, rather than bucket by bucket.
-const FEW: usize = 16;
+/// Maximum number of hashes that are looked up one by one, each with a guess of its position, rather than bucket by
+/// bucket.
+const MAX_SINGLE_LOOKUPS: usize = 16;
 
 /// Candidates that are resolved together.
-const CANDIDATES_AT_ONCE: usize = 1 << 16;
+const CANDIDATE_BATCH: usize = 1 << 16;
 
-/// Every record of the snapshot that carries the id as its record id or subject id, in record order.
+/// Returns every record of the snapshot that has the id as its record id or subject id, in record order.
 ///
 /// # Errors
-/// When the index, the run table or a sidecar cannot be read; never an empty answer instead.
+/// If the index, the run table or a sidecar cannot be read; an error never becomes an empty result.
 pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
     let mut hits = Vec::new();
     find_each(snapshot, &[id], &mut |_, hit| {
@@ -149,11 +150,11 @@ pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
     Ok(hits)
 }
 
-/// Shows every record that carries one of some ids to `visit`, with the number of the id: in the order of the ids, then
-/// of the records.
+/// Passes every record that has one of some ids to `visit`, with the index of the id: in the order of the ids, then of
+/// the records.
 ///
 /// # Errors
-/// Those of [`find`], and whatever `visit` fails with.
+/// Those of [`find`], and errors of `visit`.
 pub fn find_each<T: AsRef<str> + Sync>(
     snapshot: &Snapshot,
     ids: &[T],
@@ -167,7 +168,7 @@ pub fn find_each<T: AsRef<str> + Sync>(
     candidates.extend(by_origin(snapshot, &origins)?.into_iter().map(|(id, record)| (id, record, IdKind::Record)));
     candidates.sort_unstable();
     candidates.dedup();
-    for candidates in candidates.chunks(CANDIDATES_AT_ONCE) {
+    for candidates in candidates.chunks(CANDIDATE_BATCH) {
         let hits = resolver.resolve(&candidates.iter().map(|(_, record, kind)| (*record, *kind)).collect())?;
         for (number, record, kind) in candidates {
             let Some(hit) = hits.get(&(*record, *kind)) else { continue };
@@ -184,7 +185,7 @@ pub fn find_each<T: AsRef<str> + Sync>(
     Ok(())
 }
 
-/// A hit with its ids as they are shown: the one that was asked for as it was.
+/// Prepares a hit for display: the requested id is shown as it was given.
 fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
     let (record_id, subject_id) = match hit.kind {
         IdKind::Record => (id.to_owned(), hit.subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?),
@@ -203,7 +204,7 @@ pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
     Ok(!by_origin(snapshot, &[origin])?.is_empty())
 }
 
-/// For each id the records that may have it as origin.
+/// Returns, for each id, the records that may have it as origin.
 pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[Asked<'_>]) -> Result<Vec<Vec<u64>>> {
     let mut records = vec![Vec::new(); ids.len()];
     let origins: Vec<String> = ids.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
@@ -211,10 +212,10 @@ pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[Asked<'_>]) -> Res
     Ok(records)
 }
 
-/// Number of an id among those that were asked for, a record that may carry it, and as what.
+/// Index of a requested id, a record that may have it, and the kind of id.
 type Candidate = (usize, u64, IdKind);
 
-/// What the id index has under the hashes of ids.
+/// Returns what the id index has for the hashes of the ids.
 fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>> {
     let store = snapshot.dataset().store();
     let segments = &snapshot.entry().segments;
@@ -224,10 +225,10 @@ fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>
     let mut hashes: Vec<IdHash> = wanted.iter().map(|(hash, _)| *hash).collect();
     hashes.dedup();
     let mut found: Vec<(IdHash, u64, IdKind)> = Vec::new();
-    if hashes.len() <= FEW {
+    if hashes.len() <= MAX_SINGLE_LOOKUPS {
         let tasks: Vec<_> =
             segments.iter().flat_map(|segment| hashes.iter().map(move |hash| (segment, *hash))).collect();
-        let records = at_once(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
+        let records = in_parallel(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
         for ((segment, hash), records) in tasks.into_iter().zip(records) {
             found.extend(records?.into_iter().map(|record| (hash, record, segment.kind)));
         }
@@ -245,11 +246,11 @@ fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>
     Ok(found.into_iter().flat_map(of).collect())
 }
 
-/// Every record that carries the id and was there in a version before the oldest that can be read, with the place it had then
-/// alone, and the one that `newest` has it in.
+/// Returns every record that has the id and was in a version before the oldest readable one, with its place in that
+/// version alone, and its place in `newest`.
 ///
 /// # Errors
-/// Those of [`find`], and when the lineage of that version was not kept.
+/// Those of [`find`], and if the lineage of that version was not kept.
 pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Vec<(Hit, Place)>> {
     let mut hits = find(newest, id)?;
     hits.retain(|hit| hit.since <= version);
@@ -271,12 +272,12 @@ pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Ve
     Ok(found)
 }
 
-/// Where a record was in a version that no run that holds it now is of.
+/// Returns the place of a record in a version that none of its current runs covers.
 fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: Version) -> Result<Place> {
-    // Of scattered runs it takes the places to know what they hold, and those that are left were looked into before.
+    // Resolving scattered runs takes the places, and the remaining ones were already searched.
     let mut runs = lineage.of_record(record).into_iter();
     let run = runs.find(|run| run.scattered.is_none() && run.contains(version)).ok_or_else(|| {
-        Error::usage(format!("{version} was vacuumed, and where its records were is not on record"))
+        Error::usage(format!("{version} was vacuumed, and the positions of its records were not kept"))
             .at(newest.dataset().store().location().to_string())
             .hint(
                 "releases that keep it do so for versions that they vacuum themselves; of sorted shards it is not kept",
@@ -285,13 +286,13 @@ fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: V
     Ok(vacuumed(run, record))
 }
 
-/// A candidate, and the run that leads from it to a row.
+/// A candidate, and the run that maps it to a row.
 type Asker<'a> = (u64, IdKind, &'a Run);
 
-/// A candidate, its place, its row, and the first version that had it, where that stands beside the row.
+/// A candidate, its place, its row, and the first version that had it, if that is stored beside the row.
 type Found = (u64, IdKind, Place, SidecarRow, Option<Version>);
 
-/// The first versions of rows of a sorted shard, whose numbers have to be those that were asked for.
+/// Returns the first versions of rows of a sorted shard, after checking that the rows have the requested numbers.
 fn first_versions(
     store: &Arc<dyn Store>,
     rows: &BTreeMap<u64, Vec<Asker<'_>>>,
@@ -313,13 +314,13 @@ fn first_versions(
     rows.iter().zip(numbers).map(check).collect()
 }
 
-/// Turns record numbers to hits.
+/// Resolves record numbers to hits.
 pub(in crate::dataset) struct Resolver<'a> {
     snapshot: &'a Snapshot,
     sources: Option<Catalog>,
-    /// Runs of vacuumed versions, once they were asked for.
+    /// Runs of vacuumed versions, once they are needed.
     lineage: Option<RunTable>,
-    /// What the versions did in which records left.
+    /// Operations of the versions in which records left.
     operations: BTreeMap<Version, String>,
 }
 
@@ -328,21 +329,21 @@ impl<'a> Resolver<'a> {
         Self { snapshot, sources: None, lineage: None, operations: BTreeMap::new() }
     }
 
-    /// Reads what every answer needs while `work` is being done, which does not depend on it.
+    /// Reads the lists that every answer needs while `work` is done, which does not depend on them.
     pub(in crate::dataset) fn beside<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let snapshot = self.snapshot;
-        let gave_up = || Error::internal("reading lists of the dataset failed");
+        let failed = || Error::internal("reading lists of the dataset failed");
         std::thread::scope(|scope| {
             let runs = scope.spawn(|| snapshot.runs().map(|_| ()));
             let sources = scope.spawn(|| Catalog::open(snapshot.dataset().store(), &snapshot.entry().sources));
             let done = work();
-            runs.join().map_err(|_| gave_up())??;
-            self.sources = Some(sources.join().map_err(|_| gave_up())??);
+            runs.join().map_err(|_| failed())??;
+            self.sources = Some(sources.join().map_err(|_| failed())??);
             done
         })
     }
 
-    /// A hit for each of some records, by reading the sidecar of every place.
+    /// Returns a hit for each of some records, by reading the sidecar of every place.
     pub(in crate::dataset) fn resolve(
         &mut self,
         candidates: &BTreeSet<(u64, IdKind)>,
@@ -380,7 +381,7 @@ impl<'a> Resolver<'a> {
         for (hit, origin) in hits.values_mut().zip(origins) {
             let Some(origin) = origin else { continue };
             hit.hyperslab = hit.row.zip(origin.arrays).and_then(|(row, arrays)| {
-                // What a newer release says there is not known here.
+                // A layout written by a newer release may be unreadable.
                 serde_json::from_str::<Layout>(&arrays).ok()?.hyperslab(row)
             });
             hit.uri = Some(origin.uri);
@@ -389,7 +390,7 @@ impl<'a> Resolver<'a> {
         Ok(hits)
     }
 
-    /// Says why a record is no longer there, if it is not.
+    /// Sets the state of the last place if the record is no longer in the dataset.
     fn end(&mut self, hit: &mut Hit) -> Result<()> {
         let Some(last) = hit.places.last_mut() else { return Ok(()) };
         let Some(until) = last.until.filter(|_| last.state == State::Compacted) else { return Ok(()) };
@@ -401,7 +402,7 @@ impl<'a> Resolver<'a> {
         Ok(())
     }
 
-    /// Puts places of vacuumed versions before those that are left.
+    /// Inserts the places of vacuumed versions before the others.
     fn begin(&mut self, hit: &mut Hit) -> Result<()> {
         let snapshot = self.snapshot;
         let earlier = hit.places.first().is_some_and(|first| hit.since < first.from);
@@ -413,7 +414,7 @@ impl<'a> Resolver<'a> {
             None => snapshot.lineage()?,
         };
         let gone = lineage.of_record(hit.record).into_iter().filter(|run| {
-            // Places of scattered runs go with their shards.
+            // Places of scattered runs are discarded with their shards.
             run.scattered.is_none() && !run.stays(snapshot.readable_from()) && run.from <= snapshot.version()
         });
         let mut places: Vec<Place> = gone.map(|run| vacuumed(run, hit.record)).collect();
@@ -424,7 +425,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// The place that a record had in a run whose shard is deleted.
+/// Returns the place of a record in a run whose shard is deleted.
 fn vacuumed(run: &Run, record: u64) -> Place {
     Place {
         shard: run.shard.clone(),
@@ -438,10 +439,10 @@ fn vacuumed(run: &Run, record: u64) -> Place {
     }
 }
 
-/// The sidecar row of every place of some records.
+/// Returns the sidecar row of every place of some records.
 fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<Vec<Found>> {
     let version = snapshot.version();
-    // Rows wanted of each shard, each with the candidates and the run that asked for it.
+    // Requested rows of each shard, each with the requesting candidates and run.
     let mut wanted: BTreeMap<&str, BTreeMap<u64, Vec<Asker<'_>>>> = BTreeMap::new();
     let mut records: Vec<u64> = candidates.iter().map(|(record, _)| *record).collect();
     records.dedup();
@@ -451,11 +452,11 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             wanted.entry(&run.shard).or_default().entry(*ordinal).or_default().push((*record, *kind, *run));
         }
     }
-    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= FEW);
+    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= MAX_SINGLE_LOOKUPS);
     let read = |(shard, rows): &(&str, BTreeMap<u64, Vec<Asker<'_>>>)| -> Result<Vec<Found>> {
         let ordinals: Vec<u64> = rows.keys().copied().collect();
         let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
-        // Of few shards it is worth to look up how long they are.
+        // For few shards it pays off to look up their lengths.
         let runs = match (few, rows.values().flatten().next()) {
             (true, Some((_, _, run))) => table.of_shard(shard, run.from),
             _ => rows.values().flatten().map(|(_, _, run)| *run).collect(),
@@ -472,7 +473,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
         };
         let sidecar = || sidecar::read_rows_near(store, &sidecar, &ordinals, known, packed);
         let (read, since) = if scattered && few {
-            // Neither needs the other.
+            // These two reads are independent.
             std::thread::scope(|scope| {
                 let since = scope.spawn(since);
                 (sidecar(), since.join().map_err(|_| Error::internal("reading record numbers failed")).flatten())
@@ -492,7 +493,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
     };
     let wanted: Vec<_> = wanted.into_iter().collect();
     let read: Vec<Result<Vec<Found>>> =
-        if few { at_once(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
+        if few { in_parallel(&wanted, &read) } else { wanted.par_iter().map(read).collect() };
     Ok(read.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 

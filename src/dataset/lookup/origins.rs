@@ -1,10 +1,10 @@
-//! Records by their origins, `source#row`, which are not in the id index.
+//! Lookup by origin, `source#row`; origins are not in the id index.
 //!
-//! The list of sources says from which record number on a source was written. Rejected records have a row but no number,
-//! so the number of a row is searched: rows ascend with numbers, and no faster than one a record. A source ends where the
-//! next one begins; without that bound, a search would go on into another source of the same name and take its rows for
-//! those of the first. Many ids are searched together, a guess of each at a time, so that a sidecar is opened once for all
-//! rows that are wanted of it.
+//! The list of sources gives the record number at which a source begins. Rejected records have a row but no number, so
+//! the number of a row is searched: rows ascend with numbers, by at least one per record. A source ends where the next
+//! one begins; without that bound, a search could continue into another source of the same name and return its rows.
+//! Many ids are searched together, one guess of each at a time, so that a sidecar is opened once for all rows needed of
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,12 +15,12 @@ use crate::{
     error::Result,
 };
 
-/// Searches that go on together.
-const AT_ONCE: usize = 1 << 16;
+/// Maximum number of searches that run together.
+const MAX_SEARCHES: usize = 1 << 16;
 
 /// A search for the number of a row.
 struct Search<'a> {
-    /// Number of the id among those asked for.
+    /// Index of the id among the requested ones.
     id: usize,
     name: &'a str,
     row: u64,
@@ -29,7 +29,7 @@ struct Search<'a> {
     guess: u64,
 }
 
-/// Records that may have some of the ids as origin: number of the id, and record number.
+/// Returns the records that may have some of the ids as origin: index of the id, and record number.
 pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T]) -> Result<Vec<(usize, u64)>> {
     let mut asked: HashMap<&str, Vec<(u64, usize)>> = HashMap::new();
     for (number, id) in ids.iter().enumerate() {
@@ -48,7 +48,7 @@ pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T
         firsts.push(source.first_record);
         let Some((name, rows)) = asked.get_key_value(source.name.as_str()) else { return Ok(()) };
         for (row, id) in rows.iter().filter(|(row, _)| *row <= source.records) {
-            // Rejects before it make the number smaller; without them this guess is right.
+            // Rejects before it make the number smaller; without rejects this guess is exact.
             let last = source.first_record.saturating_add(row - 1);
             let (low, high, guess) = (source.first_record, last, last);
             searches.push(Search { id: *id, name, row: *row, low, high, guess });
@@ -58,14 +58,14 @@ pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T
     bound(&mut searches, firsts, snapshot.entry().next_record);
     let mut found = Vec::new();
     while !searches.is_empty() {
-        let rest = searches.split_off(searches.len().min(AT_ONCE));
+        let rest = searches.split_off(searches.len().min(MAX_SEARCHES));
         run(snapshot, searches, &mut found)?;
         searches = rest;
     }
     Ok(found)
 }
 
-/// Ends each search where the next source begins, and leaves out those of sources without a record. `firsts` are the first
+/// Ends each search where the next source begins, and drops those of sources without a record. `firsts` are the first
 /// numbers of all sources.
 fn bound(searches: &mut Vec<Search<'_>>, mut firsts: Vec<u64>, next_record: u64) {
     firsts.sort_unstable();
@@ -114,8 +114,8 @@ fn run(snapshot: &Snapshot, mut searches: Vec<Search<'_>>, found: &mut Vec<(usiz
     Ok(())
 }
 
-/// The record that a search has come to, and the row that it has. Numbers of erased records lead nowhere; the one before
-/// tells as much.
+/// Returns the record that a search has reached, and its row. Erased numbers have no record; the preceding one serves
+/// as well.
 fn known(snapshot: &Snapshot, rows: &HashMap<u64, (String, u64)>, search: &Search<'_>) -> Result<(u64, u64)> {
     let mut at = search.guess;
     let mut found = rows.get(&at).cloned();
@@ -127,12 +127,12 @@ fn known(snapshot: &Snapshot, rows: &HashMap<u64, (String, u64)>, search: &Searc
         Some((source, row)) if source == search.name => (at, row),
         // Past the end of this source: its last records were rejected.
         Some(_) => (at, u64::MAX),
-        // All from here to the guess are erased.
+        // All records from here to the guess are erased.
         None => (at, 0),
     })
 }
 
-/// Source and row of some records, which ascend.
+/// Returns the source and row of some records, given in ascending order.
 fn rows_of(snapshot: &Snapshot, records: &[u64]) -> Result<HashMap<u64, (String, u64)>> {
     let mut wanted: BTreeMap<&str, (Sealed, BTreeMap<u64, u64>)> = BTreeMap::new();
     for (record, places) in places_of(snapshot, records)? {

@@ -1,4 +1,4 @@
-//! Where records are that were sorted, in every version that can be read.
+//! Positions of sorted records in every readable version.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::{
     error::Result,
 };
 
-/// For each record where it is and was, in versions that can be read: runs with the ordinals, oldest version first.
-/// `records` ascend.
+/// Returns the current and former positions of each record in readable versions: runs with ordinals, oldest version
+/// first. `records` must ascend.
 ///
 /// # Errors
 /// When the run table or places cannot be read.
 pub fn places_of<'a>(snapshot: &'a Snapshot, records: &[u64]) -> Result<BTreeMap<u64, Vec<(&'a Run, u64)>>> {
     let table = snapshot.runs()?;
     let runs: Vec<(u64, Vec<&Run>)> = records.iter().map(|record| (*record, table.of_record(*record))).collect();
-    // What may be in a set is looked up together, so that a table is opened once.
+    // Records that may be in one set are looked up together, so that each table is opened once.
     let mut asked: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for (record, runs) in &runs {
         for set in runs.iter().filter_map(|run| Some(run.scattered.as_ref()?.set.as_str())) {

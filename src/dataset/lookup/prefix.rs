@@ -1,8 +1,8 @@
-//! Finding records by the begin of an id.
+//! Lookup by prefix of an id.
 //!
-//! The id index knows only hashes, so this goes through the sidecars of the live shards, a few at a time. Row groups
-//! whose least and greatest ids say that they hold no such id are passed over, and so is the rest of a shard once there
-//! are enough records to show; they are counted all the same.
+//! The id index has only hashes, so a prefix lookup scans the sidecars of the live shards, a few at a time. Row groups
+//! whose minimum and maximum ids exclude a match are skipped. Once there are enough records to show, further matches
+//! are only counted.
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
@@ -29,20 +29,20 @@ use crate::{
     storage::Store,
 };
 
-/// Shards that are looked through together.
-const SHARDS_AT_ONCE: usize = 32;
+/// Shards scanned together.
+const SHARD_BATCH: usize = 32;
 
-/// Records that are resolved together.
-const RECORDS_AT_ONCE: usize = 1 << 14;
+/// Records resolved together.
+const RECORD_BATCH: usize = 1 << 14;
 
 /// Bytes at the end of a sidecar that are read first.
 const TAIL: u64 = 64 << 10;
 
-/// Columns that are looked at: ids, and what ids are made of where there is none.
+/// Columns that are read: ids, and the parts of the origins that replace missing ids.
 const COLUMNS: [&str; 4] = ["record_id", "subject_id", "source", "row"];
 
-/// Shows live records whose record id or subject id begins with `prefix` to `visit`, in record order and at most `limit`
-/// of them. Returns how many there are.
+/// Passes live records whose record id or subject id begins with `prefix` to `visit`, in record order and at most
+/// `limit` of them. Returns the total number of matches.
 ///
 /// # Errors
 /// When a sidecar cannot be read, the run was cancelled, or `visit` fails.
@@ -58,18 +58,18 @@ pub fn find_prefix(
     resolver.beside(|| snapshot.shards().map(|_| ()))?;
     let runs = snapshot.runs()?.by_shard(snapshot.version());
     let (mut total, mut left) = (0, limit);
-    for shards in snapshot.shards()?.chunks(SHARDS_AT_ONCE) {
+    for shards in snapshot.shards()?.chunks(SHARD_BATCH) {
         cancel.check()?;
-        let look = |shard: &ShardMeta| {
+        let scan = |shard: &ShardMeta| {
             let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-            Looked { store, sidecar: shard.sidecar(), prefix, limit: left, runs }.look()
+            ShardScan { store, sidecar: shard.sidecar(), prefix, limit: left, runs }.scan()
         };
-        let found: Vec<(u64, Vec<(u64, IdKind)>)> = shards.par_iter().map(look).collect::<Result<_>>()?;
+        let found: Vec<(u64, Vec<(u64, IdKind)>)> = shards.par_iter().map(scan).collect::<Result<_>>()?;
         for (count, records) in found {
             total += count;
             let shown = usize::try_from(left).unwrap_or(usize::MAX).min(records.len());
             left -= shown as u64;
-            for records in records[..shown].chunks(RECORDS_AT_ONCE) {
+            for records in records[..shown].chunks(RECORD_BATCH) {
                 let wanted: BTreeSet<(u64, IdKind)> = records.iter().copied().collect();
                 let mut hits = resolver.resolve(&wanted)?;
                 records.iter().filter_map(|wanted| hits.remove(wanted)).try_for_each(&mut *visit)?;
@@ -79,19 +79,19 @@ pub fn find_prefix(
     Ok(total)
 }
 
-/// A shard that is looked through.
-struct Looked<'a> {
+/// A shard to be scanned.
+struct ShardScan<'a> {
     store: &'a Arc<dyn Store>,
     sidecar: Sealed,
     prefix: &'a str,
-    /// Records of which more is to be known than that they are there.
+    /// Number of matching records that are returned rather than only counted.
     limit: u64,
     runs: &'a [&'a Run],
 }
 
-impl Looked<'_> {
-    /// How many records match, and the first of them.
-    fn look(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
+impl ShardScan<'_> {
+    /// Returns the number of matching records, and the first of them.
+    fn scan(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
         let parts = Parts::open(self.store, &self.sidecar, TAIL, None)?;
         let place = || self.sidecar.place(self.store.as_ref());
         let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place());
@@ -128,7 +128,7 @@ impl Looked<'_> {
         Ok(())
     }
 
-    /// Whether a row group may have such an id: yes, unless its statistics say otherwise.
+    /// Whether a row group may have a match: true unless its statistics exclude it.
     fn may_match(&self, group: &RowGroupMetaData) -> bool {
         let prefix = self.prefix.as_bytes();
         let begins = |least: &[u8], greatest: &[u8]| {
@@ -164,7 +164,7 @@ impl Looked<'_> {
         Ok(())
     }
 
-    /// Whether the id `source#row` begins so.
+    /// Whether the id `source#row` begins with the prefix.
     fn is_origin(&self, source: &str, row: Option<u64>) -> bool {
         if source.starts_with(self.prefix) {
             return true;
@@ -173,7 +173,7 @@ impl Looked<'_> {
         rest.zip(row).is_some_and(|(rest, row)| row.to_string().starts_with(rest))
     }
 
-    /// The records in rows, which ascend; rows that no live run holds are nobody.
+    /// Returns the records in rows, which ascend; rows that no live run holds are omitted.
     fn records(&self, rows: &[(u64, IdKind)]) -> Result<Vec<(u64, IdKind)>> {
         if let [run] = self.runs
             && run.scattered.is_some()
@@ -195,7 +195,7 @@ impl Looked<'_> {
     }
 }
 
-/// Least and greatest text of a column chunk, or bounds of them, and whether some rows have none.
+/// Minimum and maximum text of a column chunk, or bounds of them, and whether some rows are null.
 struct Bounds<'a> {
     range: Option<(&'a [u8], &'a [u8])>,
     nulls: bool,
@@ -216,7 +216,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Where the columns are that are looked at.
+/// Returns the byte ranges of the columns that are read.
 fn ranges_of(footer: &ParquetMetaData, group: usize) -> Vec<Range<u64>> {
     let chunks = footer.row_group(group).columns().iter();
     let wanted = chunks.filter(|chunk| COLUMNS.contains(&chunk.column_path().string().as_str()));

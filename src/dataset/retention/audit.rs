@@ -1,9 +1,9 @@
-//! Everything that the versions of a dataset lead to, each object once, so that all of it can be checked.
+//! All objects that the versions of a dataset refer to, each once, so that all of them can be checked.
 //!
 //! ```text
-//! entries: of all versions            their own checksums
-//! versions that can be read           lists, segments, places -> shards and what lies beside them
-//! versions before an erasure          the same, led through what stands for it
+//! entries: of all versions            checked by their own checksums
+//! versions that can be read           lists, segments, places -> shards and the objects beside them
+//! versions before an erasure          the same, with replaced objects mapped to their replacements
 //! ```
 
 use std::collections::BTreeMap;
@@ -30,40 +30,40 @@ use crate::{
     storage::RESTORE,
 };
 
-/// What there is to check.
+/// The objects to be checked.
 #[derive(Debug, Default)]
 pub struct Audit {
     /// Objects, each once.
     pub objects: Vec<Sealed>,
-    /// What is damaged that they are known from: entries, lists of shards, receipts.
+    /// Damage to objects that refer to others: entries, lists of shards, receipts.
     pub problems: Vec<Error>,
 }
 
 impl Audit {
-    /// Finds everything that the newest version and those before it that can be read lead to; of one version alone if
-    /// that is asked for. Shards are among it if `with_shards`.
+    /// Collects everything that the newest version and older readable versions refer to, or `only` one version.
+    /// Includes shards if `with_shards`.
     ///
     /// # Errors
-    /// When the store fails; damage is among the problems.
+    /// If the store fails; damage is reported in `problems`.
     pub fn new(newest: &Snapshot, only: Option<Version>, with_shards: bool) -> Result<Self> {
         let dataset = newest.dataset();
         let mut audit = Self::default();
         let mut objects: BTreeMap<String, Option<Seal>> = BTreeMap::new();
         let store = dataset.store().as_ref();
-        let Some(stand_ins) = audit.noted(StandIns::of(store, newest.entry()))? else { return Ok(audit) };
+        let Some(stand_ins) = audit.recorded(StandIns::of(store, newest.entry()))? else { return Ok(audit) };
         let before = newest.entry().erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
         let mut lists: BTreeMap<String, Vec<ShardMeta>> = BTreeMap::new();
         for entry in audit.entries(dataset, newest, only)? {
-            let led = entry.version < before;
-            let all = references(&entry, &stand_ins, led);
+            let mapped = entry.version < before;
+            let all = references(&entry, &stand_ins, mapped);
             objects.extend(all.into_iter().map(|object| (object.path, object.seal)));
             for list in &entry.shards {
                 if !lists.contains_key(&list.path) {
-                    let rows = audit.noted(shards::read(store, &list.sealed()))?.unwrap_or_default();
+                    let rows = audit.recorded(shards::read(store, &list.sealed()))?.unwrap_or_default();
                     lists.insert(list.path.clone(), rows);
                 }
                 for shard in lists.get(&list.path).into_iter().flatten() {
-                    let now = if led { stand_ins.shard(shard.clone()) } else { Some(shard.clone()) };
+                    let now = if mapped { stand_ins.shard(shard.clone()) } else { Some(shard.clone()) };
                     let Some(now) = now else { continue };
                     objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
                     if with_shards {
@@ -76,7 +76,7 @@ impl Audit {
         if only.is_none() {
             for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {
                 if store.head(&unfinished.order)?.is_some() {
-                    audit.noted(unfinished.order(dataset))?;
+                    audit.recorded(unfinished.order(dataset))?;
                 }
             }
             audit.receipts(dataset)?;
@@ -84,8 +84,8 @@ impl Audit {
         Ok(audit)
     }
 
-    /// The value, or `None` when it is damaged, which is noted.
-    fn noted<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+    /// Returns the value, or `None` if it is damaged, which is recorded.
+    fn recorded<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(found) => Ok(Some(found)),
             Err(e) if e.kind() == Kind::Integrity => {
@@ -96,35 +96,36 @@ impl Audit {
         }
     }
 
-    /// Entries whose versions can be read. All of the log are read, for they carry checksums of themselves.
+    /// Returns the entries of readable versions. All entries of the log are read, because they have their own
+    /// checksums.
     fn entries(&mut self, dataset: &Dataset, newest: &Snapshot, only: Option<Version>) -> Result<Vec<Entry>> {
         let (oldest, last) = only.map_or((Version(1), newest.version()), |version| (version, version));
         let read: Vec<Result<Entry>> =
             (oldest.0..=last.0).into_par_iter().map(|version| dataset.entry(Version(version))).collect();
         let mut out = Vec::new();
         for entry in read {
-            out.extend(self.noted(entry)?.filter(|entry| newest.can_read(entry.version)));
+            out.extend(self.recorded(entry)?.filter(|entry| newest.can_read(entry.version)));
         }
         Ok(out)
     }
 
-    /// Receipts of erasures carry checksums of themselves, as entries do; those of older releases have none.
+    /// Checks receipts of erasures by their own checksums; those of older releases have none.
     fn receipts(&mut self, dataset: &Dataset) -> Result<()> {
         let store = dataset.store();
         for receipt in store.list(&system_path("receipts"))? {
             let Some(bytes) = store.get(&receipt.path)? else { continue };
             if !entry::receipt_is_whole(&bytes, json_is_whole(&bytes)) {
-                let damaged = Error::integrity("the receipt is not what its checksum says").hint(RESTORE);
+                let damaged = Error::integrity("the receipt does not match its checksum").hint(RESTORE);
                 self.problems.push(damaged.at(store.location().join(&receipt.path).to_string()));
             }
         }
         Ok(())
     }
 
-    /// Checks all objects but those that `skip` names, several at a time; returns what is damaged.
+    /// Checks all objects except those for which `skip` is true, several at a time; returns the damage found.
     ///
     /// # Errors
-    /// When the store fails, or `check` does before each of them.
+    /// If the store fails, or the `check` before an object fails.
     pub fn run(
         self,
         dataset: &Dataset,
@@ -148,9 +149,9 @@ impl Audit {
     }
 }
 
-/// Objects that an entry names: lists, buckets and places.
-fn references(entry: &Entry, stand_ins: &StandIns, led: bool) -> Vec<Sealed> {
-    let (segments, sources) = match led {
+/// Returns the objects that an entry names: lists, buckets and places.
+fn references(entry: &Entry, stand_ins: &StandIns, mapped: bool) -> Vec<Sealed> {
+    let (segments, sources) = match mapped {
         true => (stand_ins.segments(&entry.segments), stand_ins.lists(&entry.sources)),
         false => (entry.segments.clone(), entry.sources.clone()),
     };

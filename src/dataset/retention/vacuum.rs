@@ -1,22 +1,22 @@
-//! What no retained version needs: the objects that `vacuum` may delete, and the entry that says so.
+//! Objects that no retained version needs, which `vacuum` may delete, and the log entry that precedes their deletion.
 //!
 //! ```text
-//! versions    1    2    3 | 4    5          retained: current at some time since the cutoff, leased, or with a name
+//! versions    1    2    3 | 4    5          retained: current at some time since the cutoff, leased, or tagged
 //!             expired     | retained        an object stays while one of these refers to it
 //! ```
 //!
-//! An object is deleted only if an entry of the log named it and no retained version does, or if the run that wrote it
-//! can never commit. For that, an entry is committed before the first object goes. It says which versions expire, and
-//! which runs are *abandoned*: a run checks before it commits that no entry since its start has abandoned it. So neither
-//! clocks nor locks make anything safe; they only tell what is worth deleting. After the entry the log is read anew, for
-//! what was committed in the meantime.
+//! An object is deleted only if a log entry named it and no retained version does, or if the run that wrote it can
+//! never commit. For that, an entry is committed before the first deletion. It states which versions expire, and which
+//! runs are *abandoned*: before it commits, a run checks that no entry since its start has abandoned it. So correctness
+//! depends on neither clocks nor locks; they only suggest what is worth deleting. After the entry, the log is read
+//! again for commits made in the meantime.
 //!
-//! | object | who wrote it |
+//! | object | written by |
 //! |---|---|
 //! | named by the lists of a version that expires, or has expired | that version |
-//! | its path is in an intent, or below `_shardify/` and holds a tag or transaction | that run |
-//! | below `_shardify/` without either: staged, or of an older release | nobody who can still commit it |
-//! | anything else | the user: it is reported, and stays |
+//! | its path is in an intent, or below `_shardify/` and contains a tag or transaction | that run |
+//! | below `_shardify/` without either: staged, or of an older release | a run that can no longer commit it |
+//! | anything else | the user: it is reported and kept |
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -51,7 +51,7 @@ use crate::{
     storage::{ObjectFacts, SYSTEM_FOLDER},
 };
 
-/// What an object is to a dataset.
+/// The role of an object in a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectKind {
@@ -61,20 +61,20 @@ pub enum ObjectKind {
     ShardIndex,
     /// A sidecar.
     Sidecar,
-    /// Written by a run that never gave it a name.
+    /// Written by a run that never published it.
     Staging,
     /// Rejected records of a run.
     Rejects,
     /// A bucket of the id index.
     IdIndex,
-    /// A list. A vacuum that was cut short learns from lists which shards there were, so they go after those.
+    /// A list. An interrupted vacuum finds the shards through lists, so lists are deleted after shards.
     List,
-    /// What a run says of itself: what it was about to publish, or still reads. It goes after all that it names.
+    /// An intent or a lease of a run. It is deleted after all objects that it names.
     Intent,
 }
 
 impl ObjectKind {
-    /// Its name.
+    /// Returns the kind's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Shard => "shard",
@@ -89,67 +89,68 @@ impl ObjectKind {
     }
 }
 
-/// What is kept.
+/// What to keep.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
-    /// Versions that were current at or after this instant are kept, and so is what was written since.
+    /// Versions that were current at or after this instant are kept, and so are objects written since.
     pub cutoff: Timestamp,
-    /// Tags of runs that are seen to be active.
+    /// Tags of runs that are known to be active.
     pub active: HashSet<String>,
-    /// Whether a run of an older release may be active, whose objects do not tell their run.
+    /// Whether a run of an older release may be active, whose objects do not reveal their run.
     pub unknown_active: bool,
     /// Oldest version that a run has leased.
     pub leased: Option<Version>,
 }
 
-/// An object that nobody needs.
+/// An object that no retained version needs.
 #[derive(Debug, Clone)]
 pub struct Unneeded {
     /// The object as it was listed.
     pub facts: ObjectFacts,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
-    /// Whether a version was committed that refers to it; if not, it is of a run that did not finish, or not yet.
+    /// Whether a committed version referred to it; if not, it belongs to a run that did not finish, or not yet.
     pub committed: bool,
-    /// Tag of the run that wrote it, where its path or an intent tells.
+    /// Tag of the run that wrote it, if its path or an intent reveals it.
     pub run: Option<String>,
-    /// BLAKE3 that its bytes must have: the file lies where a user put it, and may be another by now.
+    /// BLAKE3 that its bytes must have: the file is at a user's path and may have been replaced.
     pub checksum: Option<[u8; 32]>,
 }
 
-/// What there is to delete.
+/// The objects to delete.
 #[derive(Debug)]
 pub struct Unreferenced {
     /// The newest version looked at.
     pub version: Version,
     /// The oldest version that is retained.
     pub oldest_retained: Version,
-    /// Versions that are kept because they have a name, though the retention is over.
+    /// Versions past the retention that are kept because they are tagged.
     pub tagged: Vec<Version>,
-    /// Versions that can be read now and could not any more.
+    /// Number of versions that become unreadable.
     pub versions_expired: u64,
-    /// First of the expired versions of which objects are left.
+    /// First of the expired versions with remaining objects.
     pub expired_from: Version,
-    /// Tags of runs that have to be abandoned before anything is deleted.
+    /// Tags of runs that must be abandoned before anything is deleted.
     pub abandoned: BTreeSet<String>,
-    /// What may be deleted, in the order of deletion.
+    /// Objects that may be deleted, in the order of deletion.
     pub objects: Vec<Unneeded>,
-    /// Objects without a reference that are younger than the cutoff.
+    /// Number of unreferenced objects younger than the cutoff.
     pub young: u64,
-    /// Objects without a reference that an active run may need.
+    /// Number of unreferenced objects that an active run may need.
     pub in_use: u64,
     /// Files that shardify did not write.
     pub foreign: Vec<String>,
-    /// Places that cannot be listed: folders that cannot be read, names that are not UTF-8. They are left alone.
+    /// Places that cannot be listed: unreadable folders, names that are not UTF-8. They are left alone.
     pub unlisted: Vec<String>,
-    /// Whether objects would go that only the format of the log keeps from being committed by an older release.
+    /// Whether an entry of the current format must come first, so that an older release can no longer commit some of
+    /// the objects.
     needs_format: bool,
-    /// Whether versions that expire now would lose something.
+    /// Whether versions that expire now would lose objects.
     loses: bool,
 }
 
 impl Unreferenced {
-    /// Whether an entry has to be committed before anything is deleted.
+    /// Whether an entry must be committed before anything is deleted.
     pub fn needs_entry(&self) -> bool {
         self.versions_expired > 0 || !self.abandoned.is_empty() || self.needs_format
     }
@@ -182,11 +183,11 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
     let must_go: HashMap<String, Option<[u8; 32]>> =
         must_go.into_iter().map(|object| (object.path, object.blake3)).collect();
-    let kept = References::of(dataset, &retained)?.led_by(&stand_ins);
+    let kept = References::of(dataset, &retained)?.with_replacements(&stand_ins);
     let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
-    // What erasures wrote for versions that have expired since is named by the newest entry alone.
-    let gone_before = References::of_left(dataset, &before, Some(&there))?.with_made(&stand_ins);
-    let gone_now = References::of(dataset, &now)?.led_by(&stand_ins);
+    // Objects that erasures wrote for versions that have expired since are named only by the newest entry.
+    let expired_before = References::of_expired(dataset, &before, Some(&there))?.with_all_replacements(&stand_ins);
+    let expiring = References::of(dataset, &now)?.with_replacements(&stand_ins);
     let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
         version: snapshot.version(),
@@ -203,7 +204,7 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         needs_format: false,
         loses: false,
     };
-    let known = Known { kept, gone_before, gone_now, must_go, intents, first, format: newest.format };
+    let known = Known { kept, expired_before, expiring, must_go, intents, first, format: newest.format };
     listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
     if !out.loses {
         out.versions_expired = 0;
@@ -212,34 +213,34 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     Ok(out)
 }
 
-/// What is known of the objects of a dataset.
+/// References to the objects of a dataset.
 struct Known {
-    /// What retained versions refer to.
+    /// Objects that retained versions refer to.
     kept: References,
-    /// What versions that have expired before refer to, and what erasures wrote.
-    gone_before: References,
-    /// What versions that expire now refer to.
-    gone_now: References,
-    /// What erasures that were cut short have left to delete, with the checksums that files of users must have.
+    /// Objects that earlier expired versions refer to, and those that erasures wrote.
+    expired_before: References,
+    /// Objects that versions expiring now refer to.
+    expiring: References,
+    /// Objects that interrupted erasures have left to delete, with the checksums that users' files must have.
     must_go: HashMap<String, Option<[u8; 32]>>,
     intents: Intents,
-    /// First of the versions that have expired before and of which objects may be left.
+    /// First of the earlier expired versions with possibly remaining objects.
     first: Version,
     /// Format of the newest entry.
     format: u32,
 }
 
 impl Unreferenced {
-    /// Counts an object in, unless a retained version needs it.
+    /// Adds an object, unless a retained version needs it.
     fn add(&mut self, facts: ObjectFacts, known: &Known, retention: &Retention) {
         let path = facts.path.as_str();
-        // What an erasure put another object in the place of is named by old entries, but by no version.
+        // An object that an erasure replaced is named by old entries, but no longer used by any version.
         let erased = known.must_go.get(path).map(|checksum| (ObjectKind::Shard, *checksum));
         if erased.is_none() && known.kept.needs(path) {
             return;
         }
         let place = kind_of(path);
-        let (before, now) = (known.gone_before.names(path), known.gone_now.names(path));
+        let (before, now) = (known.expired_before.names(path), known.expiring.names(path));
         if before.is_some() {
             self.expired_from = known.first;
         }
@@ -251,7 +252,7 @@ impl Unreferenced {
         self.objects.push(Unneeded { facts, kind, committed: true, run: None, checksum });
     }
 
-    /// Counts an object in that no entry names.
+    /// Adds an object that no entry names.
     fn add_uncommitted(&mut self, facts: ObjectFacts, place: Place, known: &Known, retention: &Retention) {
         let intended = known.intents.of(&facts.path);
         let (kind, run) = match (place, intended) {
@@ -276,7 +277,7 @@ impl Unreferenced {
     }
 }
 
-/// The oldest of the versions that can be read now, whose entries are given, that is retained.
+/// Returns the oldest retained version among the readable versions, whose entries are given.
 fn oldest_retained(snapshot: &Snapshot, readable: &[Entry], retention: &Retention) -> Version {
     let time = |entry: &Entry| snapshot.committed_at(entry.version, entry.committed_at);
     let current = readable.iter().rev().find(|entry| time(entry) <= retention.cutoff).or(readable.first());
@@ -285,7 +286,7 @@ fn oldest_retained(snapshot: &Snapshot, readable: &[Entry], retention: &Retentio
     retention.leased.map_or(current, |leased| current.min(leased.max(oldest)))
 }
 
-/// Those of the objects found that may still be deleted, by what the log says now: what was committed since is kept.
+/// Removes objects that, according to the current log, must not be deleted: those of versions committed since.
 ///
 /// # Errors
 /// When the log or a list cannot be read; then nothing may be deleted.
@@ -295,7 +296,7 @@ pub fn still_unneeded(dataset: &Dataset, found: &mut Unreferenced) -> Result<()>
         return Ok(());
     }
     let entries = dataset.entries(found.version.next(), newest.version())?;
-    // Of versions that have expired since, other vacuums may have deleted the lists.
+    // Other vacuums may have deleted the lists of versions that have expired since.
     let readable: Vec<Entry> = entries.iter().filter(|entry| newest.can_read(entry.version)).cloned().collect();
     let needed = References::of(dataset, &readable)?;
     let committed: HashSet<&str> = entries.iter().map(|entry| entry.transaction.tag()).collect();
@@ -304,10 +305,10 @@ pub fn still_unneeded(dataset: &Dataset, found: &mut Unreferenced) -> Result<()>
     Ok(())
 }
 
-/// What runs were about to publish.
+/// Paths that runs were about to publish.
 #[derive(Debug, Default)]
 struct Intents {
-    /// Tags of runs by the paths that they were about to publish.
+    /// Tags of runs by path.
     runs: HashMap<String, String>,
 }
 
@@ -334,7 +335,7 @@ impl Intents {
         Ok(out)
     }
 
-    /// The run that was about to publish an object.
+    /// Returns the run that was about to publish an object.
     fn of(&self, path: &str) -> Option<&str> {
         self.runs.get(path).map(String::as_str)
     }
@@ -345,24 +346,24 @@ impl Intents {
 struct References {
     /// Lists, segments, sidecars and others below `_shardify/`.
     objects: HashSet<String>,
-    /// Shards, with the BLAKE3 of those that lie where a user put them.
+    /// Shards, with the BLAKE3 of those at users' paths.
     shards: HashMap<String, Option<[u8; 32]>>,
-    /// Objects that describe shards and lie beside them, as far as shardify writes them.
+    /// Objects beside shards that describe them, as far as shardify writes them.
     beside: HashSet<String>,
-    /// Shards without what their names end in; indexes beside them share it.
+    /// Paths of shards without their extensions, which indexes beside them share.
     stems: HashSet<String>,
-    /// Folders of shards, with the slash.
+    /// Folders of shards, with a trailing slash.
     folders: HashSet<String>,
 }
 
 impl References {
     fn of(dataset: &Dataset, entries: &[Entry]) -> Result<Self> {
-        Self::of_left(dataset, entries, None)
+        Self::of_expired(dataset, entries, None)
     }
 
-    /// The same of versions that have expired, given what was there: another vacuum may have deleted a list, and before it all
-    /// that it named, or may delete it right now.
-    fn of_left(dataset: &Dataset, entries: &[Entry], there: Option<&HashSet<&str>>) -> Result<Self> {
+    /// Like `of` for expired versions, given the existing objects: another vacuum may have deleted a list, and before
+    /// it everything that it named, or may be deleting it now.
+    fn of_expired(dataset: &Dataset, entries: &[Entry], there: Option<&HashSet<&str>>) -> Result<Self> {
         let mut out = Self::default();
         let mut lists: BTreeMap<&str, (Sealed, &[IndexKind])> = BTreeMap::new();
         for entry in entries {
@@ -403,14 +404,14 @@ impl References {
         self.shards.insert(path.to_owned(), (!is_own).then_some(shard.checksum));
     }
 
-    /// With what stands for those of them that were rewritten.
-    fn led_by(self, stand_ins: &StandIns) -> Self {
+    /// Adds the replacements of those that were rewritten.
+    fn with_replacements(self, stand_ins: &StandIns) -> Self {
         let found = stand_ins.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
         self.with(found)
     }
 
-    /// With all that erasures have put in the place of other objects.
-    fn with_made(self, stand_ins: &StandIns) -> Self {
+    /// Adds all objects that erasures wrote as replacements.
+    fn with_all_replacements(self, stand_ins: &StandIns) -> Self {
         self.with(stand_ins.needed_for(|_| true))
     }
 
@@ -420,7 +421,7 @@ impl References {
         self
     }
 
-    /// Whether a retained version may need the object: it is named, it may be an index of a shard that is, or it
+    /// Whether a retained version may need the object: it is named, it may be an index of a named shard, or it
     /// describes the folder of such shards.
     fn needs(&self, path: &str) -> bool {
         self.objects.contains(path)
@@ -429,7 +430,7 @@ impl References {
             || (describes_folder(path) && self.folders.contains(folder_prefix(path)))
     }
 
-    /// What the object is, if it is named: its kind, and the checksum it must have to be the one that was named.
+    /// Returns the kind of a named object, and the checksum that identifies it.
     fn names(&self, path: &str) -> Option<(ObjectKind, Option<[u8; 32]>)> {
         if let Some(checksum) = self.shards.get(path) {
             return Some((ObjectKind::Shard, *checksum));
@@ -441,7 +442,7 @@ impl References {
     }
 }
 
-/// Where an object lies.
+/// Location class of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// In the system folder, where runs write.
@@ -470,12 +471,12 @@ fn kind_of(path: &str) -> Place {
     })
 }
 
-/// What an object outside of the system folder is, which an intent names.
+/// Returns the kind of an object outside of the system folder that an intent names.
 fn kind_outside(path: &str) -> ObjectKind {
     if describes_folder(path) || index_stem(path).is_some() { ObjectKind::ShardIndex } else { ObjectKind::Shard }
 }
 
-/// Tag of the run that wrote an object below the system folder, as its path tells.
+/// Returns the tag of the run that wrote an object below the system folder, from its path.
 fn run_of(path: &str) -> Option<&str> {
     path.split('/').skip(2).find_map(|part| run_of_folder(part).or_else(|| run_of_name(part)))
 }
@@ -484,14 +485,14 @@ fn run_of(path: &str) -> Option<&str> {
 const LIVE_OBJECTS: [&str; 1] = ["shardindex.json"];
 const LIVE_FOLDERS: [&str; 1] = [".nv-meta/"];
 
-/// Commits what has to be on record before the objects found are deleted: versions that cannot be read any more, and runs
-/// that must not commit any more. Shards and records stay as they are; table entries that only expired versions contain leave
-/// the run table for the lineage, which is kept for ever; scattered ones just leave. Versions that have a name stay readable.
-/// Runs that committed in the meantime are not abandoned; [`still_unneeded`] takes off what they wrote.
+/// Commits the entry that must precede the deletion of the objects found: which versions can no longer be read, and
+/// which runs must no longer commit. Shards and records do not change; runs that only expired versions contain move
+/// from the run table to the lineage, which is kept for ever; scattered ones are dropped. Tagged versions stay
+/// readable. Runs that committed in the meantime are not abandoned; [`still_unneeded`] removes what they wrote.
 ///
 /// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict) when others keep committing, or gave a name to a version that expires;
-/// when the store fails. Nothing was deleted then.
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) if other runs keep committing, or tagged a version that expires; if
+/// the store fails. Nothing was deleted then.
 pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<String, String>) -> Result<Snapshot> {
     let transaction = TransactionId::fresh();
     let planned_on = found.version;
@@ -528,8 +529,8 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
     })
 }
 
-/// Tables of places that runs of readable versions need. Versions that are kept by their names have their own in their own
-/// entries, but for those of shards that an erasure has put in the place of theirs.
+/// Returns the tables of places that runs of readable versions need. Versions kept by their tags have theirs in their
+/// own entries, except those of shards that an erasure wrote as replacements.
 fn places(parent: &Snapshot, oldest: Version, tagged: &[Version]) -> Result<Vec<PlaceRef>> {
     let left = parent.runs()?.readable(oldest);
     let set = |run: &Run| run.scattered.as_ref().map(|scattered| scattered.set.clone());
@@ -544,7 +545,8 @@ fn places(parent: &Snapshot, oldest: Version, tagged: &[Version]) -> Result<Vec<
     Ok(parent.entry().places.iter().filter(|place| sets.contains(place.set.as_str())).cloned().collect())
 }
 
-/// The run table of a snapshot without what versions before `oldest` contain, and the lineage with it, as lists.
+/// Writes the run table of a snapshot without runs that only versions before `oldest` contain, and its lineage with
+/// them, as lists.
 fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<ListRef>, Vec<ListRef>)> {
     let table = parent.runs()?;
     let left = table.readable(oldest);
@@ -559,11 +561,11 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
         let seal = table::write(store, &path, &rows, table::list_properties(&rows.schema()))?;
         Ok(ListRef { path, rows: runs.len() as u64, level, root: None, seal: Some(seal) })
     };
-    // A scattered run says where a record was only together with its places, which go with the shards: there is one for
-    // each record, and to keep them for ever would cost as much as the shards' ids.
+    // A scattered run locates a record only together with its places, which are deleted with the shards: there is one
+    // place per record, and keeping them for ever would cost as much as the shards' ids.
     let leaves = |run: &&Run| !run.stays(oldest) && run.scattered.is_none();
     let mut gone: Vec<Run> = table.all().iter().filter(leaves).cloned().collect();
-    // As few lists as a run table has, with each row written again a logarithmic number of times.
+    // As few lists as a run table has, so that each row is rewritten a logarithmic number of times.
     let mut level = 0;
     while lineage.iter().filter(|list| list.level == level).count() + 1 >= FAN_OUT {
         let (crowd, others): (Vec<_>, Vec<_>) = lineage.into_iter().partition(|list| list.level == level);
@@ -627,7 +629,7 @@ mod tests {
         .unwrap();
         let entries = [entry];
         let was_there = HashSet::from([list]);
-        let left = References::of_left(&dataset, &entries, Some(&was_there)).unwrap();
+        let left = References::of_expired(&dataset, &entries, Some(&was_there)).unwrap();
         assert!(left.shards.is_empty() && left.objects.contains(list));
         assert!(References::of(&dataset, &entries).is_err(), "a version that can be read needs it");
     }

@@ -1,4 +1,5 @@
-//! Where the units of a compressed shard begin, so that one record can be read without the rest of its shard.
+//! Frame table: the positions of the units of a compressed shard, so that one record can be read without the rest of
+//! it.
 //!
 //! Kept in the Parquet metadata of the shard's sidecar under `shardify.frames`, as JSON: an array of pairs, the offset
 //! in the stored and in the uncompressed shard where each unit begins, and one more pair where the last one ends.
@@ -12,7 +13,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Name of the table in the metadata of a sidecar.
+/// Key of the table in a sidecar's metadata.
 pub(in crate::dataset) const METADATA_KEY: &str = "shardify.frames";
 
 /// Stored and raw offsets of the units of a shard, and of its end; always ascending.
@@ -22,16 +23,16 @@ pub struct FrameTable(Vec<(u64, u64)>);
 /// The unit that holds a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it begins in the stored shard.
+    /// Offset in the stored shard.
     pub offset: u64,
-    /// Its stored bytes.
+    /// Stored bytes.
     pub length: u64,
-    /// Where its content begins in the uncompressed shard.
+    /// Offset of its content in the uncompressed shard.
     pub raw_offset: u64,
 }
 
 impl FrameTable {
-    /// The table of a shard whose first unit begins at `header` stored bytes; `None` when its units are unknown.
+    /// Returns the table of a shard whose first unit begins at `header` stored bytes; `None` if its units are unknown.
     pub fn new(header: u64, frames: &Frames) -> Option<Self> {
         let mut at = (header, 0);
         let mut places = vec![at];
@@ -42,12 +43,12 @@ impl FrameTable {
         Some(Self(places))
     }
 
-    /// Text for the metadata.
+    /// Returns the text stored in the metadata.
     pub(in crate::dataset) fn encode(&self) -> Result<String> {
         serde_json::to_string(&self.0).map_err(|e| Error::internal("encoding a frame table failed").cause(e))
     }
 
-    /// Reads the text back.
+    /// Parses the text made by [`encode`](Self::encode).
     pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
         let places: Vec<(u64, u64)> =
             serde_json::from_str(text).map_err(|e| Error::integrity("the frame table is damaged").cause(e))?;
@@ -57,7 +58,7 @@ impl FrameTable {
         Ok(Self(places))
     }
 
-    /// The unit with the byte at an offset of the uncompressed shard.
+    /// Returns the unit that contains a byte of the uncompressed shard.
     pub fn frame_of(&self, raw_offset: u64) -> Option<Frame> {
         let next = self.0.partition_point(|(_, raw)| *raw <= raw_offset);
         let (end, _) = self.0.get(next)?;
@@ -65,13 +66,13 @@ impl FrameTable {
         Some(Frame { offset: *offset, length: end - offset, raw_offset: *raw_offset })
     }
 
-    /// Stored offsets where the units begin and end.
+    /// Returns the stored offsets of the first unit's start and the last unit's end.
     pub fn stored(&self) -> (u64, u64) {
         let at = |place: Option<&(u64, u64)>| place.map_or(0, |(stored, _)| *stored);
         (at(self.0.first()), at(self.0.last()))
     }
 
-    /// Sizes of the units, for joining them to those of other shards.
+    /// Returns the sizes of the units, for joining them with those of other shards.
     pub fn frames(&self) -> Frames {
         let mut frames = Frames::default();
         for pair in self.0.windows(2) {

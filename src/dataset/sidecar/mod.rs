@@ -1,9 +1,9 @@
-//! The sidecar of a shard: one row per record, in record order, saying who it is and where it came from.
+//! The sidecar of a shard: one row per record, in record order, with its ids and origin.
 //!
 //! | column | type | meaning |
 //! |---|---|---|
 //! | `record_id` | text, null | record id; null when it is the origin, `source#row` |
-//! | `subject_id` | text, null | whom the record is about |
+//! | `subject_id` | text, null | id of what the record is about |
 //! | `offset`, `length` | u64, null | bytes of the record in the uncompressed shard; null in Parquet |
 //! | `source` | text | name of the source object |
 //! | `row` | u64, null | number of the record in its source, from 1; null when the source is a file per record |
@@ -66,7 +66,7 @@ pub struct SidecarRow {
 }
 
 impl SidecarRow {
-    /// The record id, derived from the origin where none is stored.
+    /// Returns the record id, derived from the origin if none is stored.
     pub fn id(&self) -> String {
         match (&self.record_id, self.row) {
             (Some(id), _) => id.clone(),
@@ -76,18 +76,18 @@ impl SidecarRow {
     }
 }
 
-/// Rows that are gathered before they become a row group.
+/// Rows collected before they become a row group.
 const GROUP_ROWS: usize = 1 << 16;
 
-/// Most rows of a row group: what a lookup may have to read of each column where it cannot read single pages.
-const MOST_GROUP_ROWS: usize = 1 << 18;
+/// Maximum rows of a row group: what a lookup may have to read of each column if it cannot read single pages.
+const MAX_GROUP_ROWS: usize = 1 << 18;
 
-/// Bytes of a row, as a rule and at least with ids that are alike, and of a footer, and what is read at most before the
-/// footer is known.
+/// Typical bytes of a row, minimum bytes of a row with similar ids, bytes of a footer, and maximum bytes that are read
+/// before the footer is known.
 const ROW_BYTES: u64 = 24;
-const LEAST_ROW_BYTES: u64 = 13;
+const MIN_ROW_BYTES: u64 = 13;
 const FOOTER_BYTES: u64 = 32 << 10;
-const MOST_TAIL: u64 = 288 << 10;
+const MAX_TAIL: u64 = 288 << 10;
 
 /// Columns of some rows, equally long.
 #[derive(Debug, Clone)]
@@ -109,9 +109,9 @@ pub struct SidecarColumns {
 /// Rows in sources.
 #[derive(Debug, Clone)]
 pub enum RowNumbers {
-    /// Of some records there may be none.
+    /// Row numbers; some records may have none.
     Array(UInt64Array),
-    /// Each record has one.
+    /// Every record has a row number.
     Known(Numbers),
 }
 
@@ -157,7 +157,7 @@ impl RowNumbers {
 #[derive(Debug, Clone, Default)]
 pub struct SourceRuns {
     names: Vec<Arc<str>>,
-    /// Row after the last one of each.
+    /// Row after the last one of each source.
     ends: Vec<usize>,
 }
 
@@ -177,7 +177,7 @@ impl SourceRuns {
         }
     }
 
-    /// One name for each record.
+    /// Returns the runs of one name for each record.
     fn of(names: &StringArray) -> Self {
         let mut runs = Self::default();
         if let Some(name) = all_same(names) {
@@ -207,7 +207,7 @@ impl SourceRuns {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Some of the records.
+    /// Returns some of the records.
     #[must_use]
     pub fn slice(&self, first: usize, records: usize) -> Self {
         let mut out = Self::default();
@@ -244,8 +244,8 @@ impl SourceRuns {
     }
 }
 
-/// The text that all of these are, if they are. Texts of one length that stand one behind the other are the same if all
-/// bytes equal those a text further on.
+/// Returns the text that all rows share, if they do. Texts of equal length stored back to back are equal if all bytes
+/// equal those one text further on.
 fn all_same(texts: &StringArray) -> Option<&str> {
     let offsets = texts.value_offsets();
     let (first, last) = (*offsets.first()?, *offsets.last()?);
@@ -258,10 +258,10 @@ fn all_same(texts: &StringArray) -> Option<&str> {
 }
 
 impl SidecarColumns {
-    /// Columns of a batch of another sidecar.
+    /// Returns the columns of a batch of another sidecar.
     ///
     /// # Errors
-    /// When the batch is not one of a sidecar.
+    /// If the batch is not one of a sidecar.
     pub fn of_batch(batch: &RecordBatch) -> Result<Self> {
         let ids = |name| -> Result<Option<IdColumn>> {
             let texts: &StringArray = column(batch, name)?;
@@ -283,7 +283,7 @@ impl SidecarColumns {
         })
     }
 
-    /// Some of the rows.
+    /// Returns some of the rows.
     #[must_use]
     pub fn slice(&self, first: usize, rows: usize) -> Self {
         Self {
@@ -296,7 +296,7 @@ impl SidecarColumns {
         }
     }
 
-    /// Joins columns of consecutive rows.
+    /// Concatenates columns of consecutive rows.
     ///
     /// # Errors
     /// When they are larger than an array can be.
@@ -357,7 +357,7 @@ impl SidecarColumns {
     }
 }
 
-/// Rows of a sidecar, encoded.
+/// Encoded rows of a sidecar.
 pub struct SidecarGroups(Vec<Group>);
 
 impl std::fmt::Debug for SidecarGroups {
@@ -367,7 +367,7 @@ impl std::fmt::Debug for SidecarGroups {
 }
 
 impl SidecarGroups {
-    /// Encodes rows, on any thread; there should be many of them.
+    /// Encodes rows; can run on any thread and should be given many rows.
     ///
     /// # Errors
     /// When the columns differ in length.
@@ -375,7 +375,7 @@ impl SidecarGroups {
         columns.check()?;
         let described = table::describe(&schema())?;
         let rows = columns.hashes.len();
-        let parts = rows.div_ceil(MOST_GROUP_ROWS).max(1);
+        let parts = rows.div_ceil(MAX_GROUP_ROWS).max(1);
         let bounds = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
         bounds.map(|range| columns.group(&described, range)).collect::<Result<_>>().map(Self)
     }
@@ -413,7 +413,7 @@ impl SidecarColumns {
     }
 }
 
-/// Hashes are noise, unless many records share one, as cells of a grid do.
+/// Encodes hashes, which are random unless many records share one, as cells of a grid do.
 fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
     let stretches = match hashes {
         Numbers::Each(each) => return chunks::encode(column, each.len(), &Values::Noise(each)),
@@ -431,7 +431,7 @@ fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
     chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
 }
 
-/// Where records of a framed shard lie, and the hashes of their bytes, in order.
+/// Positions of records in a framed shard, and the hashes of their bytes, in order.
 #[derive(Debug, Clone)]
 pub struct RecordExtents {
     /// Offsets in the uncompressed shard.
@@ -443,7 +443,7 @@ pub struct RecordExtents {
 }
 
 impl RecordExtents {
-    /// Those of a batch of a sidecar.
+    /// Returns those in a batch of a sidecar.
     ///
     /// # Errors
     /// When the batch is not one of a sidecar of a framed shard.
@@ -459,7 +459,7 @@ impl RecordExtents {
     }
 }
 
-/// Ids of the first and the last record of a sidecar; `None` when it is empty.
+/// Returns the ids of the first and the last record of a sidecar; `None` if it is empty.
 ///
 /// # Errors
 /// When a batch is not one of a sidecar.
@@ -473,7 +473,7 @@ pub fn end_ids(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
     Ok(Some((ends[0].id(), ends[1].id())))
 }
 
-/// Every row of a sidecar, as batches with the columns of the table above.
+/// Returns every row of a sidecar, as batches with the columns of the table above.
 ///
 /// # Errors
 /// When it is missing or damaged.
@@ -490,7 +490,7 @@ fn check_columns(batches: &[RecordBatch]) -> Result<()> {
     }
 }
 
-/// The rows of a sidecar in batches of at most `rows`, read as they are asked for.
+/// Streams the rows of a sidecar in batches of at most `rows`.
 ///
 /// # Errors
 /// When it is missing or its footer is damaged; each batch may fail as well.
@@ -518,7 +518,7 @@ pub fn stream(
     }))
 }
 
-/// The rows of a sidecar as batches with the columns of the table above, of at most `rows`, read as they are asked for.
+/// Streams the rows of a sidecar as batches of at most `rows`, with the columns of the table above.
 ///
 /// # Errors
 /// When it is missing or its footer is damaged; each batch may fail as well.
@@ -542,7 +542,7 @@ pub fn batches(
     }))
 }
 
-/// Some rows of a sidecar, given their ordinals in ascending order; only the pages that hold them are read.
+/// Returns some rows of a sidecar, given their ordinals in ascending order; only the pages that hold them are read.
 ///
 /// # Errors
 /// When the sidecar is missing, damaged or shorter.
@@ -550,8 +550,8 @@ pub fn read_rows(store: &Arc<dyn Store>, sidecar: &Sealed, ordinals: &[u64]) -> 
     Ok(read_rows_near(store, sidecar, ordinals, u64::MAX, false)?.0)
 }
 
-/// The same, and where the units of the shard begin if that is asked for and known. `known` are rows that the shard has
-/// at least: of a small one all is read at once.
+/// Like [`read_rows`], and returns the frame table if it is requested and known. `known` is a lower bound of the
+/// shard's rows: a small sidecar is read whole.
 ///
 /// # Errors
 /// As [`read_rows`].
@@ -565,7 +565,7 @@ pub(in crate::dataset) fn read_rows_near(
     let place = || sidecar.place(store.as_ref());
     let mut parts = Parts::open(store, sidecar, first_read(known, sidecar.seal.as_ref()), None)?;
     let read = table::guarded(|| {
-        // Tables that list their pages let single pages be read.
+        // With a page index, single pages can be read.
         let metadata = parts.metadata(true)?;
         let pairs = metadata.metadata().file_metadata().key_value_metadata();
         let text = pairs.into_iter().flatten().find(|pair| pair.key == METADATA_KEY).and_then(|p| p.value.as_deref());
@@ -585,21 +585,21 @@ pub(in crate::dataset) fn read_rows_near(
     Ok((rows, frames))
 }
 
-/// Bytes at the end of a sidecar that are read first, given how many rows it has: all of it where it is small, for another
-/// request takes longer than some bytes more.
+/// Returns the number of bytes to read first at the end of a sidecar with this many rows: all of a small one, because
+/// another request costs more than some extra bytes.
 fn first_read(rows: u64, seal: Option<&Seal>) -> u64 {
     if let Some(seal) = seal {
-        return if seal.bytes <= MOST_TAIL { seal.bytes } else { seal.tail };
+        return if seal.bytes <= MAX_TAIL { seal.bytes } else { seal.tail };
     }
     let bytes = |row_bytes| rows.saturating_mul(row_bytes).saturating_add(FOOTER_BYTES);
-    match (bytes(ROW_BYTES), bytes(LEAST_ROW_BYTES)) {
-        (usual, _) if usual <= MOST_TAIL => usual,
-        (_, least) if least <= MOST_TAIL => MOST_TAIL,
+    match (bytes(ROW_BYTES), bytes(MIN_ROW_BYTES)) {
+        (usual, _) if usual <= MAX_TAIL => usual,
+        (_, least) if least <= MAX_TAIL => MAX_TAIL,
         _ => FOOTER_BYTES,
     }
 }
 
-/// Where the units of a compressed shard begin; `None` for shards without such a table. Reads the footer only.
+/// Returns the frame table of a compressed shard; `None` for shards without one. Reads the footer only.
 ///
 /// # Errors
 /// When the sidecar is missing or damaged.
@@ -607,12 +607,12 @@ pub fn read_frames(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<Option<Fr
     described(store, sidecar, METADATA_KEY, FrameTable::decode)
 }
 
-/// Key of the metadata that says what the hashes are of, where that is known.
+/// Metadata key that states what the hashes cover, if known.
 const HASHES_KEY: &str = "shardify.hashes";
-/// Hashes of rows of a Parquet shard are of its own values.
+/// Value of [`HASHES_KEY`]: the hashes of rows of a Parquet shard cover its own values.
 const OF_VALUES: &str = "values";
 
-/// Whether the hashes of a Parquet shard are those of the rows as they are in it. Reads the footer only.
+/// Whether the hashes of a Parquet shard cover its own values. Reads the footer only.
 ///
 /// # Errors
 /// When the sidecar is missing or damaged.
@@ -620,7 +620,7 @@ pub fn says_values(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<bool> {
     Ok(described(store, sidecar, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
 }
 
-/// What the footer of a sidecar says under a key.
+/// Returns the value of a metadata key of a sidecar.
 fn described<T>(
     store: &Arc<dyn Store>,
     sidecar: &Sealed,
@@ -637,7 +637,7 @@ fn described<T>(
     .map_err(|e| table::damaged(e, "the sidecar is damaged", sidecar.place(store.as_ref())))
 }
 
-/// Rows of a batch.
+/// Decodes the rows of a batch.
 pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>) -> Result<()> {
     let text = |name| column::<StringArray>(batch, name);
     let number = |name| column::<UInt64Array>(batch, name);
@@ -658,7 +658,7 @@ pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>)
     Ok(())
 }
 
-/// Columns of a sidecar.
+/// Returns the columns of a sidecar.
 pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("record_id", DataType::Utf8, true),
@@ -754,7 +754,7 @@ mod tests {
             integrity(read_all(store.as_ref(), &sidecar).unwrap_err());
             integrity(sealed::check(&store, &sidecar).unwrap_err());
             let streamed = batches(&store, &sidecar, 8_192).and_then(Iterator::collect::<Result<Vec<_>>>);
-            // A dictionary may be read before pages of other columns, but none is left out.
+            // A dictionary may be read before pages of other columns, but every byte is checked.
             integrity(streamed.unwrap_err());
             match read_rows(&store, &sidecar, &asked) {
                 Ok(rows) => assert_eq!(rows, right, "{at}"),

@@ -1,12 +1,12 @@
-//! The record numbers of a shard, one for each row, where they do not follow one another because it was sorted.
+//! The record numbers of a shard, one per row, if they are not consecutive because the shard was sorted.
 //!
 //! | column | type | meaning |
 //! |---|---|---|
 //! | `record` | u64 | record number |
 //! | `first_version` | u64 | first version that had the record |
 //!
-//! It lies beside the sidecar and has as many rows. [`places`](super::places) lead the other way, from numbers to rows.
-//! First versions stand here because the runs that knew them may be vacuumed, and neighbours may differ.
+//! The table is beside the sidecar and has as many rows. [`places`](super::places) map the other way, from numbers to
+//! rows. First versions are stored here because the runs that knew them may be vacuumed, and neighbours may differ.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Rows of a row group.
+/// Rows per row group.
 const GROUP_ROWS: usize = 1 << 16;
 
 /// Writes the numbers of a shard as it grows.
@@ -81,7 +81,7 @@ impl NumbersWriter {
         self.writer.append(Group { chunks, rows: rows as u64 })
     }
 
-    /// Ends the table; it has no name yet.
+    /// Finishes the table, which has no name until it is published.
     ///
     /// # Errors
     /// When the store fails.
@@ -91,7 +91,7 @@ impl NumbersWriter {
     }
 }
 
-/// Who a row of a shard is.
+/// Identity of a row of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbered {
     /// Record number.
@@ -102,8 +102,8 @@ pub struct Numbered {
     pub from: Version,
 }
 
-/// For each row of a shard, in order, who it is; nothing for rows that no live run holds. `runs` are the live runs of it
-/// in row order, `table` knows since when their records are there.
+/// Returns the identity of each row of a shard, in order; `None` for rows that no live run holds. `runs` are its live
+/// runs in row order; `table` knows the first versions of their records.
 ///
 /// # Errors
 /// When the numbers of a scattered shard cannot be read.
@@ -138,7 +138,7 @@ pub fn numbered<'a>(
     })))
 }
 
-/// Rows that have to be as many as the run says.
+/// Checks that an iterator yields as many rows as the run has.
 struct Counted<I> {
     rows: I,
     left: u64,
@@ -163,7 +163,7 @@ impl<I: Iterator<Item = Result<Option<Numbered>>>> Iterator for Counted<I> {
     }
 }
 
-/// All rows: record number and first version.
+/// Streams all rows: record number and first version.
 fn stream(
     store: &Arc<dyn Store>,
     numbers: &Sealed,
@@ -195,13 +195,13 @@ fn versions(batch: &arrow::array::RecordBatch) -> Result<Vec<Version>> {
     Ok(column::<UInt64Array>(batch, "first_version")?.values().iter().map(|version| Version(*version)).collect())
 }
 
-/// Bytes of a row and of a footer as a rule, and what is read at most before the footer is known.
+/// Typical bytes of a row and of a footer, and maximum bytes that are read before the footer is known.
 const ROW_BYTES: u64 = 5;
 const FOOTER_BYTES: u64 = 16 << 10;
-const MOST_TAIL: u64 = 128 << 10;
+const MAX_TAIL: u64 = 128 << 10;
 
-/// Some rows, given their ordinals in ascending order. `known` are rows that the shard has at least: of a small one all is
-/// read at once.
+/// Returns some rows, given their ordinals in ascending order. `known` is a lower bound of the shard's rows: a small
+/// table is read whole.
 ///
 /// # Errors
 /// When the table is missing, damaged or shorter.
@@ -214,7 +214,7 @@ pub(in crate::dataset) fn read_rows(
     let place = || numbers.place(store.as_ref());
     let selection = table::selection(ordinals)?;
     let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
-    let mut parts = Parts::open(store, numbers, if whole <= MOST_TAIL { whole } else { FOOTER_BYTES }, None)?;
+    let mut parts = Parts::open(store, numbers, if whole <= MAX_TAIL { whole } else { FOOTER_BYTES }, None)?;
     let rows = table::guarded(|| {
         let metadata = parts.metadata(true)?;
         parts.fetch(&pages_of(metadata.metadata(), ordinals))?;

@@ -1,4 +1,4 @@
-//! The members of a tar shard, kept beside its sidecar for indexes that span the whole dataset.
+//! The members of a tar shard, stored beside its sidecar for indexes that span the whole dataset.
 //!
 //! | column | type | meaning |
 //! |---|---|---|
@@ -24,7 +24,7 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Rows gathered before they are encoded.
+/// Rows collected before they are encoded.
 const BATCH: usize = 8_192;
 
 /// One member.
@@ -74,7 +74,7 @@ impl PartsWriter {
         if self.rows.len() >= BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Ends the list; it has no name yet.
+    /// Finishes the list, which has no name until it is published.
     ///
     /// # Errors
     /// When the store fails.

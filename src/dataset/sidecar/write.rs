@@ -1,9 +1,9 @@
-//! Writes sidecars: rows are gathered until they fill a row group, those of other sidecars of Parquet shards are taken
-//! over as they are stored.
+//! Writer of sidecars: rows are collected until they fill a row group; those from other sidecars of Parquet shards are
+//! spliced in encoded form.
 //!
 //! ```text
 //! rows of new records ----------> row groups
-//! sidecars of merged shards ----> their row groups, spliced    (small ones decoded, and treated as rows)
+//! sidecars of merged shards ----> their row groups, spliced    (small ones are decoded and handled as rows)
 //! ```
 
 use std::sync::Arc;
@@ -29,29 +29,29 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Rows of sidecars that become a row group together.
+/// Rows of sidecars that form a row group together.
 const PARTS_ROWS: u64 = 1 << 17;
 
-/// Sidecars of so many rows are read at once.
-const WHOLE_ROWS: u64 = 1 << 17;
+/// Sidecars with at most this many rows are read whole.
+const MAX_WHOLE_ROWS: u64 = 1 << 17;
 
-/// Fewer rows than this of a part make pages so small that they are better made anew.
-const FEW_ROWS: u64 = 1024;
+/// Below this number of rows, the pages of a part are so small that the rows are encoded again.
+const MIN_SPLICED_ROWS: u64 = 1024;
 
-/// A sidecar that is to become a part of another one.
+/// A sidecar that becomes a part of another one.
 #[derive(Debug)]
 pub struct SidecarPart {
     source: Arc<Source>,
 }
 
 impl SidecarPart {
-    /// Opens the sidecar of a shard of so many records, and reads all of it at once unless these are many.
+    /// Opens the sidecar of a shard with `records` records, and reads it whole unless there are many.
     ///
     /// # Errors
     /// When it is missing or damaged.
     pub fn open(store: &Arc<dyn Store>, sidecar: &Sealed, records: u64) -> Result<Self> {
         let place = sidecar.place(store.as_ref());
-        let input = if records <= WHOLE_ROWS {
+        let input = if records <= MAX_WHOLE_ROWS {
             RangedInput::Bytes(sealed::get(store.as_ref(), sidecar)?)
         } else {
             RangedInput::Object(sealed::open(store, sidecar)?)
@@ -70,10 +70,10 @@ impl SidecarPart {
 pub struct SidecarWriter {
     writer: GroupWriter,
     columns: SchemaDescriptor,
-    /// Rows that are too few for a row group.
+    /// Rows that do not fill a row group yet.
     pending: Vec<SidecarColumns>,
     pending_rows: usize,
-    /// Row groups of other sidecars that are too few for a row group; never together with rows.
+    /// Row groups of other sidecars that do not fill a row group yet; never together with rows.
     parts: Vec<GroupPart>,
     parts_rows: u64,
 }
@@ -93,7 +93,7 @@ impl SidecarWriter {
         Self::create_at(store, &sidecar_path(shard))
     }
 
-    /// Starts a sidecar that lies where its shard does not tell.
+    /// Starts a sidecar whose path does not follow from that of its shard.
     ///
     /// # Errors
     /// When the store fails.
@@ -115,7 +115,7 @@ impl SidecarWriter {
         if self.pending_rows < GROUP_ROWS { Ok(()) } else { self.flush_rows() }
     }
 
-    /// Adds rows that are encoded already.
+    /// Appends encoded rows.
     ///
     /// # Errors
     /// When the store fails.
@@ -124,7 +124,7 @@ impl SidecarWriter {
         self.write_groups(groups)
     }
 
-    /// Adds the rows of another sidecar as they are, of a shard whose records have no offsets.
+    /// Appends the encoded rows of the sidecar of a shard whose records have no offsets.
     ///
     /// # Errors
     /// When it is no sidecar or damaged, or the store fails.
@@ -132,7 +132,7 @@ impl SidecarWriter {
         let alike = part.source.root_schema().get_fields() == self.columns.root_schema().get_fields();
         for (group, size) in part.source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
             let part = GroupPart { source: Arc::clone(&part.source), group };
-            if !alike || size.rows < FEW_ROWS {
+            if !alike || size.rows < MIN_SPLICED_ROWS {
                 self.append_decoded(&part)?;
                 continue;
             }
@@ -152,7 +152,7 @@ impl SidecarWriter {
         batches.iter().try_for_each(|batch| self.append_moved(batch, 0))
     }
 
-    /// Makes a row group of those of other sidecars, without decoding what can be taken over.
+    /// Makes a row group from those of other sidecars, decoding only what cannot be spliced.
     fn flush_parts(&mut self) -> Result<()> {
         let parts = std::mem::take(&mut self.parts);
         let rows = std::mem::take(&mut self.parts_rows);
@@ -183,7 +183,7 @@ impl SidecarWriter {
         groups.0.into_iter().try_for_each(|group| self.writer.append(group))
     }
 
-    /// Adds rows of another sidecar whose records were moved by `shift` bytes.
+    /// Appends rows of another sidecar whose records moved by `shift` bytes.
     ///
     /// # Errors
     /// When the batch is not one of a sidecar.
@@ -191,10 +191,11 @@ impl SidecarWriter {
         self.append_moved_with(batch, shift, &mut |_, _| Ok(()))
     }
 
-    /// The same, and tells the new offset and the length of each record that has them.
+    /// Like [`append_moved`](Self::append_moved), and passes the new offset and the length of each record that has them
+    /// to `visit`.
     ///
     /// # Errors
-    /// When the batch is not one of a sidecar; whatever `visit` fails with.
+    /// If the batch is not one of a sidecar, or `visit` fails.
     pub fn append_moved_with(
         &mut self,
         batch: &RecordBatch,
@@ -215,12 +216,12 @@ impl SidecarWriter {
         self.append(columns)
     }
 
-    /// Rows so far.
+    /// Returns the number of rows so far.
     pub fn rows(&self) -> u64 {
         self.writer.rows() + self.pending_rows as u64 + self.parts_rows
     }
 
-    /// Says where the units of the shard begin.
+    /// Sets the frame table of the shard.
     ///
     /// # Errors
     /// When the table cannot be encoded.
@@ -229,12 +230,12 @@ impl SidecarWriter {
         Ok(())
     }
 
-    /// Says that the hashes are those of the rows as they are in the shard, which is Parquet.
+    /// States that the hashes cover the rows as they are in the shard, which is Parquet.
     pub fn set_of_values(&mut self) {
         self.writer.describe(HASHES_KEY, OF_VALUES.to_owned());
     }
 
-    /// Ends the sidecar; it has no name yet.
+    /// Finishes the sidecar, which has no name until it is published.
     ///
     /// # Errors
     /// When the store fails.

@@ -1,4 +1,5 @@
-//! What lies beside a shard and belongs to it: its sidecar, tables, indexes, and what describes its folder, each with its seal.
+//! Objects that belong to one shard: its sidecar, tables and indexes, and the files that describe its folder, each with
+//! its seal.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +16,26 @@ use crate::{
     schema,
 };
 
-/// What lies beside a shard and belongs to it.
+/// Objects beside a shard that belong to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beside {
-    /// Path of its sidecar; absent: what the path of the shard says.
+    /// Path of the sidecar; absent if it follows from the shard's path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// What each object has to be: `sidecar`, `parts`, `records`, the ending of an index (`.idx`, `.tar.idx`), or the name of
-    /// what describes the folder (`schema.json`).
+    /// Seals of the objects, by name: `sidecar`, `parts`, `records`, the extension of an index (`.idx`, `.tar.idx`), or
+    /// the file name of an object that describes the folder (`schema.json`).
     #[serde(default, skip_serializing_if = "Seals::is_empty")]
     pub seals: Seals,
 }
 
-/// Few seals by their names, in the order of these. There may be a hundred thousand shards, for each of which a map would
-/// cost a kilobyte.
+/// A few seals, sorted by name. A slice rather than a map: a dataset may have a hundred thousand shards, and a map
+/// would cost a kilobyte for each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<String, Seal>", into = "BTreeMap<String, Seal>")]
 pub struct Seals(Box<[(Box<str>, Seal)]>);
 
 impl Seals {
-    /// Whether there are none.
+    /// Whether there are no seals.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -67,17 +68,18 @@ const PARTS: &str = "parts";
 const NUMBERS: &str = "records";
 
 impl Beside {
-    /// Text for a list.
+    /// Returns the JSON text that is stored in a list.
     pub(in crate::dataset) fn encode(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(|e| Error::internal("encoding what lies beside a shard failed").cause(e))
+        serde_json::to_string(self)
+            .map_err(|e| Error::internal("encoding the list of objects beside a shard failed").cause(e))
     }
 
-    /// Reads the text back.
+    /// Parses the text made by [`encode`](Self::encode).
     pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
-        serde_json::from_str(text).map_err(|e| Error::integrity("expected what lies beside a shard").cause(e))
+        serde_json::from_str(text).map_err(|e| Error::integrity("expected a list of objects beside a shard").cause(e))
     }
 
-    /// What runs of the shard have to know of it.
+    /// Returns the part that runs of the shard need.
     pub(in crate::dataset) fn of_runs(&self) -> Self {
         let of_runs = self.seals.0.iter().filter(|(name, _)| [SIDECAR, NUMBERS].contains(&&**name));
         Self { at: self.at.clone(), seals: Seals(of_runs.cloned().collect()) }
@@ -85,8 +87,8 @@ impl Beside {
 }
 
 impl Beside {
-    /// Adds what was staged beside a shard, of which `seals` has the paths, to what is known already; `None` where there is
-    /// nothing.
+    /// Adds the seals of objects staged beside a shard, by path, to those already known. Returns `None` if there are
+    /// none.
     pub(in crate::dataset) fn noted(shard: &str, before: Option<&Self>, seals: &BTreeMap<&str, Seal>) -> Option<Self> {
         let at = before.and_then(|before| before.at.clone());
         let mut known: BTreeMap<String, Seal> = before.map(|before| before.seals.clone()).unwrap_or_default().into();
@@ -111,17 +113,17 @@ impl Beside {
     }
 }
 
-/// The sidecar of a shard.
+/// Returns the sidecar of a shard.
 pub(in crate::dataset) fn sidecar_of(shard: &str, beside: Option<&Beside>) -> Sealed {
     beside_sidecar(shard, beside, SIDECAR)
 }
 
-/// The record numbers of a shard.
+/// Returns the table of record numbers of a shard.
 pub(in crate::dataset) fn numbers_of(shard: &str, beside: Option<&Beside>) -> Sealed {
     beside_sidecar(shard, beside, NUMBERS)
 }
 
-/// The members of a shard.
+/// Returns the table of tar members of a shard.
 pub(in crate::dataset) fn parts_of(shard: &str, beside: Option<&Beside>) -> Sealed {
     beside_sidecar(shard, beside, PARTS)
 }
@@ -136,7 +138,7 @@ fn beside_sidecar(shard: &str, beside: Option<&Beside>, name: &str) -> Sealed {
     Sealed::new(path, beside.and_then(|beside| beside.seals.get(name).copied()))
 }
 
-/// All objects that belong to a shard and have seals, with their paths.
+/// Returns all sealed objects that belong to a shard, with their paths.
 pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
     let (folder, stem) = (folder_prefix(shard), stem(shard));
     let object = |(name, seal): (&str, &Seal)| match name {
@@ -147,7 +149,7 @@ pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
     beside.seals.iter().map(object).collect()
 }
 
-/// The objects that describe the folder of a shard and change what its data means, with their seals.
+/// Returns the sealed objects that describe the folder of a shard and so change the meaning of its data.
 pub(in crate::dataset) fn of_folder(shard: &str, beside: &Beside) -> Vec<Sealed> {
     let names = [schema::file::NAME, CONSTANTS_FILE].into_iter();
     let object =

@@ -1,15 +1,16 @@
-//! Column chunks of the large tables, sidecars and segments, made straight from what is known about their columns.
+//! Encoder of column chunks for the large tables, sidecars and segments. It uses what is already known about each
+//! column.
 //!
-//! A row of them is written for every record, so they must cost next to nothing: numbers that are noise are stored as
-//! they are, numbers that grow are stored as differences, text that repeats goes to a dictionary whose keys are known
-//! already, and columns of nulls have no values at all. The parquet crate writes schema and footer around the chunks.
+//! These tables have a row per record, so encoding must cost almost nothing: random numbers are stored plain,
+//! increasing numbers as differences, repeating text in a dictionary whose keys are already known, and columns of nulls
+//! have no values at all. The parquet crate writes the schema and the footer around the chunks.
 //!
 //! ```text
 //! chunk  [ dictionary page ] data page*     version 1, at most PAGE_ROWS rows each
-//! page   header (thrift) | [ u32 length | definition levels ] values     zstd from the levels on, or as they are
+//! page   header (thrift) | [ u32 length | definition levels ] values     zstd from the levels on, or uncompressed
 //! ```
 //!
-//! What is written depends on the values alone.
+//! The output depends on the values alone.
 
 use std::ops::Range;
 
@@ -39,16 +40,16 @@ use crate::{
     record::numbers::{Numbers, Stretch},
 };
 
-/// Rows of a page: what a reader of one row decodes.
+/// Rows per page, which is what a reader of one row decodes.
 const PAGE_ROWS: usize = 16_384;
 
-/// Bytes of a least or greatest text, at most.
+/// Maximum bytes of a minimum or maximum text in the statistics.
 const BOUND_BYTES: usize = 64;
 
-/// Neighbours that are looked at to see whether texts share their begins.
-const SAMPLED: usize = 256;
+/// Neighbouring pairs sampled to see whether texts share prefixes.
+const SAMPLED_PAIRS: usize = 256;
 
-/// A column chunk in memory.
+/// An encoded column chunk in memory.
 pub(in crate::dataset) struct Chunk {
     pub(in crate::dataset) bytes: Bytes,
     pub(in crate::dataset) close: ColumnCloseResult,
@@ -56,21 +57,21 @@ pub(in crate::dataset) struct Chunk {
 
 /// The values of a chunk.
 pub(in crate::dataset) enum Values<'a> {
-    /// Nothing but nulls.
+    /// Only nulls.
     Nulls,
-    /// Numbers without order.
+    /// Unordered numbers.
     Noise(&'a [u64]),
-    /// Numbers of a dictionary, one key per row, of which neighbours are mostly equal.
+    /// Dictionary-coded numbers with one key per row; neighbours are mostly equal.
     Repeated { keys: &'a [u32], dictionary: &'a [u64] },
-    /// Numbers that follow a rule for long.
+    /// Numbers in long arithmetic progressions.
     Counted(&'a [Stretch]),
-    /// Numbers that grow, or differ little from one to the next.
+    /// Numbers that increase, or differ little from one to the next.
     Growing(&'a UInt64Array),
-    /// The same, where their differences are noise that no codec makes smaller.
+    /// Like `Growing`, but the differences are random, so compression would not make them smaller.
     Packed(&'a UInt64Array),
-    /// Texts of which few are equal.
+    /// Texts that are mostly distinct.
     Texts(&'a StringArray),
-    /// Texts of a dictionary, one key per row; keys of nulls do not matter.
+    /// Dictionary-coded texts with one key per row; keys of nulls are ignored.
     Keyed { keys: &'a [u32], dictionary: &'a [&'a str], valid: Option<&'a NullBuffer> },
 }
 
@@ -100,7 +101,7 @@ pub(in crate::dataset) fn encode(column: &ColumnDescPtr, rows: usize, values: &V
     pages.finish(column, rows, statistics(column, rows, values))
 }
 
-/// Least and greatest value, for those who look for one.
+/// Returns the column statistics: minimum, maximum and null count.
 fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
     let texts = |bounds: Option<(&str, &str)>, nulls: usize| text_statistics(bounds, nulls as u64);
     match values {
@@ -125,7 +126,7 @@ fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Optio
     }
 }
 
-/// Least and greatest of some texts.
+/// Returns the minimum and maximum of some texts.
 fn bounds<'a>(texts: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)> {
     texts.fold(None, |bounds, text| match bounds {
         None => Some((text, text)),
@@ -135,7 +136,7 @@ fn bounds<'a>(texts: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)
     })
 }
 
-/// Statistics that no long text makes long: the begin of the least one, and something after the begin of the greatest.
+/// Returns statistics of bounded length: a prefix of the minimum, and an upper bound made from a prefix of the maximum.
 fn text_statistics(bounds: Option<(&str, &str)>, nulls: u64) -> Option<Statistics> {
     let Some((least, greatest)) = bounds else {
         return Some(Statistics::byte_array(None, None, None, Some(nulls), false));
@@ -149,7 +150,7 @@ fn text_statistics(bounds: Option<(&str, &str)>, nulls: u64) -> Option<Statistic
     Some(Statistics::ByteArray(known.with_min_is_exact(exact).with_max_is_exact(!cut)))
 }
 
-/// A text that comes after all that begin with this one; `None` where there is none of this length.
+/// Returns a text greater than every text with this prefix; `None` if no text of that length is.
 fn after(begin: &str) -> Option<String> {
     let next = |c: char| char::from_u32(c as u32 + 1).or_else(|| (c == '\u{d7ff}').then_some('\u{e000}'));
     let mut chars: Vec<char> = begin.chars().collect();
@@ -162,15 +163,15 @@ fn after(begin: &str) -> Option<String> {
     None
 }
 
-/// Pages of one chunk.
+/// The pages of one chunk.
 struct Pages {
     out: Vec<u8>,
-    /// A page before compression.
+    /// The current page before compression.
     page: Vec<u8>,
     optional: bool,
     encoding: Encoding,
     zstd: Option<zstd::bulk::Compressor<'static>>,
-    /// Whether the first page decides if compression is worth it.
+    /// Whether it is still undecided if compression pays off; the first page decides.
     undecided: bool,
     raw_bytes: usize,
     dictionary_end: Option<usize>,
@@ -183,7 +184,7 @@ impl Pages {
             Values::Nulls | Values::Noise(_) => (Encoding::PLAIN, false),
             Values::Packed(_) => (Encoding::DELTA_BINARY_PACKED, false),
             Values::Growing(_) | Values::Counted(_) => (Encoding::DELTA_BINARY_PACKED, true),
-            Values::Texts(texts) if share_begins(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
+            Values::Texts(texts) if share_prefixes(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
             Values::Texts(_) => (Encoding::DELTA_LENGTH_BYTE_ARRAY, true),
             Values::Keyed { .. } | Values::Repeated { .. } => (Encoding::RLE_DICTIONARY, true),
         };
@@ -194,7 +195,7 @@ impl Pages {
         Ok(Self { out, page, optional, encoding, zstd, undecided, raw_bytes: 0, dictionary_end: None, offsets })
     }
 
-    /// Ends the dictionary, whose entries are in the page.
+    /// Ends the dictionary page, whose entries are in `page`.
     fn dictionary(&mut self, entries: usize) -> Result<()> {
         self.push(entries, true)?;
         self.dictionary_end = Some(self.out.len());
@@ -254,7 +255,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Puts the page behind its header.
+    /// Appends the page, preceded by its header.
     fn push(&mut self, values: usize, dictionary: bool) -> Result<()> {
         let packed = self.zstd.as_mut().map(|zstd| zstd.compress(&self.page)).transpose()?;
         let packed = if std::mem::take(&mut self.undecided) {
@@ -317,7 +318,7 @@ fn offset(at: usize) -> Result<i64> {
     i64::try_from(at).map_err(|_| Error::internal("a chunk of a table is too large"))
 }
 
-/// Appends some of the numbers as differences.
+/// Appends the numbers of some rows, encoded as differences.
 fn put_counted(stretches: &[Stretch], rows: &Range<usize>, out: &mut Vec<u8>) {
     let part = Numbers::Stretches(stretches.to_vec()).slice(rows.clone());
     match &part {
@@ -328,7 +329,7 @@ fn put_counted(stretches: &[Stretch], rows: &Range<usize>, out: &mut Vec<u8>) {
     }
 }
 
-/// Which rows have values: one run when they all agree, else their bits.
+/// Appends the definition levels: one run if all rows agree, else their bits.
 fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
     let valid = match values {
         Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Counted(_) => None,
@@ -347,11 +348,11 @@ fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result
     size(bytes).map(|_| ())
 }
 
-/// Whether neighbours begin alike to a good part.
-fn share_begins(texts: &StringArray) -> bool {
+/// Whether neighbouring texts share a large part of their prefixes.
+fn share_prefixes(texts: &StringArray) -> bool {
     let mut last: &[u8] = &[];
     let (mut shared, mut all) = (0, 0);
-    for text in texts.iter().take(SAMPLED).flatten().map(str::as_bytes) {
+    for text in texts.iter().take(SAMPLED_PAIRS).flatten().map(str::as_bytes) {
         shared += shared_prefix(last, text);
         all += text.len();
         last = text;
@@ -376,7 +377,7 @@ mod tests {
         storage::{RemoteStore, Store},
     };
 
-    /// What the parquet crate reads of two equal row groups.
+    /// Returns what the parquet crate reads from two equal row groups.
     fn read_back(data_type: &DataType, nullable: bool, rows: usize, values: &Values<'_>) -> Vec<ArrayRef> {
         let schema = Schema::new(vec![Field::new("c", data_type.clone(), nullable)]);
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());

@@ -1,4 +1,4 @@
-//! Errors of tables: those of the decoder, with the object that they concern.
+//! Errors of tables: decoder errors, with the object concerned.
 
 use parquet::errors::ParquetError;
 
@@ -7,17 +7,17 @@ use crate::{
     format::guard::quietly,
 };
 
-/// Runs a decode of stored bytes so that a panic inside becomes an error.
+/// Decodes stored bytes and turns a panic of the decoder into an error.
 pub(in crate::dataset) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    quietly(decode).unwrap_or_else(|_| Err(Error::integrity("the decoder gave up on damaged bytes")))
+    quietly(decode).unwrap_or_else(|_| Err(Error::integrity("the decoder failed on damaged bytes")))
 }
 
-/// What a table could not be read for: errors of the store stay what they are, anything else is damage.
+/// Converts an error of reading a table: store errors are returned unchanged, all others are reported as damage.
 pub(in crate::dataset) fn damaged(error: Error, message: &str, place: String) -> Error {
     if error.kind() == Kind::Storage { error } else { Error::integrity(message).at(place).cause(error) }
 }
 
-/// Errors of the store keep their kind.
+/// Converts a Parquet error; store errors keep their kind.
 pub(in crate::dataset) fn failed(error: ParquetError) -> Error {
     let internal = Error::internal("encoding a table failed");
     match error {

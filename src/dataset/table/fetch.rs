@@ -1,12 +1,13 @@
-//! Tables of which only parts are read, with few requests.
+//! Partial reads of tables with few requests.
 //!
-//! What a lookup costs at a remote store is how many requests follow one another. A table is therefore opened by its
-//! end, where the footer is, without asking for its size before; a part that is likely to be needed is asked for at
-//! the same time; and all parts that turn out to be needed are asked for at once, those close together as one.
+//! The cost of a lookup at a remote store is the number of consecutive requests. A table is therefore opened by reading
+//! its end, which holds the footer, without requesting its size first; a part that is likely to be needed is requested
+//! at the same time; and all parts that turn out to be needed are requested together, with nearby parts merged into one
+//! request.
 //!
 //! ```text
 //! | ........ group ........ group ........ | footer |        request 1: the end     request 1': a guess
-//!            ^^^^^^^^^^^^^^^                ^^^^^^^^          request 2: what was guessed wrong, if anything
+//!            ^^^^^^^^^^^^^^^                ^^^^^^^^          request 2: only if the guess was wrong
 //! ```
 
 use std::{
@@ -35,14 +36,14 @@ use crate::{
     storage::{DAMAGED_BLOCK, Object, RESTORE, Store},
 };
 
-/// Bytes between two parts that are fetched with them rather than with another request.
+/// Maximum gap in bytes between two parts that are fetched with one request.
 const GAP: usize = 64 << 10;
 
-/// Requests under way at a time.
-const AT_ONCE: usize = 16;
+/// Maximum number of concurrent requests.
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// An object of which some parts are in memory. What is not is fetched when it is read. Of an object with a seal
-/// everything is checked before it is held.
+/// An object with some parts in memory. Other parts are fetched when they are read. If the object has a seal,
+/// everything is checked before it is kept.
 #[derive(Debug, Clone)]
 pub(in crate::dataset) struct Parts {
     store: Arc<dyn Store>,
@@ -52,11 +53,11 @@ pub(in crate::dataset) struct Parts {
 }
 
 impl Parts {
-    /// Reads the last `tail` bytes of an object, and at the same time a part that will probably be needed.
+    /// Reads the last `tail` bytes of an object and, at the same time, a part that will probably be needed.
     ///
     /// # Errors
-    /// When there is no such object, it is not what it has to be, or the store fails. A guess beyond the object is no
-    /// error.
+    /// If the object does not exist, does not match its seal, or the store fails. A guess beyond the end of the object
+    /// is not an error.
     pub(in crate::dataset) fn open(
         store: &Arc<dyn Store>,
         object: &Sealed,
@@ -103,7 +104,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Checks whole blocks that were fetched.
+    /// Checks fetched whole blocks against the seal.
     fn check(&self, start: u64, bytes: &[u8]) -> Result<()> {
         match self.blocks.as_ref().and_then(|blocks| blocks.damage(start, bytes)) {
             Some(at) => Err(Error::integrity(DAMAGED_BLOCK)
@@ -128,10 +129,11 @@ impl Parts {
         })
     }
 
-    /// Makes sure that parts, given in order, are in memory; what was fetched before them, but for the end, is dropped.
+    /// Ensures that the given parts, in ascending order, are in memory. Earlier parts are dropped, except the end of
+    /// the object.
     ///
     /// # Errors
-    /// When the store fails, or what is fetched is not what it has to be.
+    /// If the store fails, or the fetched bytes do not match the seal.
     pub(in crate::dataset) fn fetch(&mut self, parts: &[Range<u64>]) -> Result<()> {
         let mut missing: Vec<Range<u64>> = Vec::new();
         for part in parts.iter().filter(|part| self.held(part).is_none()) {
@@ -158,33 +160,33 @@ impl Parts {
                     .cloned(),
             )
             .collect();
-        // Not through the object, which reads ahead, one reader at a time.
+        // Bypasses `Object`, which reads ahead and serves one reader at a time.
         let (store, path) = (&self.store, self.object.path());
-        let fetched = at_once(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
+        let fetched = in_parallel(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
             self.hold(range.start, bytes?)?;
         }
         Ok(())
     }
 
-    /// Reads the footer, and where pages are if the table says so.
+    /// Reads the footer and, if `pages` is set and the table has one, the page index.
     ///
     /// # Errors
-    /// When the footer is damaged.
+    /// If the footer is damaged.
     pub(in crate::dataset) fn metadata(&self, pages: bool) -> Result<ArrowReaderMetadata> {
         let policy = if pages { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
         let options = ArrowReaderOptions::new().with_page_index_policy(policy);
         ArrowReaderMetadata::load(self, options).map_err(failed)
     }
 
-    /// A reader of the parts that were fetched.
+    /// Returns a reader of the fetched parts.
     pub(in crate::dataset) fn reader(self, metadata: ArrowReaderMetadata) -> ParquetRecordBatchReaderBuilder<Self> {
         ParquetRecordBatchReaderBuilder::new_with_metadata(self, metadata)
     }
 }
 
-/// What to read of an object so that all of it can be checked: bytes at its end, and a part, which is left out where these
-/// have it already.
+/// Returns what to read of an object so that all of it can be checked: the bytes at its end, and a guessed part, which
+/// is omitted if the end includes it.
 fn in_blocks(seal: &Seal, tail: u64, guess: Option<Range<u64>>) -> (u64, Option<Range<u64>>) {
     let wanted = seal.bytes.saturating_sub(tail.max(seal.tail));
     let start = wanted / BLOCK_BYTES * BLOCK_BYTES;
@@ -195,7 +197,7 @@ fn in_blocks(seal: &Seal, tail: u64, guess: Option<Range<u64>>) -> (u64, Option<
     (seal.bytes - start, guess.map(around).filter(|range| range.start < range.end.min(start)))
 }
 
-/// Where the pages of a row group are.
+/// Returns the byte range of a row group's pages.
 pub(in crate::dataset) fn group_range(metadata: &ParquetMetaData, group: usize) -> Range<u64> {
     let columns = metadata.row_group(group).columns();
     let ranges = columns.iter().map(parquet::file::metadata::ColumnChunkMetaData::byte_range);
@@ -203,7 +205,7 @@ pub(in crate::dataset) fn group_range(metadata: &ParquetMetaData, group: usize) 
     start.min(end)..end
 }
 
-/// Where the pages and dictionaries of some rows are; nothing where the table does not say so.
+/// Returns the byte ranges of the pages and dictionaries of some rows; empty if the table has no page index.
 pub(in crate::dataset) fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64]) -> Vec<Range<u64>> {
     let mut ranges = Vec::new();
     let mut first = 0;
@@ -236,17 +238,17 @@ pub(in crate::dataset) fn pages_of(metadata: &ParquetMetaData, ordinals: &[u64])
     ranges
 }
 
-/// Does the same to each of some things, several at a time; it is about waiting for a store, not about computing.
-pub(in crate::dataset) fn at_once<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
+/// Applies a function to each task, several at a time. Meant for waiting on a store, not for computing.
+pub(in crate::dataset) fn in_parallel<T: Sync, R: Send>(tasks: &[T], run: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
     if let [task] = tasks {
         return vec![run(task)];
     }
     let mut out = Vec::with_capacity(tasks.len());
-    for tasks in tasks.chunks(AT_ONCE) {
+    for tasks in tasks.chunks(MAX_CONCURRENT_REQUESTS) {
         std::thread::scope(|scope| {
             let running: Vec<_> = tasks.iter().map(|task| scope.spawn(move || run(task))).collect();
             for (task, running) in tasks.iter().zip(running) {
-                // One that gave up is asked again here, where its panic is met by whoever guards this call.
+                // A task that panicked runs again here, where the panic is caught by the guard around this call.
                 out.push(running.join().unwrap_or_else(|_| run(task)));
             }
         });

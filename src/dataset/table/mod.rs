@@ -1,6 +1,6 @@
-//! Small tables in Parquet: the lists, sidecars and segments are all read and written through here.
+//! Small tables in Parquet: all lists, sidecars and segments are read and written through this module.
 //!
-//! They are plain Parquet, zstd, with statistics, so that DuckDB or pandas can answer questions without shardify.
+//! They are plain Parquet with zstd and statistics, so DuckDB or pandas can query them without shardify.
 
 pub(super) mod beside;
 pub(super) mod chunks;
@@ -44,13 +44,13 @@ use crate::{
 };
 
 pub(super) use self::fault::{damaged, failed, guarded};
-/// Rows of a long list that are held at a time.
+/// Rows of a long list held in memory at a time.
 pub(in crate::dataset) use crate::record::BATCH_ROWS;
 
-/// Rows of a row group in lists: small enough that one lookup reads little.
+/// Rows per row group in lists: small enough that a lookup reads little.
 pub(in crate::dataset) const ROW_GROUP_ROWS: usize = 32_768;
 
-/// Properties that all tables share.
+/// Writer properties shared by all tables.
 pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {
     WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -60,14 +60,14 @@ pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
 }
 
-/// Stores a column of numbers that grow slowly as differences.
+/// Encodes a column of slowly increasing numbers as differences.
 pub(in crate::dataset) fn delta(properties: WriterPropertiesBuilder, column: &str) -> WriterPropertiesBuilder {
     properties
         .set_column_dictionary_enabled(column.into(), false)
         .set_column_encoding(column.into(), Encoding::DELTA_BINARY_PACKED)
 }
 
-/// Properties of a list: numbers as differences, for most of them grow or repeat, names without what they share.
+/// Properties of lists: numbers are encoded as differences because most increase or repeat; names share prefixes.
 pub(in crate::dataset) fn list_properties(schema: &Schema) -> WriterProperties {
     let encode = |properties: WriterPropertiesBuilder, field: &FieldRef| {
         let column = field.name().as_str();
@@ -83,10 +83,10 @@ pub(in crate::dataset) fn list_properties(schema: &Schema) -> WriterProperties {
     schema.fields().iter().fold(properties(), encode).build()
 }
 
-/// Columns of lists whose texts differ little from one to the next.
+/// Columns of lists whose neighbouring texts differ little.
 const NAMES: [&str; 4] = ["path", "shard", "uri", "name"];
 
-/// Writes one batch as a table; returns what it has to be from now on.
+/// Writes one batch as a table and returns its seal.
 pub(in crate::dataset) fn write(
     store: &dyn Store,
     path: &str,
@@ -99,14 +99,14 @@ pub(in crate::dataset) fn write(
     Ok(seal)
 }
 
-/// Bytes of one batch as a table.
+/// Encodes one batch as a table.
 pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Result<Vec<u8>> {
     let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).map_err(failed)?;
     writer.write(batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
 }
 
-/// Writes a table a batch at a time.
+/// Writes a table batch by batch.
 pub(in crate::dataset) struct TableWriter<'a> {
     store: &'a dyn Store,
     path: &'a str,
@@ -115,12 +115,12 @@ pub(in crate::dataset) struct TableWriter<'a> {
 }
 
 impl<'a> TableWriter<'a> {
-    /// Starts a table; nothing is stored before there is a row.
+    /// Starts a table; nothing is stored until the first row.
     pub(in crate::dataset) fn new(store: &'a dyn Store, path: &'a str) -> Self {
         Self { store, path, writer: None, rows: 0 }
     }
 
-    /// Adds rows.
+    /// Appends rows.
     pub(in crate::dataset) fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -135,14 +135,14 @@ impl<'a> TableWriter<'a> {
         self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
     }
 
-    /// Ends the table; it has no name yet. `None` when it has no rows.
+    /// Finishes the table, which has no name until it is published. `None` if it has no rows.
     pub(in crate::dataset) fn finish(self) -> Result<Option<(Staged, u64)>> {
         let Some(writer) = self.writer else { return Ok(None) };
         Ok(Some((finish(writer)?, self.rows)))
     }
 }
 
-/// Ends a table with the hashes of its blocks; it has no name yet.
+/// Finishes a table with the hashes of its blocks; it has no name until it is published.
 pub(in crate::dataset) fn finish(mut writer: ArrowWriter<SealingSink>) -> Result<Staged> {
     writer.flush().map_err(failed)?;
     writer.sync()?;
@@ -152,13 +152,13 @@ pub(in crate::dataset) fn finish(mut writer: ArrowWriter<SealingSink>) -> Result
     writer.into_inner().map_err(failed)?.finish()
 }
 
-/// A row group in memory, encoded.
+/// An encoded row group in memory.
 pub(in crate::dataset) struct Group {
     pub(in crate::dataset) chunks: Vec<Chunk>,
     pub(in crate::dataset) rows: u64,
 }
 
-/// Columns of a table in Parquet.
+/// Returns the Parquet columns of a schema.
 pub(in crate::dataset) fn describe(schema: &Schema) -> Result<SchemaDescriptor> {
     ArrowSchemaConverter::new().convert(schema).map_err(failed)
 }
@@ -172,7 +172,7 @@ pub(in crate::dataset) struct GroupWriter {
 impl GroupWriter {
     /// Starts a table.
     pub(in crate::dataset) fn create(store: &dyn Store, path: &str, columns: &SchemaDescriptor) -> Result<Self> {
-        // A list of pages, by which a reader of one row finds its page.
+        // The offset index lets a reader of one row find its page.
         let properties = properties().set_offset_index_disabled(false).build();
         let writer = SerializedFileWriter::new(
             SealingSink::in_blocks(store, path)?,
@@ -182,17 +182,17 @@ impl GroupWriter {
         Ok(Self { writer: writer.map_err(failed)?, rows: 0 })
     }
 
-    /// Rows so far.
+    /// Rows written so far.
     pub(in crate::dataset) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Bytes so far; what comes is the footer alone once all groups are in.
+    /// Bytes written so far; once all groups are appended, only the footer is missing.
     pub(in crate::dataset) fn bytes(&self) -> u64 {
         self.writer.bytes_written() as u64
     }
 
-    /// Adds a row group; one without rows leaves no trace.
+    /// Appends a row group; one without rows is ignored.
     pub(in crate::dataset) fn append(&mut self, group: Group) -> Result<()> {
         if group.rows == 0 {
             return Ok(());
@@ -206,7 +206,7 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Adds a row group that was put together of others.
+    /// Appends a row group assembled from others.
     pub(in crate::dataset) fn append_spliced(&mut self, chunks: Vec<TableChunk>, rows: u64) -> Result<()> {
         let mut writer = self.writer.next_row_group().map_err(failed)?;
         for chunk in chunks {
@@ -218,12 +218,12 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Says something about the table in its footer.
+    /// Adds a key and value to the footer metadata.
     pub(in crate::dataset) fn describe(&mut self, key: &str, value: String) {
         self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
     }
 
-    /// Ends the table; it has no name yet.
+    /// Finishes the table; it has no name until it is published.
     pub(in crate::dataset) fn finish(mut self) -> Result<Staged> {
         self.writer.flush()?;
         if let Some(blocks) = self.writer.inner_mut().end_body() {
@@ -238,7 +238,7 @@ pub(in crate::dataset) fn read(store: &dyn Store, table: &Sealed) -> Result<Vec<
     decode(get_sealed(store, table)?).map_err(|e| damaged(e, "the table is damaged", table.place(store)))
 }
 
-/// Shows a list to `visit`, a batch at a time.
+/// Passes a list to `visit`, batch by batch.
 pub(in crate::dataset) fn read_batches(
     store: &Arc<dyn Store>,
     list: &ListRef,
@@ -264,7 +264,7 @@ pub(in crate::dataset) fn read_batches(
     Ok(())
 }
 
-/// Names of the columns of a list; reads its footer.
+/// Returns the column names of a list, from its footer.
 pub(in crate::dataset) fn columns_of(store: &Arc<dyn Store>, list: &ListRef) -> Result<Vec<String>> {
     let reader = open(store, &list.sealed())?;
     Ok(reader.schema().fields().iter().map(|field| field.name().clone()).collect())
@@ -273,7 +273,7 @@ pub(in crate::dataset) fn columns_of(store: &Arc<dyn Store>, list: &ListRef) -> 
 /// Selects single rows, given in ascending order.
 ///
 /// # Errors
-/// When a row is out of range.
+/// If a row is out of range.
 pub(in crate::dataset) fn selection(rows: &[u64]) -> Result<RowSelection> {
     let mut selectors = Vec::with_capacity(2 * rows.len());
     let mut at = 0;
@@ -286,7 +286,7 @@ pub(in crate::dataset) fn selection(rows: &[u64]) -> Result<RowSelection> {
     Ok(RowSelection::from(selectors))
 }
 
-/// Opens a table that is read in parts.
+/// Opens a table for partial reads.
 pub(in crate::dataset) fn open(
     store: &Arc<dyn Store>,
     table: &Sealed,
@@ -296,7 +296,7 @@ pub(in crate::dataset) fn open(
         .map_err(|e| damaged(e, "the table is damaged", table.place(store.as_ref())))
 }
 
-/// The same rows with all columns of a schema; those that lists of older releases lack are null.
+/// Returns the same rows with all columns of a schema; columns that older releases did not write are null.
 pub(in crate::dataset) fn completed(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let column = |field: &FieldRef| {
         rows.column_by_name(field.name()).cloned().unwrap_or_else(|| new_null_array(field.data_type(), rows.num_rows()))
@@ -304,7 +304,7 @@ pub(in crate::dataset) fn completed(rows: &RecordBatch, schema: &SchemaRef) -> R
     Ok(RecordBatch::try_new(Arc::clone(schema), schema.fields().iter().map(column).collect())?)
 }
 
-/// Decodes a whole table; a panic of the decoder on damaged bytes is an error like any other.
+/// Decodes a whole table; a panic of the decoder on damaged bytes becomes an error.
 pub(in crate::dataset) fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>> {
     guarded(|| {
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)
@@ -314,7 +314,7 @@ pub(in crate::dataset) fn decode(bytes: Bytes) -> Result<Vec<RecordBatch>> {
     })
 }
 
-/// A column by name and type.
+/// Returns a column by name and type.
 pub(in crate::dataset) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
     batch
         .column_by_name(name)

@@ -1,4 +1,4 @@
-//! Paths of the objects of a dataset; nothing is read.
+//! Paths of the objects of a dataset; this module does no I/O.
 
 use crate::{
     array::CONSTANTS_FILE,
@@ -7,16 +7,16 @@ use crate::{
     storage::SYSTEM_FOLDER,
 };
 
-/// Objects that describe a folder of shards.
+/// Names of objects that describe a folder of shards.
 pub(in crate::dataset) const OF_FOLDER: [&str; 3] = [schema::file::NAME, CONSTANTS_FILE, "shardindex.json"];
 
-/// Path of something in the system folder.
+/// Returns the path of an object in the system folder.
 pub(in crate::dataset) fn system_path(below: &str) -> String {
     format!("{SYSTEM_FOLDER}/{below}")
 }
 
-/// Path of the sidecar of a shard. Shards that shardify named lose their ending; those that were adopted may differ in
-/// nothing else, so they keep it.
+/// Returns the path of a shard's sidecar. Shards named by shardify lose their extension; adopted shards keep it because
+/// it may be the only difference between two of them.
 pub fn sidecar_path(shard: &str) -> String {
     if !is_shard_name(shard) {
         return system_path(&format!("sidecar/adopted/{shard}.parquet"));
@@ -26,32 +26,32 @@ pub fn sidecar_path(shard: &str) -> String {
     system_path(&format!("sidecar/{folder}/{number}.parquet"))
 }
 
-/// Path of the members of a shard: that of its sidecar, with the same begin of its name.
+/// Returns the path of a shard's table of members: that of its sidecar, with the same stem.
 pub fn parts_path(shard: &str) -> String {
     parts_beside(&sidecar_path(shard))
 }
 
-/// Path of the members beside a sidecar.
+/// Returns the path of the table of members beside a sidecar.
 pub(in crate::dataset) fn parts_beside(sidecar: &str) -> String {
     sidecar.replace(".parquet", ".parts.parquet")
 }
 
-/// Path of the numbers of a shard: that of its sidecar, with the same begin of its name.
+/// Returns the path of a shard's table of record numbers: that of its sidecar, with the same stem.
 pub fn numbers_path(shard: &str) -> String {
     numbers_beside(&sidecar_path(shard))
 }
 
-/// Path of the numbers beside a sidecar.
+/// Returns the path of the table of record numbers beside a sidecar.
 pub(in crate::dataset) fn numbers_beside(sidecar: &str) -> String {
     sidecar.replace(".parquet", ".records.parquet")
 }
 
-/// Path of the receipt of a run.
+/// Returns the path of a run's receipt.
 pub fn receipt_path(transaction: &TransactionId) -> String {
     format!("{SYSTEM_FOLDER}/receipts/{transaction}.json")
 }
 
-/// Whether shardify names shards like this: `<tag>/[key=value/]000017.tar.gz`.
+/// Whether a path has the form of a shard named by shardify: `<tag>/[key=value/]000017.tar.gz`.
 pub fn is_shard_name(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let Some((file, folders)) = parts.split_last() else { return false };
@@ -64,13 +64,14 @@ pub fn is_shard_name(path: &str) -> bool {
         && folders_fit
 }
 
-/// Whether shardify names what it keeps beside its shards like this: indexes of shards, and what describes their folder.
+/// Whether a path has the form of an object that shardify keeps beside its shards: a shard's index, or a description of
+/// the folder.
 pub fn is_beside_shards(path: &str) -> bool {
     is_own_folder(path) && (index_stem(path).is_some() || describes_folder(path))
 }
 
-/// Whether a path begins with the folder of a run: its tag, or the 12 digits that older releases gave to it, perhaps with
-/// a serial number (`-2`).
+/// Whether a path begins with the folder of a run: its tag, or the 12 digits used by older releases, optionally with a
+/// serial number (`-2`).
 pub(in crate::dataset) fn is_own_folder(path: &str) -> bool {
     let Some((folder, _)) = path.split_once('/') else { return false };
     let (digits, serial) = folder.split_once('-').unwrap_or((folder, "2"));
@@ -78,13 +79,13 @@ pub(in crate::dataset) fn is_own_folder(path: &str) -> bool {
     run_of_folder(folder).is_some() || (is_old && serial.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The path of a shard without its compression and format: `t/000017` of `t/000017.tar.gz`.
+/// Returns a shard's path without its compression and format extensions: `t/000017` for `t/000017.tar.gz`.
 pub(in crate::dataset) fn stem(path: &str) -> &str {
     let plain = [".gz", ".zst"].iter().find_map(|e| path.strip_suffix(e)).unwrap_or(path);
     [".parquet", ".tar", ".tfrecord", ".tfrecords"].iter().find_map(|e| plain.strip_suffix(e)).unwrap_or(path)
 }
 
-/// The stem of the shard that a file would be an index of; `None` for other files.
+/// Returns the stem of the shard that the file would be an index of; `None` for other files.
 pub(in crate::dataset) fn index_stem(path: &str) -> Option<&str> {
     [".idx", ".tfindex"].iter().find_map(|e| path.strip_suffix(e)).map(stem)
 }
@@ -95,12 +96,12 @@ pub(in crate::dataset) fn describes_folder(path: &str) -> bool {
     !folder.is_empty() && OF_FOLDER.contains(&&path[folder.len()..])
 }
 
-/// The folder of a path; empty for what lies in the root.
+/// Returns the folder of a path; empty for objects in the root.
 pub fn folder_of(path: &str) -> &str {
     path.rfind('/').map_or("", |slash| &path[..slash])
 }
 
-/// The folder of a path, with its slash; empty for what lies in the root.
+/// Returns the folder of a path with its trailing slash; empty for objects in the root.
 pub(in crate::dataset) fn folder_prefix(path: &str) -> &str {
     &path[..path.rfind('/').map_or(0, |slash| slash + 1)]
 }

@@ -1,13 +1,13 @@
-//! Objects that an entry leads to, with what they have to be: nothing of them is believed before it was checked.
+//! Objects that an entry refers to, with their seals: no content is trusted before it was checked.
 //!
 //! ```text
 //! log entry (its own checksum) -- lists, segments, places: seals
-//!                                 '- list of shards, run table: seals of what lies beside a shard
+//!                                 '- list of shards, run table: seals of the objects beside a shard
 //! ```
 //!
-//! [`SealingSink`] makes a seal as an object is written. [`get`] reads an object whole and checks it, [`open`] makes an object
-//! whose ranges are checked as they are read, and [`Parts`](super::fetch::Parts) does so for lookups. References of older
-//! releases have no seals; what they lead to is read as it is.
+//! [`SealingSink`] computes a seal while an object is written. [`get`] reads and checks a whole object, [`open`]
+//! returns an object whose ranges are checked as they are read, and [`Parts`](super::fetch::Parts) does so for lookups.
+//! References by older releases have no seals; their objects are read unchecked.
 
 use std::{
     io::{self, Read, Write},
@@ -24,33 +24,33 @@ use crate::{
     storage::{DAMAGED_BLOCK, Object, RESTORE, Sink, Staged, Store},
 };
 
-/// What the hashes of the blocks of a table are called in its footer.
+/// Footer metadata key of a table's block hashes.
 pub(in crate::dataset) const KEY: &str = "shardify.blocks";
 
-/// Bytes of an object that are read at a time to be checked.
+/// Bytes of an object read at a time while it is checked.
 const PIECE: u64 = 4 << 20;
 
-/// An object, and what it has to be.
+/// An object and its seal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
     /// Path relative to the dataset.
     pub path: String,
-    /// What it has to be; `None` when an older release wrote it.
+    /// The expected seal; `None` if an older release wrote the object.
     pub seal: Option<Seal>,
 }
 
 impl Sealed {
-    /// Names an object.
+    /// Returns an object with this path and seal.
     pub fn new(path: impl Into<String>, seal: Option<Seal>) -> Self {
         Self { path: path.into(), seal }
     }
 
-    /// An object of which nothing is known but its path.
+    /// Returns an object of which only the path is known.
     pub fn unknown(path: impl Into<String>) -> Self {
         Self::new(path, None)
     }
 
-    /// Where it lies.
+    /// Returns the object's location, for messages.
     pub fn place(&self, store: &dyn Store) -> String {
         store.location().join(&self.path).to_string()
     }
@@ -68,10 +68,10 @@ impl Sealed {
     }
 }
 
-/// Reads an object whole, and checks it.
+/// Reads and checks a whole object.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is missing or not what it has to be; when the store fails.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if it is missing or does not match its seal; if the store fails.
 pub fn get(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
     let bytes = store.get(&object.path)?.ok_or_else(|| object.missing(store))?;
     let Some(seal) = &object.seal else { return Ok(bytes) };
@@ -86,7 +86,7 @@ pub fn get(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
 /// Opens an object whose ranges are checked as they are read.
 ///
 /// # Errors
-/// As [`get`], about its tail.
+/// Like [`get`], for the object's tail.
 pub(in crate::dataset) fn open(store: &Arc<dyn Store>, object: &Sealed) -> Result<Object> {
     let opened = |bytes| Object::new(Arc::clone(store), object.path.as_str(), bytes);
     let Some(seal) = &object.seal else {
@@ -98,10 +98,10 @@ pub(in crate::dataset) fn open(store: &Arc<dyn Store>, object: &Sealed) -> Resul
     Ok(opened(bytes).checked(blocks, tail))
 }
 
-/// Reads all of an object, and checks it, holding little of it.
+/// Reads and checks a whole object in bounded memory.
 ///
 /// # Errors
-/// As [`get`].
+/// Like [`get`].
 pub fn check(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
     let Some(seal) = &object.seal else { return Ok(()) };
     if seal.is_whole() {
@@ -133,7 +133,7 @@ fn check_whole(store: &dyn Store, object: &Sealed, seal: &Seal) -> Result<()> {
     if *hasher.finalize().as_bytes() == seal.hash { Ok(()) } else { Err(object.damaged(store, 0)) }
 }
 
-/// Checks the tail of an object that has so many bytes; returns the hashes of the blocks before it.
+/// Checks the tail of an object of the given size and returns the hashes of the blocks before it.
 pub(in crate::dataset) fn checked_tail(
     store: &dyn Store,
     object: &Sealed,
@@ -166,7 +166,7 @@ pub(in crate::dataset) fn checked_tail(
     .map_err(|e| damaged(e, "the table is damaged", object.place(store)))
 }
 
-/// Makes the seal of an object as it is written.
+/// Computes the seal of an object while it is written.
 pub struct SealingSink {
     inner: Box<dyn Sink>,
     sealer: Sealer,
@@ -179,28 +179,28 @@ impl std::fmt::Debug for SealingSink {
 }
 
 impl SealingSink {
-    /// Starts an object that is checked as a whole.
+    /// Starts an object that can only be checked as a whole.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn whole(store: &dyn Store, path: &str) -> Result<Self> {
         Ok(Self { inner: store.create(path)?, sealer: Sealer::whole() })
     }
 
-    /// Starts a table of which parts may be checked alone.
+    /// Starts a table whose blocks can be checked separately.
     pub(in crate::dataset) fn in_blocks(store: &dyn Store, path: &str) -> Result<Self> {
         Ok(Self { inner: store.create(path)?, sealer: Sealer::in_blocks() })
     }
 
-    /// Ends what comes before the tail; returns what has to stand in the tail under [`KEY`].
+    /// Ends the part before the tail and returns the value that the tail must store under [`KEY`].
     pub(in crate::dataset) fn end_body(&mut self) -> Option<String> {
         self.sealer.end_body()
     }
 
-    /// Ends the object; it has no name yet, and carries its seal.
+    /// Finishes the object; it carries its seal and has no name until it is published.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub fn finish(self) -> Result<Staged> {
         Ok(self.inner.finish()?.sealed(self.sealer.finish()))
     }
@@ -218,10 +218,10 @@ impl Write for SealingSink {
     }
 }
 
-/// Writes a small object under a name that nobody sees yet.
+/// Writes a small object that stays invisible until it is published.
 ///
 /// # Errors
-/// When the store fails.
+/// If the store fails.
 pub fn stage(store: &dyn Store, path: &str, content: &[u8]) -> Result<Staged> {
     let mut sink = SealingSink::whole(store, path)?;
     sink.write_all(content)?;

@@ -1,9 +1,8 @@
-//! What all array formats have in common: a reader of records on top of an array source.
+//! Common part of all array formats: a reader of records on top of an array source.
 //!
-//! Splits are cut so that each holds whole chunks along the records wherever memory has room for that; chunks that more
-//! splits need go by way of the disk (`stripes.rs`). A stored chunk is read and decoded once, or twice where it lies across
-//! the border of two splits. Only texts of any length are read again for each split. Sources are open while it is their turn
-//! (`open.rs`).
+//! Splits cover whole chunks along the records if memory permits; chunks that several splits need are kept on disk
+//! (`stripes.rs`). A stored chunk is read and decoded once, or twice if it crosses the border of two splits. Only texts
+//! of variable length are read again for each split. Sources are open only while they are being read (`open.rs`).
 
 mod open;
 mod stripes;
@@ -46,32 +45,33 @@ use crate::{
     units::Size,
 };
 
-/// Bytes that a record may take before `splits` tells the bound of the run.
+/// Maximum bytes of a record until `splits` receives the bound of the run.
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
-/// Minimum bytes of a split counted per row: its hash takes memory as well.
-const LEAST_ROW: u64 = 4;
+/// Minimum bytes per row when sizing a split, because its hash takes memory as well.
+const MIN_ROW_BYTES: u64 = 4;
 
-/// Cells take a part of the memory that other records of as many bytes take: most of their columns are keys.
-const CELLS: u64 = 4;
+/// Factor by which splits of cells may be larger: cells take about this fraction of the memory of other records with as
+/// many bytes, because most of their columns are keys.
+const CELLS_FACTOR: u64 = 4;
 
-/// A split with whole chunks may take this part of what a record may: several are in flight.
-const ALIGNED: u64 = 4;
+/// Divisor of the record limit that gives the maximum bytes of a split of whole chunks: several are in flight.
+const ALIGNED_SHARE: u64 = 4;
 
-/// What is held of chunks that go by way of the disk, as parts of what a record may take: chunks that are turned, and records
-/// that were fetched from disk. Blocks that take little of it stay in memory.
-const TURNED: u64 = 2;
+/// Divisors of the record limit that give the memory for chunks kept on disk: chunks being transposed, records fetched
+/// from disk, and blocks small enough to stay in memory.
+const TRANSPOSED_SHARE: u64 = 2;
 const FETCHED: u64 = 8;
-const LITTLE: u64 = 64;
+const SMALL_BLOCK_SHARE: u64 = 64;
 
-/// Boxes of an array in one piece that are turned together.
+/// Slabs of a contiguous array that are transposed together.
 const LAYERS: u64 = 8;
 
-/// Bytes of such a block at most, and of what is fetched from one place.
-const MAX_LITTLE: u64 = 1 << 20;
+/// Maximum bytes of a block in memory, and of one fetch.
+const MAX_SMALL_BLOCK: u64 = 1 << 20;
 const MAX_BLOB: u64 = 256 << 10;
 
-/// Bytes of constants that are kept for all records.
+/// Maximum bytes of constants, which are kept for all records.
 const MAX_CONSTANTS: u64 = 64 << 20;
 
 /// Reads the records of one array source.
@@ -81,7 +81,7 @@ pub struct ArrayReader {
     options: Arc<ArrayOptions>,
     open: Arc<OpenSources>,
     again: Reopen,
-    /// Bytes of the source as stored.
+    /// Stored bytes of the source.
     bytes: u64,
     limit: AtomicU64,
     state: Mutex<State>,
@@ -91,12 +91,12 @@ pub struct ArrayReader {
 #[derive(Debug, Default)]
 struct State {
     opened: Option<Arc<Opened>>,
-    /// That it may stay open although nothing is read.
+    /// Reservation that lets it stay open while nothing is read.
     kept: Option<Kept>,
-    /// How it was cut into splits, and how many of them nobody has read yet.
+    /// Sizes by which it was split, and number of splits not read yet.
     cut: Option<Sizes>,
     waiting: u64,
-    /// What is the same for all records, where other sources have it too.
+    /// Constants of all records, shared with other sources that have the same.
     constants: Option<Arc<RecordBatch>>,
 }
 
@@ -107,8 +107,8 @@ impl std::fmt::Debug for ArrayReader {
 }
 
 impl ArrayReader {
-    /// Decides what the records of a source are. It stays open if there is room for it among the `open` ones, and is else opened
-    /// `again` when it is read. `name` stands in errors; `bytes` is the size of the source.
+    /// Plans the records of a source. It stays open if `open` has room for it, and is otherwise reopened by `again`
+    /// when it is read. `name` is used in errors; `bytes` is the size of the source.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -130,7 +130,7 @@ impl ArrayReader {
         if state.kept.is_some() {
             state.opened = Some(Arc::new(opened));
         } else if outline.constants {
-            // What cannot be read is told when it is asked for.
+            // An error here is reported when the constants are requested.
             state.constants = constants_of(&opened, name).ok().map(|found| open.constants(found));
         }
         let (name, limit) = (name.to_owned(), AtomicU64::new(DEFAULT_LIMIT));
@@ -142,7 +142,7 @@ impl ArrayReader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The source, opened if it is not; it stays so while splits wait for it.
+    /// Returns the source, opening it if needed; it stays open while splits wait for it.
     fn opened(&self) -> Result<Arc<Opened>> {
         let mut state = self.state();
         if let Some(opened) = &state.opened {
@@ -152,9 +152,9 @@ impl ArrayReader {
         let plan = Plan::new(source.header(), &self.options).map_err(|e| self.placed(e))?;
         let opened = Arc::new(Opened { source: Striped::new(source), plan });
         if self.open.outline(Outline::of(opened.header(), &opened.plan)) != self.outline {
-            return Err(Error::input("expected the arrays that were there at first, found others")
+            return Err(Error::input("expected the arrays found when the source was first opened, found others")
                 .at(self.name.as_str())
-                .hint("somebody changed it while it was read: run again when nobody does"));
+                .hint("the source was changed while it was read: run again when it is no longer being written"));
         }
         if let Some(sizes) = &state.cut {
             self.stripe(&opened, *sizes);
@@ -165,7 +165,7 @@ impl ArrayReader {
         Ok(opened)
     }
 
-    /// Closes the source when nobody waits for it any more.
+    /// Closes the source when no split waits for it any more.
     fn done(&self) {
         let mut state = self.state();
         state.waiting = state.waiting.saturating_sub(1);
@@ -174,7 +174,7 @@ impl ArrayReader {
         }
     }
 
-    /// Says which variables go by way of the disk.
+    /// Decides which variables are kept on disk.
     fn stripe(&self, opened: &Opened, sizes: Sizes) {
         if sizes.step < self.outline.rows {
             let across = opened.plan.columns.iter().filter_map(|column| across(opened, column, &sizes));
@@ -182,7 +182,7 @@ impl ArrayReader {
         }
     }
 
-    /// The first split for a look at types, whatever its size.
+    /// Returns the first split for type inference, regardless of its size.
     pub fn first_split(&self) -> Split {
         let outline = &self.outline;
         let rows = outline.rows.min(if outline.cells { outline.rows_per_record } else { 1 });
@@ -191,14 +191,14 @@ impl ArrayReader {
         Split { offset: 0, content: Content::Rows { rows, bytes: self.share(0, rows) } }
     }
 
-    /// Bytes of the source that rows stand for, so that all of them together are the source.
+    /// Returns the bytes of the source that some rows represent, so that all rows together represent the whole source.
     fn share(&self, first: u64, count: u64) -> u64 {
         let rows = u128::from(self.outline.rows.max(1));
         let until = |row: u64| u64::try_from(u128::from(self.bytes) * u128::from(row) / rows).unwrap_or(u64::MAX);
         until(first + count) - until(first)
     }
 
-    /// Rows of a split: whole chunks of records if they fit.
+    /// Returns the rows per split: whole chunks of records if they fit.
     fn rows_per_split(&self, split_bytes: u64, limit: u64) -> Result<u64> {
         let outline = &self.outline;
         let per_record = outline.rows_per_record.max(1);
@@ -218,24 +218,24 @@ impl ArrayReader {
         if record_bytes > limit {
             return Ok((split_bytes / atom).max(1));
         }
-        let room = if outline.cells { split_bytes.saturating_mul(CELLS) } else { split_bytes };
+        let room = if outline.cells { split_bytes.saturating_mul(CELLS_FACTOR) } else { split_bytes };
         let fitting = (room / record_bytes).max(1);
         let chunk = outline.chunk;
         let records = if chunk <= fitting {
             fitting / chunk * chunk
-        } else if record_bytes.saturating_mul(chunk) <= limit / ALIGNED {
+        } else if record_bytes.saturating_mul(chunk) <= limit / ALIGNED_SHARE {
             chunk
         } else {
             fitting
         };
         let rows = records.saturating_mul(per_record);
-        let most = split_bytes / LEAST_ROW;
+        let most = split_bytes / MIN_ROW_BYTES;
         Ok(if rows > most { (most / per_record).max(1) * per_record } else { rows })
     }
 }
 
 impl ArrayReader {
-    /// How chunks that several splits need are held, for splits of `step` rows.
+    /// Returns how chunks that several splits need are held, for splits of `step` rows.
     fn sizes(&self, step: u64, limit: u64) -> Sizes {
         let rows_per_record = self.outline.rows_per_record.max(1);
         let records = step / rows_per_record;
@@ -243,9 +243,9 @@ impl ArrayReader {
         let fetched = (limit / FETCHED / record_bytes).checked_div(records).unwrap_or(0) * records;
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         Sizes {
-            group: limit / TURNED,
-            blob: bytes((limit / TURNED / 128).min(MAX_BLOB)),
-            little: bytes((limit / LITTLE).min(MAX_LITTLE)),
+            group: limit / TRANSPOSED_SHARE,
+            blob: bytes((limit / TRANSPOSED_SHARE / 128).min(MAX_BLOB)),
+            max_in_memory: bytes((limit / SMALL_BLOCK_SHARE).min(MAX_SMALL_BLOCK)),
             piece: fetched.max(records).max(1),
             windows: records > 0 && fetched >= 2 * records,
             step,
@@ -255,8 +255,8 @@ impl ArrayReader {
     }
 }
 
-/// The variable of a column, if its chunks are needed by more than two splits. What lies in one piece has chunks of a size
-/// that is read well.
+/// Returns the variable of a column if more than two splits need its chunks. Contiguous data are treated as chunks of a
+/// size that reads well.
 fn across(opened: &Opened, column: &Column, sizes: &Sizes) -> Option<Across> {
     let axis = column.axes.iter().position(|axis| *axis == Axis::Record);
     let records = sizes.step / sizes.rows_per_record;
@@ -273,7 +273,7 @@ fn across(opened: &Opened, column: &Column, sizes: &Sizes) -> Option<Across> {
     striped.then_some(Across { variable: column.variable, axis, chunk })
 }
 
-/// What is the same for all records of a source: one row.
+/// Returns the values that are the same for all records of a source, as one row.
 fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
     let plan = opened.plan.of_constants(opened.header()).map_err(|e| e.at(name))?;
     if plan.row_bytes() > MAX_CONSTANTS {
@@ -292,7 +292,7 @@ fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
     rows(&opened.source, &plan, 0, 1)
 }
 
-/// A split that is read; the source is closed after the last one.
+/// A split being read; the source is closed after the last one.
 struct Reading<'a>(&'a ArrayReader);
 
 impl Drop for Reading<'_> {
@@ -390,7 +390,7 @@ impl ArrayReader {
         schema.fields().len() == fields.len() && schema.fields().iter().zip(fields).all(same)
     }
 
-    /// Asks for all that some rows need.
+    /// Prefetches everything that some rows need.
     fn ahead(&self, opened: &Opened, read: &Range<u64>) -> Result<Ahead> {
         opened.source.ahead(&wanted(&opened.plan, read.start, read.end - read.start))
     }
@@ -427,10 +427,10 @@ mod tests {
         slab::{Place, copy},
     };
 
-    /// How often each chunk of each variable was read.
+    /// Number of reads of each chunk of each variable.
     type Reads = Arc<Mutex<BTreeMap<(usize, Vec<u64>), u32>>>;
 
-    /// Arrays whose elements are their own numbers, many of them the same, which count how often a chunk is read.
+    /// Arrays whose elements are their own numbers, many of them the same, which count the reads of each chunk.
     #[derive(Debug)]
     struct Counting(Header, Reads);
 
@@ -456,7 +456,7 @@ mod tests {
             }
             let shape = &variable.shape;
             if variable.chunks.is_none() && shape.len() > 1 {
-                // What lies in one piece is counted by what is read of it.
+                // Reads of contiguous variables are counted by the elements read.
                 *self.1.lock().unwrap().entry((usize::MAX, vec![])).or_default() +=
                     u32::try_from(slab.elements()).unwrap();
             }
@@ -487,7 +487,7 @@ mod tests {
         Header { variables, ..Header::default() }
     }
 
-    /// All rows, as the splits that come of these bounds give them, and how often chunks were read.
+    /// Returns all rows, from the splits that these bounds produce, and the reads of each chunk.
     fn read(options: &ArrayOptions, split_bytes: usize, limit: usize) -> (RecordBatch, Reads, usize) {
         read_of(header(), options, split_bytes, limit)
     }
@@ -501,7 +501,7 @@ mod tests {
         let reads = Reads::default();
         let opens = Arc::clone(&reads);
         let source = move || Counting(header.clone(), Arc::clone(&opens));
-        // Some are closed after they were looked at.
+        // Some are closed after planning.
         let open = Arc::new(OpenSources::within(0));
         let _other = split_bytes.is_multiple_of(2).then(|| open.keep(1));
         let first = Box::new(source());
@@ -579,7 +579,7 @@ mod tests {
         let options = ArrayOptions { record_dim: Some("t".to_owned()), ..ArrayOptions::default() };
         let (_, reads, splits) = read(&options, 1, 1 << 13);
         assert_eq!(splits, 40);
-        // Each but those of the map of each record lies across the splits.
+        // All but those of the per-record map are needed by several splits.
         assert!(reads.lock().unwrap().values().all(|count| *count == 1));
     }
 }

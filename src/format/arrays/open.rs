@@ -1,8 +1,8 @@
-//! Which array sources are open, for there may be tens of thousands of them.
+//! Limit on open array sources, of which there may be tens of thousands.
 //!
-//! An open source holds its metadata, up to some megabytes. Those that were looked at stay open as long as all of them take no
-//! more than their share of the memory; others are closed, and opened again for as long as records of them are read. What
-//! stays of each is its [`Outline`], which files of one kind have in common.
+//! An open source holds its metadata, up to some megabytes. Planned sources stay open while all of them fit their share
+//! of the memory; others are closed, and reopened while their records are read. What remains of each is its
+//! [`Outline`], which similar files share.
 
 use std::{
     any::Any,
@@ -19,19 +19,19 @@ use crate::array::{
     rows::fields,
 };
 
-/// Opens a source anew.
+/// Reopens a source.
 pub type Reopen = Box<dyn Fn() -> crate::error::Result<Box<dyn Arrays>> + Send + Sync>;
 
-/// Part of the memory of a run that open sources may take.
+/// Divisor of a run's memory that gives the maximum bytes of open sources.
 const SHARE: u64 = 16;
 
-/// Bytes that they take unless told.
+/// Default bytes that they may take.
 const DEFAULT_BYTES: u64 = 16 << 20;
 
-/// Different outlines, and constants, that are looked through for those of a source.
-const ALIKE: usize = 8;
+/// Number of distinct outlines and constants that are compared with those of a new source.
+const MAX_DISTINCT: usize = 8;
 
-/// An open source, and what was decided about it.
+/// An open source and its plan.
 #[derive(Debug)]
 pub struct Opened {
     pub(super) source: Striped,
@@ -39,18 +39,18 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// What the source holds.
+    /// Returns the header of the source.
     pub fn header(&self) -> &Header {
         self.source.header()
     }
 
-    /// What its records are.
+    /// Returns the plan of its records.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 }
 
-/// What is known of a source when it is closed.
+/// Facts about a source that remain when it is closed.
 #[derive(Debug, PartialEq)]
 pub(super) struct Outline {
     pub(super) fields: Fields,
@@ -59,11 +59,11 @@ pub(super) struct Outline {
     pub(super) rows: u64,
     pub(super) rows_per_record: u64,
     pub(super) row_bytes: u64,
-    /// Records of a stored chunk.
+    /// Records per stored chunk.
     pub(super) chunk: u64,
     /// Whether rows are cells.
     pub(super) cells: bool,
-    /// Whether something is the same for all records.
+    /// Whether some values are the same for all records.
     pub(super) constants: bool,
 }
 
@@ -84,7 +84,7 @@ impl Outline {
     }
 }
 
-/// What all array sources of a run share.
+/// State shared by all array sources of a run.
 #[derive(Debug)]
 pub struct OpenSources {
     bytes: u64,
@@ -93,7 +93,7 @@ pub struct OpenSources {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes of those that stay open.
+    /// Bytes of the sources that stay open.
     used: u64,
     outlines: Vec<Arc<Outline>>,
     constants: Vec<Arc<RecordBatch>>,
@@ -107,7 +107,7 @@ impl Default for OpenSources {
 }
 
 impl OpenSources {
-    /// For a run with so many bytes of memory.
+    /// Returns the state of a run with `memory` bytes.
     pub fn within(memory: u64) -> Self {
         Self { bytes: memory / SHARE, state: Mutex::default() }
     }
@@ -116,7 +116,8 @@ impl OpenSources {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a source that holds so many bytes may stay open; one that is larger than all the room may if it is alone.
+    /// Reserves room for a source of `bytes` bytes to stay open; one that exceeds the whole limit gets it if it is
+    /// alone.
     pub(super) fn keep(self: &Arc<Self>, bytes: u64) -> Option<Kept> {
         let mut state = self.lock();
         let fits = state.used == 0 || state.used.saturating_add(bytes) <= self.bytes;
@@ -126,17 +127,17 @@ impl OpenSources {
         })
     }
 
-    /// The same outline, as another source has it if there is one.
+    /// Returns an equal outline that another source already has, or this one.
     pub(super) fn outline(&self, outline: Outline) -> Arc<Outline> {
         alike(&mut self.lock().outlines, outline)
     }
 
-    /// The same constants, as another source has them if there is one.
+    /// Returns equal constants that another source already has, or these.
     pub(super) fn constants(&self, constants: RecordBatch) -> Arc<RecordBatch> {
         alike(&mut self.lock().constants, constants)
     }
 
-    /// The options, once for all sources.
+    /// Returns the options, shared by all sources.
     pub(super) fn options(&self, options: &ArrayOptions) -> Arc<ArrayOptions> {
         let mut state = self.lock();
         match &state.options {
@@ -150,7 +151,7 @@ fn alike<T: PartialEq>(known: &mut Vec<Arc<T>>, one: T) -> Arc<T> {
     if let Some(same) = known.iter().rev().find(|other| ***other == one) {
         return Arc::clone(same);
     }
-    if known.len() == ALIKE {
+    if known.len() == MAX_DISTINCT {
         known.remove(0);
     }
     let one = Arc::new(one);
@@ -158,7 +159,7 @@ fn alike<T: PartialEq>(known: &mut Vec<Arc<T>>, one: T) -> Arc<T> {
     one
 }
 
-/// Room of a source that stays open.
+/// Reservation of a source that stays open.
 #[derive(Debug)]
 pub(super) struct Kept {
     open: Arc<OpenSources>,
@@ -172,7 +173,7 @@ impl Drop for Kept {
     }
 }
 
-/// What was asked for ahead, for as long as it is needed.
+/// Keeps prefetched ranges in memory while they are needed.
 pub(super) type Ahead = Option<Box<dyn Any + Send>>;
 
 #[cfg(test)]
@@ -189,7 +190,7 @@ mod tests {
         let other = open.keep(40);
         assert!(other.is_some());
         drop((one, other));
-        // One that is too large may if it is alone.
+        // A source that is too large is accepted if it is alone.
         let large = open.keep(1000);
         assert!(large.is_some() && open.keep(1).is_none());
     }
@@ -199,10 +200,10 @@ mod tests {
         let mut known = Vec::new();
         let first = alike(&mut known, 0);
         assert!(Arc::ptr_eq(&first, &alike(&mut known, 0)));
-        for number in 1..=ALIKE {
+        for number in 1..=MAX_DISTINCT {
             alike(&mut known, number);
         }
-        assert_eq!(known.len(), ALIKE);
+        assert_eq!(known.len(), MAX_DISTINCT);
         assert!(!Arc::ptr_eq(&first, &alike(&mut known, 0)));
     }
 }

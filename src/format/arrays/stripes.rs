@@ -1,13 +1,13 @@
-//! Chunks that records lie across: each is read and decoded once, and its records are fetched from disk.
+//! Chunks shared by many records: each is read and decoded once, and its records are fetched from disk.
 //!
 //! ```text
-//! records  0 1 2 3 | 4 5 6 7       a block is as many records as a chunk has; its chunks are turned so that records come
-//! chunk A  ------- | -------       first, and put on disk. A window of records is read from there into memory, and splits
+//! records  0 1 2 3 | 4 5 6 7       a block has as many records as a chunk; its chunks are transposed so that records come
+//! chunk A  ------- | -------       first, and written to disk. A window of records is read from there into memory, and splits
 //! chunk B  ------- | -------       are copied out of the window.
 //! ```
 //!
-//! A block is there from the first split that needs it until the last one that does is done, whoever reads them in whichever
-//! order; so no chunk is read a second time. Chunks of one value, such as those that nobody wrote, take no room.
+//! A block exists from the first split that needs it until the last one is done, in whatever order threads read them,
+//! so no chunk is read twice. Chunks of one value, such as missing ones, take no space.
 
 mod block;
 
@@ -27,31 +27,31 @@ use crate::{
     error::Result,
 };
 
-/// Windows of a variable that are kept: the one that is read, and the one before it, which others may still read.
+/// Cached windows of a variable: the current one, and the one before it, which other threads may still read.
 const WINDOWS: usize = 2;
 
-/// An array source some of whose variables are read by way of the disk.
+/// An array source with some variables that are read through the disk.
 #[derive(Debug)]
 pub(super) struct Striped {
     inner: Box<dyn Arrays>,
-    /// By the number of the variable.
+    /// Stripes by variable number.
     stripes: OnceLock<BTreeMap<usize, Stripe>>,
-    /// Held by who makes a block: that takes all processors, and memory.
+    /// Held while a block is made, which uses all processors and much memory.
     making: Mutex<()>,
 }
 
-/// How much is held at a time, and how records come to be read.
+/// Sizes of what is held in memory, and how records are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
-    /// Bytes of chunks that are turned in memory.
+    /// Bytes of chunks transposed in memory at a time.
     pub(super) group: u64,
-    /// Bytes of a piece that are stored in one place, so that what is wanted of few chunks is not all unpacked.
+    /// Bytes of a piece that are stored as one blob, so that a few chunks can be read without unpacking all.
     pub(super) blob: usize,
-    /// A block of so many bytes stays in memory.
-    pub(super) little: usize,
-    /// Records that are fetched from disk together.
+    /// Maximum bytes of a block that stays in memory.
+    pub(super) max_in_memory: usize,
+    /// Records fetched from disk together.
     pub(super) piece: u64,
-    /// Whether these make a window, from which several splits are copied.
+    /// Whether these records form a window, from which several splits are copied.
     pub(super) windows: bool,
     /// Rows of a split.
     pub(super) step: u64,
@@ -74,37 +74,37 @@ pub(super) struct Across {
 
 #[derive(Debug)]
 struct Stripe {
-    /// Axis `order[i]` of the array is axis `i` of a block, and the other way round.
+    /// Axis `order[i]` of the array is axis `i` of a block; and the inverse.
     order: Vec<usize>,
     back: Vec<usize>,
-    /// Shapes of the array and of its chunks, turned.
+    /// Shapes of the array and of its chunks, transposed.
     shape: Vec<u64>,
     chunk: Vec<u64>,
     width: usize,
-    /// Whether records lie along the first axis of a block; else all of it is wanted for every record.
+    /// Whether records are along the first axis of a block; otherwise every record needs all of it.
     sliced: bool,
     sizes: Sizes,
     blocks: Mutex<BTreeMap<u64, Waited>>,
-    /// By the block, and by their place in it.
+    /// Windows by block, and by their position in it.
     windows: Mutex<BTreeMap<(u64, u64), Slot<Window>>>,
     spare: Spare,
 }
 
-/// Something, once somebody made it.
+/// A value that is made by its first user.
 type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
-/// A block, and the splits that will not be done without it.
+/// A block, and the splits that still need it.
 #[derive(Debug)]
 struct Waited {
     block: Slot<Block>,
     splits: u64,
 }
 
-/// Buffers of windows that are gone. Rows are small beside a window and outlive it: were the next one not to take its place, what
-/// is free between rows would become too small for any.
+/// Buffers of dropped windows. Rows are small and outlive windows: without reuse, the free space between rows would
+/// become too fragmented for a window.
 type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Records in memory, turned.
+/// Records in memory, transposed.
 #[derive(Debug)]
 struct Window {
     area: Slab,
@@ -123,7 +123,7 @@ impl Striped {
         Self { inner, stripes: OnceLock::new(), making: Mutex::new(()) }
     }
 
-    /// Says which variables have chunks that several splits need.
+    /// Sets which variables have chunks that several splits need.
     pub(super) fn stripe(&self, variables: impl Iterator<Item = Across>, sizes: Sizes) {
         let stripe = |Across { variable: number, axis, chunk }: Across| {
             let variable = &self.inner.header().variables[number];
@@ -137,7 +137,7 @@ impl Striped {
                 std::iter::once(front).chain((0..shape.len()).filter(|other| *other != front)).collect();
             let mut back = vec![0; order.len()];
             order.iter().enumerate().for_each(|(place, axis)| back[*axis] = place);
-            // A chunk may be longer than what it is a chunk of.
+            // A chunk may be longer than the array.
             let chunk: Vec<u64> = chunk.iter().zip(shape).map(|(chunk, length)| *chunk.min(length)).collect();
             let stripe = Stripe {
                 shape: reordered(shape, &order),
@@ -156,13 +156,13 @@ impl Striped {
         let _ = self.stripes.set(variables.filter_map(stripe).collect());
     }
 
-    /// Says that a split of these rows is read now, and not again once what is returned is gone.
+    /// Announces that a split of these rows is being read, until the returned value is dropped.
     pub(super) fn reading(&self, rows: Range<u64>) -> Reading<'_> {
         Reading { source: self, rows }
     }
 }
 
-/// A split while it is read.
+/// A split being read.
 #[derive(Debug)]
 pub(super) struct Reading<'a> {
     source: &'a Striped,
@@ -190,7 +190,7 @@ impl Arrays for Striped {
         }
     }
 
-    /// What comes from the disk is asked for when it is put there.
+    /// Chunks that are kept on disk are prefetched when the block is made.
     fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
         let stripes = self.stripes.get().filter(|stripes| !stripes.is_empty());
         let Some(stripes) = stripes else { return self.inner.ahead(wanted) };
@@ -207,7 +207,7 @@ fn reordered(values: &[u64], order: &[usize]) -> Vec<u64> {
     order.iter().map(|axis| values[*axis]).collect()
 }
 
-/// What is in a slot, made by whoever needs it first.
+/// Returns the value of a slot, which the first user makes.
 fn made<T>(slot: &Slot<T>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
     let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(made) = &*slot {
@@ -229,7 +229,7 @@ impl Stripe {
                 self.block(source, variable, block)?.copy_to(&wanted, to, &mut out)?;
                 continue;
             }
-            // A window lies in one block, so that it can be made again while that is there.
+            // A window is within one block, so that it can be made again while the block exists.
             let start = block * self.records();
             let pieces = |until: u64| until.min(start + self.records()) - start;
             for number in pieces(first.max(start)) / self.sizes.piece..pieces(end).div_ceil(self.sizes.piece) {
@@ -265,7 +265,7 @@ impl Stripe {
         })
     }
 
-    /// Records of a block.
+    /// Returns the records of a block.
     fn records(&self) -> u64 {
         if self.sliced { self.chunk[0] } else { self.shape[0] }
     }
@@ -292,14 +292,14 @@ impl Stripe {
         })
     }
 
-    /// So many records from one on, if there are so many.
+    /// Returns the slab of up to `records` records from `first` on.
     fn area(&self, first: u64, records: u64) -> Slab {
         let mut area = Slab::all(&self.shape);
         (area.start[0], area.count[0]) = (first, records.min(self.shape[0] - first));
         area
     }
 
-    /// Rows of the records of a block.
+    /// Returns the rows of the records of a block.
     fn rows_of(&self, number: u64) -> Range<u64> {
         if !self.sliced {
             return 0..self.sizes.rows;
@@ -308,7 +308,7 @@ impl Stripe {
         rows(number * self.records())..rows((number + 1) * self.records())
     }
 
-    /// Splits that need a block.
+    /// Returns the number of splits that need a block.
     fn splits_of(&self, number: u64) -> u64 {
         let rows = self.rows_of(number);
         rows.end.div_ceil(self.sizes.step) - rows.start / self.sizes.step

@@ -1,4 +1,4 @@
-//! Trees of small files, grouped into samples by the rule of WebDataset.
+//! Trees of small files, grouped into samples by WebDataset's rule.
 //!
 //! Files that share a path up to the first dot of their name are the parts of one sample:
 //!
@@ -8,8 +8,8 @@
 //! scans/README       -> key scans/README   extension bin
 //! ```
 //!
-//! Grouping, splitting and reading depend on the list of files alone, never on threads or on the order in which a
-//! directory happened to be listed. This module opens nothing itself: the caller hands in a function that reads a file.
+//! Grouping, splitting and reading depend only on the list of files, never on threads or on the order of a directory
+//! listing. This module opens no files itself: the caller passes a function that reads a file.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -26,10 +26,10 @@ use crate::{
     },
 };
 
-/// Files that are looked at by one thread at a time.
+/// Files processed by one thread at a time.
 const CHUNK: usize = 4096;
 
-/// A file of the tree, whatever else the caller knows about it.
+/// A file of the tree; the caller may know more about it.
 pub trait TreeFile {
     /// Path relative to the source root, components separated by `/`.
     fn path(&self) -> &str;
@@ -38,11 +38,11 @@ pub trait TreeFile {
     fn bytes(&self) -> u64;
 }
 
-/// Files grouped to samples. Samples are sorted by key, the files of each by extension.
+/// Files grouped into samples. Samples are sorted by key, and the files of each by extension.
 ///
 /// ```text
-/// files   2 0 | 1 | 4 3 5      numbers of files in the list
-/// ends        2   3       6    where each sample ends
+/// files   2 0 | 1 | 4 3 5      indexes of files in the list
+/// ends        2   3       6    end of each sample
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
@@ -51,23 +51,23 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The files of a sample, at least one.
+    /// Returns the files of a sample, at least one.
     pub fn get<'a, F: TreeFile>(&'a self, sample: usize, files: &'a [F]) -> SampleFiles<'a, F> {
         let start = sample.checked_sub(1).map_or(0, |before| self.ends[before]);
         SampleFiles { numbers: &self.files[start as usize..self.ends[sample] as usize], files }
     }
 
-    /// The samples of a range.
+    /// Returns the samples of a range.
     pub fn range<'a, F: TreeFile>(
         &'a self,
         range: Range<usize>,
@@ -93,46 +93,46 @@ impl<F> Clone for SampleFiles<'_, F> {
 impl<F> Copy for SampleFiles<'_, F> {}
 
 impl<'a, F: TreeFile> SampleFiles<'a, F> {
-    /// Its files.
+    /// Returns its files.
     pub fn files(self) -> impl Iterator<Item = &'a F> + Clone {
         self.numbers.iter().map(move |&number| &self.files[number as usize])
     }
 
-    /// Numbers of its files in the list.
+    /// Returns the indexes of its files in the list.
     pub fn numbers(self) -> impl Iterator<Item = usize> {
         self.numbers.iter().map(|number| *number as usize)
     }
 
-    /// Key that all files of the sample share.
+    /// Returns the key that all files of the sample share.
     pub fn key(self) -> &'a str {
         self.files().next().map_or("", |file| cut(file.path()).0)
     }
 
-    /// Extensions of its files as they stand in their paths.
+    /// Returns the extensions of its files as written in their paths.
     fn extensions(self) -> impl Iterator<Item = &'a str> + Clone {
         let key = self.key().len();
         self.files().map(move |file| file.path()[key..].strip_prefix('.').unwrap_or_default())
     }
 
-    /// Bytes of all files as listed.
+    /// Returns the bytes of all files as listed.
     pub fn bytes(self) -> u64 {
         self.files().map(F::bytes).sum()
     }
 }
 
-/// Groups files into samples. `files` are sorted by path bytewise; the samples come sorted by key.
+/// Groups files into samples. `files` must be sorted by path bytewise; the samples are sorted by key.
 pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
     let keys: Vec<&str> = files.par_iter().map(|file| cut(file.path()).0).collect();
     let key = |file: u32| keys[file as usize];
     let mut order: Vec<u32> = (0..).take(files.len()).collect();
-    // Sorted by path is seldom not sorted by key: `a-b.jpg` stands between `a.jpg` and `a/x.jpg`.
+    // Sorted by path usually means sorted by key, but `a-b.jpg` is between `a.jpg` and `a/x.jpg`.
     if !keys.is_sorted() {
         order.par_sort_by(|a, b| key(*a).cmp(key(*b)));
     }
     let mut ends = Vec::new();
     let mut end = 0;
     for sample in order.chunk_by_mut(|a, b| key(*a) == key(*b)) {
-        // Sorted by path is sorted by extension where that stands in the path as it is.
+        // If extensions are unchanged by `split_key`, files sorted by path are sorted by extension.
         if sample.len() > 1 && !(SampleFiles { numbers: sample, files }).extensions().all(is_lower) {
             sample.sort_by_cached_key(|file| split_key(files[*file as usize].path()).1);
         }
@@ -142,13 +142,13 @@ pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
     Samples { files: order, ends }
 }
 
-/// Whether an extension is there and what [`split_key`] makes of it is the same.
+/// Whether there is an extension and [`split_key`] leaves it unchanged.
 fn is_lower(extension: &str) -> bool {
     !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
 }
 
-/// Cuts samples into consecutive ranges of about `split_bytes` bytes and at most `max_files` files each; a sample that
-/// is larger on its own gets a range of its own.
+/// Cuts samples into consecutive ranges of about `split_bytes` bytes and at most `max_files` files each; a larger
+/// sample gets its own range.
 pub fn plan_splits<F: TreeFile>(
     samples: &Samples,
     files: &[F],
@@ -172,7 +172,7 @@ pub fn plan_splits<F: TreeFile>(
     splits
 }
 
-/// Distinct extensions of all files, sorted: the columns that their samples need in a table.
+/// Returns the distinct extensions of all files, sorted: the columns of their samples in a table.
 pub fn column_names<F: TreeFile + Sync>(files: &[F]) -> Vec<String> {
     let seen = files
         .par_chunks(CHUNK)
@@ -183,11 +183,11 @@ pub fn column_names<F: TreeFile + Sync>(files: &[F]) -> Vec<String> {
 }
 
 /// Reads samples into a block. Row numbers count from 0 within the block. A sample with two files whose extensions
-/// differ in case only is rejected without being read. `read` appends the content of a file; all of them share a buffer
-/// of `spare`. Hashes are left at zero unless `hashed`.
+/// differ only in case is rejected without being read. `read` appends the content of a file; all files share a buffer
+/// of `spare`. Hashes are zero unless `hashed`.
 ///
 /// # Errors
-/// Whatever `read` fails with; an error that names no source is given the path of the file.
+/// Errors of `read`; an error that names no source gets the path of the file.
 pub fn read_block<'a, F: TreeFile + 'a>(
     samples: impl Iterator<Item = SampleFiles<'a, F>> + Clone,
     hashed: bool,
@@ -195,7 +195,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
     read: &dyn Fn(&F, &mut Vec<u8>) -> Result<()>,
 ) -> Result<RecordBlock> {
     let listed: u64 = samples.clone().map(SampleFiles::bytes).sum();
-    // A file that is read with room for a byte more tells that it has no more.
+    // One more byte than listed, so that a read detects the end of the file.
     let mut content = spare.take(usize::try_from(listed).unwrap_or_default().saturating_add(1));
     let mut ends = Vec::new();
     let mut block = RecordBlock::empty();
@@ -236,9 +236,9 @@ fn name_source(error: Error, path: &str) -> Error {
     if error.place().source.is_some() { error } else { error.at(path) }
 }
 
-/// Two neighbours in extension order that have the same one.
+/// Returns a reject if two neighbours in extension order have the same one.
 fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject> {
-    // Paths differ, so extensions do that stand in them as they are.
+    // Paths differ, so unchanged extensions differ too.
     if sample.extensions().all(is_lower) {
         return None;
     }
@@ -261,7 +261,7 @@ fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject
     })
 }
 
-/// Where the sample came from: its path, or the key with the endings of all its files in braces, as a shell reads it.
+/// Returns the origin of a sample: its path, or the key with the extensions of all its files in shell braces.
 fn origin<F: TreeFile>(sample: SampleFiles<'_, F>) -> String {
     let key = sample.key();
     let endings = || sample.files().map(|file| &file.path()[key.len()..]);
@@ -318,7 +318,7 @@ mod tests {
         paths.iter().map(|p| Entry { path: (*p).to_owned(), bytes: p.len() as u64 }).collect()
     }
 
-    /// Content of a file is its path.
+    /// The content of a file is its path.
     fn read_path(entry: &Entry, into: &mut Vec<u8>) -> Result<()> {
         into.extend_from_slice(entry.path.as_bytes());
         Ok(())

@@ -1,13 +1,13 @@
-//! Damage that the `hdf5-reader` crate does not look for: a file that ends before it should, and blocks whose checksum does not fit.
+//! Detection of damage that the `hdf5-reader` crate does not check: a truncated file, and blocks with a wrong checksum.
 //!
 //! ```text
-//! superblock                 says where the file ends; one that ends earlier was cut short
-//! fractal heap, FRHP, FHDB   compared by the crate, and so are object headers, trees of version 2, and tables of shared messages
-//! its indirect blocks, FHIB  compared here when the crate begins to read one
+//! superblock                 states where the file ends; a file that ends earlier is truncated
+//! fractal heap, FRHP, FHDB   checked by the crate, as are object headers, trees of version 2, and tables of shared messages
+//! its indirect blocks, FHIB  checked here when the crate begins to read one
 //! arrays of chunks           see `indexes.rs`
 //! ```
 //!
-//! Of older structures (trees of version 1, symbol tables, local and global heaps) no checksums are stored.
+//! Older structures (trees of version 1, symbol tables, local and global heaps) have no checksums.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use hdf5_reader::{
 /// Bytes of a checksum.
 pub(super) const CHECKSUM: usize = 4;
 
-/// Rows of an indirect block at most: each is twice as large as the one before.
+/// Maximum rows of an indirect block: each is twice as large as the one before.
 const MAX_ROWS: u16 = 64;
 
 /// Reads a little-endian number of up to 8 bytes.
@@ -26,23 +26,24 @@ pub(super) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
-/// Returns the error of data that contradicts itself.
+/// Returns the error for contradictory data.
 pub(super) fn invalid(message: String) -> Hdf5Error {
     Hdf5Error::InvalidData(message)
 }
 
-/// Returns the checksum that a block ends in, and that of what is before it; `None` if it is too short to have one.
+/// Returns the checksum at the end of a block, and that of the bytes before it; `None` if the block is too short to
+/// have one.
 fn checksums(bytes: &[u8]) -> Option<(u32, u32)> {
     let (content, stored) = bytes.split_last_chunk::<CHECKSUM>()?;
     Some((u32::from_le_bytes(*stored), jenkins_lookup3(content)))
 }
 
-/// Whether a block ends in the checksum of what is before it.
+/// Whether a block ends in the checksum of the bytes before it.
 pub(super) fn fits(bytes: &[u8]) -> bool {
     checksums(bytes).is_some_and(|(stored, found)| stored == found)
 }
 
-/// Refuses a block, at some byte of the input, that does not end in its checksum.
+/// Fails if a block, at byte `at` of the input, does not end in its checksum.
 pub(super) fn checked(what: &str, at: u64, bytes: &[u8]) -> Result<(), Hdf5Error> {
     let Some((stored, found)) = checksums(bytes) else {
         return Err(invalid(format!("{what} at byte {at}: expected a checksum, found the end")));
@@ -56,8 +57,8 @@ pub(super) fn checked(what: &str, at: u64, bytes: &[u8]) -> Result<(), Hdf5Error
     )))
 }
 
-/// Refuses a file of `bytes` bytes whose superblock says that it is longer. `stored_base` is where it says that it begins; an end
-/// counts from there.
+/// Fails if a file of `bytes` bytes is shorter than its superblock states. `stored_base` is the base address in the
+/// superblock, which the end address includes.
 pub(super) fn is_whole(superblock: &Superblock, stored_base: u64, bytes: u64) -> Result<(), Hdf5Error> {
     let end = superblock.eof_address;
     let end = if Cursor::is_undefined_offset(end, superblock.offset_size) {
@@ -73,7 +74,7 @@ pub(super) fn is_whole(superblock: &Superblock, stored_base: u64, bytes: u64) ->
         .with_context(format!("superblock: expected the file to end at byte {end}, found its end at byte {bytes}")))
 }
 
-/// Indirect blocks of fractal heaps that were named and not yet compared.
+/// Indirect blocks of fractal heaps that were named but not checked yet.
 #[derive(Debug, Default)]
 pub(super) struct Heaps {
     waiting: HashMap<u64, Indirect>,
@@ -86,7 +87,7 @@ pub(super) struct Indirect {
     rows: u16,
 }
 
-/// What a heap says of its blocks.
+/// Block sizes of a heap.
 #[derive(Debug, Clone, Copy)]
 struct Table {
     width: u64,
@@ -100,13 +101,13 @@ struct Table {
 }
 
 impl Table {
-    /// Bytes of each block of a row.
+    /// Returns the bytes of each block of a row.
     fn block(&self, row: u16) -> u64 {
         let factor = 1_u64.checked_shl(u32::from(row.saturating_sub(1)));
         factor.and_then(|factor| self.smallest.checked_mul(factor)).unwrap_or(u64::MAX)
     }
 
-    /// Rows of an indirect block that stands for so many bytes.
+    /// Returns the rows of an indirect block that covers this many bytes.
     fn rows(&self, bytes: u64) -> u16 {
         let mut rest = bytes;
         let whole = |row: &u16| {
@@ -122,7 +123,7 @@ impl Table {
 }
 
 impl Indirect {
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     pub(super) fn bytes(&self) -> Option<usize> {
         let Table { width, prefix, offset, entry, .. } = self.table;
         let direct = self.table.direct_rows(self.rows);
@@ -132,9 +133,9 @@ impl Indirect {
 }
 
 impl Heaps {
-    /// Looks at what the crate reads at some byte of the input, which begins with the signature of a heap.
+    /// Examines bytes that the crate reads at an offset of the input if they begin with the signature of a heap.
     pub(super) fn header(&mut self, bytes: &[u8], base: u64, offset_size: u8, length_size: u8) {
-        // Damage of the header itself is for the crate to find.
+        // The crate detects damage of the header itself.
         let Ok(heap) = FractalHeap::parse(&mut Cursor::new(bytes), offset_size, length_size) else { return };
         let rows = heap.current_rows_in_root_indirect;
         if rows == 0 || rows > MAX_ROWS || Cursor::is_undefined_offset(heap.root_block_address, offset_size) {
@@ -152,12 +153,12 @@ impl Heaps {
         self.waiting.insert(heap.root_block_address.saturating_add(base), Indirect { table, rows });
     }
 
-    /// The indirect block that lies at some byte of the input, if it was not compared yet.
+    /// Removes and returns the indirect block at an offset of the input, if it was not checked yet.
     pub(super) fn take(&mut self, at: u64) -> Option<Indirect> {
         self.waiting.remove(&at)
     }
 
-    /// Compares an indirect block with its checksum, and remembers those that it names.
+    /// Checks an indirect block, and records the blocks that it names.
     pub(super) fn indirect(&mut self, block: Indirect, at: u64, bytes: &[u8], base: u64) -> Result<(), Hdf5Error> {
         checked("indirect block of a fractal heap", at, bytes)?;
         let Table { width, prefix, offset, entry, .. } = block.table;
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_field() {
-        // Of Bob Jenkins' own lookup3.c, and of an empty block.
+        // The first value is from Bob Jenkins' lookup3.c, the second is of an empty block.
         assert_eq!(jenkins_lookup3(b"Four score and seven years ago"), 0x1777_0551);
         assert_eq!(jenkins_lookup3(b""), 0xdead_beef);
         let block = sealed(b"block".to_vec());
@@ -208,7 +209,7 @@ mod tests {
         assert!(is_whole(&superblock, 0, 1000).is_ok() && is_whole(&superblock, 0, 5000).is_ok());
         let error = is_whole(&superblock, 0, 999).unwrap_err().to_string();
         assert!(error.contains("expected the file to end at byte 1000, found its end at byte 999"), "{error}");
-        // Behind 512 bytes of the user's, of which it knows or not.
+        // After a user block of 512 bytes, whether the superblock includes it or not.
         superblock.base_address = 512;
         assert!(is_whole(&superblock, 512, 1000).is_ok() && is_whole(&superblock, 512, 999).is_err());
         assert!(is_whole(&superblock, 0, 1512).is_ok() && is_whole(&superblock, 0, 1511).is_err());

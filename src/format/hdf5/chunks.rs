@@ -1,12 +1,12 @@
-//! Datasets in chunks: where each chunk lies is read once, then chunks are fetched, decoded and copied one by one.
+//! Chunked datasets: the location of each chunk is read once, then chunks are fetched, decoded and copied one by one.
 //!
 //! ```text
-//! index    tree of nodes, or an array, in the file  -->  number in the grid -> address, bytes, filters left out
-//! slab     chunks that it touches --> their ranges (asked for together where that is a request) --> decoded --> copied
+//! index    tree of nodes, or an array, in the file  -->  number in the grid -> address, bytes, skipped filters
+//! slab     chunks that it touches --> their ranges (requested together if remote) --> decoded --> copied
 //! ```
 //!
-//! The reader walks the whole tree for every box that is asked of it, which takes as long as the square of the number of chunks.
-//! Nodes of the tree are read level by level, since each level says where the next one is.
+//! The crate walks the whole tree for every box that is read, so its time grows with the square of the number of
+//! chunks. Here, nodes of the tree are read level by level, because each level has the addresses of the next.
 
 use std::{
     collections::HashSet,
@@ -42,20 +42,21 @@ use crate::array::{
 
 type Result<T> = std::result::Result<T, Hdf5Error>;
 
-/// Entries of an index that are collected at a time, for they take several times as much as what is kept of them.
+/// Entries of an index collected at a time, because they take several times as much memory as the index made from them.
 const BAND: u64 = 1 << 16;
 
-/// In a grid of more chunks most are not there, and looking for each takes longer than taking all that are.
-const MOST_SOUGHT: u64 = 1 << 24;
+/// Grid size above which stored chunks are enumerated: most chunks of such a grid are missing, and looking up each
+/// takes longer.
+const MAX_LOOKUP_GRID: u64 = 1 << 24;
 
-/// Levels of a tree.
+/// Maximum levels of a tree.
 const MAX_LEVELS: usize = 64;
 
-/// Bytes before the keys of a node, where offsets take 8 bytes, and children of a node, unless the file says otherwise.
+/// Bytes before the keys of a node if offsets take 8 bytes, and default number of children of a node.
 const NODE_HEAD: usize = 24;
 const CHILDREN: u64 = 64;
 
-/// Where a dataset begins that lies in one piece; `None` where it is stored otherwise.
+/// Returns the offset of a contiguous dataset; `None` if it is stored otherwise.
 pub(super) fn begins(file: &Hdf5File, dataset: &Dataset) -> Result<Option<u64>> {
     let header = file.get_or_parse_header(dataset.address())?;
     let is_elsewhere = header.messages.iter().any(|message| matches!(message, HdfMessage::ExternalFiles(_)));
@@ -73,7 +74,7 @@ pub(super) fn begins(file: &Hdf5File, dataset: &Dataset) -> Result<Option<u64>> 
     }))
 }
 
-/// What chunks are read with.
+/// Context for reading chunks.
 pub(super) struct Source<'a> {
     pub(super) file: &'a Hdf5File,
     pub(super) blocks: &'a Blocks,
@@ -81,41 +82,41 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// An address as a place in the input.
+    /// Converts an address to an offset in the input.
     pub(super) fn absolute(&self, address: u64) -> u64 {
         self.file.superblock().base_address.saturating_add(address)
     }
 }
 
-/// A dataset in chunks.
+/// A chunked dataset.
 pub(super) struct Chunked {
     address: u64,
     indexing: Option<ChunkIndexing>,
-    /// Lengths of a chunk.
+    /// Shape of a chunk.
     chunk: Vec<u64>,
     chunk_dims: Vec<u32>,
-    /// Lengths of what is stored, which may be shorter than what the dataset shows.
+    /// Stored shape, which may be smaller than the dataset's visible shape.
     stored: Vec<u64>,
     max_dims: Option<Vec<u64>>,
-    /// Chunks along each axis.
+    /// Number of chunks along each axis.
     grid: Vec<u64>,
     filters: FilterPipelineMessage,
-    /// Whether those that reach beyond what is stored are left as they are.
+    /// Whether chunks that extend beyond the stored shape are unfiltered.
     bare_edges: bool,
-    /// Bytes of an element, and the element that nobody wrote.
+    /// Bytes of an element, and the fill value.
     width: usize,
     fill: Vec<u8>,
     index: Mutex<Option<Arc<Index>>>,
 }
 
-/// Where chunks lie, by their number in the grid.
+/// Locations of chunks, by their number in the grid.
 #[derive(Debug, Default)]
 struct Index {
     numbers: Vec<u64>,
     places: Vec<Stored>,
 }
 
-/// Where a chunk lies in the file, how many bytes it takes, and which filters were left out.
+/// Location of a chunk in the file, its stored bytes, and its skipped filters.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
     address: u64,
@@ -132,7 +133,7 @@ impl Stored {
 
 impl Index {
     fn get(&self, number: u64) -> Option<Stored> {
-        // Mostly all chunks are there.
+        // Usually all chunks exist.
         let at = usize::try_from(number).ok().filter(|at| self.numbers.get(*at) == Some(&number));
         let at = at.or_else(|| self.numbers.binary_search(&number).ok())?;
         self.places.get(at).copied()
@@ -140,7 +141,8 @@ impl Index {
 }
 
 impl Chunked {
-    /// The chunks of a dataset whose file says that it has some; `None` where it is stored otherwise. `stored` is its shape in the file.
+    /// Returns the chunks of a dataset that the file declares as chunked; `None` if it is stored otherwise. `stored` is
+    /// its shape in the file.
     pub(super) fn of(file: &Hdf5File, headers: &Headers, dataset: &Dataset, stored: &[u64]) -> Result<Option<Self>> {
         let header = file.get_or_parse_header(dataset.address())?;
         let layout = header.messages.iter().rev().find_map(|message| match message {
@@ -157,7 +159,7 @@ impl Chunked {
         let width = dataset.raw_element_size()?;
         let fill = dataset.fill_value().and_then(|fill| fill.value.clone()).unwrap_or_default();
         let fill = if fill.is_empty() { vec![0; width] } else { fill };
-        // Whatever is odd is left to the reader, and so is saying what is wrong with it.
+        // Unusual datasets are left to the crate, which also reports what is wrong with them.
         if dims.is_empty() || dims.len() != stored.len() || dims.contains(&0) || width == 0 || fill.len() != width {
             return Ok(None);
         }
@@ -179,18 +181,18 @@ impl Chunked {
         }))
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub(super) fn width(&self) -> usize {
         self.width
     }
 
-    /// Bytes that its index takes.
+    /// Returns the bytes of memory that its index takes.
     pub(super) fn held(&self) -> u64 {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.as_ref().map_or(0, |index| index.numbers.len() as u64 * 24)
     }
 
-    /// Bytes of a decoded chunk.
+    /// Returns the bytes of a decoded chunk.
     fn chunk_bytes(&self) -> Result<usize> {
         let bytes = self.chunk.iter().try_fold(self.width as u64, |all, length| all.checked_mul(*length));
         bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes <= MAX_CHUNK).ok_or_else(|| {
@@ -198,7 +200,7 @@ impl Chunked {
         })
     }
 
-    /// Chunks of a slab that are stored: where each begins, and where it lies.
+    /// Returns the stored chunks of a slab: the start and the location of each.
     fn places(&self, index: &Index, slab: &Slab) -> Vec<(Vec<u64>, Stored)> {
         let within = |at: &Vec<u64>| at.iter().zip(&self.grid).all(|(at, length)| at < length);
         let number =
@@ -210,7 +212,7 @@ impl Chunked {
         touched(slab, &self.chunk).filter(within).filter_map(place).collect()
     }
 
-    /// Ranges of the input that a slab needs.
+    /// Returns the ranges of the input that a slab needs.
     pub(super) fn ranges(&self, source: &Source<'_>, slab: &Slab) -> Result<Vec<Range<u64>>> {
         let index = self.index(source)?;
         let base = source.file.superblock().base_address;
@@ -223,7 +225,7 @@ impl Chunked {
         Ok(self.places(&index, slab).into_iter().filter_map(range).collect())
     }
 
-    /// Elements of a slab of at least one, as they are stored.
+    /// Returns the elements of a slab of at least one, as stored.
     pub(super) fn read(&self, source: &Source<'_>, slab: &Slab) -> Result<Vec<u8>> {
         let chunk_bytes = self.chunk_bytes()?;
         let total = slab.bytes(self.width).ok().filter(|bytes| *bytes <= MAX_READ);
@@ -232,7 +234,7 @@ impl Chunked {
         let index = self.index(source)?;
         let places = self.places(&index, slab);
         if self.side_by_side(&places, slab) {
-            // Chunk by chunk, and there is nothing else.
+            // The chunks follow one another and are the whole result.
             let mut out = Vec::new();
             for (start, place) in places {
                 let bytes = self.chunk(source, &start, place, chunk_bytes)?;
@@ -256,7 +258,7 @@ impl Chunked {
         Ok(out)
     }
 
-    /// Whether these chunks, one after the other, are all that a slab holds.
+    /// Whether these chunks, concatenated, are exactly the content of a slab.
     fn side_by_side(&self, places: &[(Vec<u64>, Stored)], slab: &Slab) -> bool {
         let Some((first, _)) = places.first() else { return false };
         *first == slab.start
@@ -265,7 +267,7 @@ impl Chunked {
             && places.len() as u64 == slab.count[0] / self.chunk[0]
     }
 
-    /// A chunk, decoded.
+    /// Returns a decoded chunk.
     fn chunk(&self, source: &Source<'_>, start: &[u64], place: Stored, expected: usize) -> Result<Vec<u8>> {
         let length = if place.bytes == 0 { expected } else { place.bytes as usize };
         let base = source.file.superblock().base_address;
@@ -290,7 +292,8 @@ impl Chunked {
         Ok(bytes)
     }
 
-    /// Fills up what a chunk has beyond the shape in the file: it may be of a time when there was more.
+    /// Overwrites the part of a chunk beyond the shape in the file with the fill value: it may date from when the
+    /// dataset was larger.
     fn clear(&self, start: &[u64], bytes: &mut [u8]) {
         let kept = |axis: usize| self.stored[axis].saturating_sub(start[axis]).min(self.chunk[axis]);
         if (0..start.len()).all(|axis| kept(axis) == self.chunk[axis]) {
@@ -303,7 +306,7 @@ impl Chunked {
         bytes.copy_from_slice(&cleared);
     }
 
-    /// Where the chunks are; read by whoever needs it first.
+    /// Returns the index, which the first caller reads.
     fn index(&self, source: &Source<'_>) -> Result<Arc<Index>> {
         let mut known = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = &*known {
@@ -322,7 +325,7 @@ impl Chunked {
         Ok(index)
     }
 
-    /// Reads the tree of old files, level by level.
+    /// Reads the B-tree of version 1, level by level.
     fn tree(&self, source: &Source<'_>, found: &mut Collected<'_>) -> Result<()> {
         let superblock = source.file.superblock();
         let storage = source.file.storage();
@@ -349,7 +352,9 @@ impl Chunked {
                     continue;
                 }
                 if !seen.insert(address) {
-                    return Err(invalid(format!("a node of a tree of chunks is met twice, at {address:#x}")));
+                    return Err(invalid(format!(
+                        "expected each node of a tree of chunks once, found the one at {address:#x} twice"
+                    )));
                 }
                 let begin = storage.read_range(address, head)?;
                 let children = begin.as_ref().get(6..8).map_or(0, |n| usize::from(u16::from_le_bytes([n[0], n[1]])));
@@ -365,7 +370,7 @@ impl Chunked {
                 }
                 for (key, address) in node.keys.into_iter().zip(node.children) {
                     let BTreeV1Key::RawData { chunk_size, filter_mask, offsets } = key else {
-                        return Err(invalid("expected keys of chunks in a tree of chunks".to_owned()));
+                        return Err(invalid("expected keys of chunks in a tree of chunks, found others".to_owned()));
                     };
                     found
                         .push(&offsets[..self.chunk.len()], Stored { address, bytes: chunk_size, mask: filter_mask })?;
@@ -376,7 +381,7 @@ impl Chunked {
             }
             level = next;
         }
-        Err(invalid("a tree of chunks has more levels than can be".to_owned()))
+        Err(invalid(format!("expected a tree of chunks of at most {MAX_LEVELS} levels, found more")))
     }
 
     /// Reads an index of another kind.
@@ -401,7 +406,7 @@ impl Chunked {
         let (offset_size, length_size) = (superblock.offset_size, superblock.length_size);
         let rank = u32::try_from(self.chunk.len()).unwrap_or(u32::MAX);
         let total = self.grid.iter().fold(1_u64, |all, length| all.saturating_mul(*length));
-        let band = if total > MOST_SOUGHT { self.grid[0] } else { (BAND * self.grid[0] / total).max(1) };
+        let band = if total > MAX_LOOKUP_GRID { self.grid[0] } else { (BAND * self.grid[0] / total).max(1) };
         let mut first = 0;
         while first < self.grid[0] {
             let end = first.saturating_add(band).min(self.grid[0]);
@@ -420,7 +425,7 @@ impl Chunked {
         Ok(())
     }
 
-    /// Chunks that lie one after the other, those of the largest shape; `length` is that of the file.
+    /// Adds consecutive chunks, those of the maximum shape; `length` is that of the file.
     fn implicit(
         &self,
         length: u64,
@@ -446,7 +451,7 @@ impl Chunked {
     }
 }
 
-/// Chunks on their way into an index.
+/// Chunks collected for an index.
 struct Collected<'a> {
     chunked: &'a Chunked,
     entries: Vec<(u64, Stored)>,
@@ -459,7 +464,7 @@ impl Collected<'_> {
         if offsets.len() != chunked.chunk.len() || !aligned {
             return Err(invalid(format!("chunk at address {:#x} has non-grid offsets {offsets:?}", place.address)));
         }
-        // A dataset that became smaller may have kept its chunks.
+        // A dataset that was shrunk may have kept its chunks.
         if offsets.iter().zip(&chunked.stored).any(|(at, length)| at >= length) {
             return Ok(());
         }
@@ -467,7 +472,7 @@ impl Collected<'_> {
         self.put(&at, place)
     }
 
-    /// A chunk at some place of the grid.
+    /// Adds a chunk at a position of the grid.
     fn put(&mut self, at: &[u64], place: Stored) -> Result<()> {
         let mut parts = at.iter().zip(&self.chunked.grid);
         let number = parts.try_fold(0_u64, |all, (at, length)| all.checked_mul(*length)?.checked_add(*at));

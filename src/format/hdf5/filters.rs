@@ -1,5 +1,5 @@
-//! Filters of HDF5 that are registered by number beside those that the reader brings: LZF, bzip2, Blosc, LZ4 and Zstandard;
-//! and deflate and shuffle instead of the reader's, since nearly every chunk goes through them.
+//! HDF5 filters registered by number in addition to those of the crate: LZF, bzip2, Blosc, LZ4 and Zstandard; deflate
+//! and shuffle replace the crate's, because nearly every chunk uses them.
 
 use std::{
     io::Read,
@@ -13,10 +13,10 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Bytes that one read may take.
+/// Maximum bytes of one read.
 pub(super) const MAX_READ: usize = 1 << 30;
 
-/// A decoded chunk at most; with some of them in flight a run stays within its memory.
+/// Maximum bytes of a decoded chunk; a run stays within its memory with several of them in flight.
 pub(super) const MAX_CHUNK: usize = 128 << 20;
 
 const DEFLATE: u16 = 1;
@@ -27,7 +27,7 @@ const BLOSC: u16 = 32_001;
 const LZ4: u16 = 32_004;
 const ZSTD: u16 = 32_015;
 
-/// All filters that are known.
+/// Returns all known filters.
 pub(super) fn registry() -> FilterRegistry {
     let mut registry = FilterRegistry::new();
     type Decode = fn(&[u8]) -> Result<Vec<u8>>;
@@ -38,7 +38,7 @@ pub(super) fn registry() -> FilterRegistry {
         (LZ4, lz4),
         (ZSTD, zstandard),
     ];
-    // Those of the reader do not know how much faster they could be.
+    // The crate's implementations are slower.
     let shuffle = |_: &_, input: &[u8], width: usize| {
         let mut out = vec![0; input.len()];
         blosc::unshuffle(input, &mut out, width.max(1));
@@ -62,7 +62,7 @@ pub(super) fn registry() -> FilterRegistry {
     registry
 }
 
-/// A zlib stream; `expected` is what it will hold, as chunks of a file are equally large.
+/// Inflates a zlib stream; `expected` is its inflated size, which is the same for all chunks of a dataset.
 fn inflate(input: &[u8], expected: usize) -> Result<Vec<u8>> {
     let damaged = || Error::input("expected a zlib stream, found damaged bytes");
     let mut stream = flate2::Decompress::new(true);
@@ -99,7 +99,8 @@ fn zstandard(input: &[u8]) -> Result<Vec<u8>> {
     bounded(zstd::stream::read::Decoder::with_buffer(input)?)
 }
 
-/// Bytes in all, bytes of a block, then blocks with their packed size; all numbers big-endian.
+/// Decodes HDF5's LZ4 framing: total bytes, bytes of a block, then blocks with their packed size; all numbers
+/// big-endian.
 fn lz4(input: &[u8]) -> Result<Vec<u8>> {
     let cut = || Error::input("expected LZ4 blocks, found damaged bytes");
     let number = |at: usize| {

@@ -1,13 +1,14 @@
-//! Object headers on their way from the file to the reader, which does not know three things that old and new files have:
+//! Corrections of object headers between the file and the crate, which does not support three things that files
+//! contain:
 //!
 //! ```text
-//! layout of version 2       the same bytes as version 1, which the reader knows: the number is changed
-//! layout of class 3         a virtual dataset, for which it would refuse the whole file: becomes one without data, and is remembered
-//! attribute of a named type its type lies in another object: the message is taken out (type 0), and read here with that type
+//! layout of version 2       same bytes as version 1, which the crate supports: the number is changed
+//! layout of class 3         a virtual dataset, for which the crate would refuse the whole file: becomes one without data and is recorded
+//! attribute of a named type its type is in another object: the message is removed (type 0), and read here with that type
 //! ```
-//!
-//! A header is told by how the reader asks for it: 16 bytes of version 1 and then as many as these say, or a piece that begins
-//! with `OHDR` and ends in its own checksum. Headers go on elsewhere; where, they say themselves. Nothing else is touched.
+//! A header is recognised by the crate's requests: 16 bytes of version 1 and then as many as these state, or a piece
+//! that begins with `OHDR` and ends in its own checksum. Headers may continue elsewhere, at addresses that they state.
+//! Nothing else is changed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,43 +35,43 @@ const SYMBOLS: u8 = 0x11;
 /// Bytes before the messages of version 1.
 const PREFIX: usize = 16;
 
-/// What is known of headers so far.
+/// What is known of the headers so far.
 #[derive(Debug)]
 pub(super) struct Headers {
-    /// Where the file begins in its storage.
+    /// Offset of the file in its storage.
     base: u64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last header of version 1 of which the reader has seen the begin, and its bytes.
+    /// The last header of version 1 whose start was read, and its bytes.
     begun: Option<(u64, usize)>,
-    /// Where headers go on: of which object, in which form.
+    /// Continuations of headers: object and form, by offset.
     going_on: HashMap<u64, (u64, Form)>,
-    /// Attributes that were taken out, by object.
-    taken: HashMap<u64, Vec<Taken>>,
-    /// Virtual datasets, whose values lie in other datasets.
+    /// Attributes that were removed from headers, by object.
+    removed: HashMap<u64, Vec<RemovedAttribute>>,
+    /// Virtual datasets, whose values are stored in other datasets.
     mapped: HashSet<u64>,
-    /// Datasets whose chunks are not filtered where they reach beyond the shape.
+    /// Datasets whose chunks are unfiltered where they extend beyond the shape.
     bare_edges: HashSet<u64>,
-    /// Objects of which the reader has seen the begin, and whether something said what they are.
+    /// Objects whose header was read, and whether a message identifies their kind.
     objects: HashMap<u64, bool>,
 }
 
-/// How messages are framed.
+/// Framing of messages.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     version: u8,
-    /// Whether each has a number.
+    /// Whether each message has a creation order.
     numbered: bool,
 }
 
 /// An attribute of a named type, as it is stored.
 #[derive(Debug, Clone)]
-struct Taken {
+struct RemovedAttribute {
     name: String,
-    /// Object that is the type.
+    /// Address of the object that is the type.
     type_at: u64,
     dataspace: Vec<u8>,
     data: Vec<u8>,
@@ -89,7 +90,7 @@ impl Headers {
         Self { base, state: Mutex::default() }
     }
 
-    /// Where the file begins in its storage.
+    /// Returns the offset of the file in its storage.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
@@ -100,17 +101,17 @@ impl Headers {
         state.mapped.contains(&object.saturating_add(self.base))
     }
 
-    /// Whether the chunks of a dataset that reach beyond its shape are not filtered.
+    /// Whether the chunks of a dataset are unfiltered where they extend beyond its shape.
     pub(super) fn has_bare_edges(&self, object: u64) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.bare_edges.contains(&object.saturating_add(self.base))
     }
 
-    /// Refuses objects that are neither a group nor a dataset nor a type, which the reader leaves out: something in their headers
-    /// was changed. `extension` is the address of the superblock's own header, which is none of them.
+    /// Fails on objects that are neither a group nor a dataset nor a type, which the crate ignores: their headers were
+    /// altered. `extension` is the address of the superblock extension, which is none of these.
     ///
     /// # Errors
-    /// When there is one.
+    /// If there is such an object.
     pub(super) fn all_known(&self, extension: Option<u64>) -> Result<(), Hdf5Error> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let extension = extension.map(|at| at.saturating_add(self.base));
@@ -122,7 +123,7 @@ impl Headers {
         )))
     }
 
-    /// What the reader is to see instead of these bytes; `None` where they stay as they are.
+    /// Returns the bytes to give to the crate instead of these; `None` if they need no correction.
     pub(super) fn corrected(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes.starts_with(b"OHDR") {
@@ -148,7 +149,7 @@ impl Headers {
         None
     }
 
-    /// A header of version 2.
+    /// Corrects a header of version 2.
     fn second(&self, state: &mut State, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         let flags = *bytes.get(5)?;
         let width = 1_usize << (flags & 3);
@@ -189,18 +190,18 @@ impl Headers {
             }
             match u8::try_from(kind) {
                 Ok(LAYOUT) if unshared && message.first() == Some(&2) => changes.push((data, 1)),
-                // Version 4 or later, chunks, with an option that the reader passes over.
+                // Version 4 or later, chunked, with an option that the crate ignores.
                 Ok(LAYOUT) if unshared && matches!(message, [4 | 5, 2, flags, ..] if flags & 1 != 0) => {
                     state.bare_edges.insert(object);
                 }
-                // Version 4 or later, class 3; then what was an address is the length of data of class 0.
+                // Version 4 or later, class 3; then the former address is the length of the data of class 0.
                 Ok(LAYOUT) if unshared && matches!(message, [4 | 5, 3, _, _, ..]) => {
                     state.mapped.insert(object);
                     changes.extend((1..4).map(|at| (data + at, 0)));
                 }
                 Ok(ATTRIBUTE) if unshared => {
-                    if let Some(taken) = self.taken_out(message) {
-                        state.taken.entry(object).or_default().push(taken);
+                    if let Some(removed) = self.removed_attribute(message) {
+                        state.removed.entry(object).or_default().push(removed);
                         changes.push((at, 0));
                     }
                 }
@@ -226,8 +227,8 @@ impl Headers {
         Some(corrected)
     }
 
-    /// An attribute whose type, and that alone, lies elsewhere.
-    fn taken_out(&self, message: &[u8]) -> Option<Taken> {
+    /// Returns an attribute whose type, and only that, is stored elsewhere.
+    fn removed_attribute(&self, message: &[u8]) -> Option<RemovedAttribute> {
         let version = *message.first()?;
         if !matches!((version, message.get(1)?), (2 | 3, 1)) {
             return None;
@@ -246,21 +247,21 @@ impl Headers {
             _ => return None,
         };
         let name = String::from_utf8(name.strip_suffix(b"\0").unwrap_or(name).to_vec()).ok()?;
-        Some(Taken { name, type_at, dataspace: dataspace.to_vec(), data: message[at..].to_vec() })
+        Some(RemovedAttribute { name, type_at, dataspace: dataspace.to_vec(), data: message[at..].to_vec() })
     }
 
-    /// The attributes of an object that were taken out.
+    /// Returns the attributes of an object that were removed from its header.
     ///
     /// # Errors
-    /// When the type of one cannot be read.
+    /// If a type cannot be read.
     pub(super) fn attributes(&self, file: &Hdf5File, object: u64) -> Result<Vec<Hdf5Attribute>, Hdf5Error> {
-        let taken = {
+        let removed = {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.taken.get(&object.saturating_add(self.base)).cloned().unwrap_or_default()
+            state.removed.get(&object.saturating_add(self.base)).cloned().unwrap_or_default()
         };
-        let mut attributes: Vec<Hdf5Attribute> = Vec::with_capacity(taken.len());
-        for Taken { name, type_at, dataspace: space, data } in taken {
-            // A header may have been asked for several times.
+        let mut attributes: Vec<Hdf5Attribute> = Vec::with_capacity(removed.len());
+        for RemovedAttribute { name, type_at, dataspace: space, data } in removed {
+            // The crate may have read a header several times.
             if attributes.iter().any(|known| known.name == name) {
                 continue;
             }
@@ -270,7 +271,9 @@ impl Headers {
                 _ => None,
             });
             let Some(datatype::DatatypeMessage { datatype, size, .. }) = datatype else {
-                return Err(Hdf5Error::InvalidData(format!("the type of attribute `{name}` is no type")));
+                return Err(Hdf5Error::InvalidData(format!(
+                    "expected a type for attribute `{name}`, found another object"
+                )));
             };
             let space = dataspace::parse(&mut Cursor::new(&space), 8, 8, space.len())?;
             let bytes = space.num_elements()?.checked_mul(u64::from(*size)).and_then(|n| usize::try_from(n).ok());
@@ -313,13 +316,13 @@ mod tests {
         moved.extend_from_slice(&16_u64.to_le_bytes());
         let messages = [message(8, &[2, 3, 1, 0, 0, 0, 0, 0]), message(0x10, &moved)].concat();
         let bytes = header(&messages);
-        // Nobody asked for it as for a header.
+        // It was not requested as a header.
         assert_eq!(headers.corrected(100, &bytes), None);
         assert_eq!(headers.corrected(100, &bytes[..16]), None);
         let corrected = headers.corrected(100, &bytes).unwrap();
         let changed: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != corrected[*at]).collect();
         assert_eq!((changed, corrected[24]), (vec![24], 1));
-        // It goes on elsewhere.
+        // It continues elsewhere.
         let rest = message(8, &[2, 1, 2, 0, 0, 0, 0, 0]);
         assert_eq!(headers.corrected(900, &rest).unwrap()[8], 1);
         assert_eq!(headers.corrected(901, &rest), None);
@@ -335,7 +338,7 @@ mod tests {
         read(1000, &header(&[message(3, &[0; 8]), message(8, &[3, 1, 0, 0, 0, 0, 0, 0])].concat()));
         read(1100, &header(&message(0x11, &[0; 16])));
         assert!(headers.all_known(None).is_ok());
-        // Its type has become something unknown.
+        // The type of its message was changed to an unknown one.
         read(1200, &header(&message(0x43, &[0; 8])));
         let error = headers.all_known(None).unwrap_err().to_string();
         assert!(error.contains("object header at byte 1200: expected the messages of a group"), "{error}");
@@ -360,10 +363,10 @@ mod tests {
         let corrected = headers.corrected(50, &bytes).unwrap();
         assert!(corrected[7] == 0 && fits(&corrected));
         let state = headers.state.lock().unwrap();
-        let taken = &state.taken[&50][0];
-        assert_eq!((taken.name.as_str(), taken.type_at, taken.data.as_slice()), ("a", 77, &[42][..]));
+        let removed = &state.removed[&50][0];
+        assert_eq!((removed.name.as_str(), removed.type_at, removed.data.as_slice()), ("a", 77, &[42][..]));
         drop(state);
-        // Damage is for the reader to find.
+        // The crate detects the damage.
         bytes[9] ^= 1;
         assert_eq!(headers.corrected(50, &bytes), None);
         for cut in 0..bytes.len() {

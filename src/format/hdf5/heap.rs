@@ -1,11 +1,11 @@
-//! Global heaps: where values of any length lie, texts and sequences. An element holds a reference only.
+//! Global heaps, which hold values of variable length: texts and sequences. An element holds only a reference.
 //!
 //! ```text
-//! reference    how many items (u32), where the heap lies, which object of it (u32)
+//! reference    number of items (u32), address of the heap, index of the object in it (u32)
 //! heap         GCOL, its size, then objects: number (u16), references (u16), 4 bytes, size, bytes up to a multiple of 8
 //! ```
 //!
-//! Heaps have no checksums. What can be compared is: an object has exactly the bytes that a reference to it counts.
+//! Heaps have no checksums. The only possible check is that an object has exactly the bytes that its reference implies.
 
 use std::{
     collections::HashMap,
@@ -23,13 +23,13 @@ use super::{
 
 type Result<T> = std::result::Result<T, Hdf5Error>;
 
-/// Bytes of heaps that are kept.
+/// Bytes of heaps that are cached.
 const KEPT: usize = 16 << 20;
 
 /// Bytes of an object's header without its size.
 const OBJECT: usize = 8;
 
-/// Heaps that were read last.
+/// The most recently read heaps.
 #[derive(Default)]
 pub(super) struct Heaps(Mutex<Kept>);
 
@@ -41,11 +41,11 @@ struct Kept {
 
 struct Heap {
     bytes: StorageBuffer,
-    /// Where each object lies, by its number.
+    /// Range of each object, by its index.
     objects: Vec<Option<Range<usize>>>,
 }
 
-/// The bytes of a value, which may be none.
+/// The bytes of a value, which may be empty.
 pub(super) struct Value(Option<(Arc<Heap>, Range<usize>)>);
 
 impl AsRef<[u8]> for Value {
@@ -55,10 +55,10 @@ impl AsRef<[u8]> for Value {
 }
 
 impl Heaps {
-    /// The value that a reference stands for, of items of `width` bytes each.
+    /// Returns the value of a reference to items of `width` bytes each.
     ///
     /// # Errors
-    /// When there is no such object, or one of another size.
+    /// If there is no such object, or it has another size.
     pub(super) fn value(&self, source: &Source<'_>, reference: &[u8], width: usize) -> Result<Value> {
         let offset = usize::from(source.file.superblock().offset_size);
         let part = |at: Range<usize>| {
@@ -66,7 +66,7 @@ impl Heaps {
             Ok::<_, Hdf5Error>(number(bytes))
         };
         let (items, at, object) = (part(0..4)?, part(4..4 + offset)?, part(4 + offset..8 + offset)?);
-        // Nothing was ever written here. Whatever else is empty has an object without bytes.
+        // A null address: nothing was ever written here. Other empty values have an object without bytes.
         if at == 0 {
             return Ok(Value(None));
         }
@@ -98,7 +98,7 @@ impl Heaps {
         Ok(heap)
     }
 
-    /// Bytes that are kept.
+    /// Returns the cached bytes.
     pub(super) fn held(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).bytes as u64
     }
@@ -106,7 +106,7 @@ impl Heaps {
 
 impl Heap {
     fn read(source: &Source<'_>, at: u64) -> Result<Self> {
-        let wrong = || invalid(format!("expected a heap of values at byte {}", source.absolute(at)));
+        let wrong = || invalid(format!("expected a global heap at byte {}", source.absolute(at)));
         let storage = source.file.storage();
         let width = usize::from(source.file.superblock().length_size);
         let head = storage.read_range(at, 8 + width)?;
@@ -120,13 +120,13 @@ impl Heap {
     }
 }
 
-/// Where the objects of a heap lie; `None` if one reaches beyond its end.
+/// Returns the ranges of a heap's objects; `None` if one extends beyond its end.
 fn objects(heap: &[u8], width: usize) -> Option<Vec<Option<Range<usize>>>> {
     let mut objects = Vec::new();
     let mut at = 8 + width;
     while at + OBJECT + width <= heap.len() {
         let number = usize::from(u16::from_le_bytes([heap[at], heap[at + 1]]));
-        // The rest is free.
+        // The rest is free space.
         if number == 0 {
             break;
         }

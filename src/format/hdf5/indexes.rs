@@ -1,14 +1,14 @@
-//! Chunk indexes that are arrays, as files of the newer kind (`libver='latest'`) have them.
+//! Chunk indexes that are arrays, used by newer files (`libver='latest'`).
 //!
 //! ```text
 //! fixed array        FAHD -> FADB: entries; or a bitmap of the pages that were written, and pages
 //! extensible array   EAHD -> EAIB: entries, data blocks, super blocks -> EASB: a bitmap, data blocks -> EADB: entries, or pages
 //! ```
 //!
-//! Every block and every page ends in a checksum, most of which the `hdf5-reader` crate does not compare; with one changed byte it
-//! reads another place of the file as a chunk. So blocks are read here, each once and as a whole, and no entry is taken from
-//! one whose checksum does not fit. Chunks are numbered row by row over the grid of the largest shape that the dataset may
-//! have, the unlimited dimension first.
+//! Every block and every page ends in a checksum, most of which the `hdf5-reader` crate does not verify; with one
+//! changed byte it reads another part of the file as a chunk. So blocks are read here, each once and as a whole, and no
+//! entry is used from a block with a wrong checksum. Chunks are numbered row by row over the grid of the dataset's
+//! maximum shape, the unlimited dimension first.
 
 use hdf5_reader::{StorageBuffer, error::Error as Hdf5Error};
 
@@ -20,10 +20,10 @@ use super::{
 
 type Result<T> = std::result::Result<T, Hdf5Error>;
 
-/// Levels of super blocks at most: an array has at most 2^64 elements.
+/// Maximum levels of super blocks: an array has at most 2^64 elements.
 const MAX_BITS: u8 = 64;
 
-/// A chunk as an index names it; `bytes` is 0 where chunks are not filtered.
+/// A chunk in an index; `bytes` is 0 if chunks are not filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) address: u64,
@@ -31,12 +31,12 @@ pub(super) struct Entry {
     pub(super) mask: u32,
 }
 
-/// How the chunks of a dataset are numbered in an index.
+/// Numbering of the chunks of a dataset in an index.
 #[derive(Debug)]
 pub(super) struct Numbering {
     /// Dimensions, the slowest first.
     order: Vec<usize>,
-    /// Chunks of the largest shape along each dimension of `order`, and how far its neighbours are apart.
+    /// Chunks of the maximum shape along each dimension of `order`, and the stride between neighbours.
     most: Vec<u64>,
     weights: Vec<u64>,
     /// Chunks of the current shape along each dimension.
@@ -44,7 +44,8 @@ pub(super) struct Numbering {
 }
 
 impl Numbering {
-    /// `grid` counts the chunks along each dimension, `chunk` has their lengths, and `max_dims` the largest shape, if there is one.
+    /// Creates the numbering: `grid` is the number of chunks along each dimension, `chunk` the chunk shape, and
+    /// `max_dims` the maximum shape, if there is one.
     pub(super) fn new(grid: &[u64], chunk: &[u64], max_dims: Option<&[u64]>) -> Self {
         let rank = grid.len();
         let max_dims = max_dims.filter(|dims| dims.len() == rank);
@@ -63,19 +64,20 @@ impl Numbering {
         Self { order, most, weights, grid: grid.to_vec() }
     }
 
-    /// The number of a chunk.
+    /// Returns the number of a chunk.
     pub(super) fn number(&self, at: &[u64]) -> u64 {
         let parts = self.order.iter().zip(&self.weights).map(|(dim, weight)| at[*dim].saturating_mul(*weight));
         parts.fold(0, u64::saturating_add)
     }
 
-    /// One more than the number of the last chunk of the current shape.
+    /// Returns one more than the number of the last chunk of the current shape.
     fn end(&self) -> u64 {
         let last: Vec<u64> = self.grid.iter().map(|length| length.saturating_sub(1)).collect();
         if self.grid.contains(&0) { 0 } else { self.number(&last).saturating_add(1) }
     }
 
-    /// Where the chunk of a number is in the grid; false if that is outside of the current shape.
+    /// Sets `at` to the position in the grid of the chunk with this number; returns false if it is outside of the
+    /// current shape.
     fn place(&self, number: u64, at: &mut [u64]) -> bool {
         for (position, dim) in self.order.iter().enumerate() {
             let index = number / self.weights[position];
@@ -85,13 +87,13 @@ impl Numbering {
     }
 }
 
-/// Takes entries: where each is in the grid.
+/// Receives entries with their positions in the grid.
 type Take<'a> = dyn FnMut(&[u64], Entry) -> Result<()> + 'a;
 
 /// Reads the entries of a fixed array.
 ///
 /// # Errors
-/// When it is damaged, or `take` fails.
+/// If it is damaged, or `take` fails.
 pub(super) fn fixed_array(source: &Source<'_>, at: u64, numbering: &Numbering, take: &mut Take<'_>) -> Result<()> {
     let sizes = Sizes::of(source);
     let head = sizes.checked(source, "fixed array header", at, 8 + sizes.length + sizes.offset + 4, *b"FAHD")?;
@@ -140,7 +142,7 @@ pub(super) fn fixed_array(source: &Source<'_>, at: u64, numbering: &Numbering, t
 /// Reads the entries of an extensible array.
 ///
 /// # Errors
-/// When it is damaged, or `take` fails.
+/// If it is damaged, or `take` fails.
 pub(super) fn extensible_array(source: &Source<'_>, at: u64, numbering: &Numbering, take: &mut Take<'_>) -> Result<()> {
     let sizes = Sizes::of(source);
     let head = 12 + 6 * sizes.length + sizes.offset + 4;
@@ -197,7 +199,7 @@ struct Extensible {
     smallest: u8,
     /// Data blocks of the smallest super block.
     pointers: u8,
-    /// Elements of a page; data blocks of more have several.
+    /// Elements per page; larger data blocks have several pages.
     page: u64,
 }
 
@@ -217,12 +219,12 @@ impl Extensible {
             && u32::from(bits) >= smallest.trailing_zeros();
         let page = 1_u64.checked_shl(page.into()).filter(|_| page > 0).unwrap_or(u64::MAX);
         if !sound {
-            return Err(invalid("expected an extensible array that can be laid out".to_owned()));
+            return Err(invalid("expected an extensible array with consistent parameters".to_owned()));
         }
         Ok(Self { at, sizes, form, bits, inline, smallest, pointers, page })
     }
 
-    /// Super blocks, those whose data blocks the index block names among them.
+    /// Returns the levels of super blocks, including those whose data blocks the index block names.
     fn levels(&self) -> Vec<Level> {
         let count = u32::from(self.bits) - self.smallest.trailing_zeros() + 1;
         let level = |number: u32| Level {
@@ -232,7 +234,7 @@ impl Extensible {
         (0..count).map(level).collect()
     }
 
-    /// Levels whose data blocks the index block names, and how many blocks these are.
+    /// Returns the number of levels whose data blocks the index block names, and the number of these blocks.
     fn direct_levels(&self, levels: &[Level]) -> usize {
         (2 * self.pointers.trailing_zeros() as usize).min(levels.len())
     }
@@ -241,7 +243,8 @@ impl Extensible {
         2 * (usize::from(self.pointers) - 1)
     }
 
-    /// Bytes of a block before what it is about: signature, version, client, header, number of its first element.
+    /// Returns the bytes before the content of a block: signature, version, client, header, number of its first
+    /// element.
     fn prefix(&self) -> usize {
         6 + self.sizes.offset + usize::from(self.bits).div_ceil(8)
     }
@@ -280,7 +283,8 @@ impl Extensible {
         Ok(())
     }
 
-    /// A data block: the number of its first element and how many it has, and the bitmap of its pages from some bit on.
+    /// Reads a data block, given the number of its first element, its number of elements, and the position in the
+    /// bitmap of its pages.
     fn data_block(
         &self,
         source: &Source<'_>,
@@ -336,7 +340,7 @@ impl Sizes {
         Self { offset: superblock.offset_size.into(), length: superblock.length_size.into() }
     }
 
-    /// A number of so many bytes at some place of a block that has them.
+    /// Returns the number of `width` bytes at an offset of a block, which must have them.
     fn number(self, bytes: &[u8], at: usize, width: usize) -> u64 {
         number(&bytes[at..at + width])
     }
@@ -345,14 +349,14 @@ impl Sizes {
         address == u64::MAX >> (64 - 8 * self.offset.clamp(1, 8))
     }
 
-    /// A block that ends in its checksum.
+    /// Reads a block that ends in its checksum.
     fn read(self, source: &Source<'_>, what: &str, at: u64, bytes: usize) -> Result<StorageBuffer> {
         let block = source.file.storage().read_range(at, bytes)?;
         checked(what, source.absolute(at), block.as_ref())?;
         Ok(block)
     }
 
-    /// A block that begins with its signature and version 0 and ends in its checksum.
+    /// Reads a block that begins with its signature and version 0 and ends in its checksum.
     fn checked(
         self,
         source: &Source<'_>,
@@ -370,7 +374,7 @@ impl Sizes {
         Ok(block)
     }
 
-    /// Whether a block is one of the array whose header lies at `head`.
+    /// Fails unless a block belongs to the array whose header is at `head`.
     fn belongs(self, source: &Source<'_>, block: &[u8], at: u64, head: u64) -> Result<()> {
         let found = self.number(block, 6, self.offset);
         if found == head {
@@ -383,12 +387,12 @@ impl Sizes {
     }
 }
 
-/// How entries are stored.
+/// Storage form of entries.
 #[derive(Clone, Copy)]
 struct Form {
     sizes: Sizes,
     entry: usize,
-    /// Bytes of the size of a chunk; 0 where chunks are not filtered and entries are addresses.
+    /// Bytes of the size of a chunk; 0 if chunks are not filtered and entries are addresses.
     size: usize,
 }
 
@@ -405,7 +409,7 @@ impl Form {
         Ok(Self { sizes, entry, size: size.ok_or_else(wrong)? })
     }
 
-    /// Bytes of a block of so many entries, with its checksum.
+    /// Returns the bytes of a block of `entries` entries, including its checksum.
     fn block(self, prefix: usize, entries: u64) -> Result<usize> {
         let bytes = size(entries)?.checked_mul(self.entry).and_then(|bytes| bytes.checked_add(prefix + 4));
         bytes.filter(|bytes| *bytes <= MAX_READ).ok_or_else(too_large)
@@ -423,7 +427,7 @@ impl Form {
     }
 }
 
-/// Entries on their way to who asked for them.
+/// Passes entries on to the caller.
 struct Entries<'a, 'b> {
     form: Form,
     numbering: &'a Numbering,
@@ -432,7 +436,7 @@ struct Entries<'a, 'b> {
 }
 
 impl Entries<'_, '_> {
-    /// Takes entries from number `first` up to `end`, or as many as there are bytes.
+    /// Adds entries from number `first` up to `end`, or as many as there are bytes.
     fn push(&mut self, bytes: &[u8], first: u64, end: u64) -> Result<()> {
         for (number, bytes) in (first..end).zip(bytes.chunks_exact(self.form.entry)) {
             let entry = self.form.entry(bytes);
@@ -448,7 +452,7 @@ fn without_checksum(block: &[u8]) -> &[u8] {
     &block[..block.len().saturating_sub(CHECKSUM)]
 }
 
-/// Whether a page was ever written; bits are counted from the highest one of each byte.
+/// Whether a page was ever written; bits are numbered from the highest one of each byte.
 fn is_written(bitmap: &[u8], bit: u64) -> bool {
     let byte = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get(at));
     byte.is_some_and(|byte| byte & (0x80 >> (bit % 8)) != 0)
@@ -476,7 +480,7 @@ mod tests {
         ranged::RangedInput,
     };
 
-    /// Parts of a block, and its checksum.
+    /// Returns the parts of a block followed by their checksum.
     fn sealed(parts: &[&[u8]]) -> Vec<u8> {
         let mut out = parts.concat();
         out.extend_from_slice(&jenkins_lookup3(&out).to_le_bytes());
@@ -487,7 +491,7 @@ mod tests {
         addresses.iter().flat_map(|address| address.to_le_bytes()).collect()
     }
 
-    /// A file of a superblock and blocks at some places.
+    /// Returns a file of a superblock and blocks at some offsets.
     fn file(blocks: &[(usize, Vec<u8>)]) -> Vec<u8> {
         let length = blocks.iter().map(|(at, block)| at + block.len()).max().unwrap();
         let ends = pointers(&[0, u64::MAX, length as u64, 0]);
@@ -497,7 +501,7 @@ mod tests {
         out
     }
 
-    /// What an index at byte 64 lists, or why not.
+    /// Returns the entries of an index at byte 64, or the error.
     fn entries(bytes: Vec<u8>, numbering: &Numbering, fixed: bool) -> Result<Vec<(Vec<u64>, u64)>> {
         let blocks = Arc::new(Blocks::new(RangedInput::Bytes(Bytes::from(bytes)))?);
         let file = Hdf5File::from_storage(Arc::clone(&blocks) as _)?;
@@ -516,7 +520,7 @@ mod tests {
         Ok(found)
     }
 
-    /// Changes each byte of a file from its index on: nothing but what was there, or an error, may come of it.
+    /// Changes each byte of a file from its index on: the result must be unchanged or an error.
     fn withstands_damage(bytes: &[u8], numbering: &Numbering, fixed: bool) {
         let whole = entries(bytes.to_vec(), numbering, fixed).unwrap();
         let mut refused = 0;
@@ -536,7 +540,7 @@ mod tests {
 
     #[test]
     fn fixed_arrays_are_numbered_by_the_largest_shape_and_every_byte_counts() {
-        // 2 x 3 chunks of what may become 3 x 4.
+        // 2 x 3 chunks of a grid that may grow to 3 x 4.
         let numbering = Numbering::new(&[2, 3], &[5, 5], Some(&[15, 20]));
         let head = |page_bits: u8| {
             let sizes = [8_u8, page_bits];
@@ -558,7 +562,7 @@ mod tests {
         block.extend(sealed(&[&pointers(&addresses[8..])]));
         let whole = file(&[head(2), (128, block)]);
         assert_eq!(entries(whole.clone(), &numbering, true).unwrap(), expected[..3]);
-        // The last page lies beyond the shape.
+        // The last page is beyond the shape.
         let mut unread = whole.clone();
         let end = unread.len();
         unread[end - 36..].fill(0xee);
@@ -600,7 +604,7 @@ mod tests {
         ]);
         let expected: Vec<(Vec<u64>, u64)> =
             (0..8).chain(12..16).chain(20..27).map(|n: u64| (vec![n % 3, n / 3], 1000 + n)).collect();
-        // The second dimension grows, so it is the slow one.
+        // The second dimension is unlimited, so it is the slowest.
         let numbering = Numbering::new(&[3, 9], &[1, 1], Some(&[3, u64::MAX]));
         assert_eq!(entries(whole.clone(), &numbering, false).unwrap(), expected);
         withstands_damage(&whole, &numbering, false);

@@ -1,10 +1,10 @@
-//! HDF5, and netCDF-4, which is HDF5 with dimensions: read by the `hdf5-reader` crate, behind a guard.
+//! HDF5, and netCDF-4, which is HDF5 with dimensions, read by the `hdf5-reader` crate behind a guard.
 //!
-//! Groups are walked once, each object counts once, and datasets get dotted names. Dimensions have the names of the scales
-//! that are attached to them; where there are none, they are named by axis and length. Of netCDF-4 what only stands for a
-//! dimension is no variable, and a variable that has not grown as far as its dimension is filled up.
-//! What the reader does not know of object headers is put right on its way to it (`headers.rs`), and damage that it does not see is found
-//! (`checks.rs`). Chunks are found and read by ourselves (`chunks.rs`, `indexes.rs`).
+//! Groups are walked once, each object is listed once, and datasets get dotted names. Dimensions are named after their
+//! attached scales, or by axis and length if there are none. Datasets that only represent a netCDF-4 dimension are not
+//! variables, and a netCDF-4 variable shorter than its unlimited dimension is padded with its fill value. Object
+//! headers that the crate does not support are corrected on the way to it (`headers.rs`), and damage that it does not
+//! detect is found here (`checks.rs`). Chunks are located and read by our own code (`chunks.rs`, `indexes.rs`).
 
 mod checks;
 mod chunks;
@@ -41,28 +41,28 @@ use crate::{
     error::{Error, Result},
 };
 
-/// What the guard expects.
+/// Format name in errors of the guard.
 const HDF5: &str = "an HDF5 file";
 
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 
-/// Bytes of decoded chunks that are kept: none, for splits hold whole chunks or read by way of the disk, and of thousands of
-/// files each would keep some until the end of the run.
+/// Bytes of decoded chunks that the crate caches: none, because splits cover whole chunks or read through the disk, and
+/// thousands of open files would each keep some until the end of the run.
 const CHUNK_CACHE: usize = 0;
 
-/// Bytes that what is known of a dataset takes, with its attributes; roughly.
+/// Approximate bytes that the description of a dataset takes, with its attributes.
 const OBJECT: u64 = 12 << 10;
 
-/// Datasets of a file, and levels of groups.
+/// Maximum datasets of a file, and levels of groups.
 const MAX_DATASETS: usize = 100_000;
 const MAX_DEPTH: usize = 64;
 
-/// Where a file may begin.
+/// Offsets at which a file may begin.
 fn starts() -> impl Iterator<Item = usize> {
     std::iter::once(0).chain((9..18).map(|shift| 1_usize << shift))
 }
 
-/// Whether a file that begins so is HDF5: its signature is at its begin, or after a block of the user's of 512 bytes, 1024 ...
+/// Whether a file with this head is HDF5: its signature is at the start, or after a user block of 512 bytes, 1024 ...
 pub fn sniff(head: &[u8]) -> bool {
     starts().any(|start| head.get(start..).is_some_and(|rest| rest.starts_with(SIGNATURE)))
 }
@@ -72,9 +72,9 @@ pub struct Hdf5Source {
     name: String,
     header: Header,
     datasets: Vec<Dataset>,
-    /// Of each dataset its chunks, if it has some.
+    /// Chunks of each dataset, if it is chunked.
     chunked: Vec<Option<Chunked>>,
-    /// Of each dataset where it begins in the input, if it lies in one piece.
+    /// Offset in the input of each dataset, if it is contiguous.
     begins: Vec<Option<u64>>,
     file: Hdf5File,
     blocks: Arc<Blocks>,
@@ -90,10 +90,10 @@ impl std::fmt::Debug for Hdf5Source {
 }
 
 impl Hdf5Source {
-    /// Reads what the file holds. `name` stands in errors.
+    /// Reads the structure of a file. `name` is used in errors.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when it is damaged.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         let (contents, file, blocks) = guard(HDF5, name, || {
             let options = OpenOptions::default()
@@ -121,11 +121,11 @@ struct Found {
     path: String,
     dataset: Dataset,
     attributes: Vec<Hdf5Attribute>,
-    /// Addresses of the scales of each dimension, where there are some.
+    /// Addresses of the scales of each dimension, if there are any.
     scales: Vec<Option<u64>>,
 }
 
-/// All that is in a file.
+/// The contents of a file.
 #[derive(Default)]
 struct Contents {
     datasets: Vec<Found>,
@@ -155,7 +155,7 @@ impl Contents {
             in_order(file, &group, &mut groups.iter().map(|group| group.name()))?;
             in_order(file, &group, &mut datasets.iter().map(|dataset| dataset.name()))?;
             for dataset in datasets {
-                // A link to a dataset of a group below is not its name.
+                // A link to a dataset of a subgroup is not its name.
                 match known.get(&dataset.address()).map(|number| &mut contents.datasets[*number]) {
                     Some(found) if levels(&found.path) >= levels(&path) => {}
                     Some(found) => found.path = format!("{path}{}", leaf(&dataset)),
@@ -167,9 +167,11 @@ impl Contents {
                 }
             }
             if contents.datasets.len() > MAX_DATASETS || depth > MAX_DEPTH {
-                return Err(Hdf5Error::InvalidData("more datasets, or levels of groups, than can be".to_owned()));
+                return Err(Hdf5Error::InvalidData(format!(
+                    "expected at most {MAX_DATASETS} datasets and {MAX_DEPTH} levels of groups, found more"
+                )));
             }
-            // The first group comes off first.
+            // The first group is popped first.
             for group in groups.into_iter().rev().filter(|group| seen.insert(group.address())) {
                 waiting.push((format!("{path}{}.", group.name()), group, depth + 1));
             }
@@ -278,10 +280,11 @@ impl Contents {
     }
 }
 
-/// Follows a reference into a heap.
+/// Resolves a reference into a heap.
 type Resolve<'a> = dyn Fn(&[u8]) -> std::result::Result<Vec<u8>, Hdf5Error> + 'a;
 
-/// Refuses attributes whose texts lie in a heap where there are none, which the reader leaves out. `width` are the bytes of a reference.
+/// Fails on attributes whose texts are missing in their heap, which the crate ignores. `width` is the bytes of a
+/// reference.
 fn texts_are_there(
     attributes: &[Hdf5Attribute],
     width: usize,
@@ -295,7 +298,7 @@ fn texts_are_there(
         };
         let elements = attribute.shape.iter().fold(1, |all: u64, length| all.saturating_mul(*length));
         let unknown = is_text && attribute.decoded_strings.is_none();
-        // Else it is the text itself, in another encoding.
+        // Otherwise it is the text itself, in another encoding.
         if unknown && attribute.raw_data.len() as u64 == elements.saturating_mul(width as u64) {
             for reference in attribute.raw_data.chunks_exact(width) {
                 resolve(reference).map_err(|error| error.with_context(format!("attribute `{}`", attribute.name)))?;
@@ -305,7 +308,7 @@ fn texts_are_there(
     Ok(())
 }
 
-/// Refuses a group of the older kind whose names are not in order: nothing is found by a name that has changed.
+/// Fails on a group of the older kind whose names are not sorted: lookups of a changed name would fail.
 fn in_order(
     file: &Hdf5File,
     group: &Group,
@@ -328,12 +331,12 @@ fn in_order(
     Ok(())
 }
 
-/// Whether a scale stands for a dimension of netCDF alone.
+/// Whether a scale only represents a dimension of netCDF.
 fn is_only_dim(name: Option<&str>) -> bool {
     name.is_some_and(|name| name.starts_with("This is a netCDF dimension but not"))
 }
 
-/// The name of a dataset in its group, as netCDF means it.
+/// Returns the name of a dataset in its group, by netCDF's conventions.
 fn leaf(dataset: &Dataset) -> &str {
     let name = dataset.name().rsplit('/').next().unwrap_or_default();
     name.strip_prefix("_nc4_non_coord_").unwrap_or(name)
@@ -348,7 +351,7 @@ fn integers(found: &Found, name: &str) -> Vec<i128> {
     attribute.and_then(value_of).map(|value| value.integers()).unwrap_or_default()
 }
 
-/// Names of the dimensions of a dataset, as far as it has scales.
+/// Returns the names of the dimensions of a dataset that have scales.
 fn dims_of(
     found: &Found,
     is_scale: bool,
@@ -400,7 +403,7 @@ fn variable(
     let hidden = ["DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", "_Netcdf4Dimid", "_Netcdf4Coordinates"];
     let shown = found.attributes.iter().filter(|attribute| !hidden.contains(&attribute.name.as_str()));
     let attributes = shown.filter_map(|attribute| Some((attribute.name.clone(), value_of(attribute)?))).collect();
-    // A dimension without a scale beside others that have one is named by its axis.
+    // A dimension without a scale is named by its axis if other dimensions have scales.
     let named = dims.iter().any(Option::is_some);
     let dims = if named {
         let dim = |(axis, dim): (usize, Option<String>)| dim.unwrap_or_else(|| format!("{}.dim_{axis}", found.path));
@@ -422,18 +425,18 @@ fn variable(
     Ok((variable, dataset))
 }
 
-/// Whether the bits of a float lie as IEEE 754 has them.
+/// Whether a float has the IEEE 754 bit layout.
 fn is_ieee(dataset: &Dataset, width: usize) -> bool {
     let exponent = match width {
         2 => 5,
         4 => 8,
         _ => 11,
     };
-    // Class and flags, size; then bit offset, precision, and where the exponent is and how long.
+    // Class and flags, size; then bit offset, precision, and position and size of the exponent.
     dataset.raw_datatype().ok().and_then(|raw| raw.get(13).copied()).is_none_or(|found| found == exponent)
 }
 
-/// An attribute as others see it; `None` for what is none of the user's.
+/// Converts an attribute; `None` if it is internal to HDF5 or netCDF.
 fn value_of(attribute: &Hdf5Attribute) -> Option<Attribute> {
     match &attribute.datatype {
         Datatype::String { .. } | Datatype::VarLen { kind: VarLenKind::String, .. } => {
@@ -459,7 +462,7 @@ fn value_of(attribute: &Hdf5Attribute) -> Option<Attribute> {
     }
 }
 
-/// An element as its bytes, as they are stored.
+/// An element as its stored bytes.
 #[derive(Clone)]
 struct Raw<const N: usize>([u8; N]);
 
@@ -521,7 +524,7 @@ fn read<T: H5Type>(dataset: &Dataset, slab: &Slab) -> std::result::Result<Vec<T>
 }
 
 fn read_fixed<const N: usize>(dataset: &Dataset, slab: &Slab) -> std::result::Result<Vec<u8>, Hdf5Error> {
-    // Collecting in place keeps the memory where it is.
+    // Collecting in place reuses the memory.
     let elements: Vec<[u8; N]> = read::<Raw<N>>(dataset, slab)?.into_iter().map(|element| element.0).collect();
     Ok(elements.into_flattened())
 }
@@ -596,7 +599,7 @@ impl Hdf5Source {
         Source { file: &self.file, blocks: &self.blocks, registry: &self.registry }
     }
 
-    /// Elements as they are stored, each of `width` bytes.
+    /// Returns elements of `width` bytes each, as stored.
     fn stored(&self, number: usize, slab: &Slab, width: usize) -> std::result::Result<Vec<u8>, Hdf5Error> {
         match (self.chunked.get(number), self.datasets.get(number)) {
             (Some(Some(chunked)), _) if chunked.width() == width => chunked.read(&self.source(), slab),
@@ -621,7 +624,7 @@ mod tests {
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/arrays/").to_owned() + name).unwrap()
     }
 
-    /// All values of a file by the names of its variables.
+    /// Returns all values of a file by variable name.
     fn values(bytes: Vec<u8>) -> Result<Vec<(String, Values)>> {
         let source = Hdf5Source::open(RangedInput::Bytes(Bytes::from(bytes)), "x.h5")?;
         let variables = source.header().variables.iter().enumerate();
@@ -666,7 +669,7 @@ mod tests {
                 }
             }
         }
-        // The rest is free space, and what lies in no chunk.
+        // The rest is free space, and bytes outside of all chunks.
         assert!(refused > 1200, "{refused}");
         for end in (0..whole.len()).step_by(97) {
             assert!(values(whole[..end].to_vec()).is_err(), "{end} bytes");

@@ -1,5 +1,6 @@
-//! Bytes of an HDF5 file as its reader asks for them. Small pieces, which are its bookkeeping, come out of blocks that are
-//! kept; large ones, which are chunks, are read alone and not kept. What is asked for ahead of a remote file comes from there.
+//! Byte access to an HDF5 file for the crate. Small pieces, which are metadata, are served from cached blocks; large
+//! ones, which are chunks, are read directly and not cached. Prefetched ranges of a remote file are served from the
+//! prefetch.
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{error::Error, format::ranged::RangedInput, storage::Ahead};
 
-/// Size of a block, and how many are kept: more of them where each is a request.
+/// Block size, and number of cached blocks: more if each is a request.
 const BLOCK: u64 = 64 << 10;
 const BLOCKS: usize = 32;
 const REMOTE_BLOCKS: usize = 128;
@@ -33,7 +34,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Finds where the file begins in its input, and whether all of it is there.
+    /// Finds the offset of the file in its input, and checks that the file is complete.
     pub(super) fn new(input: RangedInput) -> Result<Self, Hdf5Error> {
         let mut blocks =
             Self { input, kept: Mutex::default(), headers: Headers::new(0), heaps: Mutex::default(), sizes: (8, 8) };
@@ -59,24 +60,24 @@ impl Blocks {
         self.input.is_remote()
     }
 
-    /// Bytes that are in memory because of it.
+    /// Returns the bytes held in memory.
     pub(super) fn held(&self) -> u64 {
         let blocks = self.kept.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
         self.input.held() + (blocks * BLOCK).min(self.input.bytes())
     }
 
-    /// Asks for ranges of the input before they are read.
+    /// Prefetches ranges of the input.
     pub(super) fn ahead(&self, ranges: Vec<Range<u64>>) -> Result<Option<Ahead>, Hdf5Error> {
         self.input.ahead(ranges).map_err(failed)
     }
 
-    /// A chunk of so many bytes, wherever it lies in the input.
+    /// Reads a chunk of `bytes` bytes at an offset of the input.
     pub(super) fn chunk(&self, at: u64, bytes: usize) -> Result<StorageBuffer, Hdf5Error> {
         let end = self.end(at, bytes)?;
         if bytes > 0 && self.input.is_remote() { whole(self.piece(at, end)?) } else { self.read(at, end, bytes) }
     }
 
-    /// Where a piece ends, if that is not beyond the end.
+    /// Returns the end of a piece if it is within the file.
     fn end(&self, offset: u64, len: usize) -> Result<u64, Hdf5Error> {
         let total = self.input.bytes();
         let end = offset.checked_add(len as u64).filter(|end| *end <= total);
@@ -93,7 +94,7 @@ impl Blocks {
             return Ok(block.clone());
         }
         let range = number * BLOCK..((number + 1) * BLOCK).min(self.input.bytes());
-        // Most bookkeeping lies at the begin or side by side, the rest of it alone among chunks.
+        // Most metadata is at the start or contiguous; the rest is scattered among chunks.
         let goes_on = number == 0 || kept().contains_key(&(number - 1));
         let block =
             if goes_on { self.input.range(range).map_err(failed)? } else { self.piece(range.start, range.end)? };
@@ -123,13 +124,13 @@ impl Storage for Blocks {
 }
 
 impl Blocks {
-    /// Compares the indirect blocks of heaps, when the reader asks for the signature of one.
+    /// Checks the indirect blocks of heaps when the crate reads the signature of one.
     fn look_at_heaps(&self, offset: u64, bytes: &[u8]) -> Result<(), Hdf5Error> {
         let heaps = || self.heaps.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes.starts_with(b"FRHP") {
             heaps().header(bytes, self.headers.base(), self.sizes.0, self.sizes.1);
         }
-        // The lock is not held while the block is read.
+        // The lock is released before the block is read.
         let waiting = if bytes.len() == 4 { heaps().take(offset) } else { None };
         if let Some(block) = waiting {
             let length = block.bytes().ok_or(Hdf5Error::OffsetOutOfBounds(offset))?;

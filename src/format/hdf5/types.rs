@@ -1,4 +1,4 @@
-//! Types of HDF5 as types of elements, and elements in native order.
+//! Conversion of HDF5 types to element types, and of elements to native order.
 
 use hdf5_reader::{CompoundField, Datatype, StringPadding, StringSize, VarLenKind, error::ByteOrder};
 
@@ -7,7 +7,7 @@ use crate::array::{
     dtype::{Member, Padding},
 };
 
-/// The type of elements; what cannot be read says why.
+/// Returns the element type; unsupported types carry the reason.
 pub(super) fn dtype_of(datatype: &Datatype) -> DType {
     let refused = |why: &str| DType::Refused(why.to_owned());
     match datatype {
@@ -47,7 +47,7 @@ pub(super) fn dtype_of(datatype: &Datatype) -> DType {
         Datatype::Enum { base, members } => {
             let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
             match dtype_of(base) {
-                // How h5py stores booleans.
+                // h5py's representation of booleans.
                 DType::Int(1) if names == ["FALSE", "TRUE"] => DType::Bool,
                 other => other,
             }
@@ -70,7 +70,7 @@ fn structure(size: u32, fields: &[CompoundField]) -> DType {
     if let Some(why) = members.iter().find_map(|member| member.dtype.refusal()) {
         return DType::Refused(why.to_owned());
     }
-    // How h5py stores complex numbers.
+    // h5py's representation of complex numbers.
     if let [re, im] = members.as_slice()
         && (re.name.as_str(), im.name.as_str()) == ("r", "i")
         && let (DType::Float(part @ (4 | 8)), true) = (&re.dtype, re.dtype == im.dtype)
@@ -79,7 +79,7 @@ fn structure(size: u32, fields: &[CompoundField]) -> DType {
         return DType::Complex(*part);
     }
     let within = |member: &Member| {
-        // What lies there of a member of any length is a reference.
+        // A member of variable length is stored as a reference.
         let end = member.offset.checked_add(member.dtype.width().unwrap_or(1));
         end.is_some_and(|end| end <= width)
     };
@@ -89,7 +89,7 @@ fn structure(size: u32, fields: &[CompoundField]) -> DType {
     DType::Struct(members, width)
 }
 
-/// Turns elements into native order, in place.
+/// Converts elements to native byte order, in place.
 pub(super) fn to_native(datatype: &Datatype, bytes: &mut [u8]) {
     let other = if cfg!(target_endian = "little") { ByteOrder::BigEndian } else { ByteOrder::LittleEndian };
     match datatype {
@@ -117,7 +117,7 @@ pub(super) fn to_native(datatype: &Datatype, bytes: &mut [u8]) {
     }
 }
 
-/// Whether some part of a type is in this order.
+/// Whether some part of a type has this byte order.
 fn has(datatype: &Datatype, order: ByteOrder) -> bool {
     match datatype {
         Datatype::FixedPoint { byte_order, .. }

@@ -1,8 +1,8 @@
-//! Elements of any length: what is stored of them, references into heaps, turned into the bytes that they stand for.
+//! Elements of variable length: replaces stored references into heaps with the bytes that they refer to.
 //!
-//! Texts and sequences of elements of fixed width are their bytes; whatever holds such values within is packed, as
-//! [`nested`](crate::array::nested) says. The order of the columns follows from the type alone, so a type is looked at once and not for
-//! every element.
+//! Texts and sequences of elements of fixed width become their bytes; types that contain such values are packed as
+//! described in [`nested`](crate::array::nested). The order of the columns depends on the type alone, so a type is
+//! analysed once and not for every element.
 
 use hdf5_reader::{Datatype, StringSize, VarLenKind, error::Error as Hdf5Error};
 
@@ -16,20 +16,20 @@ use crate::array::nested;
 
 type Result<T> = std::result::Result<T, Hdf5Error>;
 
-/// How elements of a type lie in the file.
+/// Stored form of the elements of a type.
 enum Form<'a> {
-    /// Elements of this many bytes, in the order of the file.
+    /// Elements of this many bytes, in the file's byte order.
     Fixed(&'a Datatype, usize),
     Text,
-    /// References to items, each of so many bytes as stored.
+    /// References to sequences of items, each with this many stored bytes.
     Sequence(Box<Self>, usize),
-    /// Members with where they begin.
+    /// Members with their offsets.
     Struct(Vec<(usize, Self)>, usize),
     Array(Box<Self>, usize),
 }
 
 impl<'a> Form<'a> {
-    /// `reference` are the bytes of a reference into a heap.
+    /// Returns the form of a type. `reference` is the bytes of a reference into a heap.
     fn of(datatype: &'a Datatype, reference: usize) -> Result<Self> {
         if let Some(width) = dtype_of(datatype).width() {
             return Ok(Self::Fixed(datatype, width));
@@ -58,7 +58,7 @@ impl<'a> Form<'a> {
         })
     }
 
-    /// Bytes of an element as it is stored.
+    /// Returns the bytes of a stored element.
     fn width(&self, reference: usize) -> Result<usize> {
         match self {
             Self::Fixed(_, width) | Self::Struct(_, width) => Ok(*width),
@@ -68,10 +68,10 @@ impl<'a> Form<'a> {
     }
 }
 
-/// Turns stored elements, each of `width` bytes, into what they stand for.
+/// Resolves stored elements of `width` bytes each.
 ///
 /// # Errors
-/// When a reference leads nowhere, or all of it takes more memory than there may be.
+/// If a reference is invalid, or the result takes too much memory.
 pub(super) fn elements(
     source: &Source<'_>,
     heaps: &Heaps,
@@ -92,7 +92,7 @@ struct Reading<'a> {
     source: &'a Source<'a>,
     heaps: &'a Heaps,
     reference: usize,
-    /// Bytes that may still come.
+    /// Bytes that the result may still grow by.
     left: usize,
 }
 
@@ -117,7 +117,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A text, up to the end that it has in C.
+    /// Resolves a text, which ends at its first NUL.
     fn text(&mut self, stored: &[u8]) -> Result<Text> {
         let value = self.heaps.value(self.source, stored, 1)?;
         let end = memchr::memchr(0, value.as_ref()).unwrap_or(value.as_ref().len());
@@ -167,13 +167,14 @@ impl Reading<'_> {
 
     fn count(&mut self, bytes: usize) -> Result<()> {
         let left = self.left.checked_sub(bytes);
-        let too_large = || Hdf5Error::ResourceLimit(format!("values of any length take more than {MAX_READ} bytes"));
+        let too_large =
+            || Hdf5Error::ResourceLimit(format!("values of variable length take more than {MAX_READ} bytes"));
         self.left = left.ok_or_else(too_large)?;
         Ok(())
     }
 }
 
-/// A text in a heap, and where it ends.
+/// A text in a heap, and its length.
 struct Text(super::heap::Value, usize);
 
 impl std::ops::Deref for Text {

@@ -1,7 +1,7 @@
-//! Files: batches where the footer says they are.
+//! Arrow IPC files: batches at the offsets given by the footer.
 //!
-//! The format promises that a file holds a stream between its magic bytes and its footer. JavaScript and Polars leave out
-//! the schema there, others the end mark or pad between messages, so only the footer is relied on.
+//! The format specifies that a file holds a stream between its magic bytes and its footer. JavaScript and Polars omit
+//! the schema there, others omit the end mark or pad between messages, so only the footer is used.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::{
     format::{guard::guard, ranged::RangedInput},
 };
 
-/// Bytes of the length of the footer and of the magic bytes at the end.
+/// Bytes of the footer's length and of the magic bytes at the end.
 const TAIL_BYTES: u64 = 10;
 
-/// A footer takes at most so many bytes, which is room for a hundred thousand columns.
+/// Maximum bytes of a footer, which is room for a hundred thousand columns.
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
 
 /// A file whose footer was read.
@@ -65,7 +65,7 @@ impl IpcFile {
         self.input.bytes()
     }
 
-    /// Bytes of a block, held against what it claims.
+    /// Reads a block and checks the sizes that it states.
     fn block(&self, block: &Block, limit: u64) -> Result<Buffer> {
         let beyond = || Error::input("expected a batch within the file, found one beyond it").at(&*self.name);
         let unsigned = |value: i64| u64::try_from(value).map_err(|_| beyond());
@@ -78,18 +78,18 @@ impl IpcFile {
         let bytes = self.input.range(start..start.checked_add(length).ok_or_else(beyond)?);
         let bytes = bytes.map_err(|e| e.at(&*self.name))?;
         let (metadata, body) = bytes.split_at(usize::try_from(head).map_err(|_| beyond())?);
-        // Before Arrow 0.15 a length alone stood before the flatbuffer.
+        // Before Arrow 0.15, only a length preceded the flatbuffer.
         let metadata = metadata.strip_prefix(&[0xff; 4]).unwrap_or(metadata).get(4..).unwrap_or_default();
         check(metadata, body, limit).map_err(|e| e.at(&*self.name).byte(start))?;
         Ok(Buffer::from(bytes))
     }
 }
 
-/// The batches of a file, in the order of its footer.
+/// Iterates over the batches of a file, in the order of its footer.
 pub(super) struct FileBatches<'a> {
     file: &'a IpcFile,
     decoder: FileDecoder,
-    /// Blocks taken so far, dictionaries first.
+    /// Blocks read so far, dictionaries first.
     taken: usize,
 }
 
@@ -98,7 +98,7 @@ impl<'a> FileBatches<'a> {
         Self { file, decoder: FileDecoder::new(Arc::clone(&file.schema), file.version), taken: 0 }
     }
 
-    /// Bytes that the blocks read so far stand for; all of the file when they are read.
+    /// Returns the input bytes that the blocks read so far represent; the whole file at the end.
     pub(super) fn consumed(&self) -> u64 {
         let blocks = self.file.dictionaries.len() + self.file.batches.len();
         let share = u128::from(self.file.bytes()) * self.taken as u128 / blocks.max(1) as u128;

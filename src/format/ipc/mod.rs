@@ -1,15 +1,15 @@
-//! Arrow IPC as input: files (Feather 2), read where their footer points, and streams, read from front to back.
+//! Arrow IPC input: files (Feather 2), read through their footer, and streams, read front to back.
 //!
 //! ```text
 //! stream   message* [ end mark ]
-//! file     "ARROW1" 00 00   message* [ end mark ]   footer: schema, places of batches   length i32le   "ARROW1"
+//! file     "ARROW1" 00 00   message* [ end mark ]   footer: schema, offsets of batches  length i32le   "ARROW1"
 //! message  FF FF FF FF   length i32le   flatbuffer, padded to 8   body     (before Arrow 0.15: no FF FF FF FF)
 //! end mark FF FF FF FF 00 00 00 00
 //! ```
 //!
-//! Lengths in messages are not trusted: flatbuffers are verified, and what a batch says about the sizes of its values
-//! is held against a bound before the batch is decoded ([`claims`]). A batch is the least that can be read at once; it
-//! goes on in pieces of about the size of a split.
+//! Lengths in messages are not trusted: flatbuffers are verified, and the sizes that a batch states are checked against
+//! a bound before it is decoded ([`claims`]). A batch is the smallest unit that can be read; it is passed on in pieces
+//! of about the size of a split.
 
 mod claims;
 mod file;
@@ -36,16 +36,16 @@ use crate::{
     schema,
 };
 
-/// What the guard expects.
+/// Format name in errors of the guard.
 const ARROW: &str = "Arrow IPC data";
 
-/// How a file begins and ends.
+/// Magic bytes at the start and the end of a file.
 const MAGIC: &[u8] = b"ARROW1";
 
-/// A batch may take so many times the bytes of the largest record.
+/// Maximum bytes of a batch, as a multiple of those of the largest record.
 const BATCH_RECORDS: u64 = 2;
 
-/// Rows of a piece at most, for rows may take no bytes at all.
+/// Maximum rows of a piece, because rows may take no bytes.
 const MAX_ROWS: usize = 1 << 20;
 
 /// The two forms of Arrow IPC.
@@ -57,7 +57,7 @@ pub enum IpcForm {
     Stream,
 }
 
-/// The form of a source that begins so, if it is Arrow IPC. A stream begins with its schema.
+/// Detects the form of an Arrow IPC source by its head. A stream begins with its schema.
 pub fn sniff(head: &[u8]) -> Option<IpcForm> {
     if head.starts_with(MAGIC) {
         return Some(IpcForm::File);
@@ -76,17 +76,17 @@ pub struct IpcReader {
 }
 
 impl IpcReader {
-    /// A reader of a file, whose footer is read now. `name` stands in errors.
+    /// Opens a file and reads its footer. `name` is used in errors.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when it is no Arrow file, or has types without a plain form.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is not an Arrow file, or has types without a plain form.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         let file = IpcFile::open(input, name)?;
         plain(file.schema()).map_err(|e| e.at(name))?;
         Ok(Self { file: Some(file) })
     }
 
-    /// A reader of streams, which get their bytes through `splits`.
+    /// Returns a reader of streams, which receive their bytes through `splits`.
     pub fn of_stream() -> Self {
         Self::default()
     }
@@ -115,7 +115,7 @@ impl RecordReader for IpcReader {
 
     fn infer(&self, split: &Split) -> Fields {
         match &split.content {
-            // What has no plain form was refused while it was cut.
+            // Types without a plain form were refused during splitting.
             Content::Batch { batch, .. } => plain(batch.schema_ref()).map(|schema| schema.fields().clone()),
             Content::Bytes(_) | Content::Rows { .. } => return Fields::empty(),
         }
@@ -138,7 +138,7 @@ impl RecordReader for IpcReader {
     }
 }
 
-/// The schema in plain types, with names told apart.
+/// Returns the schema in plain types, with unique names.
 fn plain(schema: &SchemaRef) -> Result<SchemaRef> {
     let fields = schema::plain_fields(&schema::stated(schema.fields()))?;
     let names = schema::distinct_names(fields.iter().map(|field| field.name().clone()).collect());
@@ -165,7 +165,7 @@ impl Batches<'_> {
             Self::Stream(batches) => {
                 let started = batches.schema().is_some();
                 let batch = batches.next(limit)?;
-                // What has no plain form is refused before anybody asks for its types.
+                // Types without a plain form are refused before types are inferred.
                 if let (false, Some(schema)) = (started, batches.schema()) {
                     plain(&schema)?;
                 }
@@ -175,16 +175,16 @@ impl Batches<'_> {
     }
 }
 
-/// The batches of a source, in pieces.
+/// Iterates over the batches of a source, in pieces.
 struct Splits<'a> {
     batches: Batches<'a>,
     split_bytes: u64,
     max_record_bytes: u64,
-    /// Rows so far.
+    /// Number of rows so far.
     row: u64,
-    /// Bytes of input that the pieces so far stand for.
+    /// Input bytes that the pieces so far represent.
     counted: u64,
-    /// Pieces to be handed out; the last one waits, for it stands for whatever comes after it.
+    /// Pieces to be returned; the last one waits, because it represents all remaining input bytes.
     ready: VecDeque<Split>,
     ended: bool,
 }
@@ -243,7 +243,7 @@ impl Splits<'_> {
         Ok(())
     }
 
-    /// Halves the rows until a piece is no larger than a split.
+    /// Halves the rows until each piece is no larger than a split.
     fn halve(&self, batch: &RecordBatch, pieces: &mut Vec<RecordBatch>) -> Result<()> {
         let (rows, bytes) = (batch.num_rows(), logical_bytes(batch));
         if rows == 1 && bytes > self.max_record_bytes {

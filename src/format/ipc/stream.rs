@@ -1,4 +1,4 @@
-//! Streams: messages one after the other, taken as they come.
+//! Arrow IPC streams: consecutive messages, read in order.
 
 use std::io::Read;
 
@@ -18,10 +18,10 @@ use crate::{
     format::guard::guard,
 };
 
-/// What every message begins with.
+/// Marker at the start of every message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
-/// The batches of a stream.
+/// Iterates over the batches of a stream.
 pub(super) struct StreamBatches<'a> {
     input: Box<dyn Read + Send + 'a>,
     consumed: u64,
@@ -34,12 +34,12 @@ impl<'a> StreamBatches<'a> {
         Self { input, consumed: 0, decoder: StreamDecoder::new(), ended: false }
     }
 
-    /// Bytes read so far.
+    /// Returns the bytes read so far.
     pub(super) fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// Types of the columns, once its message was read.
+    /// Returns the types of the columns, once the schema message was read.
     pub(super) fn schema(&self) -> Option<SchemaRef> {
         self.decoder.schema()
     }
@@ -47,7 +47,7 @@ impl<'a> StreamBatches<'a> {
     /// Decodes the next batch. `limit` bounds flatbuffers, and the values of a batch.
     pub(super) fn next(&mut self, limit: u64) -> Result<Option<RecordBatch>> {
         while !self.ended {
-            // The decoder takes up a message without a body when it sees what follows it.
+            // The decoder accepts a message without a body only when more bytes follow.
             let batch = match self.message(limit)? {
                 Some((metadata, body)) => {
                     let length = u32::try_from(metadata.len()).unwrap_or(u32::MAX).to_le_bytes();
@@ -80,7 +80,7 @@ impl<'a> StreamBatches<'a> {
         Ok(batch)
     }
 
-    /// Flatbuffer and body of the next message; `None` at the end mark, or where the input ends without one.
+    /// Reads flatbuffer and body of the next message; `None` at the end mark, or if the input ends without one.
     fn message(&mut self, limit: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let word = match self.word()? {
             Some(CONTINUATION) => self.word()?.ok_or_else(|| self.cut_short())?,
@@ -102,7 +102,7 @@ impl<'a> StreamBatches<'a> {
         Ok(Some((metadata, body)))
     }
 
-    /// Four bytes; `None` at the end of the input.
+    /// Reads four bytes; `None` at the end of the input.
     fn word(&mut self) -> Result<Option<[u8; 4]>> {
         let mut word = Vec::with_capacity(4);
         self.consumed += self.input.by_ref().take(4).read_to_end(&mut word)? as u64;
@@ -113,7 +113,7 @@ impl<'a> StreamBatches<'a> {
         }
     }
 
-    /// So many bytes; memory grows with what is there, not with what was promised.
+    /// Reads `length` bytes; memory grows with the bytes found, not with the stated length.
     fn exactly(&mut self, length: u64, limit: u64) -> Result<Vec<u8>> {
         if length > limit {
             return Err(too_large(length, limit).byte(self.consumed));

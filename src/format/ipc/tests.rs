@@ -1,4 +1,4 @@
-//! Files and streams of several writers, whole, cut short and damaged.
+//! Tests with files and streams of several writers, whole, truncated and damaged.
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
@@ -42,7 +42,7 @@ fn file(batches: &[RecordBatch]) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// All rows, and their hashes.
+/// Returns all rows and their hashes.
 fn read(bytes: &[u8], split_bytes: usize) -> Result<(RecordBatch, Vec<u64>)> {
     let reader = match sniff(bytes) {
         Some(IpcForm::File) => IpcReader::open(RangedInput::Bytes(bytes.to_vec().into()), "test")?,
@@ -121,7 +121,7 @@ fn flipped_bits_never_change_the_count_unnoticed() {
 
 #[test]
 fn sizes_that_are_only_claimed_take_no_memory() {
-    // A message of 2 GiB of which nothing is there.
+    // A message that states 2 GiB but has no body.
     let claim = [&[0xff, 0xff, 0xff, 0xff][..], &i32::MAX.to_le_bytes()].concat();
     assert!(read(&claim, 1 << 20).unwrap_err().message().contains("at most"));
     let zeros = RecordBatch::try_from_iter([("z", Arc::new(Int32Array::from(vec![0; 1 << 20])) as ArrayRef)]).unwrap();

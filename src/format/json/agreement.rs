@@ -1,6 +1,6 @@
-//! The fast path against the exact one: whatever a split holds, both give the same block.
+//! Tests the fast path against the exact one: both give the same block for any split.
 //!
-//! `SHARDIFY_FUZZ_CASES` sets how many splits are tried.
+//! `SHARDIFY_FUZZ_CASES` sets the number of splits.
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
@@ -10,14 +10,14 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use proptest::{prelude::*, sample::select};
 
-use super::{JsonOptions, JsonSource, Mode, Table, Taken, records};
+use super::{Accepted, JsonOptions, JsonSource, Mode, Table, records};
 use crate::{
     format::{Misfit, Parsed, RecordReader},
     record::{Payload, RecordBlock, Split},
     schema,
 };
 
-/// Keys as they stand in the source; some are longer than what is compared at once, some need a closer look.
+/// Keys as written in the source; some are longer than one comparison, some contain escapes.
 const KEYS: [&str; 7] = [
     r#""a""#,
     r#""b c""#,
@@ -75,14 +75,14 @@ const SCALARS: [&str; 44] = [
     r#""\u00e9\n\t\"\\\/ \ud83d\ude00\u0000""#,
 ];
 
-/// What one change puts into a split.
+/// Fragments that one change inserts into a split.
 const PIECES: [&[u8]; 40] = [
     b"\"", b"\\", b"{", b"}", b"[", b"]", b":", b",", b"0", b"1", b"9", b".", b"e", b"E", b"+", b"-", b" ", b"\t",
     b"\r", b"\n", b"\0", b"\x1f", b"\x7f", b"\x80", b"\xc3", b"\xff", b"t", b"f", b"n", b"u", b"null", b"true",
     b"\\u00e9", b"\\ud800", b"\\x", b"00", b"{}", b"[]", b"\r\n", b"\"a\":",
 ];
 
-/// What stands between the parts of a record: in front of and behind keys, in front of and behind values.
+/// White space between the parts of a record: before and after keys, before and after values.
 type Style = [&'static str; 4];
 
 fn style() -> impl Strategy<Value = Style> {
@@ -106,13 +106,13 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
-/// An object with the first of the keys.
+/// Returns an object with the first of the keys.
 fn object(values: &[String], [a, b, c, d]: &Style) -> String {
     let members: Vec<String> = values.iter().zip(KEYS).map(|(v, key)| format!("{a}{key}{b}:{c}{v}{d}")).collect();
     format!("{{{}}}", members.join(","))
 }
 
-/// Records of which most have the same keys in the same order and values of the same kind.
+/// Generates records, most with the same keys in the same order and values of the same kind.
 fn lines() -> impl Strategy<Value = Vec<String>> {
     let column = prop_oneof![
         3 => value().prop_map(|v| vec![v.clone(), v]),
@@ -140,20 +140,20 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
     })
 }
 
-/// The block or misfit that the exact path alone gives.
+/// Returns the block or type mismatch of the exact path alone.
 fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, Misfit> {
     let table = Table::new(schema, &source.options.text).pinning(&source.options.pinned);
-    let mut taken = Taken { source, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
-    let blank_lines = match records::each(Mode::Lines, split, |found| taken.take(found)) {
+    let mut accepted = Accepted { source, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+    let blank_lines = match records::each(Mode::Lines, split, |found| accepted.take(found)) {
         ControlFlow::Break(misfit) => return Err(misfit),
         ControlFlow::Continue(blank) => blank,
     };
     Ok(RecordBlock {
-        payload: Payload::Rows(taken.table.finish().unwrap()),
-        rows: taken.rows,
-        hashes: taken.hashes,
+        payload: Payload::Rows(accepted.table.finish().unwrap()),
+        rows: accepted.rows,
+        hashes: accepted.hashes,
         sharing: 1,
-        rejects: taken.rejects,
+        rejects: accepted.rejects,
         lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
         blank_lines,
         bytes_in: split.bytes_in(),
@@ -173,7 +173,7 @@ fn compare(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<(),
     let (Payload::Rows(our_rows), Payload::Rows(exact_rows)) = (&ours.payload, &exact.payload) else {
         return Err(TestCaseError::fail("expected rows"));
     };
-    // Arrow's equality of floats tells the two zeros apart, and there is no NaN in JSON.
+    // Arrow's equality of floats distinguishes the two zeros, and JSON has no NaN.
     prop_assert_eq!(our_rows, exact_rows);
     let rest = |block: &RecordBlock| {
         (
@@ -206,7 +206,7 @@ proptest! {
             let at = at.index(bytes.len());
             bytes.splice(at..(at + gone).min(bytes.len()), piece.iter().copied());
         }
-        // Enough behind the last line for the fast path to be taken there too.
+        // Enough bytes after the last line for the fast path to be used there too.
         bytes.extend(std::iter::repeat_n(b' ', 80));
         let options = JsonOptions {
             text: if text { vec!["b c".to_owned()] } else { Vec::new() },
@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// The lines that the fast path is for do take it.
+/// The fast path accepts the lines that it is made for.
 #[test]
 fn usual_lines_take_the_fast_path() {
     let usual = [

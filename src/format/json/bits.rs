@@ -1,10 +1,10 @@
-//! Bits that are appended one by one: truth values, and which values are null.
+//! Bit sequences to which single bits are appended: booleans, and null masks.
 //!
 //! ```text
-//! words   [ bit 0 .. bit 63 ] [ bit 64 .. ]       bits behind the last are zero
+//! words   [ bit 0 .. bit 63 ] [ bit 64 .. ]       bits after the last are zero
 //! ```
 //!
-//! A new word begins with every 64th bit, where Arrow's builders resize their bytes with every bit.
+//! Storage grows once per 64 bits, whereas Arrow's builders resize with every bit.
 
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 
@@ -35,7 +35,7 @@ impl Bits {
         self.len += 1;
     }
 
-    /// Keeps the first `len` bits, if there are as many.
+    /// Truncates to the first `len` bits, if there are as many.
     pub(super) fn truncate(&mut self, len: usize) {
         if len < self.len {
             self.len = len;
@@ -57,7 +57,7 @@ impl Bits {
     }
 }
 
-/// Which values of a column are null; nothing is stored before the first one is.
+/// Null mask of a column; nothing is stored before the first null.
 #[derive(Debug, Default)]
 pub(super) struct Validity {
     len: usize,
@@ -65,7 +65,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Number of values.
+    /// Returns the number of values.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.len
@@ -85,7 +85,7 @@ impl Validity {
         self.len += 1;
     }
 
-    /// Keeps the first `len` values, if there are as many.
+    /// Truncates to the first `len` values, if there are as many.
     #[inline]
     pub(super) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);

@@ -1,11 +1,11 @@
-//! Columns that grow record by record, straight from the text of the source.
+//! Columns built record by record, directly from the text of the source.
 //!
-//! There are two ways to append a record: [`fast`](super::fast) takes the ones that look like the record before and
-//! gives up on any other, and [`exact`](super::exact) takes what can be taken and says what is wrong with the rest.
+//! There are two ways to append a record: [`fast`](super::fast) accepts records that look like the one before and gives
+//! up on any other, and [`exact`](super::exact) accepts all valid records and reports what is wrong with the rest.
 //!
-//! Every column knows its length, and the length of all columns between two records is the number of records. From that
-//! follow the two things that make a record all or nothing: a key that appears twice finds its column already longer
-//! than it should be, and a record that fails midway is undone by cutting every column back to the old length.
+//! Every column knows its length, and between two records all columns have as many values as there are records. This
+//! makes appending a record atomic: a repeated key finds its column already longer than expected, and a record that
+//! fails midway is undone by truncating every column to the old length.
 //!
 //! ```text
 //! {"a":1,"c":[2,3]}     a: 1      b: -      c: [2,3]      walked
@@ -39,7 +39,7 @@ use crate::{
     schema,
 };
 
-/// The columns of a schema while records are appended.
+/// The columns of a schema, to which records are appended.
 #[derive(Debug)]
 pub(super) struct Table {
     schema: SchemaRef,
@@ -48,7 +48,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Empty columns; those named in `text` take any value as text.
+    /// Returns empty columns; those named in `text` accept any value as text.
     pub(super) fn new(schema: &SchemaRef, text: &[String]) -> Self {
         let mut members = Members::new(schema.fields());
         for (field, column) in schema.fields().iter().zip(&mut members.columns) {
@@ -61,7 +61,7 @@ impl Table {
         Self { schema: Arc::clone(schema), members, rows: 0 }
     }
 
-    /// Columns whose types the user gave take other ways to write their values, too: numbers and truth values as strings,
+    /// Marks columns whose types the user gave. They accept other notations as well: numbers and booleans as strings,
     /// and anything as text.
     #[must_use]
     pub(super) fn pinning(mut self, pinned: &[String]) -> Self {
@@ -76,10 +76,10 @@ impl Table {
         self
     }
 
-    /// Appends a record, or leaves the columns as they were.
+    /// Appends a record, or leaves the columns unchanged.
     ///
     /// # Errors
-    /// When the record is malformed or a value does not fit its column.
+    /// If the record is malformed or a value does not fit its column.
     pub(super) fn push(&mut self, record: &str) -> Result<(), Fault> {
         let result = fault::walk(record, |deserializer, trail| {
             if trail.careful() {
@@ -95,8 +95,8 @@ impl Table {
         result
     }
 
-    /// Appends the record that begins at `start` of a split of lines, if it has the looks of the one before, and returns
-    /// where it ends; a line end follows. Otherwise the columns are as they were, which says nothing about the record.
+    /// Appends the record at `start` of a split of lines, if it looks like the one before, and returns its end, after
+    /// which a line ends. Otherwise the columns are unchanged, which implies nothing about the record.
     #[inline]
     pub(super) fn push_line(&mut self, split: &[u8], start: usize) -> Option<usize> {
         let end = fast::line(&mut self.members, self.rows, split, start);
@@ -107,17 +107,17 @@ impl Table {
         end
     }
 
-    /// Makes room for a split of which the first `done` of `all` bytes have been appended.
+    /// Reserves memory for a split of which the first `done` of `all` bytes have been appended.
     pub(super) fn make_room(&mut self, done: usize, all: usize) {
-        // Values seldom are the same length all over; growing by a copy costs more than some room that is never touched.
+        // The lengths of values vary; growing by a copy costs more than some unused memory.
         let times = 1.05 * all as f64 / done.max(1) as f64;
         self.members.columns.iter_mut().for_each(|column| column.reserve(times));
     }
 
-    /// The columns as arrays.
+    /// Returns the columns as arrays.
     ///
     /// # Errors
-    /// When a column that must not be null has nulls.
+    /// If a non-nullable column has nulls.
     pub(super) fn finish(self) -> Result<RecordBatch> {
         let columns = self.members.finish()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
@@ -125,7 +125,7 @@ impl Table {
     }
 }
 
-/// Columns with names: those of the table, or those of a struct.
+/// Named columns: those of the table, or those of a struct.
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) names: Names,
@@ -162,7 +162,7 @@ pub(super) struct Column {
     pub(super) pinned: bool,
 }
 
-/// The values of a column; what stands in the place of a null does not matter.
+/// The values of a column; those in place of nulls are arbitrary.
 #[derive(Debug)]
 pub(super) enum Values {
     Integers(Vec<i64>),
@@ -177,27 +177,27 @@ pub(super) enum Values {
         offsets: Vec<i32>,
         item: Box<Column>,
         field: FieldRef,
-        /// Items of each list, where that is given.
+        /// Items of each list, if fixed.
         width: Option<usize>,
     },
     Struct {
         members: Members,
         fields: Fields,
     },
-    /// Scalars of a type that only users give.
+    /// Scalars of a type that only users can choose.
     Typed(Typed),
-    /// A type that JSON has no values of.
+    /// A type that JSON cannot represent.
     Nulls,
 }
 
-/// What a text column takes.
+/// Values that a text column accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Content of strings, and other scalars as they stand.
+    /// Content of strings, and other scalars as written.
     Scalars,
-    /// As `Scalars`, and lists and objects as they stand.
+    /// Like `Scalars`, and lists and objects as written.
     Any,
-    /// Every value as it stands.
+    /// Every value as written.
     Json,
 }
 
@@ -256,7 +256,7 @@ impl Column {
         }
     }
 
-    /// Makes room for as many values as the column will have if it goes on like this up to `times` its length.
+    /// Reserves memory for the column to grow up to `times` its length.
     fn reserve(&mut self, times: f64) {
         match &mut self.values {
             Values::Integers(values) => reserve(values, times),
@@ -329,11 +329,11 @@ impl Column {
 fn reserve<T>(values: &mut Vec<T>, times: f64) {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^63, and not below zero")]
     let expected = (values.len() as f64 * times) as usize;
-    // Only a guess: where there is not that much memory, the column grows as it must.
+    // Only an estimate: without that much memory, the column grows on demand.
     let _ = values.try_reserve_exact(expected.saturating_sub(values.len()));
 }
 
-/// Whether JSON has values of the type.
+/// Whether JSON can represent values of the type.
 pub(super) fn is_readable(field: &Field) -> bool {
     match field.data_type() {
         DataType::Null => true,

@@ -1,6 +1,6 @@
-//! The reader against files of the real world, where a corpus of them is at hand.
+//! Tests of the reader against files of the real world, if a corpus of them is available.
 //!
-//! Without one these tests say that they were not run (`format/corpus.rs`).
+//! Without one, these tests report that they were not run (`format/corpus.rs`).
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
@@ -30,7 +30,7 @@ fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x))
 }
 
-/// Files and record counts that an independent reader found.
+/// Returns files and the record counts of an independent reader.
 fn oracle(kind: &str, what: &str) -> Vec<(PathBuf, u64)> {
     let root = files("").into_iter().find(|p| p.ends_with("ORACLE.tsv"));
     let Some(root) = root else { return Vec::new() };
@@ -49,7 +49,7 @@ fn the_json_test_suite_is_accepted_and_refused_as_it_says() {
         let bytes = std::fs::read(&path).unwrap();
         let document = read(&JsonSource::new(Mode::Document), &bytes);
         let found = sniff(&bytes, true).map(|source| read(&source, &bytes));
-        // Inside an object every kind of document can be a value.
+        // Inside an object, every kind of document can be a value.
         let wrapped = [b"{\"v\":", &bytes[..], b"}"].concat();
         let value = read(&JsonSource::new(Mode::Document), &wrapped);
         let twice = bytes.windows(11).any(|w| w == b"\"a\":\"b\",\"a\"");

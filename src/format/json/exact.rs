@@ -1,7 +1,7 @@
-//! Appends a record to its columns whatever it looks like, and says exactly what is wrong with one that does not fit.
+//! The general path: appends any valid record to its columns, and reports exactly what is wrong with others.
 //!
-//! `serde_json` walks through the record, and every value arrives as its text. This is the path for records that
-//! [`fast`](super::fast) leaves alone, and what that path is tested against.
+//! `serde_json` walks the record, and every value arrives as its text. This path handles records that
+//! [`fast`](super::fast) gives up on, and that path is tested against it.
 
 use std::{borrow::Cow, fmt};
 
@@ -69,7 +69,7 @@ impl Column {
         Ok(())
     }
 
-    /// The scalar, where the column is of a type that the user gave and is not written as others are.
+    /// Returns the scalar if the column has a type given by the user and the value uses another notation.
     fn other_form<'r, E: serde::de::Error>(
         &self,
         raw: &'r str,
@@ -100,7 +100,7 @@ impl Column {
             Scalar::Boolean(value) => Form::Boolean(*value),
         };
         let taken = match (&mut self.values, form) {
-            // Beside bytes of other sources text is not base64.
+            // In binary columns of other sources, text is not base64.
             (Values::Typed(_), _) if !self.pinned && self.data_type.is_binary() => false,
             (Values::Typed(values), form) => values.push(form),
             (Values::Integers(values), Form::Text(text) | Form::Number(text)) => {
@@ -142,7 +142,7 @@ pub(super) struct MembersVisitor<'a, 't> {
     pub(super) members: &'a mut Members,
     pub(super) len: usize,
     pub(super) trail: &'a mut Trail<'t>,
-    /// Containers open, this object included.
+    /// Number of open containers, this object included.
     pub(super) depth: usize,
 }
 
@@ -186,7 +186,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
 struct ColumnSeed<'a, 't> {
     column: &'a mut Column,
     trail: &'a mut Trail<'t>,
-    /// Containers open around the value.
+    /// Number of open containers around the value.
     depth: usize,
 }
 

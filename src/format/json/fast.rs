@@ -1,8 +1,8 @@
-//! Records that look like the record before them: the same keys in the same order, with the same white space.
+//! Fast path for records that look like the one before them: same keys, same order, same white space.
 //!
-//! What stands between two values is compared with what stood there last time, as one or two words, and tells the column
-//! of the next value. The value is read by the parser of its column from where it stands, without looking for its end
-//! first, and copied or converted into the column at once.
+//! The text between two values is compared with that of the previous record, as one or two words, and determines the
+//! column of the next value. The value is read by the parser of its column without finding its end first, and is copied
+//! or converted into the column at once.
 //!
 //! ```text
 //! {"id":"V01","age":70}\n          order   start    {"id":     -> column 0
@@ -10,11 +10,11 @@
 //!       ~~~~~      ~~  values              after 1  }          -> end
 //! ```
 //!
-//! Where something else stands, it is parsed, and becomes what is expected there from then on.
+//! If the text differs, it is parsed and becomes the expected text from then on.
 //!
-//! This path takes nothing that the exact one would not take, and with the same result; that is all it promises. When in
-//! doubt it gives up without a reason, and the caller cuts the columns back and goes the exact way. So it never meets a
-//! line end within a record: strings and gaps that hold one make it give up.
+//! This path accepts only what the exact one accepts, with the same result; it guarantees nothing else. In doubt it
+//! gives up without a reason, and the caller truncates the columns and uses the exact path. So it never passes a line
+//! end within a record: strings and gaps that contain one make it give up.
 
 use serde_json::{Deserializer, value::RawValue};
 
@@ -26,32 +26,32 @@ use super::{
     token,
 };
 
-/// What comes after each value, as far as that was seen.
+/// The text expected after each value, as far as it was seen.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// For the start of the object, and then for each column.
+    /// Gap at the start of the object, and then after each column.
     gaps: Vec<Gap>,
 }
 
 impl Order {
-    /// Nothing seen yet of an object with so many fields.
+    /// Returns the order of an object with this many fields, of which nothing was seen.
     pub(super) fn new(columns: usize) -> Self {
         Self { gaps: vec![Gap::default(); columns + 1] }
     }
 }
 
-/// The text between two values and where it leads.
+/// The text between two values, and what follows it.
 #[derive(Debug, Clone)]
 struct Gap {
     text: Vec<u8>,
-    /// Its first bytes, and zeros behind them.
+    /// Its first bytes, padded with zeros.
     first: Lane,
-    /// Ones for each bit of these bytes.
+    /// Mask of these bytes.
     mask: Lane,
     next: Next,
 }
 
-/// What a gap leads to.
+/// What follows a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Column(usize),
@@ -59,7 +59,7 @@ enum Next {
 }
 
 impl Default for Gap {
-    /// A gap that nothing equals.
+    /// A gap that equals no text.
     fn default() -> Self {
         Self { text: Vec::new(), first: [1; LANE], mask: [0; LANE], next: Next::End }
     }
@@ -76,7 +76,7 @@ impl Gap {
         self.next = next;
     }
 
-    /// Whether `rest` begins with this gap; it has to be longer by some bytes for that to be seen.
+    /// Whether `rest` begins with this gap; it must be longer than the gap by some bytes.
     #[inline(always)]
     fn begins(&self, rest: &[u8]) -> bool {
         let Some(lane) = rest.first_chunk::<LANE>() else { return false };
@@ -84,8 +84,8 @@ impl Gap {
     }
 }
 
-/// Appends the record that begins at `start`, ends with its line, and starts and ends without white space. Returns where
-/// it ends; otherwise the columns may have got a part of it.
+/// Appends the record at `start`, which ends with its line and has no white space around it. Returns its end; on `None`
+/// the columns may hold a part of it.
 #[inline]
 pub(super) fn line(members: &mut Members, rows: usize, text: &[u8], start: usize) -> Option<usize> {
     let mut reader = Reader { text, beyond: 0 };
@@ -102,12 +102,12 @@ pub(super) fn line(members: &mut Members, rows: usize, text: &[u8], start: usize
 /// Reads one record.
 struct Reader<'t> {
     text: &'t [u8],
-    /// Bits of bytes beyond ASCII in and around strings.
+    /// Non-ASCII bits of the bytes in and around strings.
     beyond: u32,
 }
 
 impl Reader<'_> {
-    /// Appends the object at `at` to columns that all have length `len`; returns where it ends.
+    /// Appends the object at `at` to columns that all have length `len`; returns its end.
     #[inline(always)]
     fn object(&mut self, members: &mut Members, len: usize, start: usize, depth: usize) -> Option<usize> {
         let Members { names, columns, order } = members;
@@ -127,7 +127,7 @@ impl Reader<'_> {
                 return None;
             }
             let Some(end) = self.value(column, at, depth) else {
-                // A gap that lacks the white space at its end fits, but does not lead to the value.
+                // A gap without its trailing white space matches, but does not lead to the value.
                 if self.blank(at) > at {
                     *gap = Gap::default();
                 }
@@ -143,11 +143,11 @@ impl Reader<'_> {
         Some(at)
     }
 
-    /// Parses what stands between values, from the brace that opens the object if `from` is 0, or from the end of
-    /// the value in front of field `from`. Returns where it ends and where it leads.
+    /// Parses the text between values, from the opening brace if `from` is 0, or from the end of the value before field
+    /// `from`. Returns its end and what follows it.
     #[inline(never)]
     fn gap(&self, names: &Names, from: usize, at: usize) -> Option<(usize, Next)> {
-        // A record starts with its brace; white space in front of it is none of it.
+        // A record starts with its brace; white space before it is not part of it.
         let mut at = if from == 0 { at } else { self.blank(at) };
         match (from, self.text.get(at)?) {
             (0, b'{') if self.text.get(self.blank(at + 1)) == Some(&b'}') => {
@@ -166,7 +166,7 @@ impl Reader<'_> {
         Some((self.blank(colon + 1), Next::Column(names.find(&key, from)?)))
     }
 
-    /// The end of the string that starts at `at`, without a check of its escapes.
+    /// Returns the end of the string at `at`, without checking its escapes.
     fn string_end(&self, mut at: usize) -> Option<usize> {
         if self.text.get(at) != Some(&b'"') {
             return None;
@@ -187,7 +187,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The first byte from `at` on that is no white space within a line.
+    /// Returns the offset of the first byte from `at` on that is not white space within a line.
     #[inline(always)]
     fn blank(&self, mut at: usize) -> usize {
         while let Some(b' ' | b'\t' | b'\r') = self.text.get(at) {
@@ -196,7 +196,8 @@ impl Reader<'_> {
         at
     }
 
-    /// Appends the value at `at`; returns where it ends, or where it may end if it is a number: what follows has to tell.
+    /// Appends the value at `at`; returns its end, which for a number is only valid if the next byte can follow a
+    /// number.
     #[inline(always)]
     fn value(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
@@ -235,7 +236,7 @@ impl Reader<'_> {
         Some(at + 4)
     }
 
-    /// Appends a value that is not a short number in a column of numbers, nor a string in a column of text.
+    /// Appends a value that is neither a short number in a number column nor a string in a text column.
     #[inline(never)]
     fn other(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
@@ -284,7 +285,7 @@ impl Reader<'_> {
         Some(end)
     }
 
-    /// Appends the items from `at` on to the last of which a bracket follows; returns where that ends.
+    /// Appends the items from `at` up to the closing bracket; returns the end of the list.
     fn list(&mut self, item: &mut Column, at: usize, depth: usize) -> Option<usize> {
         let mut at = self.blank(at);
         if self.text.get(at) == Some(&b']') {
@@ -301,7 +302,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Appends the content of the string whose first byte is at `at`; returns what is behind its quote.
+    /// Appends the content of the string whose first byte is at `at`; returns the offset after its quote.
     #[inline(always)]
     fn string(&mut self, out: &mut Vec<u8>, mut at: usize) -> Option<usize> {
         loop {
@@ -331,7 +332,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Appends the character that `\u` at `at` stands for, of which there are two if it is half of a pair.
+    /// Appends the character of the `\u` escape at `at`, or of two if it is half of a surrogate pair.
     #[inline(never)]
     fn escape(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
         let unit = |at: usize| {
@@ -351,7 +352,8 @@ impl Reader<'_> {
     }
 }
 
-/// The character that a backslash and the index stand for; zero where there is no such escape, or one of more letters.
+/// Characters of two-character escapes, by the character after the backslash; zero if there is no such escape, or it is
+/// longer.
 const SHORT_ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -362,12 +364,12 @@ const SHORT_ESCAPES: [u8; 256] = {
     table
 };
 
-/// Length of the truth value that `rest` begins with.
+/// Returns the length of the boolean that `rest` begins with.
 fn boolean(rest: &[u8]) -> Option<usize> {
     [&b"true"[..], b"false"].iter().find(|word| rest.starts_with(word)).map(|word| word.len())
 }
 
-/// Length of the string, list or object that `rest` begins with, if it may be nested so deep.
+/// Returns the length of the string, list or object that `rest` begins with, if it is not nested too deep.
 fn nested(rest: &[u8], depth: usize) -> Option<usize> {
     let line = &rest[..memchr::memchr(b'\n', rest)?];
     let raw = Deserializer::from_slice(line).into_iter::<&RawValue>().next()?.ok()?.get();

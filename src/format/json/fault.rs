@@ -1,7 +1,8 @@
-//! What is wrong with a record, carried out of the depths of a `serde_json` walk.
+//! Faults of records, carried out of a `serde_json` walk.
 //!
-//! `serde_json` can only be stopped with an error of its own, which holds nothing but text. So the walk leaves its
-//! finding in a [`Trail`], stops with a nameless error, and every level on the way out adds its name to the path.
+//! A `serde_json` walk can only be stopped with an error of that crate, which holds nothing but text. So the walk
+//! stores the fault in a [`Trail`], stops with a placeholder error, and every level on the way out adds its name to the
+//! path.
 
 use serde::de::{Deserialize as _, IgnoredAny};
 use serde_json::{Deserializer, de::StrRead};
@@ -9,10 +10,10 @@ use serde_json::{Deserializer, de::StrRead};
 use super::token;
 use crate::record::json::shorten;
 
-/// Why a record cannot be taken.
+/// Why a record is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// Dotted path of the field to blame, where there is one.
+    /// Dotted path of the field at fault, if there is one.
     pub(super) column: Option<String>,
     /// What is wrong.
     pub(super) what: What,
@@ -28,16 +29,16 @@ pub(super) enum What {
         /// Type of its column.
         expected: String,
     },
-    /// A record that no schema can take.
+    /// A record that fits no schema.
     Broken {
         /// What was expected and what was found.
         reason: String,
-        /// Where, as an offset from the start of the record.
+        /// Offset of the fault from the start of the record.
         at: usize,
     },
 }
 
-/// Collects the fault of one record while its walk is stopped.
+/// Collects the fault of one record.
 #[derive(Debug)]
 pub(super) struct Trail<'a> {
     record: &'a str,
@@ -48,7 +49,7 @@ pub(super) struct Trail<'a> {
 }
 
 impl<'a> Trail<'a> {
-    /// Whether to take every value as text first.
+    /// Whether to read every value as text first.
     pub(super) fn careful(&self) -> bool {
         self.careful
     }
@@ -58,13 +59,14 @@ impl<'a> Trail<'a> {
         self.stop(What::Misfit { value: shorten(value), expected: expected.to_string() })
     }
 
-    /// Stops because the record cannot be taken at `text`, which is a part of it.
+    /// Stops because the record is invalid at `text`, which is a part of it.
     pub(super) fn broken<E: serde::de::Error>(&mut self, text: &str, reason: impl Into<String>) -> E {
         let at = self.offset_of(text);
         self.stop(What::Broken { reason: reason.into(), at })
     }
 
-    /// Stops because `serde_json` refused `text`, which is a part of the record. That only counts in a careful walk.
+    /// Stops because `serde_json` refused `text`, which is a part of the record. This is recorded only in a careful
+    /// walk.
     pub(super) fn malformed<E: serde::de::Error>(&mut self, text: &str, error: &serde_json::Error) -> E {
         if !self.careful && self.what.is_none() {
             return E::custom("stopped");
@@ -73,7 +75,7 @@ impl<'a> Trail<'a> {
         self.stop(What::Broken { reason: reason(error), at })
     }
 
-    /// Stops because the key `name` appears again, with the value `text`.
+    /// Stops because the key `name` is repeated, with the value `text`.
     pub(super) fn twice<E: serde::de::Error>(&mut self, text: &str, name: &str) -> E {
         let error = self.broken(text, "expected each key once, found one that appears twice");
         self.within(name, error)
@@ -84,7 +86,7 @@ impl<'a> Trail<'a> {
         self.broken(text, format!("expected at most {} nested arrays and objects, found more", token::MAX_DEPTH))
     }
 
-    /// Notes on the way out that the fault lies within the field `name`.
+    /// Adds `name` to the path of the field at fault, on the way out.
     pub(super) fn within<E>(&mut self, name: &str, error: E) -> E {
         if self.what.is_some() {
             self.names.push(name.to_owned());
@@ -92,7 +94,7 @@ impl<'a> Trail<'a> {
         error
     }
 
-    /// The fault that stopped the walk with `error`.
+    /// Returns the fault that stopped the walk with `error`.
     fn fault(self, error: &serde_json::Error) -> Fault {
         let column = (!self.names.is_empty()).then(|| {
             let names: Vec<&str> = self.names.iter().rev().map(String::as_str).collect();
@@ -103,7 +105,7 @@ impl<'a> Trail<'a> {
     }
 
     fn stop<E: serde::de::Error>(&mut self, what: What) -> E {
-        // The first finding stays: a nested walk that was stopped fails its outer walk as well.
+        // The first fault is kept: a nested walk that was stopped fails its outer walk as well.
         self.what.get_or_insert(what);
         E::custom("stopped")
     }
@@ -114,10 +116,11 @@ impl<'a> Trail<'a> {
     }
 }
 
-/// Walks through a record, which must be one object and nothing else.
+/// Walks a record, which must be exactly one object.
 ///
-/// `serde_json` refuses numbers that floats cannot hold unless it is only asked for their text. The first walk does not
-/// ask where a list or struct is expected, since reading containers twice costs time; if it fails, a second one that is
+/// `serde_json` refuses numbers that floats cannot hold unless their text is requested. The first walk does not request
+/// it where a list or struct is expected, because reading containers twice costs time; if it fails, a second, `careful`
+/// walk does.
 /// `careful` does.
 pub(super) fn walk<'r>(
     record: &'r str,
@@ -140,17 +143,17 @@ pub(super) fn walk<'r>(
     }
 }
 
-/// How the reason begins of a record that ends too early.
-pub(super) const BREAKS_OFF: &str = "expected JSON, found a fault: EOF";
+/// Beginning of the reason for a record that ends too early.
+pub(super) const UNEXPECTED_END: &str = "expected JSON, found a fault: EOF";
 
-/// What `serde_json` says, without its line and column.
+/// Returns the message of `serde_json` without its line and column.
 pub(super) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = if error.line() > 0 { text.rfind(" at line ") } else { None };
     format!("expected JSON, found a fault: {}", &text[..end.unwrap_or(text.len())])
 }
 
-/// Byte offset of an error within the text that was parsed.
+/// Returns the byte offset of an error within the parsed text.
 pub(super) fn offset(text: &str, error: &serde_json::Error) -> usize {
     let line = error.line().saturating_sub(1);
     let start = match line {

@@ -5,12 +5,11 @@
 //!                                                          --columns-> RecordBatch    (parse)
 //! ```
 //!
-//! No document tree is built: values go straight from the text of the source into Arrow columns, in one pass. A line
-//! that looks like the one before is read by [`fast`], which knows what comes next and only compares; any other record
-//! is walked by `serde_json` in [`exact`], which decides what is taken and says why something is not. No value is
-//! changed on the way: a number that no number type holds makes its column text, and what has no common type is kept as
-//! JSON text as it stands. A key that appears twice in a record rejects the record, since a table can hold one of the
-//! two only.
+//! No document tree is built: values go directly from the text of the source into Arrow columns, in one pass. A line
+//! that looks like the one before is read by [`fast`], which only compares; any other record is walked by `serde_json`
+//! in [`exact`], which decides what is accepted and reports why something is not. No value is changed: a number that no
+//! number type can hold makes its column text, and values without a common type are kept as JSON text as written. A key
+//! that appears twice rejects the record, because a table can hold only one of the two.
 
 mod bits;
 mod columns;
@@ -49,13 +48,13 @@ use crate::{
     schema::file::print_type,
 };
 
-/// Bytes of a split from which it is told how many values the rest holds.
-const TELLING: usize = 64 << 10;
+/// Bytes of a split from which the number of values in the rest is estimated.
+const ESTIMATE_BYTES: usize = 64 << 10;
 
-/// Said of a last line that breaks off.
-const CUT: &str = "the file may have been cut short while it was copied or written";
+/// Hint for an incomplete last line.
+const TRUNCATED_HINT: &str = "the file may have been cut short while it was copied or written";
 
-/// How records lie in a source.
+/// Layout of records in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// One object per line.
@@ -64,12 +63,12 @@ pub enum Mode {
     Document,
 }
 
-/// What the user decided about columns.
+/// Column options given by the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JsonOptions {
     /// Columns that are text whatever they hold.
     pub text: Vec<String>,
-    /// Columns, or dotted paths within columns, whose type stays: a value that does not fit rejects its record.
+    /// Columns, or dotted paths within columns, with a fixed type: a value that does not fit rejects its record.
     pub pinned: Vec<String>,
 }
 
@@ -81,25 +80,25 @@ pub struct JsonSource {
 }
 
 impl JsonSource {
-    /// A source whose records lie in it like this.
+    /// Returns a source with this layout.
     pub fn new(mode: Mode) -> Self {
         Self { mode, options: JsonOptions::default() }
     }
 
-    /// Sets what the user decided.
+    /// Sets the column options.
     #[must_use]
     pub fn with_options(mut self, options: JsonOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// How records lie in this source.
+    /// Returns the layout of records in this source.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Types over the split; `None` when a record was at fault after it had left traces in the types, which cannot
-    /// happen if each record is `checked` on its own first.
+    /// Infers types over the split; `None` if a faulty record has already affected the types, which cannot happen if
+    /// each record is `checked` on its own first.
     fn shape(&self, split: &Split, checked: bool) -> Option<Fields> {
         let mut shape = Shape::new(&self.options.text);
         let end = records::each(self.mode, split, |found| {
@@ -115,21 +114,22 @@ impl JsonSource {
         end.is_continue().then(|| shape.fields())
     }
 
-    /// Whether some schema can take this record.
+    /// Fails if no schema can accept this record.
     fn check(&self, record: &str) -> Result<(), Fault> {
         Shape::new(&self.options.text).observe(record)
     }
 
-    /// Decides whether a record that failed asks for wider types or must be rejected.
+    /// Decides whether a faulty record requires wider types or must be rejected.
     fn judge(&self, fault: Fault, split: &Split, place: Place<'_>, text: &str) -> ControlFlow<Misfit, Reject> {
-        // Inference passes over records with any other fault, so widening would not help those.
+        // Inference skips records with any other fault, so widening would not help them.
         let fault = match fault.what {
             What::Misfit { .. } => self.check(text).err().unwrap_or(fault),
             What::Broken { .. } => fault,
         };
         match fault.what {
             What::Broken { reason, at } => {
-                let reason = if self.may_be_cut(split, place, &reason) { format!("{reason}; {CUT}") } else { reason };
+                let reason =
+                    if self.may_be_cut(split, place, &reason) { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
                 ControlFlow::Continue(reject(split, place, at, fault.column, reason))
             }
             What::Misfit { value, expected } => {
@@ -144,13 +144,14 @@ impl JsonSource {
         }
     }
 
-    /// Whether a record breaks off where its source ends, amid a line: splits end with a line unless the source does not.
+    /// Whether a record is incomplete because its source ends within a line: splits end with a line unless the source
+    /// does not.
     fn may_be_cut(&self, split: &Split, place: Place<'_>, reason: &str) -> bool {
         let bytes = split.bytes();
         self.mode == Mode::Lines
             && bytes.last().is_some_and(|last| *last != b'\n')
             && bytes[place.start + place.bytes.len()..].trim_ascii().is_empty()
-            && reason.starts_with(fault::BREAKS_OFF)
+            && reason.starts_with(fault::UNEXPECTED_END)
     }
 
     fn is_pinned(&self, column: &str) -> bool {
@@ -159,7 +160,7 @@ impl JsonSource {
     }
 }
 
-/// Refuses a type that no value of JSON can have.
+/// Fails on a type that no JSON value can have.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) that names column and type.
@@ -170,7 +171,7 @@ pub fn check_type(field: &Field) -> Result<()> {
     let found = print_type(field);
     Err(Error::usage(format!("expected a type that JSON can be read as, found {found}"))
         .column(field.name())
-        .hint("leave the type out, or take the values as they stand with `json`"))
+        .hint("omit the type, or keep the values as written with `json`"))
 }
 
 impl RecordReader for JsonSource {
@@ -193,17 +194,18 @@ impl RecordReader for JsonSource {
             return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
         }
         let table = Table::new(schema, &self.options.text).pinning(&self.options.pinned);
-        let mut taken = Taken { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+        let mut accepted =
+            Accepted { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
-            Mode::Lines => taken.lines(),
-            Mode::Document => records::each(self.mode, split, |found| taken.take(found))
+            Mode::Lines => accepted.lines(),
+            Mode::Document => records::each(self.mode, split, |found| accepted.take(found))
                 .map_continue(|blank| (memchr::memchr_iter(b'\n', split.bytes()).count() as u64, blank)),
         };
         let (lines, blank_lines) = match end {
             ControlFlow::Break(misfit) => return Ok(Parsed::Misfit(misfit)),
             ControlFlow::Continue(found) => found,
         };
-        let Taken { table, rows, hashes, rejects, .. } = taken;
+        let Accepted { table, rows, hashes, rejects, .. } = accepted;
         Ok(Parsed::Block(RecordBlock {
             payload: Payload::Rows(table.finish()?),
             rows,
@@ -220,8 +222,8 @@ impl RecordReader for JsonSource {
     }
 }
 
-/// What was taken of a split so far.
-struct Taken<'a> {
+/// The accepted part of a split.
+struct Accepted<'a> {
     source: &'a JsonSource,
     split: &'a Split,
     table: Table,
@@ -230,15 +232,15 @@ struct Taken<'a> {
     rejects: Vec<Reject>,
 }
 
-impl<'a> Taken<'a> {
-    /// Takes all lines, the usual ones without looking for their ends first; returns the number of
-    /// line ends and of blank lines.
+impl<'a> Accepted<'a> {
+    /// Processes all lines, usual ones without finding their ends first; returns the number of line ends and of blank
+    /// lines.
     fn lines(&mut self) -> ControlFlow<Misfit, (u64, u64)> {
         let bytes = self.split.bytes();
         let mut lines = records::Lines::new(self.split);
         let mut known = false;
         while let Some(start) = lines.start() {
-            if start >= TELLING && !known {
+            if start >= ESTIMATE_BYTES && !known {
                 self.make_room(start, bytes.len());
                 known = true;
             }
@@ -252,7 +254,7 @@ impl<'a> Taken<'a> {
         ControlFlow::Continue((lines.ends(), lines.blank()))
     }
 
-    /// Makes room for the rest of the split as the part up to `done` tells.
+    /// Reserves memory for the rest of the split, extrapolating from the part up to `done`.
     fn make_room(&mut self, done: usize, all: usize) {
         self.table.make_room(done, all);
         let rows = self.rows.len() * (all / done);
@@ -263,8 +265,8 @@ impl<'a> Taken<'a> {
     fn take(&mut self, found: Found<'a>) -> ControlFlow<Misfit> {
         match found {
             Found::Broken(place, at, reason) => {
-                let cut = self.source.mode == Mode::Document && reason.starts_with(fault::BREAKS_OFF);
-                let reason = if cut { format!("{reason}; {CUT}") } else { reason };
+                let cut = self.source.mode == Mode::Document && reason.starts_with(fault::UNEXPECTED_END);
+                let reason = if cut { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
                 self.rejects.push(reject(self.split, place, at, None, reason));
             }
             Found::Record(place, text) => match self.table.push(text) {
@@ -279,7 +281,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// A reject with a copy of the record, so that it does not keep the whole split in memory.
+/// Returns a reject with a copy of the record, so that it does not keep the whole split in memory.
 fn reject(split: &Split, place: Place<'_>, at: usize, column: Option<String>, reason: String) -> Reject {
     Reject {
         row: place.row,
@@ -291,8 +293,8 @@ fn reject(split: &Split, place: Place<'_>, at: usize, column: Option<String>, re
     }
 }
 
-/// Recognises JSON by the first bytes of a source; `complete` tells that these are all. Several objects on lines of
-/// their own, or one object on one line, are lines; anything else that is JSON with structure is a document.
+/// Detects JSON by the first bytes of a source; `complete` means that these are all. Several objects on separate lines,
+/// or one object on one line, are lines; other structured JSON is a document.
 pub fn sniff(head: &[u8], complete: bool) -> Option<JsonSource> {
     let head = head.strip_prefix(records::BOM).unwrap_or(head).trim_ascii_start();
     let mode = match head.first()? {
@@ -307,8 +309,8 @@ pub fn sniff(head: &[u8], complete: bool) -> Option<JsonSource> {
     Some(JsonSource::new(mode))
 }
 
-/// Whether the first line is a whole object, and the next one that is not blank starts as one too. A first line that
-/// goes on beyond the head counts if it is well-formed so far, since nobody breaks a document that late.
+/// Whether the first line is a whole object, and the next non-blank one starts as one. A first line longer than the
+/// head counts if it is well-formed so far, because documents have line breaks earlier.
 fn starts_as_lines(head: &[u8], complete: bool) -> bool {
     let Some(end) = memchr::memchr(b'\n', head) else {
         return match records::value(head) {
@@ -343,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Infers and parses; types that were inferred must fit.
+    /// Infers and parses; values must fit the inferred types.
     pub(super) fn read(source: &JsonSource, bytes: &[u8]) -> RecordBlock {
         let split = split(bytes);
         let schema = schema::schema_of(&source.infer(&split));
@@ -394,13 +396,13 @@ mod tests {
     #[test]
     fn a_last_line_that_breaks_off_may_be_of_a_file_that_was_cut() {
         let reasons = |bytes: &[u8]| -> Vec<bool> {
-            read(&lines(), bytes).rejects.iter().map(|reject| reject.reason.ends_with(CUT)).collect()
+            read(&lines(), bytes).rejects.iter().map(|reject| reject.reason.ends_with(TRUNCATED_HINT)).collect()
         };
         for cut in [&b"{\"a\":1}\n{\"a\":"[..], b"{\"a\":1}\n{\"a\":\"te", b"{\"a\":1}\n{", b"{\"a\":1}\n{\"a\":1,\"b"]
         {
             assert_eq!(reasons(cut), [true], "{}", String::from_utf8_lossy(cut));
         }
-        // The line goes on after the fault, or has its end.
+        // The line continues after the fault, or is complete.
         for other in [&b"{\"a\":1}\n{\"a\" 3}"[..], b"{\"a\":1}\n{\"a\":\n", b"{\"a\":\n{\"a\":1}", b"{\"a\":1}\n[1]"] {
             assert_eq!(reasons(other), [false], "{}", String::from_utf8_lossy(other));
         }
@@ -490,7 +492,7 @@ mod tests {
         assert!(sniff("[".repeat(100_000).as_bytes(), true).is_none());
     }
 
-    /// Any JSON value as text; few distinct keys, so that types meet.
+    /// Any JSON value as text, with few distinct keys, so that types are united.
     fn value_text() -> impl Strategy<Value = String> {
         let scalar = prop_oneof![
             Just("null".to_owned()),
@@ -517,7 +519,7 @@ mod tests {
         })
     }
 
-    /// Whether what came out says what went in, given that columns may be wider and absent fields null. Both stay text,
+    /// Whether the output equals the input, except that columns may be wider and absent fields null. Both stay text,
     /// because the numbers of `serde_json` are rounded.
     fn same(source: &str, out: &str) -> bool {
         type Raw = Box<serde_json::value::RawValue>;

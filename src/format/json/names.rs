@@ -1,11 +1,11 @@
-//! Finding the field that a key names. Records usually repeat their keys in the same order, so the field after the
-//! last one is tried before any hashing, and a key is looked at where it lies, without a copy.
+//! Lookup of the field that a key names. Records usually repeat their keys in the same order, so the field after the
+//! last one is tried before any hashing, and keys are compared in place, without a copy.
 
 use std::{collections::HashMap, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Visitor};
 
-/// Names that are compared before one is looked up: where rows lack some of their keys, the next is not far.
+/// Names compared before hashing: if rows lack some of their keys, the next one is near.
 const NEAR: usize = 8;
 
 /// Names of fields in order, with an index.
@@ -16,13 +16,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Position of the field called `key`; `guess` and some that follow are tried first.
+    /// Returns the position of the field `key`; `guess` and some that follow are tried first.
     pub(super) fn find(&self, key: &str, guess: usize) -> Option<usize> {
         let near = self.list.iter().skip(guess).take(NEAR).position(|name| name == key);
         near.map(|ahead| guess + ahead).or_else(|| self.index.get(key).copied())
     }
 
-    /// Adds a field that is not there yet and returns its position.
+    /// Adds a new field and returns its position.
     pub(super) fn push(&mut self, name: String) -> usize {
         let at = self.list.len();
         self.list.push(name.clone());

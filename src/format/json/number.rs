@@ -1,8 +1,8 @@
-//! Numbers read from where they stand, eight digits at a time and without a loop whose end no branch predictor could
-//! foresee.
+//! Parser of numbers in place, eight digits at a time and without a loop whose end a branch predictor would have to
+//! guess.
 //!
-//! Eight bytes are one little-endian word. What stands behind the digits is shifted out at the top, and zeros come in at
-//! the bottom, so that every length looks the same:
+//! Eight bytes are one little-endian word. Bytes after the digits are shifted out at the top, and zeros are shifted in
+//! at the bottom, so that all lengths are handled alike:
 //!
 //! ```text
 //! source    '8' '0' '.' '5' ',' '"' 's' 'b'
@@ -10,9 +10,9 @@
 //! aligned   00 00 00 00 00 08 00 05          then added up: pairs, fours, eight
 //! ```
 //!
-//! Nothing is rounded twice: a float is made of an integer below 2^53 and a power of ten below 10^23, both exact, in one
-//! division. Any other number goes to the parser that [`token`] uses. Where a number ends is for the caller to check,
-//! who knows what may follow: `12` is found in `12.5` and in `12e3`.
+//! Nothing is rounded twice: a float is made from an integer below 2^53 and a power of ten below 10^23, both exact, in
+//! one division. Any other number is passed to the parser that [`token`] uses. The caller must check what follows a
+//! number: `12` is found in `12.5` and in `12e3`.
 
 use super::token::{self, Number};
 
@@ -26,15 +26,15 @@ const POWERS: [f64; 23] = [
 ];
 const WHOLE_POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// Digits that a word of 64 bits holds, whatever they are.
-const MOST_DIGITS: usize = 19;
+/// Number of digits that always fit 64 bits.
+const MAX_DIGITS: usize = 19;
 
-/// Eight bytes of digits in front of something else.
+/// Up to eight digits followed by something else.
 #[derive(Debug, Clone, Copy)]
 struct Word {
     /// The bytes with the value of each digit instead of its character.
     digits: u64,
-    /// How many of them are digits, from the first on.
+    /// Number of leading digits.
     count: usize,
 }
 
@@ -47,30 +47,30 @@ impl Word {
     #[inline(always)]
     fn new(bytes: u64) -> Self {
         let digits = bytes ^ ZEROS;
-        // The lowest byte that is no digit is marked exactly; false marks appear only above it.
+        // The lowest byte that is not a digit is marked exactly; false marks appear only above it.
         let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS;
         Self { digits, count: others.trailing_zeros() as usize / 8 }
     }
 
-    /// The number that the digits stand for; zero if there are none.
+    /// Returns the value of the digits; zero if there are none.
     #[inline(always)]
     fn value(self) -> u64 {
-        // In two steps, since nothing can be shifted by all of its 64 bits.
+        // In two steps, because a word cannot be shifted by all of its 64 bits.
         let aligned = self.digits << (32 - 4 * self.count) << (32 - 4 * self.count);
         let pairs = aligned.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
         let fours = pairs.wrapping_mul(100 << 16 | 1) >> 16 & 0x0000_ffff_0000_ffff;
         fours.wrapping_mul(10_000 << 32 | 1) >> 32
     }
 
-    /// Whether these are the digits of a whole number: some, and no zero in front of others.
+    /// Whether these are the digits of a whole number: at least one, and no leading zero.
     #[inline(always)]
     fn is_whole(self) -> bool {
-        // Without branches, which would be as hard to foresee as the number of digits.
+        // Without branches, which would be as unpredictable as the number of digits.
         (self.count > 0) & ((self.count == 1) | (self.digits & 0xff != 0))
     }
 }
 
-/// The integer of up to seven digits at the start of `text` and its length.
+/// Returns the integer of up to seven digits at the start of `text`, and its length.
 #[inline(always)]
 pub(super) fn short_integer(text: &[u8]) -> Option<(i64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
@@ -83,7 +83,7 @@ pub(super) fn short_integer(text: &[u8]) -> Option<(i64, usize)> {
     Some((if sign == 0 { value } else { -value }, sign + word.count))
 }
 
-/// The integer at the start of `text` and its length.
+/// Returns the integer at the start of `text`, and its length.
 pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
     let (first, rest) = (Word::load(&text[sign..])?, Word::load(text.get(sign + 8..)?)?);
@@ -120,7 +120,7 @@ pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
     (!goes_on).then(|| (signed(number.value(), decimals, sign), length))
 }
 
-/// The number at the start of `text` as a float, if one holds it, and its length.
+/// Returns the number at the start of `text` as a float, if one holds it, and its length.
 pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
     decimal(text).or_else(|| match general(text)? {
         (Number::Float(value), length) => Some((value, length)),
@@ -129,7 +129,7 @@ pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
     })
 }
 
-/// A number of up to seven digits before the point and some after it, without an exponent.
+/// Parses a number of up to seven digits before the point and some after it, without an exponent.
 fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
     let whole = Word::load(&text[sign..])?;
@@ -140,7 +140,7 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     let (mut value, mut at) = (whole.value(), point + 1);
     loop {
         let word = Word::load(text.get(at..)?)?;
-        // What is too large by now is not used.
+        // A value that overflowed is not used.
         value = value.wrapping_mul(WHOLE_POWERS[word.count]).wrapping_add(word.value());
         at += word.count;
         if word.count < 8 {
@@ -151,7 +151,7 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     if decimals == 0 || matches!(text.get(at), Some(b'e' | b'E')) {
         return None;
     }
-    if whole.count + decimals <= MOST_DIGITS && value < 1 << 53 {
+    if whole.count + decimals <= MAX_DIGITS && value < 1 << 53 {
         return Some((signed(value, decimals, sign), at));
     }
     fast_float2::parse::<f64, _>(&text[..at]).ok().map(|value| (value, at))
@@ -163,13 +163,13 @@ fn signed(value: u64, decimals: usize, sign: usize) -> f64 {
     if sign == 0 { value } else { -value }
 }
 
-/// Whatever number stands at the start of `text`.
+/// Parses any number at the start of `text`.
 fn general(text: &[u8]) -> Option<(Number, usize)> {
     let length = length(text)?;
     Some((token::number(std::str::from_utf8(&text[..length]).ok()?), length))
 }
 
-/// Length of the number at the start of `text`: `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
+/// Returns the length of the number at the start of `text`: `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
 pub(super) fn length(text: &[u8]) -> Option<usize> {
     let digits = |at: usize| text.get(at..).map_or(0, |rest| rest.iter().take_while(|b| b.is_ascii_digit()).count());
     let mut at = usize::from(*text.first()? == b'-');
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// The number that a text is as a whole, if it is one in JSON.
+    /// Returns the number of a whole text, if it is one in JSON.
     fn expected(text: &str) -> Option<Number> {
         serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
         Some(token::number(text))

@@ -1,11 +1,11 @@
-//! Finding the records of a split: lines, or the objects of a document.
+//! Iteration over the records of a split: lines, or the objects of a document.
 //!
 //! ```text
 //! Lines      {"a":1}\n  \r\n {"a":2}\r\n           two records, one blank line
 //! Document   [ {"a":1}, {"a":2} ]  or  {"a":1}     two records, or one
 //! ```
 //!
-//! A document that breaks off or goes astray keeps the records before the fault; the rest is one broken record.
+//! If a document is truncated or malformed, the records before the fault are kept; the rest is one broken record.
 
 use std::{fmt, ops::ControlFlow};
 
@@ -15,13 +15,13 @@ use serde_json::{Deserializer, value::RawValue};
 use super::{Mode, fault, token};
 use crate::record::Split;
 
-/// Mark that some programs put before UTF-8 text.
+/// Byte order mark that some programs write before UTF-8 text.
 pub(super) const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// Where a record is.
+/// Position of a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// Number among the records of the split.
+    /// Index among the records of the split.
     pub(super) row: u32,
     /// Line within the split, from 0.
     pub(super) line: u64,
@@ -31,12 +31,12 @@ pub(super) struct Place<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// What was found.
+/// An item found in a split.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
-    /// Something in the place of a record, not yet parsed.
+    /// A candidate record, not yet parsed.
     Record(Place<'a>, &'a str),
-    /// Something that cannot be a record, the offset of the fault within it, and the reason.
+    /// An item that cannot be a record, the offset of the fault within it, and the reason.
     Broken(Place<'a>, usize, String),
 }
 
@@ -63,12 +63,12 @@ pub(super) fn each<'a, B>(
     }
 }
 
-/// Where the text of a split begins.
+/// Returns the offset of the text of a split.
 fn start(split: &Split) -> usize {
     if split.offset == 0 && split.bytes().starts_with(BOM) { BOM.len() } else { 0 }
 }
 
-/// Goes through a split line by line.
+/// Iterates over a split line by line.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
     bytes: &'a [u8],
@@ -79,18 +79,18 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// In front of the first line.
+    /// Starts before the first line.
     pub(super) fn new(split: &'a Split) -> Self {
         Self { bytes: split.bytes(), start: start(split), row: 0, line: 0, blank: 0 }
     }
 
-    /// Where the next line begins, unless there is none.
+    /// Returns the start of the next line, if there is one.
     #[inline]
     pub(super) fn start(&self) -> Option<usize> {
         (self.start < self.bytes.len()).then_some(self.start)
     }
 
-    /// Passes over the next line, a record that ends at `end`, and returns its number. Its line end must follow.
+    /// Skips the next line, a record that ends at `end` before its line end, and returns its number.
     #[inline]
     pub(super) fn pass(&mut self, end: usize) -> u32 {
         let row = self.row;
@@ -100,7 +100,7 @@ impl<'a> Lines<'a> {
         row
     }
 
-    /// Passes over the next line and returns what it holds, unless it is blank.
+    /// Advances over the next line and returns its content, unless it is blank.
     pub(super) fn next(&mut self) -> Option<Found<'a>> {
         let (start, line) = (self.start, self.line);
         let end = memchr::memchr(b'\n', &self.bytes[start..]).map_or(self.bytes.len(), |at| start + at);
@@ -119,25 +119,25 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// How many line ends were passed.
+    /// Returns the number of line ends so far.
     pub(super) fn ends(&self) -> u64 {
         // The last line may lack its end.
         self.line - u64::from(self.start > self.bytes.len())
     }
 
-    /// How many of the lines so far were blank.
+    /// Returns the number of blank lines so far.
     pub(super) fn blank(&self) -> u64 {
         self.blank
     }
 }
 
-/// The bytes between two offsets without ASCII white space around them, and where they start.
+/// Returns the bytes between two offsets without ASCII white space around them, and their start.
 fn trimmed(bytes: &[u8], start: usize, end: usize) -> (usize, &[u8]) {
     let tail = bytes[start..end].trim_ascii_start();
     (end - tail.len(), tail.trim_ascii_end())
 }
 
-/// The bytes as text, or where and why they are none.
+/// Returns the bytes as text, or the offset and the reason if they are not text.
 fn as_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
     simdutf8::basic::from_utf8(bytes).or_else(|_| {
         simdutf8::compat::from_utf8(bytes).map_err(|error| {
@@ -148,7 +148,7 @@ fn as_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
     })
 }
 
-/// Visits the records of a document; returns what `visit` broke with.
+/// Visits the records of a document; returns the value that `visit` broke with.
 fn document<'a, B>(bytes: &'a [u8], start: usize, visit: &mut impl FnMut(Found<'a>) -> ControlFlow<B>) -> Option<B> {
     let (start, content) = trimmed(bytes, start, bytes.len());
     let mut cursor = Cursor { bytes, row: 0, line: 0, at: 0 };
@@ -182,7 +182,7 @@ fn document<'a, B>(bytes: &'a [u8], start: usize, visit: &mut impl FnMut(Found<'
         .break_value()
 }
 
-/// Whether a document that is no object can be an array of objects, as far as its start tells.
+/// Fails if the start of a document that is not an object shows that it is not an array of objects either.
 fn check_top(text: &str) -> Result<(), (usize, String)> {
     let Some(inner) = text.strip_prefix('[') else {
         let error = serde_json::from_str::<IgnoredAny>(text).err();
@@ -201,7 +201,7 @@ fn check_top(text: &str) -> Result<(), (usize, String)> {
     }
 }
 
-/// Counts records and lines up to a place.
+/// Counts records and lines up to a position.
 struct Cursor<'a> {
     bytes: &'a [u8],
     row: u32,
@@ -219,7 +219,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Hands the text of each element of an array to a function, until it says no.
+/// Passes the text of each element of an array to a function until it returns false.
 struct Elements<F>(F);
 
 impl<'de, F: FnMut(&'de str) -> bool> Visitor<'de> for Elements<F> {
@@ -239,7 +239,7 @@ impl<'de, F: FnMut(&'de str) -> bool> Visitor<'de> for Elements<F> {
     }
 }
 
-/// Whether these bytes are one JSON value, or could be the start of one.
+/// Whether bytes are one JSON value, or a prefix of one.
 pub(super) enum Value {
     /// One whole value.
     Whole,
@@ -249,7 +249,7 @@ pub(super) enum Value {
     Not,
 }
 
-/// Tells whether bytes are JSON, without looking at what its strings hold.
+/// Classifies bytes as JSON, without checking the content of its strings.
 pub(super) fn value(bytes: &[u8]) -> Value {
     let mut deserializer = Deserializer::from_slice(bytes);
     match IgnoredAny::deserialize(&mut deserializer).and_then(|_| deserializer.end()) {

@@ -1,32 +1,32 @@
-//! The bytes at which the copy of a string has to stop, found 32 at a time: quotes, backslashes and control characters.
+//! Search for the bytes that end the copy of a string, 32 at a time: quotes, backslashes and control characters.
 //!
 //! ```text
 //! chunk   M  ü  l  l  e  r  "  ,  "  a ...
 //! stops   0  0  0  0  0  0  0  1  0  1 ...     (bit per byte, the first lowest)
-//! beyond  0  1  1  0  0  0  0  0  0  0 ...     not ASCII: has to be checked
+//! beyond  0  1  1  0  0  0  0  0  0  0 ...     not ASCII: must be validated
 //! ```
 
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector instructions"))]
 
-/// Bytes that are looked at together.
+/// Bytes classified at a time.
 pub(super) const WIDTH: usize = 32;
 
-/// Bytes that are compared together.
+/// Bytes compared at a time.
 pub(super) const LANE: usize = 16;
 
-/// Bytes that are compared together.
+/// A block of bytes that are compared at a time.
 pub(super) type Lane = [u8; LANE];
 
-/// What is among some bytes, a bit for each.
+/// Classification of some bytes, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Marks {
-    /// Bytes that are not copied as they stand.
+    /// Bytes that are not copied unchanged.
     pub(super) stops: u32,
-    /// Bytes beyond ASCII.
+    /// Non-ASCII bytes.
     pub(super) beyond: u32,
 }
 
-/// Looks at the bytes with the best instructions that every machine of this kind has.
+/// Classifies bytes with the best instructions that every machine of this architecture has.
 #[inline(always)]
 pub(super) fn marks(chunk: &[u8; WIDTH]) -> Marks {
     #[cfg(target_arch = "x86_64")]
@@ -35,7 +35,7 @@ pub(super) fn marks(chunk: &[u8; WIDTH]) -> Marks {
     scalar(chunk)
 }
 
-/// The same without vector instructions.
+/// Like [`marks`], without vector instructions.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn scalar(chunk: &[u8; WIDTH]) -> Marks {
@@ -57,7 +57,7 @@ fn scalar(chunk: &[u8; WIDTH]) -> Marks {
     marks
 }
 
-/// Whether bytes are the wanted ones where the mask has ones; the wanted ones have zeros elsewhere.
+/// Whether bytes equal the wanted ones where the mask has ones; the wanted ones have zeros elsewhere.
 #[inline(always)]
 pub(super) fn agree(bytes: &Lane, mask: &Lane, wanted: &Lane) -> bool {
     #[cfg(target_arch = "x86_64")]

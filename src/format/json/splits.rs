@@ -1,8 +1,8 @@
-//! Cutting a source into splits of whole records.
+//! Splitting of a source into whole records.
 //!
-//! Lines are cut behind the last line end of each `split_bytes` bytes; a line that is longer makes its split longer.
-//! Every read fills its buffer to a size that follows from the bytes read so far, so the cut never depends on how much
-//! the source happened to hand over at a time.
+//! Lines are cut after the last line end of each `split_bytes` bytes; a longer line makes its split longer. Every read
+//! fills its buffer to a size that follows from the bytes read so far, so the cut never depends on how many bytes the
+//! source returns at a time.
 //!
 //! ```text
 //! read    |<------ split_bytes ------>|
@@ -19,19 +19,19 @@ use crate::{
     record::Split,
 };
 
-/// Splits never reach 2 GiB, because offsets within their columns have 31 bits.
+/// Splits are shorter than 2 GiB, because offsets within their columns have 31 bits.
 pub(super) const MAX_SPLIT: usize = 0x7FFF_FFFF;
 
 /// Cuts at line ends.
 pub(super) struct Lines<'a> {
     input: Box<dyn Read + Send + 'a>,
-    /// Read but not yet handed out.
+    /// Bytes read but not returned yet.
     carried: Vec<u8>,
     offset: u64,
     split_bytes: usize,
     max_record_bytes: usize,
     done: bool,
-    /// What ended the input, if that was not its end; told after the records before it.
+    /// Error that ended the input, returned after the records before it.
     fault: Option<Error>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Lines<'a> {
             let end = match fill(&mut self.input, &mut self.carried, target) {
                 Ok(filled) => !filled,
                 Err(fault) => {
-                    // What is left of the last line is no record.
+                    // An incomplete last line is not a record.
                     let Some(last) = memchr::memrchr(b'\n', &self.carried) else { return Err(fault) };
                     self.fault = Some(fault);
                     break last + 1;
@@ -110,7 +110,7 @@ impl Iterator for Lines<'_> {
 /// Reads a whole document as one split.
 ///
 /// # Errors
-/// When reading fails, there is nothing, or the document is longer than `max_bytes`.
+/// If reading fails, the source is empty, or the document is longer than `max_bytes`.
 pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Split> {
     let max_bytes = max_bytes.min(MAX_SPLIT);
     let mut bytes = Vec::new();
@@ -129,7 +129,7 @@ pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -
     Ok(Split::of_bytes(0, bytes.into()))
 }
 
-/// Reads until `buffer` holds `target` bytes; `false` when the source ended before.
+/// Reads until `buffer` holds `target` bytes; returns `false` if the source ended before.
 fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<bool> {
     let missing = target.saturating_sub(buffer.len());
     if missing > 0 {
@@ -153,7 +153,7 @@ mod tests {
     use crate::error::Kind;
     use crate::format::faulty::Faulty;
 
-    /// Hands out a few bytes at a time.
+    /// Returns a few bytes at a time.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl Read for Dribble<'_> {

@@ -1,8 +1,7 @@
-//! What a single JSON value is, told from its text.
+//! Classification of a single JSON value by its text.
 //!
-//! `serde_json` hands every scalar over as the text that stands in the source. Only the text can tell `1e3` from an
-//! integer of 25 digits, so numbers are never taken through a float that might round them:
-//!
+//! `serde_json` passes every scalar on as the text of the source. Only the text distinguishes `1e3` from an integer of
+//! 25 digits, so numbers are never converted through a float that might round them:
 //! ```text
 //! 12                      Int    (-0 is a float: an integer would lose its sign)
 //! 1.5  1e3  -0            Float
@@ -12,7 +11,7 @@
 
 use std::borrow::Cow;
 
-/// Containers that may be open at once, the record included; a deeper record is rejected. The limit of `serde_json`.
+/// Maximum number of open containers, the record included, as in `serde_json`; a deeper record is rejected.
 pub(super) const MAX_DEPTH: usize = 127;
 
 /// A number and the smallest type that holds it.
@@ -26,7 +25,7 @@ pub(super) enum Number {
     Exact,
 }
 
-/// Reads the text of a number.
+/// Parses the text of a number.
 pub(super) fn number(text: &str) -> Number {
     if text == "-0" || text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         return match fast_float2::parse::<f64, _>(text) {
@@ -37,7 +36,7 @@ pub(super) fn number(text: &str) -> Number {
     text.parse().map_or(Number::Exact, Number::Int)
 }
 
-/// The integer as a float, if no digit is lost.
+/// Returns the integer as a float, if no digit is lost.
 pub(super) fn exact_float(value: i64) -> Option<f64> {
     let float = value as f64;
     #[expect(clippy::cast_possible_truncation, reason = "a float made from an i64 fits an i128")]
@@ -45,10 +44,10 @@ pub(super) fn exact_float(value: i64) -> Option<f64> {
     (back == i128::from(value)).then_some(float)
 }
 
-/// Content of a quoted string.
+/// Returns the content of a quoted string.
 ///
 /// # Errors
-/// When an escape names half of a surrogate pair.
+/// If an escape names half of a surrogate pair.
 pub(super) fn unquote(raw: &str) -> serde_json::Result<Cow<'_, str>> {
     if memchr::memchr(b'\\', raw.as_bytes()).is_none() {
         return Ok(Cow::Borrowed(raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default()));
@@ -56,7 +55,7 @@ pub(super) fn unquote(raw: &str) -> serde_json::Result<Cow<'_, str>> {
     serde_json::from_str(raw).map(Cow::Owned)
 }
 
-/// How deep containers are nested in a well-formed value: 0 for a scalar, 1 for `[]`.
+/// Returns the nesting depth of containers in a well-formed value: 0 for a scalar, 1 for `[]`.
 pub(super) fn nesting(raw: &str) -> usize {
     let (mut depth, mut deepest, mut at) = (0usize, 0, 0);
     let bytes = raw.as_bytes();
@@ -75,7 +74,7 @@ pub(super) fn nesting(raw: &str) -> usize {
     deepest
 }
 
-/// Position of the quote that ends the string which starts at `start`.
+/// Returns the offset of the quote that ends the string at `start`.
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(step) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
@@ -88,7 +87,7 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// The kind of value that starts with this byte, in words.
+/// Returns the kind of value that starts with this byte, in words.
 pub(super) fn kind(text: &str) -> &'static str {
     match text.bytes().next() {
         Some(b'{') => "an object",

@@ -1,15 +1,15 @@
-//! Types of the columns as the values tell them, in one walk over each record and without a document tree.
+//! Type inference of columns, in one walk over each record and without a document tree.
 //!
-//! A [`Seen`] grows from `Nothing` towards `Json` and never shrinks back:
+//! A [`Seen`] widens from `Nothing` towards `Json` and never narrows:
 //!
 //! ```text
-//! Nothing -> Boolean | Integer -> Float | ... -> Text      scalars that differ become text
-//! Nothing -> List(Seen) | Object(name -> Seen)             their contents grow in the same way
-//! anything with structure + anything else -> Json          kept as it stands in the source
+//! Nothing -> Boolean | Integer -> Float | ... -> Text      different scalars become text
+//! Nothing -> List(Seen) | Object(name -> Seen)             their contents widen in the same way
+//! anything with structure + anything else -> Json          kept as written in the source
 //! ```
 //!
-//! A walk that meets a fault has already left traces of the bad record; the caller starts over with records it has
-//! checked (see [`Shape::observe`]).
+//! A walk that meets a fault has already been affected by the faulty record; the caller starts over with records that
+//! it has checked (see [`Shape::observe`]).
 
 use std::{fmt, sync::Arc};
 
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::schema;
 
-/// Containers below this depth become JSON text instead of ever deeper types.
+/// Containers below this depth become JSON text instead of deeper types.
 const TYPED_DEPTH: usize = 100;
 
 /// Objects with more distinct keys become JSON text; their keys are data, not columns.
@@ -43,15 +43,15 @@ pub(super) struct Shape<'o> {
 }
 
 impl<'o> Shape<'o> {
-    /// Nothing seen; columns named in `text` are text whatever they hold.
+    /// Returns a shape of which nothing was seen; columns named in `text` are text whatever they hold.
     pub(super) fn new(text: &'o [String]) -> Self {
         Self { members: Members::default(), text }
     }
 
-    /// Widens the types so that they take this record.
+    /// Widens the types so that they accept this record.
     ///
     /// # Errors
-    /// When the record cannot be taken by any schema; the types may then be wider than the good records need.
+    /// If no schema can accept the record; the types may then be wider than the valid records need.
     pub(super) fn observe(&mut self, record: &str) -> Result<(), Fault> {
         fault::walk(record, |deserializer, trail| {
             let visitor = MembersVisitor { members: &mut self.members, trail, depth: 1, text: self.text };
@@ -59,7 +59,7 @@ impl<'o> Shape<'o> {
         })
     }
 
-    /// The columns in the order in which they appeared.
+    /// Returns the columns in order of first appearance.
     pub(super) fn fields(&self) -> Fields {
         let forced = |name: &str| self.text.iter().any(|t| t == name);
         self.members
@@ -70,14 +70,14 @@ impl<'o> Shape<'o> {
     }
 }
 
-/// What was seen in one place.
+/// The type of all values seen in one position.
 #[derive(Debug, Default)]
 enum Seen {
-    /// Nothing but null.
+    /// Only nulls.
     #[default]
     Nothing,
     Boolean,
-    /// Integers; `wide` when some float cannot hold them.
+    /// Integers; `wide` if a float cannot hold some of them.
     Integer {
         wide: bool,
     },
@@ -85,7 +85,7 @@ enum Seen {
     Text,
     List(Box<Self>),
     Object(Box<Members>),
-    /// Values that only JSON text can hold together.
+    /// Values that only JSON text can represent together.
     Json,
 }
 
@@ -119,12 +119,12 @@ impl Seen {
     }
 }
 
-/// Fields of all objects seen in one place.
+/// Fields of all objects seen in one position.
 #[derive(Debug, Default)]
 struct Members {
     names: Names,
     seen: Vec<Seen>,
-    /// For each field the number of the object that had it last.
+    /// For each field, the number of the last object that had it.
     last: Vec<u64>,
     objects: u64,
     filled: u64,
@@ -150,11 +150,11 @@ impl Members {
     }
 }
 
-/// Adds one object to what was seen.
+/// Adds one object to the types.
 struct MembersVisitor<'a, 't> {
     members: &'a mut Members,
     trail: &'a mut Trail<'t>,
-    /// Containers open, this object included.
+    /// Number of open containers, this object included.
     depth: usize,
     /// Columns that are text whatever they hold.
     text: &'a [String],
@@ -200,11 +200,11 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
     }
 }
 
-/// Adds one value to what was seen.
+/// Adds one value to the types.
 struct SeenSeed<'a, 't> {
     seen: &'a mut Seen,
     trail: &'a mut Trail<'t>,
-    /// Containers open around the value.
+    /// Number of open containers around the value.
     depth: usize,
 }
 
@@ -212,8 +212,8 @@ impl<'de> DeserializeSeed<'de> for SeenSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // Where containers were seen another one is expected and walked at once; elsewhere the text of the value
-        // decides, which for scalars is needed anyway.
+        // If containers were seen here, another one is expected and walked at once; otherwise the text of the value
+        // decides, which scalars require anyway.
         if matches!(self.seen, Seen::List(_) | Seen::Object(_)) && !self.trail.careful() {
             return deserializer.deserialize_any(self);
         }

@@ -1,4 +1,4 @@
-//! NetCDF of the classic formats: CDF-1, CDF-2 (64-bit offset) and CDF-5. NetCDF-4 is HDF5.
+//! NetCDF in the classic formats: CDF-1, CDF-2 (64-bit offset) and CDF-5. NetCDF-4 is HDF5.
 //!
 //! ```text
 //! "CDF" version   number of records   dimensions   attributes   variables      all big-endian, padded to 4 bytes
@@ -6,8 +6,9 @@
 //! data:     [variable without records]*   [record 0: a slice of each variable with records] [record 1] ...
 //! ```
 //!
-//! Numbers are 4 bytes, in CDF-5 8; where variables begin, 8 bytes from CDF-2 on. Sizes in the file are not used, for they
-//! follow from types and dimensions. A slice of a record is padded to 4 bytes, unless it is all there is to a record.
+//! Numbers have 4 bytes, in CDF-5 8; offsets of variables have 8 bytes from CDF-2 on. Sizes in the file are not used,
+//! because they follow from types and dimensions. A slice of a record is padded to 4 bytes, unless it is the only one
+//! of its record.
 
 use std::{any::Any, ops::Range};
 
@@ -23,14 +24,14 @@ use crate::{
     error::{Error, Result},
 };
 
-/// A header is read in pieces that grow up to so many bytes.
+/// Maximum bytes of a header, which is read in growing pieces.
 const MAX_HEADER: u64 = 64 << 20;
 const FIRST_READ: u64 = 64 << 10;
 
-/// Records are read together with what lies between them, up to so many bytes.
+/// Maximum bytes of one read that covers several records and the bytes between them.
 const TOGETHER: u64 = 16 << 20;
 
-/// Whether a file that begins so is netCDF of a classic format.
+/// Whether a file with this head is netCDF in a classic format.
 pub fn sniff(head: &[u8]) -> bool {
     matches!(head, [b'C', b'D', b'F', 1 | 2 | 5, ..])
 }
@@ -45,7 +46,7 @@ pub struct NetCdfSource {
     record_bytes: u64,
 }
 
-/// Where a variable lies.
+/// Location of a variable.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
     begin: u64,
@@ -55,7 +56,7 @@ struct Stored {
 
 struct Cut;
 
-/// Reads the header front to back.
+/// Parses the header front to back.
 struct Parser<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -94,7 +95,7 @@ impl<'a> Parser<'a> {
         self.big_endian(self.number)
     }
 
-    /// Bytes that are filled up to a multiple of 4.
+    /// Returns bytes that are padded to a multiple of 4.
     fn padded(&mut self, bytes: u64) -> std::result::Result<&'a [u8], Cut> {
         let taken = self.take(bytes)?;
         self.take((4 - bytes % 4) % 4)?;
@@ -108,12 +109,12 @@ impl<'a> Parser<'a> {
     fn name(&mut self) -> Parsed<String> {
         let length = self.number()?;
         let name = self.padded(length)?;
-        // Some old writers counted the end of the text too.
+        // Some old writers include the NUL in the length.
         let name = name.strip_suffix(&[0]).unwrap_or(name);
         String::from_utf8(name.to_vec()).map_err(|_| self.bad("a name in UTF-8", "other bytes"))
     }
 
-    /// The number of entries of a list with this tag; a list that is absent has none.
+    /// Returns the number of entries of a list with this tag; 0 for an absent list.
     fn list(&mut self, tag: u64, what: &str) -> Parsed<u64> {
         let found = self.big_endian(4)?;
         let entries = self.number()?;
@@ -167,7 +168,8 @@ impl NetCdfSource {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input), naming the byte, when it is damaged or variables reach beyond the end.
+    /// [`Kind::Input`](crate::error::Kind::Input), naming the byte, if it is damaged or variables extend beyond the
+    /// end.
     pub fn open(input: RangedInput) -> Result<Self> {
         let total = input.bytes();
         let mut size = FIRST_READ;
@@ -212,7 +214,7 @@ fn parse(head: &[u8], total: u64) -> Parsed<(Header, Vec<Stored>, u64)> {
         stored.push(place);
     }
     let record_bytes = record_bytes(&header.variables, &stored);
-    // A file that is still written does not say how many records it has.
+    // A file that is still being written does not state its number of records.
     let first = stored.iter().filter(|place| place.has_records).map(|place| place.begin).min();
     let records = match first {
         Some(first) if records == streamed => total.saturating_sub(first) / record_bytes.max(1),
@@ -256,7 +258,7 @@ fn variable(parser: &mut Parser<'_>, dims: &[(String, u64)], grows: Option<usize
     Ok((variable, Stored { begin, has_records, width }))
 }
 
-/// Bytes of a variable, of one with records those of a record.
+/// Returns the bytes of a variable, or of one record of a record variable.
 fn slice_bytes(variable: &Variable, place: &Stored) -> u64 {
     let inner = &variable.shape[usize::from(place.has_records)..];
     inner.iter().fold(place.width as u64, |all, length| all.saturating_mul(*length))
@@ -317,7 +319,7 @@ impl Arrays for NetCdfSource {
 }
 
 impl NetCdfSource {
-    /// The ranges that a hyperslab of a remote file needs.
+    /// Returns the ranges that a hyperslab of a remote file needs.
     fn ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
         let Some((variable, place)) = self.header.variables.get(number).zip(self.stored.get(number)) else {
             return Vec::new();
@@ -342,9 +344,9 @@ impl NetCdfSource {
         if count == 0 || slice == 0 {
             return Ok(out);
         }
-        // Small slices are read with what lies between them: one read instead of many.
+        // Small slices are read together with the bytes between them: one read instead of many.
         let per_read = (TOGETHER / self.record_bytes.max(1)).clamp(1, count);
-        // What was asked for ahead is there in pieces.
+        // Prefetched ranges are available piece by piece.
         if slice > TOGETHER || self.input.is_remote() {
             for record in first..first + count {
                 let read = |at, bytes| self.range(place.begin + record * self.record_bytes + at, bytes);
@@ -378,7 +380,8 @@ impl NetCdfSource {
 mod tests {
     use super::*;
 
-    /// A CDF-1 file: `t` grows and has 2 records, `x` is 3; `v(x)` of shorts, `r(t, x)` of bytes, `s(t)` of ints.
+    /// Returns a CDF-1 file: `t` is unlimited and has 2 records, `x` is 3; `v(x)` of shorts, `r(t, x)` of bytes, `s(t)`
+    /// of ints.
     fn file() -> Vec<u8> {
         let mut out = b"CDF\x01".to_vec();
         let number = |out: &mut Vec<u8>, n: u32| out.extend_from_slice(&n.to_be_bytes());
@@ -398,7 +401,7 @@ mod tests {
         [2, 2].iter().for_each(|n| number(&mut out, *n));
         out.extend_from_slice(b"ab\0\0");
         [11, 3].iter().for_each(|n| number(&mut out, *n));
-        // Of the three variables: where each begins is known only at the end.
+        // Offsets of the three variables, which are known only at the end.
         let mut begins = Vec::new();
         for (variable, dims, kind) in [("v", &[1][..], 3), ("r", &[0, 1], 1), ("s", &[0], 4)] {
             name(&mut out, variable);

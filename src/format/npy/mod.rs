@@ -1,8 +1,8 @@
-//! NPY and NPZ: arrays as numpy saves them, one to a file or several in a ZIP archive.
+//! NPY and NPZ: numpy's array files, one array per file or several in a ZIP archive.
 //!
-//! Of a file and of members that are stored, only the bytes of a hyperslab are read. A deflated member has no way in but
-//! from its start, so it is inflated once, into memory where all of them are small, else onto disk. The header is read
-//! by [`crate::array::npy`].
+//! Of an NPY file and of stored members, only the bytes of a hyperslab are read. A deflated member can only be read
+//! from its start, so it is inflated once: into memory if all members are small, else to disk. [`crate::array::npy`]
+//! parses the header.
 
 use std::{
     any::Any,
@@ -24,23 +24,23 @@ use crate::{
     storage::Spill,
 };
 
-/// Inflated bytes of all members that are kept in memory.
+/// Maximum inflated bytes of all members that are kept in memory.
 const IN_MEMORY: u64 = 64 << 20;
 
-/// Bytes of an array in Fortran order that are read together.
+/// Bytes of an array in Fortran order read together.
 const LAYER: u64 = 4 << 20;
 
-/// Deflated bytes that are read for a header, first and then at most.
+/// Deflated bytes read for a header: first attempt, and maximum.
 const SHORT_HEAD: u64 = 16 << 10;
 const LONG_HEAD: u64 = 2 << 20;
 
-/// Bytes that what is known of an array takes, roughly.
+/// Approximate bytes that the description of an array takes.
 const ARRAY_BYTES: u64 = 2 << 10;
 
-/// Name of the array of an NPY file, which has none of its own.
+/// Name of the array of an NPY file, which has no name of its own.
 const ARRAY: &str = "array";
 
-/// What a file is that begins so.
+/// Container of the arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NpyForm {
     /// One array.
@@ -49,7 +49,7 @@ pub enum NpyForm {
     Npz,
 }
 
-/// Whether a file that begins so holds arrays of numpy. An archive does if its first member is called so.
+/// Detects files of numpy arrays by their head. An archive qualifies if its first member is an NPY file by name.
 pub fn sniff(head: &[u8]) -> Option<NpyForm> {
     if head.starts_with(MAGIC) {
         return Some(NpyForm::Npy);
@@ -65,7 +65,7 @@ pub struct NpySource {
     input: RangedInput,
     header: Header,
     stored: Vec<Stored>,
-    /// Whether deflated members are inflated onto disk.
+    /// Whether deflated members are inflated to disk.
     spills: bool,
 }
 
@@ -73,13 +73,13 @@ pub struct NpySource {
 #[derive(Debug)]
 struct Stored {
     npy: NpyHeader,
-    /// Where the NPY file begins, in the source or in what was inflated.
+    /// Offset of the NPY data, in the source or in the inflated member.
     offset: u64,
-    /// The member that is to be inflated.
+    /// The member to be inflated, if it is deflated.
     packed: Option<Packed>,
 }
 
-/// A deflated member, and what was inflated of it: nothing, or all.
+/// A deflated member, and its inflated content: nothing yet, or all of it.
 #[derive(Debug)]
 struct Packed {
     member: zip::Member,
@@ -106,7 +106,8 @@ impl NpySource {
     /// Reads the headers.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when a header is damaged, or an array is shorter than it says.
+    /// [`Kind::Input`](crate::error::Kind::Input) if a header is damaged, or an array is shorter than its header
+    /// states.
     pub fn open(input: RangedInput, form: NpyForm) -> Result<Self> {
         let mut source = Self { input, header: Header::default(), stored: Vec::new(), spills: false };
         match form {
@@ -190,7 +191,7 @@ impl NpySource {
         Ok(())
     }
 
-    /// Bytes of an array from its first element on.
+    /// Returns bytes of an array from an offset after its header.
     fn range(&self, stored: &Stored, start: u64, bytes: u64) -> Result<Bytes> {
         let data = stored.npy.offset as u64 + start;
         let Some(packed) = &stored.packed else {
@@ -212,7 +213,7 @@ impl NpySource {
         }
     }
 
-    /// The ranges that a hyperslab needs; of a deflated array none, for it is read from its start.
+    /// Returns the ranges that a hyperslab needs; none for a deflated array, which is read from its start.
     fn ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
         let stored = self.stored.get(number).filter(|stored| stored.packed.is_none());
         let Some((stored, width)) = stored.and_then(|stored| Some((stored, stored.npy.dtype.width()?))) else {
@@ -227,7 +228,7 @@ impl NpySource {
         ranges.into_iter().map(|range| begin.saturating_add(range.start)..begin.saturating_add(range.end)).collect()
     }
 
-    /// All of a member, inflated by whoever needs it first.
+    /// Returns the whole inflated member, which the first caller inflates.
     fn inflated(&self, packed: &Packed) -> Result<Arc<Inflated>> {
         let mut inflated = packed.inflated.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inflated) = &*inflated {
@@ -251,7 +252,7 @@ impl NpySource {
     }
 }
 
-/// The NPY header of a deflated member, which is mostly short.
+/// Returns the NPY header of a deflated member, which is usually short.
 fn head_of(input: &RangedInput, member: &zip::Member) -> Result<Vec<u8>> {
     match head_within(input, member, SHORT_HEAD) {
         Ok(head) if head.len() as u64 >= data_offset(&head).map_or(u64::MAX, |length| length as u64) => Ok(head),
@@ -259,7 +260,7 @@ fn head_of(input: &RangedInput, member: &zip::Member) -> Result<Vec<u8>> {
     }
 }
 
-/// The same, as far as it lies in so many deflated bytes.
+/// Returns the NPY header as far as it is within `packed` deflated bytes.
 fn head_within(input: &RangedInput, member: &zip::Member, packed: u64) -> Result<Vec<u8>> {
     use std::io::Read;
     let offset = member.offset(input)?;
@@ -292,7 +293,7 @@ impl Arrays for NpySource {
         let width = dtype.width().ok_or_else(|| Error::internal("elements of any length in NPY"))?;
         let read = |start, bytes| self.range(stored, start, bytes);
         let mut bytes = if stored.npy.fortran {
-            // In Fortran order an array is its own transpose in C order.
+            // An array in Fortran order is the transpose of an array in C order.
             let from = turned_slab(slab);
             let bytes = read_box(&turned(&stored.npy.shape), &from, width, read)?;
             let order: Vec<usize> = (0..from.count.len()).rev().collect();

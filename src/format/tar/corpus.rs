@@ -1,6 +1,7 @@
-//! The reader against archives of the real world, where a corpus of them is at hand, and against Python's `tarfile`.
+//! Tests of the reader against archives of the real world, if a corpus of them is available, and against Python's
+//! `tarfile`.
 //!
-//! Without one, or without Python, these tests say that they were not run (`format/corpus.rs`).
+//! Without a corpus, or without Python, these tests report that they were not run (`format/corpus.rs`).
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
@@ -35,7 +36,7 @@ fn corpus() -> Option<PathBuf> {
     corpus::folder()
 }
 
-/// The archive without compression; `None` when it is none.
+/// Returns the uncompressed archive; `None` if the file is not one.
 fn archive(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = std::fs::read(path).unwrap();
     if let Some(codec) = decompress::sniff(&bytes) {
@@ -57,7 +58,7 @@ fn blocks(archive: &[u8]) -> Result<Vec<RecordBlock>> {
     Ok(found)
 }
 
-/// Members of all kinds, those of rejected samples included.
+/// Returns the number of members of all kinds, including those of rejected samples.
 fn count(blocks: &[RecordBlock]) -> u64 {
     let mut count = 0;
     for block in blocks {
@@ -67,7 +68,7 @@ fn count(blocks: &[RecordBlock]) -> u64 {
             let mut at = 0;
             while at < reject.raw.len() {
                 let Ok(Found::Entry(entry)) = entry::read(&reject.raw[at..]) else { panic!("no member") };
-                // What is no file was counted when it was passed over.
+                // Members that are not files were counted when they were skipped.
                 count += u64::from(entry.kind != Kind::NoFile);
                 at += usize::try_from(entry.length()).unwrap();
             }
@@ -76,16 +77,17 @@ fn count(blocks: &[RecordBlock]) -> u64 {
     count
 }
 
-/// Archives of which `tarfile` finds another number of members: the number found here, or none where it is refused.
+/// Archives in which `tarfile` finds another number of members: the number found here, or `None` if the archive is
+/// refused.
 const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
-    // Pax records without the line end that they count: readers disagree about the name.
+    // Pax records without the newline that their length includes: readers disagree about the name.
     ("diff-014-unterminated-pax.tar", None),
     ("test_read_pax_empty_val_no_nl.tar", None),
-    // Two pax headers for one member, with different names: readers disagree which one counts.
+    // Two pax headers for one member, with different names: readers disagree about which one applies.
     ("pax-multi-hdrs.tar", None),
     // A sparse map that `tarfile` cannot read; here the file is rejected as sparse.
     ("test_read_format_gtar_sparse_1_17_posix10_modified.tar", Some(3)),
-    // Compression that is opened here and not there.
+    // Compression that is supported here but not in `tarfile`.
     ("test_compat_lz4_1.tar.lz4", Some(6)),
     ("test_compat_lz4_B4.tar.lz4", Some(3)),
     ("test_compat_lz4_B5.tar.lz4", Some(3)),
@@ -93,7 +95,7 @@ const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
     ("test_compat_zstd_2.tar.zst", Some(6)),
 ];
 
-/// Compression that this is no test of.
+/// Compression that this test does not cover.
 const OTHER_CODECS: [&str; 7] = [".tbz", ".tlz", ".lz", ".Z", ".xz", ".bz2", "test_compat_gzip_2.tgz"];
 
 #[test]
@@ -129,7 +131,7 @@ fn corpus_agrees_with_the_oracle() {
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
 }
 
-/// Regular files as `tar_oracle.py` lists them: hash of the content, and name.
+/// Returns regular files as `tar_oracle.py` lists them: hash of the content, and name.
 fn files(archive: &[u8]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for split in TarReader::new().splits(Box::new(archive), SPLIT, MAX_RECORD) {
@@ -151,8 +153,8 @@ fn files(archive: &[u8]) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What is taken is what `tarfile` takes, name by name and byte by byte. It may be less, as `tarfile` ends in silence
-/// where a header is damaged.
+/// What is accepted equals what `tarfile` finds, name by name and byte by byte. It may be less, because `tarfile` ends
+/// silently at a damaged header.
 #[test]
 fn archives_of_tarfile_whole_and_broken_are_read_as_it_reads_them() {
     const COUNT: usize = 600;

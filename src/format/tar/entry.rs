@@ -1,35 +1,36 @@
-//! Headers of members that others wrote: v7, ustar, star, GNU and pax.
+//! Headers of members written by other programs: v7, ustar, star, GNU and pax.
 //!
 //! ```text
-//! member   [ x | g | L | K : header 512 | records or name | zeros to 512 ]*   what the next header has no room for
+//! member   [ x | g | L | K : header 512 | records or name | zeros to 512 ]*   values that do not fit the next header
 //!          header 512   [ sparse map 512 ]*                                   the member itself
 //!          content | zeros to 512
 //! ```
 //!
 //! Two readers that disagree about where a member ends see different archives in the same bytes. Where known readers
-//! disagree this one takes what POSIX says (a pax size beats the size in the header; folders, links and devices have no
-//! content), or refuses (two sizes or two names for one member, one for all members). No size is believed before the input
-//! was seen to hold that much.
+//! disagree, this one follows POSIX (a pax size overrides the size in the header; folders, links and devices have no
+//! content) or refuses (two sizes or two names for one member, a size or a name for all members). No size is trusted
+//! before the input was found to have that many bytes.
 
 use std::ops::Range;
 
 use super::header::{BLOCK, CHECKSUM, MAGIC, NAME, PREFIX, SIZE, TYPE, checksum, padding, split_pax_record};
 
-/// Most bytes of headers before one member.
+/// Maximum bytes of headers before one member.
 const MAX_HEADERS: usize = 1 << 20;
-/// Bytes of a GNU sparse header, and of the blocks that continue it, that tell whether another block follows.
+/// Offsets of the bytes of a GNU sparse header, and of its continuation blocks, that state whether another block
+/// follows.
 const SPARSE_MORE: [usize; 2] = [482, 504];
-/// The name's first part in archives of `star`, which put other things behind it.
+/// Range of the first part of the name in archives of `star`, which stores other fields after it.
 const STAR_PREFIX: Range<usize> = 345..476;
-/// What `star` ends its headers with.
+/// Magic bytes at the end of a `star` header.
 const STAR_MAGIC: &[u8] = b"tar\0";
 
-/// What the bytes at the start of a member turn out to be.
+/// Result of parsing the bytes at the start of a member.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// So many bytes from the start are needed to tell.
+    /// This many bytes from the start are needed.
     Needs(usize),
-    /// A block of zeros, the end of the archive, behind so many bytes of headers for all members.
+    /// A block of zeros, the end of the archive, after this many bytes of headers for all members.
     End(usize),
     /// All headers of a member.
     Entry(Entry),
@@ -43,30 +44,30 @@ pub(super) struct Entry {
     /// Bytes of content that follow, without padding.
     pub(super) size: u64,
     pub(super) kind: Kind,
-    /// The name as it stands there.
+    /// The raw name.
     pub(super) name: Vec<u8>,
 }
 
-/// What is to become of a member.
+/// Treatment of a member.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A regular file.
     File,
-    /// Folders, links, devices and whatever else is no file.
+    /// Folders, links, devices and other members that are not files.
     NoFile,
-    /// A file whose content is not there as it should be; why.
+    /// A file whose content is not stored normally; the reason.
     Unreadable(&'static str),
 }
 
 impl Entry {
-    /// Bytes of the whole member with padding.
+    /// Returns the bytes of the whole member, including padding.
     pub(super) fn length(&self) -> u64 {
         let size = self.size.checked_next_multiple_of(BLOCK as u64);
         size.and_then(|size| size.checked_add(self.header_bytes as u64)).unwrap_or(u64::MAX)
     }
 }
 
-/// Why the bytes are no header.
+/// Why the bytes are not a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// Offset from the start of the window.
@@ -75,7 +76,7 @@ pub(super) struct Fault {
     pub(super) problem: String,
 }
 
-/// What extended headers say about the member after them.
+/// Values from extended headers for the next member.
 #[derive(Debug, Default)]
 struct Extended {
     name: Option<Vec<u8>>,
@@ -83,7 +84,7 @@ struct Extended {
     sparse: bool,
 }
 
-/// Reads all headers of the member at the start of `window`.
+/// Parses all headers of the member at the start of `window`.
 pub(super) fn read(window: &[u8]) -> Result<Found, Fault> {
     let mut extended = Extended::default();
     let (mut at, mut pending) = (0, false);
@@ -91,7 +92,7 @@ pub(super) fn read(window: &[u8]) -> Result<Found, Fault> {
         let fault = |problem: String| Fault { at, problem };
         let Some(block) = window[at..].first_chunk::<BLOCK>() else { return Ok(Found::Needs(at + BLOCK)) };
         if block.iter().all(|byte| *byte == 0) {
-            // Headers for the whole archive need no member after them.
+            // Headers for the whole archive may come last.
             let problem = "expected a member after an extended header, found the end of the archive";
             return if pending { Err(fault(problem.to_owned())) } else { Ok(Found::End(at)) };
         }
@@ -112,7 +113,7 @@ pub(super) fn read(window: &[u8]) -> Result<Found, Fault> {
     }
 }
 
-/// Whether a block is a header, by its checksum.
+/// Whether a block is a header, judged by its checksum.
 pub(super) fn is_header(block: &[u8; BLOCK]) -> bool {
     check(block).is_ok()
 }
@@ -121,7 +122,7 @@ fn member(window: &[u8], at: usize, block: &[u8; BLOCK], size: u64, extended: Ex
     let name = extended.name.unwrap_or_else(|| name_of(block));
     let folder = name.ends_with(b"/");
     let (kind, has_content) = match block[TYPE] {
-        // Before there were types, a slash at the end meant a folder.
+        // Before types existed, a trailing slash marked a folder.
         0 if folder => (Kind::NoFile, false),
         b'0' | b'7' if folder && size == 0 => (Kind::NoFile, false),
         b'1'..=b'6' => (Kind::NoFile, false),
@@ -151,11 +152,11 @@ fn member(window: &[u8], at: usize, block: &[u8; BLOCK], size: u64, extended: Ex
 }
 
 impl Extended {
-    /// Takes over what an extended header says.
+    /// Applies the content of an extended header.
     fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), String> {
         match kind {
             b'L' => self.set_name(until_nul(content))?,
-            // Where links lead to is of no interest.
+            // Targets of links are ignored.
             b'K' => {}
             kind => {
                 let mut records = trim_zeros(content);
@@ -170,7 +171,7 @@ impl Extended {
         Ok(())
     }
 
-    /// Takes over a pax record; one without a value says nothing.
+    /// Applies a pax record; one without a value has no effect.
     fn apply_pax(&mut self, key: &[u8], value: &[u8], for_all: bool) -> Result<(), String> {
         let sparse = key.starts_with(b"GNU.sparse.") || key == b"SUN.holesdata";
         if value.is_empty() || !sparse && !matches!(key, b"path" | b"size") {
@@ -191,7 +192,7 @@ impl Extended {
                 }
                 self.size = Some(size);
             }
-            // The path beside it is made up; the name of a sparse file is not worth telling the two apart.
+            // The path in the header is a placeholder; the name of a sparse file is not needed.
             _ => self.sparse = true,
         }
         Ok(())
@@ -208,11 +209,11 @@ impl Extended {
     }
 }
 
-/// Compares the checksum with the sum of the block's bytes, taken as unsigned as POSIX wants it or as signed as some old
-/// programs did.
+/// Verifies the checksum: the sum of the block's bytes, taken as unsigned as in POSIX or as signed as some old programs
+/// did.
 fn check(block: &[u8; BLOCK]) -> Result<(), String> {
     let expected = checksum(block);
-    // A byte of 128 or more counts 256 less when it is signed.
+    // A byte of 128 or more counts 256 less if it is signed.
     let large = |bytes: &[u8]| bytes.iter().filter(|byte| **byte >= 128).count() as i64;
     let signed = i64::from(expected) - 256 * (large(block) - large(&block[CHECKSUM]));
     match number(&block[CHECKSUM]) {
@@ -222,7 +223,8 @@ fn check(block: &[u8; BLOCK]) -> Result<(), String> {
     }
 }
 
-/// A number in octal digits, or in GNU's base 256 behind a byte of 128; the error says what was found.
+/// Parses a number in octal digits, or in GNU's base 256, marked by a first byte of 128; the error states what was
+/// found.
 fn number(field: &[u8]) -> Result<u64, String> {
     let bad = || format!("\"{}\"", field.escape_ascii());
     if let Some((128, rest)) = field.split_first() {
@@ -237,7 +239,7 @@ fn number(field: &[u8]) -> Result<u64, String> {
     digits.iter().try_fold(0, add).ok_or_else(bad)
 }
 
-/// The name in a header block; only ustar and star have a prefix, GNU has other things in its place.
+/// Returns the name in a header block; only ustar and star have a prefix, GNU has other fields in its place.
 fn name_of(block: &[u8; BLOCK]) -> Vec<u8> {
     let prefix = match &block[MAGIC] {
         b"ustar\x0000" if block.ends_with(STAR_MAGIC) => until_nul(&block[STAR_PREFIX]),

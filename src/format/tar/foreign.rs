@@ -1,12 +1,12 @@
-//! Walking through a whole tar of any origin: where each sample begins and ends, and its key.
+//! Scan of a whole tar of any origin: the extent and the key of each sample.
 //!
 //! ```text
 //! archive  | folder | a.jpg | link | a.cls | folder | b.jpg | zeros ...
 //!          '- gap  -'----- record a -------'- gap  -'- rec b-'
 //! ```
 //!
-//! Samples are what [`TarReader`](super::TarReader) takes for samples. Members that are no files belong to the sample
-//! around them, or to nobody, so that the extents of the samples stay true when archives are joined.
+//! Samples are defined as in [`TarReader`](super::TarReader). Members that are not files belong to the sample around
+//! them, or to none, so that the extents of the samples stay valid when archives are joined.
 
 use std::io::Read;
 
@@ -24,14 +24,14 @@ use crate::{
     record::key::split_key,
 };
 
-/// Most bytes between two files of which it is not known yet whether they are of one sample.
+/// Maximum bytes between two files while it is undecided whether they belong to one sample.
 const MAX_GAP: u64 = 16 << 20;
 
-/// Reports every sample and its key; returns where the samples lie. `files` receives the place of each file, before its
+/// Reports every sample and its key; returns the extent of the samples. `files` receives the place of each file before its
 /// sample is reported.
 ///
 /// # Errors
-/// When the archive is damaged; where `files` are asked for, when a name is one that readers of WebDataset pass over.
+/// If the archive is damaged or, with `files`, a name is one that WebDataset's readers skip.
 pub(super) fn scan(
     input: &mut dyn Read,
     mut files: Option<&mut Files<'_>>,
@@ -53,10 +53,10 @@ pub(super) fn scan(
     Ok(Extent { body, raw: walk.metered.offset() })
 }
 
-/// Takes the place of a file.
+/// Receives the place of a file.
 pub(super) type Files<'a> = dyn FnMut(Place<'_>) -> Result<()> + 'a;
 
-/// The place of a file whose headers begin at `header`; `first` says that a sample begins with it.
+/// Returns the place of a file whose headers begin at `header`; `first` means that it begins a sample.
 fn place_of(entry: &Entry, header: u64, first: bool) -> Result<Place<'_>> {
     let name = str::from_utf8(&entry.name).map_err(|e| {
         Error::input(format!("expected a name in UTF-8, found `{}`", shown(&entry.name))).byte(header).cause(e)
@@ -71,9 +71,9 @@ fn place_of(entry: &Entry, header: u64, first: bool) -> Result<Place<'_>> {
 
 struct Walk<'a> {
     metered: Metered<'a>,
-    /// The sample that is open.
+    /// The current sample.
     open: Option<Open>,
-    /// Where members that are no files began, after the last file of the open sample.
+    /// Offset of the members that are not files after the last file of the current sample.
     gap: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ struct Open {
 }
 
 impl Walk<'_> {
-    /// The headers of the next member, not stepped over yet; `None` at the end of the archive.
+    /// Returns the headers of the next member without skipping them; `None` at the end of the archive.
     fn entry(&mut self) -> Result<Option<Entry>> {
         let offset = self.metered.offset();
         let mut wanted = BLOCK;
@@ -92,7 +92,7 @@ impl Walk<'_> {
             let window = self.metered.peek(wanted)?;
             let cut_short = window.len() < wanted;
             if window.is_empty() {
-                // Programs that append leave the zeros out.
+                // Programs that append may omit the zeros.
                 return Ok(None);
             }
             match entry::read(window).map_err(|fault| {
@@ -112,7 +112,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Opens and closes samples; returns whether one begins with this member, which is not stepped over yet.
+    /// Opens and closes samples; returns whether one begins with this member, which is not skipped yet.
     fn member(&mut self, entry: &Entry, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<bool> {
         let offset = self.metered.offset();
         match entry.kind {
@@ -146,7 +146,7 @@ impl Walk<'_> {
         Ok(false)
     }
 
-    /// Ends the open sample where its last file ends, and drops what lies between it and `next`.
+    /// Ends the current sample at the end of its last file, and skips the members between it and `next`.
     fn close(&mut self, next: u64, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<()> {
         let end = self.gap.take().unwrap_or(next);
         let hash = self.metered.cut();
@@ -159,7 +159,7 @@ impl Walk<'_> {
         visit(Scanned { offset: open.offset, length: end - open.offset, hash }, Some(key))
     }
 
-    /// Steps over the content of a member and what pads it.
+    /// Skips the content of a member and its padding.
     fn content(&mut self, entry: &Entry) -> Result<()> {
         #[expect(clippy::cast_possible_truncation, reason = "less than a block")]
         let pad = padding((entry.size % BLOCK as u64) as usize) as u64;
@@ -180,7 +180,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads on to the end, where only zeros may come; headers for all members may stand before them.
+    /// Reads on to the end, where only zeros may follow; headers for all members may precede them.
     fn end(&mut self) -> Result<()> {
         let mut zeros = false;
         loop {
@@ -197,7 +197,7 @@ impl Walk<'_> {
             if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
                 return Err(Error::input("expected nothing but zeros at the end of the archive, found other bytes")
                     .byte(offset + at as u64)
-                    .hint("readers stop at the zeros: what comes after them would be lost"));
+                    .hint("readers stop at the zeros: bytes after them would be lost"));
             }
             let count = bytes.len();
             self.metered.advance(count);
@@ -243,7 +243,7 @@ mod tests {
         let (records, extent) = found(&bytes);
         assert_eq!(records, [("d/a".to_owned(), 512, 512 + 1024 + 512 + 1024), ("d/b".to_owned(), 4096, 1024)]);
         assert_eq!((extent.body, extent.raw), (5120, bytes.len() as u64));
-        // Joined by copying, the extents are those of before, moved.
+        // Joined by copying, the extents are the same, shifted.
         let body = usize::try_from(extent.body).unwrap();
         let joined = [&bytes[..body], &bytes[..]].concat();
         let twice = found(&joined).0;

@@ -1,4 +1,4 @@
-//! Header blocks of tar members: ustar, and pax in front where ustar has no room.
+//! Header blocks of tar members: ustar, preceded by pax if a value does not fit ustar.
 //!
 //! ```text
 //! ustar  0 name 100 | 100 mode 8 | 108 uid 8 | 116 gid 8 | 124 size 12 | 136 mtime 12 | 148 checksum 8
@@ -7,18 +7,18 @@
 //! pax    header of type 'x' | records "LENGTH key=value\n" padded to 512 | header of the member itself
 //! ```
 //!
-//! A name of more than 100 bytes is cut at a slash into prefix and name if both fit. Names are UTF-8 as they are.
+//! A name of more than 100 bytes is split at a slash into prefix and name if both fit. Names are stored as UTF-8.
 
-/// Unit of everything in a tar.
+/// Block size of a tar.
 pub(super) const BLOCK: usize = 512;
 /// Two blocks of zeros end an archive.
 pub(super) const TRAILER: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Longest member name written, in bytes.
+/// Maximum length of a written member name, in bytes.
 pub(super) const MAX_NAME: usize = 0xffff;
-/// Largest size that eleven octal digits can say.
+/// Largest size that eleven octal digits can represent.
 pub(super) const MAX_OCTAL_SIZE: u64 = (8 << 30) - 1;
-/// Most bytes of pax records that are read: twice what the longest name takes.
+/// Maximum bytes of pax records that are read: twice the size for the longest name.
 const MAX_PAX: u64 = 2 * (MAX_NAME as u64 + 1);
 
 pub(super) const NAME: std::ops::Range<usize> = 0..100;
@@ -28,7 +28,7 @@ pub(super) const TYPE: usize = 156;
 pub(super) const MAGIC: std::ops::Range<usize> = 257..265;
 pub(super) const PREFIX: std::ops::Range<usize> = 345..500;
 
-/// Header of an empty regular file without a name, mode 0644, everything about owner and time zero.
+/// Header of an empty regular file without a name, mode 0644, with owner and time zero.
 const TEMPLATE: [u8; BLOCK] = {
     let mut block = [0; BLOCK];
     let fields: [(usize, &[u8]); 9] = [
@@ -83,7 +83,7 @@ pub(super) fn seal(block: &mut [u8], size: u64) {
     block[CHECKSUM.start + 6..CHECKSUM.end].copy_from_slice(b"\0 ");
 }
 
-/// Zeros between content of this length and the next block.
+/// Returns the number of zeros between content of this length and the next block.
 pub(super) fn padding(length: usize) -> usize {
     length.wrapping_neg() % BLOCK
 }
@@ -103,7 +103,7 @@ fn push_ustar(out: &mut Vec<u8>, prefix: &str, name: &str, size: u64, kind: u8) 
     seal(block, size);
 }
 
-/// Prefix and name as ustar stores them, or `None` if they do not fit; cut at the first slash that will do.
+/// Splits a name into ustar's prefix and name at the first possible slash; `None` if they do not fit.
 fn split_name(name: &str) -> Option<(&str, &str)> {
     if name.len() <= NAME.len() {
         return Some(("", name));
@@ -113,7 +113,7 @@ fn split_name(name: &str) -> Option<(&str, &str)> {
     (cut <= PREFIX.len() && cut + 1 < name.len()).then(|| (&name[..cut], &name[cut + 1..]))
 }
 
-/// What readers that know no pax see of a long name; not ending in a slash, which would mean a folder to them.
+/// Returns the name for readers without pax support; it must not end in a slash, which would mean a folder.
 fn shorten(name: &str) -> &str {
     let mut end = NAME.len().min(name.len());
     while !name.is_char_boundary(end) {
@@ -123,7 +123,7 @@ fn shorten(name: &str) -> &str {
 }
 
 fn push_pax_record(out: &mut Vec<u8>, key: &str, value: &str) {
-    // The length counts its own digits.
+    // The length includes its own digits.
     let rest = " =\n".len() + key.len() + value.len();
     let mut length = rest + 1;
     while length != rest + length.to_string().len() {
@@ -139,23 +139,23 @@ fn set_octal(field: &mut [u8], mut value: u64) {
     }
 }
 
-/// Sum of the bytes, with blanks in place of the checksum itself.
+/// Returns the sum of the bytes, with blanks in place of the checksum itself.
 pub(super) fn checksum(block: &[u8]) -> u32 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     sum(block) - sum(&block[CHECKSUM]) + 8 * u32::from(b' ')
 }
 
-/// What the bytes before the content of a member turn out to be.
+/// Result of parsing the bytes before the content of a member.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Head {
-    /// So many bytes from its start are needed to tell.
+    /// This many bytes from the start are needed.
     Needs(usize),
-    /// All there: bytes of the headers, and bytes of content after them.
+    /// Complete: bytes of the headers, and bytes of content after them.
     Member { length: usize, size: u64 },
 }
 
-/// Reads the headers of a member from the start of `window`, its name into `name`. The message of the error says what
-/// was expected and found.
+/// Parses the headers of a member from the start of `window` and stores its name in `name`. The error message states
+/// what was expected and found.
 pub(super) fn parse(window: &[u8], name: &mut Vec<u8>) -> Result<Head, String> {
     let Some(first) = window.first_chunk::<BLOCK>() else { return Ok(Head::Needs(BLOCK)) };
     let (kind, size) = parse_ustar(first)?;
@@ -221,7 +221,7 @@ fn name_of(block: &[u8; BLOCK], name: &mut Vec<u8>) {
     name.extend_from_slice(text(NAME));
 }
 
-/// Reads pax records; replaces the name by `path` and returns `size`.
+/// Applies pax records: replaces the name by `path` and returns `size`.
 fn apply_pax(mut records: &[u8], name: &mut Vec<u8>) -> Result<Option<u64>, String> {
     let mut size = None;
     while !records.is_empty() {
@@ -243,7 +243,7 @@ fn apply_pax(mut records: &[u8], name: &mut Vec<u8>) -> Result<Option<u64>, Stri
     Ok(size)
 }
 
-/// Key, value and what comes after the first record.
+/// Splits off the first record: returns key, value and the rest.
 pub(super) fn split_pax_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let blank = memchr::memchr(b' ', records)?;
     let length: usize = str::from_utf8(&records[..blank]).ok()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Indexes of tar shards as training tools read them: pure encoders, and the walk over headers that feeds them.
+//! Indexes of tar shards for training tools: pure encoders, and the header scanner that feeds them.
 //!
 //! ```text
 //! DALI     "v1.2 <samples>\n"  [ext offset size name]+ "\n"     a line per sample; offsets are those of the content
@@ -6,26 +6,27 @@
 //! wids     {"__kind__", "wids_version", "shardlist": [{"url", "md5sum", "nsamples", "filesize"}], "name"}
 //! ```
 //!
-//! The tools group neighbours by the name up to the first dot of its last component, and so does [`MemberScanner`].
+//! The tools group neighbours by the name up to the first dot of its last component, as does [`MemberScanner`].
 
 use std::io::Write as _;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    header::{BLOCK, Head, padding, parse},
+    entry::{self, Found, Kind},
+    header::{BLOCK, padding},
     scan::key_of,
 };
 use crate::error::{Error, Result};
 
-/// Where a member is in its shard.
+/// Position of a member in its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
     /// Full name, `key.extension`.
     pub name: &'a str,
     /// Length of the key in the name.
     pub key: usize,
-    /// Whether it begins a sample.
+    /// Whether it is the first member of a sample.
     pub first: bool,
     /// Offset of its first header, a pax header included.
     pub header: u64,
@@ -36,36 +37,35 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The name behind the key and its dot.
+    /// Returns the name after the key and its dot.
     pub fn extension(&self) -> &str {
         self.name.get(self.key + 1..).unwrap_or_default()
     }
 }
 
-/// Finds members in a tar that passes by in pieces of any size. It holds one header, never content.
+/// Finds members in a tar that arrives in pieces of any size. It holds one header in memory, never content.
 #[derive(Debug)]
 pub struct MemberScanner {
     window: Vec<u8>,
     wanted: usize,
-    /// Bytes of content and padding still to come.
+    /// Bytes of content and padding still expected.
     skip: u64,
     offset: u64,
     key: Vec<u8>,
-    name: Vec<u8>,
     samples: u64,
 }
 
 impl Default for MemberScanner {
     fn default() -> Self {
-        Self { window: Vec::new(), wanted: BLOCK, skip: 0, offset: 0, key: Vec::new(), name: Vec::new(), samples: 0 }
+        Self { window: Vec::new(), wanted: BLOCK, skip: 0, offset: 0, key: Vec::new(), samples: 0 }
     }
 }
 
 impl MemberScanner {
-    /// Takes the next bytes of the shard and reports members whose headers they complete.
+    /// Processes the next bytes of the shard and reports members whose headers they complete.
     ///
     /// # Errors
-    /// When the bytes are no tar, or a name is one that readers skip; whatever `visit` fails with.
+    /// If the bytes are not a tar, a name is one that readers skip, or `visit` fails.
     pub fn feed(&mut self, mut bytes: &[u8], visit: &mut dyn FnMut(Place<'_>) -> Result<()>) -> Result<()> {
         while !bytes.is_empty() {
             let missing = if self.skip > 0 { self.skip } else { (self.wanted - self.window.len()) as u64 };
@@ -88,57 +88,66 @@ impl MemberScanner {
     fn header(&mut self, visit: &mut dyn FnMut(Place<'_>) -> Result<()>) -> Result<()> {
         let header = self.offset - self.window.len() as u64;
         let damaged = |problem: String| Error::integrity(problem).byte(header);
-        let size = match parse(&self.window, &mut self.name).map_err(damaged)? {
-            Head::Needs(wanted) => {
+        // Shards may hold records that other programs framed.
+        let entry = match entry::read(&self.window)
+            .map_err(|fault| Error::integrity(fault.problem).byte(header + fault.at as u64))?
+        {
+            Found::Needs(wanted) => {
                 self.wanted = wanted;
                 return Ok(());
             }
-            Head::Member { size, .. } => size,
+            Found::End(_) => return Err(damaged("expected a member, found the end of an archive".to_owned())),
+            Found::Entry(entry) => entry,
         };
-        let over = usize::try_from(size % BLOCK as u64).map_or(0, padding);
-        self.skip = size + over as u64;
+        let over = usize::try_from(entry.size % BLOCK as u64).map_or(0, padding);
+        self.skip = entry.size + over as u64;
         self.window.clear();
         self.wanted = BLOCK;
-        let name = std::str::from_utf8(&self.name)
+        match entry.kind {
+            Kind::File => {}
+            Kind::NoFile => return Ok(()),
+            Kind::Unreadable(found) => return Err(damaged(format!("expected a plain file, found {found}"))),
+        }
+        let name = std::str::from_utf8(&entry.name)
             .map_err(|e| damaged("expected a member name in UTF-8, found other bytes".to_owned()).cause(e))?;
-        let key = key_of(&self.name)
+        let key = key_of(&entry.name)
             .ok_or_else(|| damaged(format!("expected a member named `key.extension`, found `{name}`")))?;
         let first = self.samples == 0 || key != self.key;
-        let place = Place { name, key: key.len(), first, header, content: self.offset, size };
+        let place = Place { name, key: key.len(), first, header, content: self.offset, size: entry.size };
         visit(place)?;
         if first {
             self.samples += 1;
             self.key.clear();
-            self.key.extend_from_slice(&self.name[..place.key]);
+            self.key.extend_from_slice(key);
         }
         Ok(())
     }
 
-    /// Samples found so far.
+    /// Returns the number of samples found so far.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Bytes seen so far.
+    /// Returns the number of bytes seen so far.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 }
 
-/// First line of DALI's index.
+/// Returns the first line of DALI's index.
 pub fn dali_head(samples: u64) -> String {
     format!("v1.2 {samples}\n")
 }
 
-/// Appends a member to DALI's index; `begins` says that it is the first of the shard. The line of the last sample is left
-/// open and ends with a line break of its own.
+/// Appends a member to DALI's index; `begins` means that it is the first of the shard. Each sample is a line; the caller ends the
+/// last one.
 ///
 /// # Errors
-/// When the name has a blank, which the format has no way to quote.
+/// If the name contains whitespace, which the format cannot quote, or the extension is empty.
 pub fn push_dali(out: &mut Vec<u8>, place: &Place<'_>, begins: bool) -> Result<()> {
     if place.name.bytes().any(|b| b.is_ascii_whitespace()) || place.extension().is_empty() {
         return Err(Error::input(format!("the index of DALI cannot hold the name `{}`", place.name))
-            .hint("escape such names with --on-name rename, or leave the index out with --index none"));
+            .hint("escape such names with --on-name rename, or omit the index with --index none"));
     }
     if !begins {
         out.push(if place.first { b'\n' } else { b' ' });
@@ -148,7 +157,7 @@ pub fn push_dali(out: &mut Vec<u8>, place: &Place<'_>, begins: bool) -> Result<(
     Ok(())
 }
 
-/// A shard as wids lists it.
+/// A shard in a wids list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WidsShard {
     /// Path relative to the list.
@@ -161,7 +170,7 @@ pub struct WidsShard {
     pub filesize: u64,
 }
 
-/// What wids reads: all shards of a folder, or of a dataset.
+/// A wids list: all shards of a folder, or of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WidsList {
     #[serde(rename = "__kind__")]
@@ -172,12 +181,12 @@ pub struct WidsList {
 }
 
 impl WidsList {
-    /// A list of shards, which readers number their samples by.
+    /// Creates a list of shards; its order determines how readers number the samples.
     pub fn new(shards: Vec<WidsShard>) -> Self {
         Self { kind: "wids-shard-index-v1".to_owned(), wids_version: 1, shardlist: shards }
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file.
     ///
     /// # Errors
     /// Never in practice.
@@ -188,10 +197,10 @@ impl WidsList {
         Ok(bytes)
     }
 
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// When it is no such list.
+    /// If it is not such a list.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes).map_err(|e| Error::integrity("the list of wids is damaged").cause(e))
     }

@@ -5,10 +5,10 @@
 //! shard    record*  1024 zeros
 //! ```
 //!
-//! Headers are plain ustar with fixed owner, mode and time, so that equal records are equal bytes and nothing is spent
-//! on extension headers; only a name that ustar has no room for gets a pax header in front.
+//! Headers are plain ustar with fixed owner, mode and time, so that equal records are equal bytes and no space is spent
+//! on extension headers; only a name that does not fit ustar gets a pax header.
 //!
-//! Archives of any origin are read too: [`TarReader`] makes samples of their members.
+//! Archives of any origin can be read as well: [`TarReader`] makes samples of their members.
 //!
 //! Readers group *consecutive* members by the part of the name before the first dot of its last component. Hence the
 //! invariants: a key has no dot in its last component, and no two records in a row have the same key.
@@ -61,7 +61,7 @@ impl Framing for TarFraming {
         true
     }
 
-    /// A header, and half a block of zeros.
+    /// A header, and half a block of padding on average.
     fn member_bytes(&self) -> u64 {
         (BLOCK + BLOCK / 2) as u64
     }
@@ -96,7 +96,7 @@ pub fn scan_foreign_files(
 }
 
 fn frame_samples(samples: &[Sample], keys: &[String], out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
-    // Room for a name that needs a pax header is not worth counting.
+    // The rare name that needs a pax header is not counted.
     let bytes = |part: &crate::record::Part| BLOCK + part.bytes.len() + padding(part.bytes.len());
     out.reserve(samples.iter().flat_map(|sample| &sample.parts).map(bytes).sum());
     let mut name = String::new();
@@ -162,7 +162,7 @@ fn join_name(key: &str, extension: &str, name: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// Readers would make one record of two neighbours with the same key.
+/// Fails if two neighbours have the same key: readers would merge them.
 fn check_neighbours(keys: &[String]) -> Result<()> {
     match keys.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
@@ -173,7 +173,7 @@ fn check_neighbours(keys: &[String]) -> Result<()> {
     }
 }
 
-/// Keys are escaped before they come here; a key that slipped through would be merged with or cut at another one.
+/// Keys are escaped before this point; an unescaped one would be merged with another, or cut.
 fn check_key(key: &str) -> Result<()> {
     let base = key.rsplit('/').next().unwrap_or_default();
     if base.is_empty()

@@ -1,13 +1,13 @@
 //! Tar archives of any origin as samples.
 //!
 //! ```text
-//! splits   whole samples, as they stand in the archive          one thread, header by header
-//! parse    samples whose parts are slices of their split        any thread, nothing is copied
+//! splits   whole samples, in the order of the archive           one thread, header by header
+//! parse    samples whose parts are slices of their split        any thread, without copying
 //! ```
 //!
-//! Consecutive files with one key are a sample, as in WebDataset; what is no file (folders, links, devices) lies between
-//! without parting them, is never followed, and is counted. A name is data here, never a path: a sample with a name
-//! that could lead somewhere is rejected.
+//! Consecutive files with one key are a sample, as in WebDataset. Members that are not files (folders, links, devices)
+//! do not separate them, are never followed, and are counted. A name is data, never a path: a sample with a name that
+//! could escape its folder is rejected.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -29,9 +29,9 @@ use crate::{
     schema,
 };
 
-/// Column that holds the key of a sample.
+/// Name of the column with the key of a sample.
 const KEY: &str = "__key__";
-/// Most bytes of a name that a message shows.
+/// Maximum bytes of a name shown in a message.
 const SHOWN: usize = 200;
 
 /// Reads archives of any origin.
@@ -39,13 +39,13 @@ const SHOWN: usize = 200;
 pub struct TarReader;
 
 impl TarReader {
-    /// A reader; there is nothing to choose.
+    /// Creates a reader, which has no options.
     pub fn new() -> Self {
         Self
     }
 }
 
-/// Whether a source that begins like this is a tar archive. An archive without members cannot be told.
+/// Detects a tar archive by its head. An archive without members cannot be detected.
 pub fn sniff(head: &[u8]) -> bool {
     head.first_chunk::<BLOCK>().is_some_and(entry::is_header)
 }
@@ -90,20 +90,20 @@ impl RecordReader for TarReader {
     }
 }
 
-/// What tells the samples of an archive apart: the key as it stands there.
+/// Returns the part of a name that groups the samples of an archive: the raw key.
 pub(super) fn group_of(name: &[u8]) -> &[u8] {
     let name = without_dots(name);
     &name[..key_length(name)]
 }
 
-/// A name as messages show it.
+/// Returns a name for messages.
 pub(super) fn shown(name: &[u8]) -> String {
     let cut = &name[..name.len().min(SHOWN)];
     let more = if cut.len() < name.len() { "..." } else { "" };
     format!("{}{more}", String::from_utf8_lossy(cut).escape_debug())
 }
 
-/// The name without the `./` that `tar` puts in front of everything in the folder where it runs.
+/// Returns the name without the `./` that `tar` writes for members of the current folder.
 fn without_dots(mut name: &[u8]) -> &[u8] {
     while let Some(rest) = name.strip_prefix(b"./") {
         name = rest;
@@ -111,7 +111,7 @@ fn without_dots(mut name: &[u8]) -> &[u8] {
     name
 }
 
-/// The samples of a split.
+/// Samples collected from a split.
 #[derive(Debug, Default)]
 struct Samples {
     taken: Vec<Sample>,
@@ -146,10 +146,10 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Takes or rejects a sample that has all its parts.
+    /// Accepts or rejects a sample whose parts are complete.
     fn close(&mut self, open: Option<Open<'_>>) {
         let Some(open) = open else { return };
-        // A split holds fewer members than bytes, and so fewer than 2^32.
+        // A split has fewer members than bytes, and so fewer than 2^32.
         let row = u32::try_from(self.taken.len() + self.rejects.len()).unwrap_or(u32::MAX);
         match open.finish() {
             Ok(sample) => {
@@ -161,26 +161,26 @@ impl Samples {
     }
 }
 
-/// The member that begins there, and where it ends; `None` when not all of it is there.
+/// Returns the member at an offset and its end; `None` if it is incomplete.
 fn whole_entry(bytes: &[u8], at: usize) -> Option<(Entry, usize)> {
     let Ok(Found::Entry(entry)) = entry::read(&bytes[at..]) else { return None };
     let end = usize::try_from(entry.length()).ok()?.checked_add(at)?;
     (end <= bytes.len()).then_some((entry, end))
 }
 
-/// A sample while its parts are gathered.
+/// A sample whose parts are being collected.
 struct Open<'a> {
     /// Offset of the split in the archive.
     offset: u64,
     /// The split.
     bytes: &'a Bytes,
-    /// What all names begin with, as it stands there.
+    /// The raw common beginning of all names.
     group: Vec<u8>,
     key: String,
     start: usize,
     end: usize,
     parts: Vec<Part>,
-    /// The first thing that is wrong: where, with which part, and what.
+    /// The first error: offset, part, and reason.
     fault: Option<(usize, Option<String>, String)>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// Adds a part, or tells what is wrong with it.
+    /// Adds a part, or returns what is wrong with it.
     fn take(&mut self, entry: &Entry, at: usize) -> Result<(), (Option<String>, String)> {
         let name = safe_name(&entry.name).map_err(|reason| (None, reason))?;
         if let Kind::Unreadable(found) = entry.kind {
@@ -215,13 +215,14 @@ impl<'a> Open<'a> {
         }
         key.clone_into(&mut self.key);
         let content = at + entry.header_bytes;
-        // The content lies within the split, so its size is one of memory.
+        // The content is within the split, so its size fits memory.
         let size = usize::try_from(entry.size).unwrap_or(0);
         self.parts.push(Part { extension, bytes: self.bytes.slice(content..content + size) });
         Ok(())
     }
 
-    /// The sample, or why it is none. A reject copies its bytes, so as not to keep the whole split.
+    /// Returns the sample, or the reject. A reject copies its bytes, so that it does not keep the whole split in
+    /// memory.
     fn finish(mut self) -> Result<Sample, Reject> {
         if let Some((at, column, reason)) = self.fault {
             let raw = Bytes::copy_from_slice(&self.bytes[self.start..self.end]);
@@ -232,7 +233,7 @@ impl<'a> Open<'a> {
     }
 }
 
-/// The name as text, if it names a file within the folder where an archive is unpacked.
+/// Returns the name as text, if it names a file within the folder where an archive is unpacked.
 fn safe_name(name: &[u8]) -> Result<&str, String> {
     let found = || shown(name);
     let text = str::from_utf8(without_dots(name)).map_err(|e| {
@@ -266,7 +267,7 @@ mod tests {
 
     const LARGE: usize = 1 << 20;
 
-    /// A member with a ustar header, which `edit` may change before it gets its checksum.
+    /// Returns a member with a ustar header, which `edit` may change before its checksum is set.
     fn member_with(name: &[u8], content: &[u8], edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
         block[..name.len()].copy_from_slice(name);
@@ -322,7 +323,7 @@ mod tests {
         parse(&splits[0])
     }
 
-    /// Samples as `key: extension=content ...`.
+    /// Returns samples as `key: extension=content ...`.
     fn plain(block: &RecordBlock) -> Vec<String> {
         let Payload::Samples(samples) = &block.payload else { panic!("rows") };
         let part = |part: &Part| format!(" {}={}", part.extension, String::from_utf8_lossy(&part.bytes));
@@ -442,7 +443,7 @@ mod tests {
 
     #[test]
     fn the_pax_size_beats_the_one_in_the_header() {
-        // An archive within an archive, whose member some readers take for one of the outer.
+        // An archive within an archive, whose member some readers attribute to the outer one.
         let inner = archive(&[member("evil.txt", b"x")]);
         let size = inner.len().to_string();
         for claimed in ["00000000000\0", "00000001000\0"] {
@@ -496,7 +497,7 @@ mod tests {
             });
             assert!(error(&large).message().contains("headers"));
         }
-        // Within the limit, but more than there is.
+        // Within the limit, but more than the archive holds.
         let mut input = &member_with(b"a.txt", b"", |block| block[124..136].copy_from_slice(b"00777777777\0"))[..];
         let mut cut = Splits::new(Box::new(&mut input), 1, usize::MAX);
         assert!(cut.next().unwrap().unwrap_err().message().contains("end of the archive"));

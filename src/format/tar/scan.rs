@@ -1,4 +1,4 @@
-//! Walking through a tar: whole shards with every check there is, and the members of one record.
+//! Scan of a tar: whole shards with all checks, and the members of one record.
 
 use std::io::Read;
 
@@ -18,15 +18,15 @@ pub(super) fn scan(input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Resul
 
 struct Walk<'a> {
     metered: Metered<'a>,
-    /// Key of the record that is open.
+    /// Key of the current record.
     key: Vec<u8>,
     name: Vec<u8>,
-    /// Offset of the record that is open.
+    /// Offset of the current record.
     record: Option<u64>,
 }
 
 impl Walk<'_> {
-    /// Steps over one member; false at the end of the members.
+    /// Skips one member; returns false at the end of the members.
     fn member(&mut self, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<bool> {
         let offset = self.metered.offset();
         self.metered.mark();
@@ -50,7 +50,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Ends the open record, if any, at the mark.
+    /// Ends the current record, if any, at the mark.
     fn close(&mut self, end: u64, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()> {
         let hash = self.metered.cut();
         match self.record.take() {
@@ -59,7 +59,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Steps over the headers of a member and returns the size of its content; `None` where the trailer begins.
+    /// Skips the headers of a member and returns the size of its content; `None` at the trailer.
     fn head(&mut self, offset: u64) -> Result<Option<u64>> {
         let mut wanted = BLOCK;
         loop {
@@ -80,7 +80,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Steps over the content of a member and checks the zeros after it.
+    /// Skips the content of a member and checks the zeros after it.
     fn content(&mut self, size: u64) -> Result<()> {
         let mut left = size;
         while left > 0 {
@@ -126,7 +126,7 @@ impl Walk<'_> {
     }
 }
 
-/// [`padding`] for content that may not fit into memory.
+/// Like [`padding`], for content that may not fit into memory.
 #[expect(clippy::cast_possible_truncation, reason = "less than a block")]
 fn padding_after(size: u64) -> usize {
     padding((size % BLOCK as u64) as usize)
@@ -146,7 +146,8 @@ fn damaged(problem: String, offset: u64) -> Error {
     Error::integrity(problem).byte(offset).hint("restore this shard from a copy, or rebuild it from its sources")
 }
 
-/// The name up to the first dot of its last component, as readers of WebDataset group; `None` for names they skip.
+/// Returns the name up to the first dot of its last component, by which readers of WebDataset group; `None` for names
+/// that they skip.
 pub(super) fn key_of(name: &[u8]) -> Option<&[u8]> {
     let base = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
     let dot = memchr::memchr(b'.', &name[base..])?;
@@ -164,7 +165,7 @@ pub struct Member {
     pub size: u64,
 }
 
-/// The members of a record, given all its bytes.
+/// Iterates over the members of a record, given all its bytes.
 pub fn members(record: &[u8]) -> Members<'_> {
     Members { record, position: 0 }
 }

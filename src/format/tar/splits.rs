@@ -1,15 +1,15 @@
-//! Cutting an archive into splits of whole samples.
+//! Splitting of an archive into whole samples.
 //!
-//! Members are walked header by header, and a split ends where a sample begins that it has no room for:
+//! Members are read header by header, and a split ends at the first sample that does not fit:
 //!
 //! ```text
 //! archive  | a.jpg | a.cls | folder | b.jpg | b.cls | c.jpg ...  | zeros 1024 |
 //! split    |<------------------------------------->|
 //! ```
 //!
-//! Every read is as large as the bytes before it allow, never as large as a header claims, and the cut depends on the
-//! bytes alone. What follows the zeros is read to its end, so that a decoder sees its checksums, and is passed over
-//! unless it is another archive, whose records must not vanish.
+//! The size of every read depends on the bytes before it, never on a size in a header, and the cut depends on the bytes
+//! alone. Bytes after the final zeros are read to the end, so that a decoder verifies its checksums, and are ignored
+//! unless they are another archive, whose records must not be lost.
 
 use std::io::Read;
 
@@ -24,10 +24,10 @@ use crate::{
     record::Split,
 };
 
-/// Cuts an archive.
+/// Iterator over the splits of an archive.
 pub(super) struct Splits<'a> {
     input: Box<dyn Read + Send + 'a>,
-    /// Read but not yet handed out; starts with a member.
+    /// Bytes read but not returned yet; starts with a member.
     buffer: Vec<u8>,
     /// Offset of the buffer in the archive.
     offset: u64,
@@ -57,7 +57,7 @@ impl<'a> Splits<'a> {
             if end - sample as u64 > self.max_record_bytes as u64 {
                 return Err(self.too_long(sample, &entry));
             }
-            // Fits, because it is no more than a record may have.
+            // Fits, because it does not exceed the record limit.
             let end = usize::try_from(end).unwrap_or(usize::MAX);
             if !self.fill(end)? {
                 let expected = format!("expected {} bytes of `{}`", entry.size, shown(&entry.name));
@@ -68,7 +68,7 @@ impl<'a> Splits<'a> {
         Ok(ahead::cut(&mut self.buffer, &mut self.offset, at))
     }
 
-    /// The member that begins there; `None` at the end of the archive.
+    /// Returns the member at an offset; `None` at the end of the archive.
     fn entry(&mut self, at: usize) -> Result<Option<Entry>> {
         let mut wanted = at + BLOCK;
         loop {
@@ -76,7 +76,7 @@ impl<'a> Splits<'a> {
                 if self.buffer.len() > at {
                     return Err(self.cut_short("expected the header of a member"));
                 }
-                // Programs that append leave the zeros out.
+                // Programs that append may omit the zeros.
                 self.done = true;
                 return Ok(None);
             }
@@ -95,12 +95,12 @@ impl<'a> Splits<'a> {
         }
     }
 
-    /// Offset in the buffer, once it is read, of what follows a member.
+    /// Returns the offset in the buffer of the end of a member.
     fn end_of(&self, entry: &Entry, at: usize) -> u64 {
         entry.length().saturating_add(at as u64)
     }
 
-    /// Reads what follows the end of the archive, whose zeros begin there.
+    /// Reads the rest of the input after the end of the archive, whose zeros begin at `at`.
     fn finish(&mut self, at: usize) -> Result<()> {
         let mut offset = self.offset + at as u64;
         let mut rest = self.buffer.split_off(at);

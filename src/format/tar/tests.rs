@@ -1,4 +1,4 @@
-//! What we write, as an independent reader sees it, and what the scan makes of it, whole and damaged.
+//! Shards that we write, as read by an independent reader and by our scan, whole and damaged.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn payload(samples: &[Plain]) -> (Payload, Vec<String>) {
     (Payload::Samples(samples.iter().map(sample).collect()), samples.iter().map(|(key, _)| key.clone()).collect())
 }
 
-/// The whole shard and the length of each record.
+/// Returns the whole shard and the length of each record.
 fn shard(samples: &[Plain]) -> (Vec<u8>, Vec<u64>) {
     let (payload, keys) = payload(samples);
     let (mut out, mut lengths) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ fn expected_scan(bytes: &[u8], lengths: &[u64]) -> Vec<Scanned> {
         .collect()
 }
 
-/// Names and contents as the `tar` crate reads them.
+/// Returns names and contents as the `tar` crate reads them.
 fn oracle(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut archive = ::tar::Archive::new(bytes);
     archive
@@ -120,7 +120,7 @@ fn members_cost_one_header_and_padding() {
 #[test]
 fn names_of_any_length_are_read_in_full() {
     let deep = |parts: usize, length: usize| vec!["d".repeat(length); parts].join("/");
-    // Keys, and whether `key.txt` fits into a ustar header.
+    // Keys, and whether `key.txt` fits a ustar header.
     let keys = [
         ("k".repeat(96), true),
         ("k".repeat(97), false),
@@ -256,7 +256,7 @@ fn every_flipped_byte_in_a_header_is_found() {
             }
         }
     }
-    // Anywhere else a flip is an error or changes a hash.
+    // Any other changed byte is an error or changes a hash.
     for at in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x20;
@@ -322,7 +322,7 @@ fn no_columns() -> arrow::datatypes::SchemaRef {
     Arc::new(Schema::empty())
 }
 
-/// The samples of a shard as the reader of archives of any origin has them.
+/// Returns the samples of a shard from the reader of foreign archives.
 fn read_back(bytes: &[u8]) -> Vec<Plain> {
     let mut found = Vec::new();
     for split in TarReader::new().splits(Box::new(bytes), 4000, 1 << 20) {

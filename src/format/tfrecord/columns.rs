@@ -1,7 +1,7 @@
-//! Features back in columns: the inverse of `example`.
+//! Decoding of features to columns: the inverse of `example`.
 //!
-//! Values arrive as numbers, as bytes, or as JSON where a list held a null or values are made of values. A column takes
-//! whatever means a value of its type, and says so when something does not.
+//! Values arrive as numbers, as bytes, or as JSON if a list holds a null or values are nested. A column accepts every
+//! representation of a value of its type, and reports values that do not fit.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -27,12 +27,12 @@ use crate::{
     schema,
 };
 
-/// The value does not mean one of the column's type; number of the value among those of its column.
+/// A value does not fit the column's type; index of the value in its column.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit(pub(super) usize);
 
-/// The field that a column comes back as: the same, except that types of which shards have mere descriptions (unions, and lists
-/// of unusual kinds) are text.
+/// Returns the field that a column is read back as: the same, except that types for which shards only have a
+/// description (unions, and lists of unusual kinds) become text.
 pub(super) fn readable(field: &Field) -> Field {
     use DataType::{FixedSizeList, LargeList, LargeListView, List, ListView, Map, Struct};
     let inner = |field: &FieldRef| Arc::new(readable(field));
@@ -68,7 +68,7 @@ pub(super) enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// The value as text; JSON strings without their quotes.
+    /// Returns the value as text; JSON strings without their quotes.
     pub(super) fn text(self) -> Option<Cow<'a, str>> {
         match self {
             Self::Int(value) => Some(value.to_string().into()),
@@ -109,7 +109,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// A float as `record::json` has it, which gives those that are not finite names.
+/// Returns a float as written by `record::json`, which has names for non-finite values.
 fn float_text(text: Option<serde_json::Result<String>>, value: f64) -> Cow<'static, str> {
     match text {
         Some(text) => text.unwrap_or_default().into(),
@@ -127,14 +127,14 @@ fn special(text: &str) -> Option<f64> {
     }
 }
 
-/// The double that equals an integer.
+/// Returns the double that equals an integer, if there is one.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "checked by going back")]
 fn exact(value: i64) -> Option<f64> {
     let double = value as f64;
     (double as i128 == i128::from(value)).then_some(double)
 }
 
-/// A column that grows record by record.
+/// A column builder.
 #[derive(Debug)]
 pub(super) enum Column<'a> {
     Scalars(Scalars),
@@ -145,7 +145,7 @@ pub(super) enum Column<'a> {
         offsets: Vec<i32>,
         nulls: NullBufferBuilder,
     },
-    /// Values made of values, as JSON.
+    /// Nested values, as JSON.
     Nested {
         field: Field,
         values: Vec<Option<&'a RawValue>>,
@@ -153,7 +153,7 @@ pub(super) enum Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// An empty column.
+    /// Returns an empty column.
     pub(super) fn new(field: &Field) -> Self {
         match item_of(field.data_type()) {
             Some(item) if !item.data_type().is_nested() => Self::Lists {
@@ -180,7 +180,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Appends a feature, with what was written beside it; `None` when it does not fit.
+    /// Appends a feature and its exact value, if any; `None` if it does not fit.
     pub(super) fn push(&mut self, feature: &Feature<'a>, exact: Option<&Exact<'a>>) -> Option<()> {
         if *feature == Feature::None {
             self.push_null();
@@ -190,7 +190,7 @@ impl<'a> Column<'a> {
             Self::Scalars(values) => values.push_only(feature, exact),
             Self::Lists { items, offsets, nulls, .. } => {
                 match feature {
-                    Feature::Bytes(bytes) if items.takes_numbers() || exact.is_some_and(|exact| exact.json) => {
+                    Feature::Bytes(bytes) if items.accepts_numbers() || exact.is_some_and(|exact| exact.json) => {
                         let [text] = bytes[..] else { return None };
                         let list: Vec<Option<&RawValue>> = serde_json::from_slice(text).ok()?;
                         list.into_iter().try_for_each(|item| items.push(item.map(Item::Json)))?;
@@ -210,7 +210,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The column as an array.
+    /// Returns the column as an array.
     pub(super) fn finish(self) -> Result<ArrayRef, Unfit> {
         match self {
             Self::Scalars(values) => values.finish(),
@@ -240,7 +240,7 @@ pub(super) fn each<'a>(
     }
 }
 
-/// Values of a type that is not made of others.
+/// Values of a type that is not nested.
 #[derive(Debug)]
 pub(super) struct Scalars {
     target: DataType,
@@ -261,7 +261,7 @@ enum Values {
     Timestamp(Int64Builder, TimeUnit),
     Duration(Int64Builder, TimeUnit),
     Binary(BinaryBuilder),
-    /// Text, and whatever has a text that Arrow reads.
+    /// Text, and types that Arrow can parse from text.
     Text(StringBuilder),
     /// JSON documents.
     Json(StringBuilder),
@@ -291,8 +291,8 @@ impl Scalars {
         Self { target: field.data_type().clone(), values, len: 0, scratch: Vec::new() }
     }
 
-    /// Whether a shard has these values as numbers, so that bytes in their place are JSON.
-    fn takes_numbers(&self) -> bool {
+    /// Whether a shard stores these values as numbers, so that bytes in their place are JSON.
+    fn accepts_numbers(&self) -> bool {
         use Values::{Boolean, Double, Float, Int, Nulls};
         matches!(self.values, Nulls | Boolean(_) | Int(_) | Float(_) | Double(_))
     }
@@ -340,7 +340,7 @@ impl Scalars {
         Some(())
     }
 
-    /// Appends a feature with one value; a JSON column takes any number of them as a list.
+    /// Appends a feature with one value; a JSON column accepts any number of them as a list.
     fn push_only(&mut self, feature: &Feature<'_>, exact: Option<&Exact<'_>>) -> Option<()> {
         let mut items = Vec::new();
         each(feature, exact, |item| {
@@ -381,7 +381,7 @@ impl Scalars {
     }
 }
 
-/// A value as JSON: documents as they are, other text in quotes.
+/// Returns a value as JSON: documents unchanged, other text quoted.
 fn document(item: Item<'_>) -> Option<Cow<'_, str>> {
     match item {
         Item::Json(raw) => Some(raw.get().into()),
@@ -393,7 +393,7 @@ fn document(item: Item<'_>) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The same values in another type, of which each holds them.
+/// Casts values to another type, which must hold each of them.
 fn convert(array: ArrayRef, target: &DataType) -> Result<ArrayRef, Unfit> {
     if array.data_type() == target {
         return Ok(array);
@@ -408,7 +408,7 @@ fn convert(array: ArrayRef, target: &DataType) -> Result<ArrayRef, Unfit> {
     Err(Unfit((0..array.len()).find(|row| is_null(&before, *row) != is_null(&after, *row)).unwrap_or(0)))
 }
 
-/// The field of the items, of all kinds of list.
+/// Returns the field of the items, for all kinds of list.
 fn item_of(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
         DataType::List(item)
@@ -420,7 +420,7 @@ fn item_of(data_type: &DataType) -> Option<&FieldRef> {
     }
 }
 
-/// Lists of `target`'s kind over these items.
+/// Returns lists of `target`'s kind over these items.
 fn list(
     items: ArrayRef,
     item: &FieldRef,
@@ -433,7 +433,7 @@ fn list(
     convert(Arc::new(list), target)
 }
 
-/// Values made of values, from their JSON.
+/// Decodes nested values from their JSON.
 fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, Unfit> {
     let values: Vec<Option<&RawValue>> = values.iter().map(|raw| raw.filter(|raw| raw.get() != "null")).collect();
     match (field.data_type(), item_of(field.data_type())) {
@@ -487,12 +487,12 @@ fn object(raw: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// Offsets fit, because a column never holds more items than its split has bytes, which is shorter than 2 GiB.
+/// Offsets fit, because a column never holds more items than its split has bytes, which is less than 2 GiB.
 fn offset(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
-/// The list that holds an item.
+/// Returns the list that holds an item.
 fn row_of(offsets: &[i32], item: usize) -> usize {
     offsets.partition_point(|start| *start <= offset(item)).saturating_sub(1)
 }

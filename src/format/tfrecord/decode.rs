@@ -1,8 +1,8 @@
-//! `tf.train.Example` read from protobuf's wire format, whoever wrote it.
+//! Decoder of `tf.train.Example` from protobuf's wire format, written by any program.
 //!
-//! Fields come in any order, lists packed or not, and fields that nobody here knows are skipped, as protobuf has it. Two
-//! things protobuf takes are refused, since data would be lost without a word: a feature that is there twice, and
-//! a message without features that says something else. `example` has the layout.
+//! Fields may be in any order, lists packed or not, and unknown fields are skipped, as in protobuf. Two things that
+//! protobuf accepts are refused, because data would be lost silently: a repeated feature, and a message without
+//! features that has other fields. `example` documents the layout.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const DELIMITED: u64 = 2;
 const FIXED32: u64 = 5;
-/// Number of the field of an Example that says some features exactly.
+/// Number of the Example field with exact values of some features.
 const EXACT: u64 = 1000;
 
 /// The features of one record.
@@ -24,7 +24,7 @@ pub(super) struct Example<'a> {
 /// The value of one feature.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) enum Feature<'a> {
-    /// No list at all: null.
+    /// No list: null.
     #[default]
     None,
     Bytes(Vec<&'a [u8]>),
@@ -32,7 +32,7 @@ pub(super) enum Feature<'a> {
     Ints(Vec<i64>),
 }
 
-/// What was written beside a feature so that it comes back as it was.
+/// The exact value of a feature, stored beside it so that it round-trips.
 #[derive(Debug, Default)]
 pub(super) struct Exact<'a> {
     name: &'a [u8],
@@ -43,12 +43,12 @@ pub(super) struct Exact<'a> {
 }
 
 impl<'a> Example<'a> {
-    /// Reads a record. The error says what was expected and found.
+    /// Decodes a record. The error states what was expected and found.
     pub(super) fn read(record: &'a [u8]) -> Result<Self, String> {
         Self::read_some(record, &|_| true)
     }
 
-    /// Reads a record, but of its features only those that are wanted; the others come without their values.
+    /// Decodes a record, but only the requested features; the others are returned without values.
     pub(super) fn read_some(record: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<Self, String> {
         let mut example = Self::default();
         let mut message = Message { rest: record };
@@ -65,7 +65,7 @@ impl<'a> Example<'a> {
                     return Err("expected a tf.train.Example, found a tf.train.SequenceExample".to_owned());
                 }
                 Field { number: EXACT, content: Content::Bytes(exact) } => {
-                    // Another writer may use the number for something else.
+                    // Another writer may use this field number differently.
                     example.exact.extend(Exact::read(exact).ok());
                     found = found.or(Some(EXACT));
                 }
@@ -86,7 +86,7 @@ impl<'a> Example<'a> {
         }
     }
 
-    /// What was written beside the feature of this name.
+    /// Returns the exact value of the feature of this name.
     pub(super) fn exact(&self, name: &str) -> Option<&Exact<'a>> {
         self.exact.iter().find(|exact| exact.name == name.as_bytes())
     }
@@ -117,7 +117,7 @@ impl<'a> Exact<'a> {
         Ok(exact)
     }
 
-    /// The doubles, if there are so many.
+    /// Returns the doubles, if there are exactly `count`.
     pub(super) fn doubles(&self, count: usize) -> Option<impl Iterator<Item = f64> + use<'a>> {
         let (doubles, rest) = self.doubles.as_chunks::<8>();
         (doubles.len() == count && rest.is_empty()).then(|| doubles.iter().map(|bytes| f64::from_le_bytes(*bytes)))
@@ -138,7 +138,7 @@ fn read_entry<'a>(entry: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(&'a
         }
     }
     let name = str::from_utf8(name).map_err(|_| "found a feature whose name is not UTF-8")?;
-    // The value may come before its name.
+    // The value may precede its name.
     let mut message = Message { rest: if wanted(name) { entry } else { &[] } };
     while let Some(field) = message.next()? {
         if let Field { number: 2, content: Content::Bytes(bytes) } = field {
@@ -148,7 +148,7 @@ fn read_entry<'a>(entry: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(&'a
     Ok((name, feature))
 }
 
-/// Of lists of different kinds the last one counts, lists of one kind are joined: so does protobuf.
+/// As in protobuf, the last of lists of different kinds counts, and lists of one kind are concatenated.
 fn read_feature<'a>(bytes: &'a [u8], feature: &mut Feature<'a>) -> Result<(), &'static str> {
     let mut message = Message { rest: bytes };
     while let Some(field) = message.next()? {
@@ -166,7 +166,7 @@ fn read_feature<'a>(bytes: &'a [u8], feature: &mut Feature<'a>) -> Result<(), &'
     Ok(())
 }
 
-/// Appends field 1 of a list as often as it is there; `push` tells whether it could.
+/// Appends every occurrence of field 1 of a list; `push` returns `None` for a value that does not fit.
 fn read_list<'a, T>(
     list: &'a [u8],
     mut items: Vec<T>,
@@ -214,7 +214,7 @@ fn push_ints(content: Content<'_>, items: &mut Vec<i64>) -> Option<()> {
     Some(())
 }
 
-/// A message of which some fields are still to be read.
+/// The remaining fields of a message.
 struct Message<'a> {
     rest: &'a [u8],
 }
@@ -267,7 +267,7 @@ impl<'a> Message<'a> {
                 return Err("found a protobuf message that is cut short");
             };
             self.rest = rest;
-            // Bits beyond the 64th are dropped, as protobuf drops them.
+            // Bits beyond the 64th are dropped, as in protobuf.
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(value);

@@ -1,13 +1,14 @@
 //! Doubles in a format whose only float has 32 bits.
 //!
-//! A double is written as the nearest `f32`. Reading widens it by way of its shortest decimal text, so that `129.16`,
-//! which is what most doubles of measured data look like, comes back as it was. Doubles that would not come back are
-//! written a second time, in full, in a field that other readers skip; see `example`.
+//! A double is written as the nearest `f32`. Reading widens it through its shortest decimal text, so that `129.16`,
+//! which is typical of doubles of measured data, round-trips. Doubles that would not round-trip are written a second
+//! time, in full, in a field that other readers skip; see `example`.
 
-/// The double that a float stands for: the one nearest to the shortest decimal text of the float. `text` is scratch.
+/// Returns the double that a float represents: the one nearest to the shortest decimal text of the float. `text` is a
+/// scratch buffer.
 pub(super) fn widen(value: f32, text: &mut Vec<u8>) -> f64 {
     let exact = f64::from(value);
-    // The text of small whole numbers is the number; signs, infinities and NaN are kept as they are.
+    // The text of a small whole number is exact; signs, infinities and NaN are preserved.
     let whole = exact.fract() == 0.0 && exact.abs() < 16_777_216.0;
     if whole || !value.is_finite() {
         return exact;
@@ -18,13 +19,13 @@ pub(super) fn widen(value: f32, text: &mut Vec<u8>) -> f64 {
     fast_float2::parse(&*text).unwrap_or(exact)
 }
 
-/// The nearest float.
+/// Returns the nearest float.
 #[expect(clippy::cast_possible_truncation, reason = "rounding is what this is for")]
 pub(super) fn narrow(value: f64) -> f32 {
     value as f32
 }
 
-/// Whether a double comes back from its nearest float; any NaN is as good as another.
+/// Whether a double round-trips through its nearest float; all NaNs are equivalent.
 pub(super) fn survives(value: f64, text: &mut Vec<u8>) -> bool {
     value.is_nan() || widen(narrow(value), text).to_bits() == value.to_bits()
 }
@@ -48,7 +49,7 @@ mod tests {
         }
     }
 
-    /// Shards depend on it: of two texts equally short and near, the one with an even last digit counts.
+    /// Shards depend on it: of two texts that are equally short and near, the one with an even last digit is chosen.
     #[test]
     fn ties_go_to_the_even_digit() {
         for (float, double) in [(387_285.63, 387_285.62), (16_777_216.0, 16_777_216.0), (0.3, 0.3)] {

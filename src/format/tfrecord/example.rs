@@ -1,4 +1,4 @@
-//! `tf.train.Example`, written by hand in protobuf's wire format.
+//! Encoder of `tf.train.Example` in protobuf's wire format.
 //!
 //! ```text
 //! Example    0a len Features   [ c2 3e len Exact ]*     field 1000, which other readers skip
@@ -12,7 +12,7 @@
 //!                         [ 18 01 ]                       its only value is the JSON text of a list of bytes
 //! ```
 //!
-//! Every length comes before what it counts, so a record is measured first and then written without moving a byte.
+//! Every length precedes its content, so a record is measured first and then written without moving a byte.
 //!
 //! | column | feature |
 //! |---|---|
@@ -42,7 +42,7 @@ use crate::{
     record::{Sample, json},
 };
 
-/// Tag of the only field of most messages here: number 1, length-delimited.
+/// Tag of the first field of most messages: number 1, length-delimited.
 const FIRST: u8 = 0x0a;
 /// Tag of the feature in an entry: number 2, length-delimited.
 const SECOND: u8 = 0x12;
@@ -50,9 +50,9 @@ const SECOND: u8 = 0x12;
 const BYTES_LIST: u8 = 0x0a;
 const FLOAT_LIST: u8 = 0x12;
 const INT64_LIST: u8 = 0x1a;
-/// Tag of what an Example says exactly: number 1000, length-delimited.
+/// Tag of the exact values in an Example: number 1000, length-delimited.
 const EXACT: [u8; 2] = [0xc2, 0x3e];
-/// Field of `Exact` that tells of JSON text, and that it is so.
+/// Field of `Exact` that marks JSON text, and its value.
 const EXACT_JSON: [u8; 2] = [0x18, 1];
 /// Feature that holds the key of a sample.
 const KEY: &str = "__key__";
@@ -61,7 +61,7 @@ const KEY: &str = "__key__";
 #[derive(Debug)]
 pub(super) struct Rows {
     columns: Vec<Column>,
-    /// What the measured row has in each column.
+    /// The value of the measured row in each column.
     cells: Vec<Cell>,
     features_length: usize,
 }
@@ -80,7 +80,7 @@ impl Rows {
         Ok(Self { cells: Vec::with_capacity(columns.len()), columns, features_length: 0 })
     }
 
-    /// Length of the Example of a row, which [`write`](Self::write) writes next.
+    /// Returns the length of the Example of a row, which [`write`](Self::write) writes next.
     pub(super) fn measure(&mut self, row: usize) -> usize {
         self.cells.clear();
         self.features_length = 0;
@@ -133,7 +133,7 @@ pub(super) struct SampleEncoder {
 }
 
 impl SampleEncoder {
-    /// Length of the Example of a sample, which [`write`](Self::write) writes next.
+    /// Returns the length of the Example of a sample, which [`write`](Self::write) writes next.
     pub(super) fn measure(&mut self, sample: &Sample, key: &str) -> Result<usize> {
         self.order.clear();
         self.order.extend((0..sample.parts.len()).map(Some));
@@ -167,7 +167,7 @@ impl SampleEncoder {
     }
 }
 
-/// Name and content of the feature of a part, or of the key.
+/// Returns the name and content of the feature of a part, or of the key.
 fn named<'a>(sample: &'a Sample, key: &'a str, part: Option<usize>) -> (&'a str, &'a [u8]) {
     match part.and_then(|index| sample.parts.get(index)) {
         Some(part) => (&part.extension, &part.bytes),
@@ -180,7 +180,7 @@ fn entry_length(name: &str, bytes: &[u8]) -> usize {
 }
 
 fn same_name(name: &str) -> Error {
-    Error::input(format!("expected features with names of their own, found `{name}` twice"))
+    Error::input(format!("expected features with distinct names, found `{name}` twice"))
         .column(name)
         .hint("an Example keeps one feature per name; rename one of the two")
 }
@@ -192,7 +192,7 @@ struct Column {
     prefix: Vec<u8>,
     values: Values,
     nulls: Option<NullBuffer>,
-    /// Where the lists lie within `values`; `None` for scalars.
+    /// Lists as ranges of `values`; `None` for scalars.
     lists: Option<Lists>,
 }
 
@@ -203,7 +203,7 @@ struct Lists {
     json: LargeBinaryArray,
 }
 
-/// What one row has in one column, with the length of the list message.
+/// The value of one row in one column, with the length of the list message.
 #[derive(Debug)]
 enum Cell {
     Absent,
@@ -254,12 +254,12 @@ impl Column {
         Cell::Items { length: self.values.length(range.clone()), range }
     }
 
-    /// The key with tag and length.
+    /// Returns the key with tag and length.
     fn key(&self) -> &[u8] {
         &self.prefix[..self.prefix.len() - 1]
     }
 
-    /// Length of the `Exact` of a cell that needs one.
+    /// Returns the length of the `Exact` of a cell that needs one.
     fn exact_length(&self, cell: &Cell) -> Option<usize> {
         match (cell, &self.values) {
             (Cell::Items { range, .. }, Values::Double { lost, .. })
@@ -287,7 +287,7 @@ impl Column {
     }
 }
 
-/// The same values in one of the types told apart below: dictionaries, views and the rarer lists unpacked.
+/// Converts an array to one of the types handled below: dictionaries, views and rarer kinds of list are unpacked.
 fn plain(array: &ArrayRef) -> Result<ArrayRef> {
     let data_type = match array.data_type() {
         DataType::Dictionary(_, value) => value.as_ref().clone(),
@@ -308,7 +308,7 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef> {
     plain(&cast(array, &data_type)?)
 }
 
-/// Whether values are made of values, so that as an item of a list they are not a scalar.
+/// Whether values are nested, so that they are not scalars as items of a list.
 fn is_nested(data_type: &DataType) -> bool {
     data_type.is_nested() && !matches!(data_type, DataType::RunEndEncoded(..))
 }
@@ -316,7 +316,7 @@ fn is_nested(data_type: &DataType) -> bool {
 fn prepare_lists(list: &ListArray) -> Result<(Values, Lists)> {
     let (first, last) = (list.offsets()[0].as_usize(), list.offsets()[list.len()].as_usize());
     let items = plain(&list.values().slice(first, last - first))?;
-    // A list counts its items from where the slice begins.
+    // Item offsets are relative to the start of the slice.
     let base = list.offsets()[0];
     let offsets: Vec<i32> = list.offsets().iter().map(|offset| offset - base).collect();
     let nulls = items.logical_nulls().filter(|nulls| nulls.null_count() > 0);
@@ -333,7 +333,7 @@ fn prepare_lists(list: &ListArray) -> Result<(Values, Lists)> {
 }
 
 /// Values of a column, or items of all its lists, in one of the three kinds of feature. Values under a null are never
-/// asked for.
+/// read.
 #[derive(Debug)]
 enum Values {
     Int64(Int64Array),
@@ -341,7 +341,7 @@ enum Values {
     Double {
         rounded: Float32Array,
         exact: Float64Array,
-        /// Which values do not come back from the rounded one.
+        /// Marks the values that do not round-trip through the rounded one.
         lost: BooleanBuffer,
     },
     Bytes(BinaryArray),
@@ -378,7 +378,7 @@ impl Values {
         })
     }
 
-    /// Tag of the list in its feature.
+    /// Returns the tag of the list in its feature.
     fn tag(&self) -> u8 {
         match self {
             Self::Int64(_) => INT64_LIST,
@@ -387,7 +387,7 @@ impl Values {
         }
     }
 
-    /// Length of the list message with these values.
+    /// Returns the length of the list message with these values.
     fn length(&self, range: Range<usize>) -> usize {
         match self {
             _ if range.is_empty() => 0,
@@ -442,7 +442,7 @@ fn render_decimals(array: &UInt64Array) -> Result<LargeBinaryArray> {
 fn render_others(array: &ArrayRef, data_type: &DataType) -> Result<LargeBinaryArray> {
     render(array.len(), |row, out| match data_type {
         _ if array.is_null(row) => {}
-        // JSON text of a point in time is that text in quotes, free of escapes.
+        // The JSON text of a point in time is that text in quotes, without escapes.
         DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
             let start = out.len();
             json::write_value(array.as_ref(), row, out);
@@ -456,7 +456,7 @@ fn render_others(array: &ArrayRef, data_type: &DataType) -> Result<LargeBinaryAr
     })
 }
 
-/// Texts of `count` rows, each appended by `write`.
+/// Returns the texts of `count` rows, each appended by `write`.
 fn render(count: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Result<LargeBinaryArray> {
     let mut bytes = Vec::new();
     let mut offsets = Vec::with_capacity(count + 1);
@@ -469,13 +469,13 @@ fn render(count: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Result<La
     Ok(LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?)
 }
 
-/// Length of a feature: one list, whose message has `list` bytes, and the length that stands before the feature.
+/// Returns the length of a feature: one list, whose message has `list` bytes, with its tag and length.
 fn feature_length(list: usize) -> usize {
     let feature = delimited(list);
     varint_length(feature as u64) + feature
 }
 
-/// Length of a field with tag, length and that many bytes.
+/// Returns the length of a field with tag, length and content of this length.
 fn delimited(length: usize) -> usize {
     1 + varint_length(length as u64) + length
 }
@@ -484,9 +484,9 @@ fn varints_length(values: &[i64]) -> usize {
     values.iter().map(|value| varint_length(value.cast_unsigned())).sum()
 }
 
-/// Bytes that a number takes at seven bits each.
+/// Returns the bytes of a varint, seven bits in each.
 fn varint_length(value: u64) -> usize {
-    // Equals the number of bits divided by 7, rounded up, for all of 1 to 64 bits.
+    // Equal to the number of bits divided by 7, rounded up, for all of 1 to 64 bits.
     let bits = 64 - (value | 1).leading_zeros() as usize;
     (bits * 9 + 64) / 64
 }

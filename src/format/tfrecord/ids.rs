@@ -1,7 +1,7 @@
-//! Ids of records: the text of a few features of an Example, of which the others are not decoded.
+//! Ids of records: the text of a few features of an Example; the other features are not decoded.
 //!
-//! An id depends on nothing but its own record, so it is the same wherever the record lies, and whatever other records
-//! hold: numbers as JSON has them, text as it is.
+//! An id depends only on its own record, so it is the same wherever the record is stored and whatever other records
+//! hold: numbers as in JSON, text unchanged.
 
 use super::{
     columns::{Item, each},
@@ -14,7 +14,7 @@ use crate::{
     record::{key::escape_key, parts::KEY_COLUMN},
 };
 
-/// The features that make ids.
+/// Names of the features that form ids.
 #[derive(Debug, Clone, Default)]
 pub struct IdFeatures {
     record: Vec<String>,
@@ -31,22 +31,23 @@ pub struct Ids {
 }
 
 impl IdFeatures {
-    /// Ids from the features `record`, joined with `,`, and `subject`. When `record` is empty, `__key__` is the record
-    /// id wherever it is one text.
+    /// Creates ids from the features `record`, joined with `,`, and `subject`. If `record` is empty, `__key__` is the
+    /// record id wherever it is one text.
     pub fn new(record: &[String], subject: Option<&String>) -> Self {
         Self { record: record.to_vec(), subject: subject.into_iter().cloned().collect() }
     }
 
-    /// Features that were asked for, in order.
+    /// Returns the requested features, in order.
     pub fn named(&self) -> impl Iterator<Item = &String> {
         self.record.iter().chain(&self.subject)
     }
 
-    /// The ids of a record. A record that lacks a feature, or one of several that make an id, has no such id. `seen`
-    /// is told the position of each named feature that is there.
+    /// Returns the ids of a record. A record that lacks one of an id's features has no such id. `seen` receives the
+    /// position of each requested feature that is present.
     ///
     /// # Errors
-    /// When features were named, and the record is no Example or one of them has not one value with a text.
+    /// If features were requested, and the record is not an Example or one of them does not have exactly one value with
+    /// a text.
     pub fn read(&self, data: &[u8], mut seen: impl FnMut(usize)) -> Result<Ids> {
         let example = match self.example(data) {
             Ok(example) => example,
@@ -64,8 +65,8 @@ impl IdFeatures {
         Ok(ids)
     }
 
-    /// Whether a record may have these ids. A table that became TFRecord had more types than TFRecord, so `true` is as
-    /// good as 1, and a key may be escaped. An id that is the origin says nothing about the record.
+    /// Whether a record may have these ids. A table written as TFRecord had more types than TFRecord, so `true` matches
+    /// 1, and a key may be escaped. An id that is the origin does not depend on the record.
     pub fn agree(&self, data: &[u8], record: Option<&str>, subject: Option<&str>) -> bool {
         let Ok(example) = self.example(data) else { return record.is_none() && subject.is_none() };
         let is_key = |id: &str| key(&example).is_some_and(|key| key == id || key == escape_key(id));
@@ -74,7 +75,7 @@ impl IdFeatures {
             && subject.is_none_or(|id| is_made_of(id, &self.subject))
     }
 
-    /// The same where ids are stored in another form, given what tells whether a text `is` one that is stored.
+    /// Like [`agree`](Self::agree) for ids stored in another form; `is` compares a stored id with a text.
     pub fn agree_with(
         &self,
         data: &[u8],
@@ -94,7 +95,7 @@ impl IdFeatures {
     }
 }
 
-/// Names of the features of a record, sorted; none when it is no Example.
+/// Returns the names of the features of a record, sorted; empty if it is not an Example.
 pub fn feature_names(data: &[u8]) -> Vec<String> {
     let example = Example::read_some(data, &|_| false).unwrap_or_default();
     example.features.iter().map(|(name, _)| (*name).to_owned()).collect()
@@ -114,7 +115,7 @@ fn key<'a>(example: &Example<'a>) -> Option<&'a str> {
     }
 }
 
-/// The texts of features, joined; `None` when one of them is absent.
+/// Returns the joined texts of features; `None` if one of them is absent.
 fn joined(example: &Example<'_>, columns: &[String]) -> Result<Option<String>> {
     let mut parts = Vec::with_capacity(columns.len());
     for column in columns {
@@ -134,7 +135,7 @@ fn joined(example: &Example<'_>, columns: &[String]) -> Result<Option<String>> {
     Ok(Some(parts.join(",")))
 }
 
-/// The values of a feature; none where it is absent.
+/// Returns the values of a feature; empty if it is absent.
 fn values<'a>(example: &Example<'a>, column: &str) -> Vec<Item<'a>> {
     let mut values = Vec::new();
     if let Some(feature) = find(example, column) {
@@ -146,7 +147,7 @@ fn values<'a>(example: &Example<'a>, column: &str) -> Vec<Item<'a>> {
     values
 }
 
-/// Whether texts of the features, joined, may give this id.
+/// Whether texts of the features, joined, may form this id.
 fn makes(example: &Example<'_>, columns: &[String], id: &str) -> bool {
     let Some((column, others)) = columns.split_first() else { return id.is_empty() };
     let [value] = values(example, column)[..] else { return false };
@@ -157,7 +158,7 @@ fn makes(example: &Example<'_>, columns: &[String], id: &str) -> bool {
     })
 }
 
-/// Every id that the features may make, joined.
+/// Returns every id that the features may form.
 fn joined_texts(example: &Example<'_>, columns: &[String]) -> Vec<String> {
     let mut made = vec![String::new()];
     for (number, column) in columns.iter().enumerate() {
@@ -170,7 +171,7 @@ fn joined_texts(example: &Example<'_>, columns: &[String]) -> Vec<String> {
     made
 }
 
-/// A key without its escapes.
+/// Returns a key without its escapes.
 fn unescaped(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -190,7 +191,7 @@ fn unescaped(key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
 }
 
-/// Every text that a value has as a value of some type.
+/// Returns every text that a value may have as a value of some type.
 fn texts(value: Item<'_>) -> Vec<String> {
     let mut texts: Vec<String> = value.text().map(Into::into).into_iter().collect();
     match value {
@@ -223,7 +224,7 @@ mod tests {
         record::{Payload, json::text_of},
     };
 
-    /// The data of each row as a record.
+    /// Returns the data of each row as a record.
     fn records(batch: &RecordBatch) -> Vec<Vec<u8>> {
         let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
         let payload = Payload::Rows(batch.clone());
@@ -282,7 +283,7 @@ mod tests {
         assert!(read(&["id"], b"\x12\x00").unwrap_err().message().contains("SequenceExample"));
     }
 
-    /// What a conversion stores as the id of a row is never taken for damage of the record made of it.
+    /// The id that a conversion stores for a row must never be reported as damage of the record made from it.
     #[test]
     fn ids_of_every_type_agree_with_the_records_made_of_them() {
         let more: [(&str, ArrayRef); 7] = [

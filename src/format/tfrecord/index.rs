@@ -1,7 +1,7 @@
-//! The index of a TFRecord: one text for NVIDIA DALI (`tfrecord2idx`) and for the `tfrecord` package.
+//! The index of a TFRecord: one text format for NVIDIA DALI (`tfrecord2idx`) and for the `tfrecord` package.
 //!
 //! ```text
-//! <offset of the record> <its length, framing included>\n        a line per record, nothing before or after
+//! <offset of the record> <its length, framing included>\n        one line per record, nothing before or after
 //! ```
 
 use std::io::Write as _;

@@ -5,8 +5,8 @@
 //! shard    record*                                                all integers little-endian
 //! ```
 //!
-//! The format has neither header nor trailer, so that only a count tells a complete shard from one that was cut between
-//! two records.
+//! The format has neither header nor trailer, so only a record count distinguishes a complete shard from one that was
+//! cut between two records.
 
 mod columns;
 mod decode;
@@ -35,9 +35,9 @@ use crate::{
     record::Payload,
 };
 
-/// Length and its checksum.
+/// Bytes of the length and its checksum.
 const HEAD: usize = 12;
-/// Checksum of the data.
+/// Bytes of the checksum of the data.
 const FOOT: usize = 4;
 /// Largest record, in bytes: protobuf readers refuse messages of 2 GiB.
 const MAX_DATA: u64 = i32::MAX as u64;
@@ -100,8 +100,9 @@ impl Framing for TfRecordFraming {
     }
 }
 
-/// Walks through an uncompressed shard as [`Framing::scan`] does, and hands the data of each record to `read`, once its
-/// checksum was found right; of a record with more than `max_bytes` bytes, nothing. `visit` gets the answer. Holds one
+/// Scans an uncompressed shard as [`Framing::scan`] does, and passes the data of each record to `read` after its
+/// checksum was verified, or `None` if it has more than `max_bytes` bytes. `visit` receives the result. Holds one
+/// record of at most `max_bytes`.
 /// record of at most `max_bytes`.
 ///
 /// # Errors
@@ -139,7 +140,7 @@ pub fn scan_with<T>(
     }
 }
 
-/// Compares the checksum of `length` bytes of data with the one behind them.
+/// Compares the checksum of `length` bytes of data with the stored one.
 fn check_foot(expected: u32, foot: &[u8], offset: u64, length: u64) -> Result<()> {
     let Some(found) = foot.first_chunk::<FOOT>() else {
         return Err(cut_short("the checksum of a record", offset + HEAD as u64 + length + foot.len() as u64));
@@ -151,7 +152,7 @@ fn check_foot(expected: u32, foot: &[u8], offset: u64, length: u64) -> Result<()
     Err(damaged(format!("expected data with checksum {found:08x}, found {expected:08x}"), offset))
 }
 
-/// Appends one record whose data has `length` bytes; returns its length with framing.
+/// Appends one record with `length` bytes of data; returns its length with framing.
 fn frame_one(length: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<u64> {
     if length as u64 > MAX_DATA {
         return Err(Error::input(format!("expected a record of at most {MAX_DATA} bytes, found {length}"))
@@ -172,7 +173,7 @@ fn frame_one(length: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>))
     Ok((HEAD + length + FOOT) as u64)
 }
 
-/// Steps over the head of a record and returns the length of its data; `None` at the end of the shard.
+/// Reads the head of a record and returns the length of its data; `None` at the end of the shard.
 fn scan_head(metered: &mut Metered<'_>, offset: u64) -> Result<Option<u64>> {
     let head = metered.peek(HEAD)?;
     if head.is_empty() {
@@ -193,7 +194,7 @@ fn scan_head(metered: &mut Metered<'_>, offset: u64) -> Result<Option<u64>> {
     Ok(Some(length))
 }
 
-/// Steps over the data of a record and returns its checksum.
+/// Reads the data of a record and returns its checksum.
 fn scan_data(metered: &mut Metered<'_>, length: u64) -> Result<u32> {
     let first = metered.available(length)?;
     let mut taken = first.len();

@@ -1,10 +1,10 @@
 //! TFRecord files of any origin as tables.
 //!
-//! A split holds whole frames. The checksum of a length guards the way to the next record, so a bad one is an error of the
-//! file; a bad checksum of the data, or data that is no `tf.train.Example`, rejects that record alone.
+//! A split holds whole frames. The checksum of a length protects the position of the next record, so a mismatch is an
+//! error of the file; a wrong checksum of the data, or data that is not a `tf.train.Example`, rejects only that record.
 //!
-//! Without a schema a column has the kind of its features: numbers, text where all bytes are UTF-8, lists where a record
-//! has more or fewer values than one. Of samples a part is text only where its name means text, as in tar.
+//! Without a schema, a column has the kind of its features: numbers, text if all bytes are UTF-8, lists if a record
+//! does not have exactly one value. Parts of samples are text only if their names indicate text, as in tar.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,9 +31,10 @@ use crate::{
     schema,
 };
 
-/// Splits never reach 2 GiB, because offsets within their columns have 31 bits, and numbers may become text.
+/// Maximum bytes of a split: below 2 GiB, because offsets within columns have 31 bits, with room for numbers that
+/// become text.
 const MAX_SPLIT: usize = 0x7FFF_FFFF / 4;
-/// Most characters of a value that a message shows.
+/// Maximum characters of a value shown in a message.
 const SHOWN: usize = 60;
 
 /// Reads TFRecord files of any origin.
@@ -43,7 +44,7 @@ pub struct TfRecordReader {
 }
 
 impl TfRecordReader {
-    /// A reader. `types` are those of the columns that the records were written from, if that is known; without them
+    /// Creates a reader. `types` are the types of the columns that the records were written from, if known; otherwise
     /// types are inferred.
     pub fn new(types: Option<Fields>) -> Self {
         let readable = |fields: Fields| fields.iter().map(|field| readable(field)).collect::<Vec<_>>().into();
@@ -51,12 +52,13 @@ impl TfRecordReader {
     }
 }
 
-/// Whether a source that begins like this is a TFRecord file. An empty one cannot be told.
+/// Detects a TFRecord file by its head. An empty one cannot be detected.
 pub fn sniff(head: &[u8]) -> bool {
     matches!(length_of(head), Some(Ok(length)) if length <= MAX_DATA)
 }
 
-/// The length of the data of a record at the start of `bytes`, if it is there; the error says what is wrong with it.
+/// Returns the length of the data of a record at the start of `bytes`, if it is complete; the error states what is
+/// wrong with it.
 fn length_of(bytes: &[u8]) -> Option<Result<u64, String>> {
     let (length, crc) = bytes.get(..HEAD)?.split_first_chunk::<8>()?;
     let (expected, found) = (masked_crc32c(length), u32::from_le_bytes(*crc.first_chunk()?));
@@ -93,7 +95,7 @@ impl RecordReader for TfRecordReader {
         }
         let samples = are_samples(&seen);
         let data_type = |name: &str, seen: &Seen| match seen.data_type() {
-            // What a part is, its extension says, as in tar.
+            // The extension determines the type of a part, as in tar.
             DataType::Utf8 if samples && name != KEY_COLUMN && !means_text(name) => DataType::Binary,
             other => other,
         };
@@ -150,7 +152,7 @@ struct Frame<'a> {
     /// Offset in the source.
     offset: u64,
     data: &'a [u8],
-    /// Checksum that the data should have.
+    /// Stored checksum of the data.
     expected: u32,
 }
 
@@ -164,7 +166,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The records of a split, which holds them whole.
+/// Iterates over the records of a split, which are complete.
 fn frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
     let (bytes, mut at) = (split.bytes(), 0);
     std::iter::from_fn(move || {
@@ -177,13 +179,13 @@ fn frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
     })
 }
 
-/// Whether records are samples: a key that is text, and beside it nothing but parts.
+/// Whether records are samples: they have a text key, and all other features are parts.
 fn are_samples(seen: &BTreeMap<&str, Seen>) -> bool {
     let content = |seen: &Seen| matches!(seen.data_type(), DataType::Utf8 | DataType::Binary | DataType::Null);
     seen.get(KEY_COLUMN).is_some_and(|key| key.data_type() == DataType::Utf8) && seen.values().all(content)
 }
 
-/// What the features of one name have been so far.
+/// What was seen of the features of one name.
 #[derive(Debug, Default)]
 struct Seen {
     ints: bool,
@@ -191,7 +193,7 @@ struct Seen {
     doubles: bool,
     bytes: bool,
     binary: bool,
-    /// A record had another number of values than one.
+    /// Whether a record had a number of values other than one.
     lists: bool,
 }
 
@@ -230,12 +232,12 @@ impl Seen {
     }
 }
 
-/// The columns of a schema while records are appended.
+/// The columns of a schema, to which records are appended.
 struct Table<'a> {
     schema: SchemaRef,
     names: HashMap<String, usize>,
     columns: Vec<Column<'a>>,
-    /// Number of the last record that has a value, by column.
+    /// Number of the last record with a value, by column.
     filled: Vec<usize>,
     rows: usize,
 }
@@ -271,7 +273,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The columns as a batch, or the row with a value that does not fit.
+    /// Returns the columns as a batch, or the row with a value that does not fit.
     fn finish(self) -> Result<Result<RecordBatch, (usize, Misfit)>> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (field, column) in self.schema.fields().iter().zip(self.columns) {
@@ -292,7 +294,7 @@ fn misfit(column: &str, value: String, expected: &str) -> Misfit {
     Misfit { column: column.to_owned(), line: 0, byte: 0, value, expected: expected.to_owned() }
 }
 
-/// A feature as messages show it.
+/// Returns a feature for messages.
 fn shown(feature: &Feature<'_>) -> String {
     let text = match feature {
         Feature::None => "nothing".to_owned(),
@@ -306,16 +308,16 @@ fn shown(feature: &Feature<'_>) -> String {
     text.chars().take(SHOWN).collect()
 }
 
-/// Cuts a source behind the last record for which a split has room.
+/// Iterator over splits, which end after the last record that fits.
 struct Splits<'a> {
     input: Box<dyn Read + Send + 'a>,
-    /// Read but not yet handed out; starts with a record.
+    /// Bytes read but not returned yet; starts with a record.
     buffer: Vec<u8>,
     /// Offset of the buffer in the source.
     offset: u64,
     split_bytes: usize,
     max_record_bytes: usize,
-    /// What comes after the split that was handed out.
+    /// Error to be returned after the current split.
     failure: Option<Error>,
     done: bool,
 }
@@ -328,7 +330,7 @@ impl Splits<'_> {
             match self.record_end(at) {
                 Ok(Some(end)) => at = end,
                 Ok(None) => break,
-                // The records before it are good.
+                // The records before it are valid.
                 Err(error) if at > 0 => {
                     self.failure = Some(error);
                     break;
@@ -339,7 +341,8 @@ impl Splits<'_> {
         Ok(ahead::cut(&mut self.buffer, &mut self.offset, at))
     }
 
-    /// End of the record that begins there, once all of it is read; `None` at the end of the source or of the split.
+    /// Returns the end of the record at an offset, once it is complete; `None` at the end of the source or of the
+    /// split.
     fn record_end(&mut self, at: usize) -> Result<Option<usize>> {
         let Some(length) = self.length(at)? else { return Ok(None) };
         let end = at + HEAD + length + FOOT;
@@ -352,7 +355,7 @@ impl Splits<'_> {
         Err(self.cut_short(&format!("expected a record of {length} bytes")))
     }
 
-    /// Length of the data of the record that begins there; `None` at the end.
+    /// Returns the length of the data of the record at an offset; `None` at the end.
     fn length(&mut self, at: usize) -> Result<Option<usize>> {
         if !self.fill(at + HEAD)? {
             self.done = self.buffer.len() == at;
@@ -372,7 +375,7 @@ impl Splits<'_> {
             }
             Err(problem) => Err(Error::input(problem)
                 .byte(byte)
-                .hint("the file is damaged, or no TFRecord; get it anew from where it came from")),
+                .hint("the file is damaged or not a TFRecord; get it again from its source")),
         }
     }
 

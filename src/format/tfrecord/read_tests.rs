@@ -1,4 +1,4 @@
-//! What we write comes back as it was; what others write is read or refused with a reason.
+//! Records that we write round-trip; records of other writers are read, or refused with a reason.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn framed(batch: &RecordBatch) -> Vec<u8> {
     out
 }
 
-/// Frames of data that need be no Example.
+/// Returns frames of data that need not be an Example.
 fn frames(records: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
@@ -62,7 +62,7 @@ fn rows_of(block: &RecordBlock) -> &RecordBatch {
     batch
 }
 
-/// Types inferred over splits, and the blocks parsed with them.
+/// Returns types inferred over splits, and the blocks parsed with them.
 fn read(bytes: &[u8], split_bytes: usize) -> (SchemaRef, Vec<RecordBlock>) {
     let splits = splits(bytes, split_bytes).unwrap();
     let reader = TfRecordReader::new(None);
@@ -102,7 +102,7 @@ struct Seeds {
 
 fn double() -> impl Strategy<Value = f64> {
     prop_oneof![
-        // Payloads of NaN are not kept.
+        // Payloads of NaN are not preserved.
         prop::num::f64::ANY.prop_map(|value| if value.is_nan() { f64::NAN } else { value }),
         (any::<i16>(), 0..5).prop_map(|(digits, places)| f64::from(digits) / 10_f64.powi(places)),
         any::<f32>().prop_map(f64::from),
@@ -155,7 +155,7 @@ fn seeds() -> impl Strategy<Value = Seeds> {
     })
 }
 
-/// Lists whose items are made from texts.
+/// Returns lists whose items are made from texts.
 fn list_of(
     lists: &[Option<Vec<Option<String>>>],
     item: &Field,
@@ -315,7 +315,7 @@ proptest! {
         assert_same(&read_back(&batch, LARGE), &batch);
     }
 
-    /// Without a schema doubles are doubles where a float would have lost some.
+    /// Without a schema, doubles are doubles if a float would lose some.
     #[test]
     fn doubles_come_back_without_a_schema(values in prop::collection::vec(double(), 1..20)) {
         let values = Float64Array::from([&values[..], &[1.0 / 3.0]].concat());
@@ -349,12 +349,12 @@ proptest! {
     }
 }
 
-/// A length-delimited field.
+/// Returns a length-delimited field.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
 }
 
-/// An entry of the features of an Example.
+/// Returns an entry of the features of an Example.
 fn entry(name: &str, feature: &[u8]) -> Vec<u8> {
     field(1, &[field(1, name.as_bytes()), field(2, feature)].concat())
 }
@@ -443,7 +443,7 @@ fn files_are_cut_between_records_and_damage_is_an_error_with_its_byte() {
     assert!(cut.next().is_none());
     let error = reader.splits(Box::new(&bytes[..]), 1, good.len() - 1).next().unwrap().unwrap_err();
     assert!(error.message().contains("at most"));
-    // Lengths with a good checksum that nothing stands behind.
+    // Lengths with a valid checksum but no data.
     let huge = |length: u64| [&length.to_le_bytes()[..], &masked_crc32c(&length.to_le_bytes()).to_le_bytes()].concat();
     for length in [1000, LARGE as u64, u64::MAX] {
         assert_eq!(splits(&huge(length), 1).unwrap_err().kind(), Kind::Input);
@@ -466,7 +466,7 @@ fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
     let Parsed::Misfit(misfit) = TfRecordReader::new(None).parse(split, &narrow).unwrap() else { panic!("a block") };
     assert_eq!((misfit.column.as_str(), misfit.byte, misfit.expected.as_str()), ("a", one.len() as u64 + 16, "Int64"));
     assert_eq!(misfit.value, "[5, 6]");
-    // A number that does not fit is found when the column is done.
+    // A number that does not fit is found when the column is finished.
     let small = Arc::new(Schema::new(vec![Field::new("a", DataType::Int8, true)]));
     let large = example(&[entry("a", &field(3, &field(1, &[0xff, 0x7f])))]);
     let split = &splits(&frames(&[&example(&[]), &large]), LARGE).unwrap()[0];
@@ -474,7 +474,7 @@ fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
     assert_eq!((misfit.column.as_str(), misfit.byte), ("a", 18));
 }
 
-/// Every file of a corpus of shards written by TensorFlow, if there is one.
+/// Reads every file of a corpus of shards written by TensorFlow, if available.
 #[test]
 fn corpus_agrees_with_the_oracle() {
     let Some(corpus) = corpus::folder() else { return };
@@ -500,7 +500,7 @@ fn corpus_agrees_with_the_oracle() {
     }
 }
 
-/// A file written by the `tfrecord` package, if Python has it.
+/// Reads a file written by the `tfrecord` package, if Python has it.
 #[test]
 fn files_of_the_tfrecord_package_are_read() {
     const WRITE: &str = "
@@ -536,7 +536,7 @@ fn parts_of_samples_have_the_types_that_they_have_from_tar() {
         schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
     };
     let named = |name: &str, data_type| (name.to_owned(), data_type);
-    // Bytes that are UTF-8 by chance are binary all the same.
+    // Bytes that happen to be UTF-8 are still binary.
     let found = typed(vec![part("bin", b"abc"), part("txt", b"abc")]);
     let key = named("__key__", DataType::Utf8);
     assert_eq!(found, [key.clone(), named("bin", DataType::Binary), named("txt", DataType::Utf8)]);

@@ -1,8 +1,8 @@
-//! The checksums of one record, checked while its bytes pass by in pieces of any size.
+//! Checksums of one record, verified as its bytes arrive in pieces of any size.
 //!
 //! ```text
 //! u64 length | u32 checksum of it | data | u32 checksum of the data
-//! ^--------- head: 12 bytes ----- ^-- summed as it comes --- ^-- foot: 4 bytes
+//! ^--------- head: 12 bytes ----- ^-- summed on arrival ---- ^-- foot: 4 bytes
 //! ```
 
 use super::{FOOT, HEAD, MAX_DATA, damaged};
@@ -11,10 +11,10 @@ use crate::{
     error::Result,
 };
 
-/// Checks a record that is there as a whole; `offset` is where it begins, for the error.
+/// Checks a complete record; `offset` is its position, for the error.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) when a checksum or the length is wrong.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if a checksum or the length is wrong.
 pub fn check_record(record: &[u8], offset: u64) -> Result<()> {
     let split =
         record.split_first_chunk::<HEAD>().and_then(|(head, rest)| Some((head, rest.split_last_chunk::<FOOT>()?)));
@@ -23,7 +23,7 @@ pub fn check_record(record: &[u8], offset: u64) -> Result<()> {
     check_data(masked_crc32c(data), *foot, offset)
 }
 
-/// A record of which not all bytes have come yet.
+/// Checks a record whose bytes arrive in pieces.
 #[derive(Debug)]
 pub struct RecordSum {
     length: u64,
@@ -35,10 +35,10 @@ pub struct RecordSum {
 }
 
 impl RecordSum {
-    /// Starts a record of `length` bytes, framing included, that begins at `offset`.
+    /// Starts a record of `length` bytes at `offset`, framing included.
     ///
     /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when that is too short for a record.
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if that is too short for a record.
     pub fn new(length: u64, offset: u64) -> Result<Self> {
         if length < (HEAD + FOOT) as u64 {
             return Err(too_short(length, offset));
@@ -46,12 +46,12 @@ impl RecordSum {
         Ok(Self { length, offset, at: 0, head: [0; HEAD], foot: [0; FOOT], data: MaskedCrc32c::new() })
     }
 
-    /// Takes the next bytes; those beyond the end of the record are left alone.
+    /// Adds the next bytes; those beyond the end of the record are ignored.
     pub fn update(&mut self, piece: &[u8]) {
         let data = HEAD as u64..self.length - FOOT as u64;
         let start = self.at;
         self.at += piece.len() as u64;
-        // Part of the piece that lies within a range of the record.
+        // Returns the part of the piece within a range of the record.
         let within = |from: u64, to: u64| {
             let at = |place: u64| usize::try_from(place.saturating_sub(start)).unwrap_or(usize::MAX).min(piece.len());
             &piece[at(from)..at(to)]
@@ -61,7 +61,7 @@ impl RecordSum {
         copy_at(&mut self.foot, start.saturating_sub(data.end), within(data.end, self.length));
     }
 
-    /// Compares the checksums, once all bytes have come.
+    /// Compares the checksums once all bytes were added.
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when one or the length is wrong.

@@ -1,4 +1,4 @@
-//! What we write, as a decoder written from the protobuf specification sees it, and what the scan makes of it.
+//! Shards that we write, as read by a decoder written from the protobuf specification and by our scan.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +33,7 @@ fn text(value: &str) -> Feature {
     Feature::Bytes(vec![value.as_bytes().to_vec()])
 }
 
-/// Takes one varint off the front.
+/// Removes one varint from the front.
 fn varint(bytes: &mut &[u8]) -> u64 {
     let (mut value, mut shift) = (0, 0);
     loop {
@@ -47,7 +47,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     }
 }
 
-/// All fields of a message as number and content; every field here is length-delimited.
+/// Returns all fields of a message as number and content; every field here is length-delimited.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -63,7 +63,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
 
 fn decode(example: &[u8]) -> BTreeMap<String, Feature> {
     let mut found = BTreeMap::new();
-    // What comes after the features is for readers who know of it.
+    // Fields after the features are optional for readers.
     let parts = fields(example);
     assert!(parts[0].0 == 1 && parts[1..].iter().all(|(number, _)| *number == 1000));
     for (number, entry) in fields(parts[0].1) {
@@ -97,7 +97,7 @@ fn decode(example: &[u8]) -> BTreeMap<String, Feature> {
     found
 }
 
-/// The data of each record, with every length and checksum compared to a plain computation.
+/// Returns the data of each record, with every length and checksum compared to a plain computation.
 fn unframe(mut bytes: &[u8]) -> Vec<&[u8]> {
     let masked = |bytes: &[u8]| {
         let crc = bytes.iter().fold(!0_u32, |crc, byte| {
@@ -276,7 +276,7 @@ fn lists_take_the_list_of_their_items() {
     assert_eq!(found[4]["decimals"], Feature::Bytes(vec![u64::MAX.to_string().into_bytes(), b"0".to_vec()]));
     assert_eq!(found[2]["vectors"], Feature::Floats(vec![0.5, 2.0]));
     assert_eq!(found[0]["nested"], text("{\"w\":\"a\"}"));
-    // Slices of a batch encode as the rows of the whole do.
+    // Slices of a batch encode like the same rows of the whole.
     for start in 0..5 {
         for count in 0..=5 - start {
             assert_eq!(decoded(&batch.slice(start, count)), found[start..start + count]);
@@ -378,7 +378,7 @@ fn records_longer_than_the_buffer_are_scanned_in_pieces() {
     assert_eq!(scan(&damaged).unwrap_err().place().byte, Some(0));
 }
 
-/// Every file of a corpus of shards written by TensorFlow, if there is one.
+/// Scans every file of a corpus of shards written by TensorFlow, if available.
 #[test]
 fn shards_of_tensorflow_are_scanned_and_counted() {
     let Some(corpus) = corpus::folder() else { return };
@@ -429,7 +429,7 @@ proptest! {
                 ("é".to_owned(), row.3.clone().map(Feature::Ints)),
                 (format!("_{name}"), row.2.as_deref().map(text)),
             ].into_iter().filter_map(|(name, feature)| Some((name, feature?))).collect();
-            // Bits, because a NaN is not equal to itself.
+            // Compares the debug text, because NaN is not equal to itself.
             prop_assert_eq!(format!("{found:?}"), format!("{expected:?}"));
         }
     }

@@ -1,4 +1,4 @@
-//! How Zarr packs chunks: the codecs of versions 2 and 3, as one pipeline that is undone from its end.
+//! Codecs of Zarr chunks, versions 2 and 3, as one pipeline that is undone from its end.
 //!
 //! ```text
 //! elements --transpose--> --bytes | texts | shards of smaller chunks--> bytes --shuffle, compress, checksum--> stored
@@ -14,13 +14,13 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Bytes of a decoded chunk at most.
+/// Maximum bytes of a decoded chunk.
 pub(super) const MAX_CHUNK: usize = 256 << 20;
 
-/// Chunks up to this size are decoded to memory that is taken at once.
-const AT_ONCE: usize = 16 << 20;
+/// Chunks up to this size are decoded into memory that is allocated at once.
+const MAX_PREALLOCATED: usize = 16 << 20;
 
-/// A step from bytes to bytes.
+/// A bytes-to-bytes codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Packing {
     Gzip,
@@ -34,14 +34,14 @@ enum Packing {
     Shuffle(usize),
 }
 
-/// How elements become bytes.
+/// Encoding of elements as bytes.
 #[derive(Debug, Clone)]
 pub(super) enum Layout {
-    /// One after the other.
+    /// Contiguous elements.
     Plain,
-    /// Each with its length.
+    /// Length-prefixed elements.
     Varied,
-    /// As chunks of their own, with an index.
+    /// Inner chunks with an index.
     Sharded(Box<Sharding>),
 }
 
@@ -54,21 +54,21 @@ pub(super) struct Sharding {
     pub(super) index_at_end: bool,
 }
 
-/// All that is done to a chunk.
+/// All codecs of a chunk.
 #[derive(Debug, Clone)]
 pub(super) struct Codecs {
-    /// Axis `order[i]` of the chunk is axis `i` of what is stored.
+    /// Axis `order[i]` of the chunk is axis `i` of the stored chunk.
     order: Option<Vec<usize>>,
     pub(super) layout: Layout,
     swapped: bool,
     packing: Vec<Packing>,
-    /// Names for people.
+    /// Names for display.
     pub(super) names: Vec<String>,
 }
 
 fn refused(what: &str, name: &str) -> Error {
-    Error::input(format!("expected a {what} of Zarr that is known, found `{name}`"))
-        .hint("known are gzip, zlib, zstd, blosc, lz4, bz2, crc32c, fletcher32, shuffle, transpose, bytes, vlen-utf8, vlen-bytes, \
+    Error::input(format!("expected a supported Zarr {what}, found `{name}`"))
+        .hint("supported are gzip, zlib, zstd, blosc, lz4, bz2, crc32c, fletcher32, shuffle, transpose, bytes, vlen-utf8, vlen-bytes, \
                sharding_indexed")
 }
 
@@ -77,7 +77,7 @@ fn lengths(value: Option<&Value>) -> Option<Vec<u64>> {
 }
 
 impl Codecs {
-    /// Those of version 2: a compressor and filters, elements in C or Fortran order.
+    /// Returns the codecs of version 2: a compressor and filters, elements in C or Fortran order.
     pub(super) fn of_v2(metadata: &Value, rank: usize, swapped: bool) -> Result<Self> {
         let mut codecs = Self { order: None, layout: Layout::Plain, swapped, packing: Vec::new(), names: Vec::new() };
         if metadata.get("order").and_then(Value::as_str) == Some("F") {
@@ -91,7 +91,7 @@ impl Codecs {
         Ok(codecs)
     }
 
-    /// Those of version 3: a list of codecs.
+    /// Returns the codecs of version 3: a list.
     pub(super) fn of_v3(list: Option<&Value>, shape: &[u64], depth: usize) -> Result<Self> {
         let mut codecs =
             Self { order: None, layout: Layout::Plain, swapped: false, packing: Vec::new(), names: Vec::new() };
@@ -155,7 +155,7 @@ impl Codecs {
         Ok(())
     }
 
-    /// Whether elements have any length.
+    /// Whether elements have variable length.
     pub(super) fn is_varied(&self) -> bool {
         match &self.layout {
             Layout::Varied => true,
@@ -164,7 +164,7 @@ impl Codecs {
         }
     }
 
-    /// Undoes what was done to the bytes of a chunk.
+    /// Undoes the bytes-to-bytes codecs of a chunk.
     pub(super) fn unpack(&self, stored: &[u8], limit: usize) -> Result<Vec<u8>> {
         let mut bytes = std::borrow::Cow::Borrowed(stored);
         for packing in self.packing.iter().rev() {
@@ -173,7 +173,7 @@ impl Codecs {
         Ok(bytes.into_owned())
     }
 
-    /// The elements of a chunk that is no shard.
+    /// Decodes the elements of a chunk that is not a shard.
     pub(super) fn decode(&self, stored: &[u8], dtype: &DType, shape: &[u64]) -> Result<Values> {
         let elements = shape.iter().try_fold(1_usize, |all, length| all.checked_mul(usize::try_from(*length).ok()?));
         let elements = elements.filter(|elements| *elements <= MAX_CHUNK);
@@ -182,7 +182,7 @@ impl Codecs {
             Some(order) => order.iter().map(|axis| shape[*axis]).collect(),
             None => shape.to_vec(),
         };
-        // Where each axis of the chunk is in what is stored.
+        // Position of each axis of the chunk in the stored chunk.
         let back = self.order.as_ref().map(|order| {
             let mut back = vec![0; order.len()];
             order.iter().enumerate().for_each(|(stored, axis)| back[*axis] = stored);
@@ -236,7 +236,7 @@ fn sharding(configuration: Option<&Value>, shape: &[u64], depth: usize) -> Resul
 }
 
 impl Sharding {
-    /// Bytes of the index of so many chunks.
+    /// Returns the bytes of the index of `chunks` chunks.
     pub(super) fn index_bytes(&self, chunks: u64) -> Result<u64> {
         match self.index.packing.as_slice() {
             [] => Ok(16 * chunks),
@@ -245,7 +245,7 @@ impl Sharding {
         }
     }
 
-    /// Where each chunk lies in the shard, and its bytes; `None` for those that nobody wrote.
+    /// Returns the offset and length of each chunk in the shard; `None` for missing chunks.
     pub(super) fn places(&self, stored: &[u8]) -> Result<Vec<Option<(u64, u64)>>> {
         let bytes = self.index.unpack(stored, MAX_CHUNK)?;
         let number = |bytes: &[u8; 8]| {
@@ -256,7 +256,7 @@ impl Sharding {
     }
 }
 
-/// Texts or bytes with their lengths: a count, then each length and its bytes, little endian.
+/// Decodes texts or bytes with their lengths: a count, then each length and its bytes, little-endian.
 fn varied(bytes: &[u8], elements: usize) -> Result<Vec<Vec<u8>>> {
     let damaged = || Error::input(format!("expected {elements} texts with their lengths, found damaged bytes"));
     let mut rest = bytes;
@@ -278,7 +278,7 @@ fn varied(bytes: &[u8], elements: usize) -> Result<Vec<Vec<u8>>> {
     Ok(values)
 }
 
-/// Fletcher's checksum as HDF5 has it: over big-endian words of 16 bits, an odd byte filled up with zeros.
+/// Returns HDF5's variant of Fletcher's checksum: over big-endian 16-bit words, an odd byte padded with zeros.
 fn fletcher32(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<2>();
     let last = rest.first().map(|byte| u32::from(*byte) << 8);
@@ -290,7 +290,7 @@ fn fletcher32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-/// Whether there is one frame that says how large its content is, and it is not too large.
+/// Whether the input is one frame that states the size of its content, and the size is within the limit.
 fn zstd_fits(input: &[u8], limit: usize) -> bool {
     let content = zstd::zstd_safe::get_frame_content_size(input).ok().flatten();
     let whole = zstd::zstd_safe::find_frame_compressed_size(input).is_ok_and(|bytes| bytes == input.len());
@@ -299,8 +299,8 @@ fn zstd_fits(input: &[u8], limit: usize) -> bool {
 
 fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let bounded = |input: &mut dyn Read, name: &str| {
-        // Where the size of the chunk is known there is nothing to grow.
-        let mut out = Vec::with_capacity(limit.saturating_add(1).min(AT_ONCE));
+        // If the size of the chunk is known, the buffer never grows.
+        let mut out = Vec::with_capacity(limit.saturating_add(1).min(MAX_PREALLOCATED));
         let read = input.take(limit as u64 + 1).read_to_end(&mut out);
         read.map_err(|e| Error::input(format!("expected {name}, found damaged bytes")).cause(e))?;
         if out.len() > limit {
@@ -312,7 +312,7 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
         Packing::Gzip => bounded(&mut flate2::bufread::MultiGzDecoder::new(input), "gzip"),
         Packing::Zlib => bounded(&mut flate2::bufread::ZlibDecoder::new(input), "zlib"),
         Packing::Bzip2 => bounded(&mut bzip2::bufread::MultiBzDecoder::new(input), "bzip2"),
-        Packing::Zstd if limit <= AT_ONCE && zstd_fits(input, limit) => {
+        Packing::Zstd if limit <= MAX_PREALLOCATED && zstd_fits(input, limit) => {
             let damaged = |e| Error::input("expected zstd, found damaged bytes").cause(e);
             zstd::bulk::decompress(input, limit).map_err(damaged)
         }
@@ -336,7 +336,7 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
             let (content, sum) = input.split_last_chunk::<4>().ok_or_else(cut)?;
             let found = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, content);
             if found != u64::from(u32::from_le_bytes(*sum)) {
-                return Err(Error::integrity("the checksum of a chunk is wrong"));
+                return Err(Error::integrity("the checksum of a chunk does not match"));
             }
             Ok(content.to_vec())
         }
@@ -344,7 +344,7 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
             let cut = || Error::input("expected a checksum, found the end of the chunk");
             let (content, sum) = input.split_last_chunk::<4>().ok_or_else(cut)?;
             if fletcher32(content) != u32::from_le_bytes(*sum) {
-                return Err(Error::integrity("the checksum of a chunk is wrong"));
+                return Err(Error::integrity("the checksum of a chunk does not match"));
             }
             Ok(content.to_vec())
         }

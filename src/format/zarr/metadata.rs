@@ -1,4 +1,4 @@
-//! What Zarr says about an array, in version 2 (`.zarray`, `.zattrs`) and 3 (`zarr.json`).
+//! Metadata of Zarr arrays, in version 2 (`.zarray`, `.zattrs`) and 3 (`zarr.json`).
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// An array and how to find its chunks.
+/// An array and the naming of its chunks.
 #[derive(Debug)]
 pub(super) struct ArrayMetadata {
     pub(super) variable: Variable,
@@ -17,14 +17,14 @@ pub(super) struct ArrayMetadata {
     pub(super) path: String,
     pub(super) chunks: Vec<u64>,
     pub(super) codecs: Codecs,
-    /// An element that nobody wrote, in native order.
+    /// Fill value, in native order.
     pub(super) fill: Vec<u8>,
-    /// What is before the numbers in the name of a chunk, and between them.
+    /// Prefix and separator of the numbers in a chunk's name.
     key: (String, String),
 }
 
 impl ArrayMetadata {
-    /// Name of a chunk.
+    /// Returns the name of a chunk.
     pub(super) fn chunk_name(&self, at: &[u64]) -> String {
         let (prefix, separator) = &self.key;
         let numbers: Vec<String> = at.iter().map(ToString::to_string).collect();
@@ -43,12 +43,12 @@ fn lengths(metadata: &Value, key: &str) -> Result<Vec<u64>> {
     lengths.ok_or_else(|| Error::input(format!("expected a list of lengths as `{key}`")))
 }
 
-/// What is between the numbers of a chunk.
+/// Returns the separator between the numbers in a chunk's name.
 fn separator(given: Option<&Value>, default: &str) -> Result<String> {
     match given.and_then(Value::as_str) {
         None => Ok(default.to_owned()),
         Some(one @ ("." | "/")) => Ok(one.to_owned()),
-        Some(other) => Err(Error::input(format!("expected `.` or `/` between numbers of chunks, found `{other}`"))),
+        Some(other) => Err(Error::input(format!("expected `.` or `/` as separator of chunk numbers, found `{other}`"))),
     }
 }
 
@@ -57,7 +57,7 @@ fn checked(shape: &[u64], chunks: &[u64]) -> Result<()> {
     if fits { Ok(()) } else { Err(Error::input(format!("expected chunks of {shape:?}, found {chunks:?}"))) }
 }
 
-/// Reads `.zarray`, with the attributes beside it.
+/// Parses `.zarray` and the attributes beside it.
 pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<ArrayMetadata> {
     let (shape, chunks) = (lengths(metadata, "shape")?, lengths(metadata, "chunks")?);
     checked(&shape, &chunks)?;
@@ -77,7 +77,7 @@ pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<
     let given = metadata.get("fill_value").unwrap_or(&Value::Null);
     let fill = fill(given, &dtype)?;
     let mut attributes = attributes_of(&attributes, &dtype);
-    // xarray writes the missing value of a variable so.
+    // xarray stores the missing value of a variable here.
     let is_number = matches!(dtype, DType::Int(_) | DType::UInt(_) | DType::Float(_));
     if !dims.is_empty() && is_number && !given.is_null() && attributes.iter().all(|(name, _)| name != "_FillValue") {
         attributes.push(("_FillValue".to_owned(), Attribute::Numbers(dtype.clone(), fill.clone())));
@@ -87,7 +87,7 @@ pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<
     Ok(ArrayMetadata { variable, path: path.to_owned(), chunks, codecs, fill, key: (String::new(), separator) })
 }
 
-/// Reads `zarr.json` of an array.
+/// Parses `zarr.json` of an array.
 pub(super) fn of_v3(path: &str, metadata: &Value) -> Result<ArrayMetadata> {
     let shape = lengths(metadata, "shape")?;
     let grid = metadata.get("chunk_grid").unwrap_or(&Value::Null);
@@ -121,11 +121,11 @@ pub(super) fn of_v3(path: &str, metadata: &Value) -> Result<ArrayMetadata> {
     Ok(ArrayMetadata { variable, path: path.to_owned(), chunks, codecs, fill, key })
 }
 
-/// Texts and bytes of any length have codecs of their own.
+/// Fails unless variable-length types, and only they, have variable-length codecs.
 fn suits(codecs: &Codecs, dtype: &DType) -> Result<()> {
     match dtype.width() {
         Some(_) if codecs.is_varied() => {
-            Err(Error::input(format!("expected a codec for {}, found one for values of any length", dtype.name())))
+            Err(Error::input(format!("expected a codec for {}, found one for values of variable length", dtype.name())))
         }
         _ => Ok(()),
     }
@@ -153,7 +153,7 @@ fn variable(
     }
 }
 
-/// Names of all dimensions; none where some have none.
+/// Returns the names of all dimensions; none if some are unnamed.
 fn take_names(value: Option<Value>, rank: usize) -> Vec<String> {
     let Some(Value::Array(names)) = value else { return Vec::new() };
     let names: Option<Vec<String>> = names.iter().map(|name| name.as_str().map(str::to_owned)).collect();
@@ -189,7 +189,7 @@ fn dtype_of(value: &Value) -> Result<DType> {
     })
 }
 
-/// An element as JSON says it, in native order; zeros where it says nothing.
+/// Parses a JSON fill value to native order; zeros if there is none.
 fn fill(value: &Value, dtype: &DType) -> Result<Vec<u8>> {
     let Some(width) = dtype.width() else {
         return Ok(value.as_str().map(|text| text.as_bytes().to_vec()).unwrap_or_default());
@@ -262,7 +262,7 @@ fn arrow_half(number: f64) -> u16 {
     <Float16Type as ArrowPrimitiveType>::Native::from_f64(number).to_bits()
 }
 
-/// The low bytes of a number, in native order.
+/// Returns the low bytes of a number, in native order.
 fn number_bytes(number: u64, width: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes()[..width].to_vec();
     if cfg!(target_endian = "big") {
@@ -271,10 +271,10 @@ fn number_bytes(number: u64, width: usize) -> Vec<u8> {
     bytes
 }
 
-/// Attributes as JSON has them, for an array of this type.
+/// Converts JSON attributes of an array of this type.
 pub(super) fn attributes_of(attributes: &Map<String, Value>, dtype: &DType) -> Vec<(String, Attribute)> {
     let value = |name: &str, value: &Value| match value {
-        // xarray writes floats that JSON has no words for as their bytes.
+        // xarray writes floats that JSON cannot represent as their bytes.
         Value::String(text) if name == "_FillValue" && matches!(dtype, DType::Float(_)) => {
             match from_base64(text).as_deref().and_then(|bytes| bytes.first_chunk::<8>()) {
                 Some(bytes) => {
@@ -298,7 +298,7 @@ pub(super) fn attributes_of(attributes: &Map<String, Value>, dtype: &DType) -> V
     attributes.iter().map(|(name, given)| (name.clone(), value(name, given))).collect()
 }
 
-/// Floats that JSON has no words for, as Zarr writes them.
+/// Parses Zarr's names of floats that JSON cannot represent.
 fn float_word(text: &str) -> Option<f64> {
     match text {
         "NaN" => Some(f64::NAN),

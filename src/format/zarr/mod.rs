@@ -1,13 +1,12 @@
-//! Zarr, versions 2 and 3: a folder with what is said about arrays in JSON and a file for each chunk.
+//! Zarr, versions 2 and 3: a folder with the metadata of arrays in JSON and a file for each chunk.
 //!
 //! ```text
 //! data.zarr/.zgroup .zattrs .zmetadata   t2m/.zarray t2m/.zattrs t2m/0.0.0 t2m/0.0.1 ...        version 2
 //! data.zarr/zarr.json                    t2m/zarr.json  t2m/c/0/0/0  t2m/c/0/0/1 ...            version 3
 //! ```
 //!
-//! Where metadata are consolidated (`.zmetadata`, or in the first `zarr.json`) that is all that is read of them, else the
-//! folder is listed. A chunk that is not there holds the fill value. Of a shard only the index and the chunks that are
-//! wanted are read.
+//! If metadata are consolidated (`.zmetadata`, or in the root `zarr.json`), only those are read; otherwise the folder
+//! is listed. A missing chunk holds the fill value. Of a shard, only the index and the needed chunks are read.
 
 mod codecs;
 mod metadata;
@@ -30,10 +29,10 @@ use crate::{
     storage::Folder,
 };
 
-/// Files that make a folder a store.
+/// Files that identify a folder as a store.
 pub const MARKERS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zmetadata"];
 
-/// Bytes that one read may take.
+/// Maximum bytes of one read.
 const MAX_READ: usize = 1 << 30;
 
 /// A store.
@@ -56,8 +55,8 @@ fn json(bytes: &[u8], path: &str) -> Result<Value> {
     })
 }
 
-/// Python writes `NaN`, `Infinity` and `-Infinity` into JSON, which has no words for them. This quotes them, as the
-/// specification of Zarr has it for fill values; `None` if there are none.
+/// Quotes `NaN`, `Infinity` and `-Infinity`, which Python writes although JSON does not allow them, as the Zarr
+/// specification does for fill values; `None` if there are none.
 fn with_float_words(bytes: &[u8]) -> Option<Vec<u8>> {
     const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
     let mut out = Vec::with_capacity(bytes.len() + 16);
@@ -70,7 +69,7 @@ fn with_float_words(bytes: &[u8]) -> Option<Vec<u8>> {
             at += word.len();
             continue;
         }
-        // What is escaped in a text ends nothing.
+        // An escaped character does not end a text.
         let escaped = in_text && byte == b'\\';
         in_text ^= byte == b'"';
         let taken = if escaped { &bytes[at..(at + 2).min(bytes.len())] } else { &bytes[at..=at] };
@@ -81,10 +80,10 @@ fn with_float_words(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl ZarrSource {
-    /// Reads what is said about the arrays.
+    /// Reads the metadata of the arrays.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when it is damaged, or a codec is not known.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, or a codec is not supported.
     pub fn open(folder: Folder) -> Result<Self> {
         let mut source = Self { folder, header: Header::default(), arrays: Vec::new() };
         match source.folder.get("zarr.json")? {
@@ -148,7 +147,7 @@ impl ZarrSource {
         Ok(())
     }
 
-    /// Folders below with files of these names, in order.
+    /// Returns subfolders with files of these names, in order.
     fn listed<'n>(&self, names: &[&'n str]) -> Result<Vec<(String, &'n str)>> {
         let mut found = Vec::new();
         self.folder.walk(&mut |path| {
@@ -172,13 +171,13 @@ fn named(error: Error, path: &str) -> Error {
     error.column(if path.is_empty() { "array".to_owned() } else { path.replace('/', ".") })
 }
 
-/// A path out of a file leads nowhere but down.
+/// Fails unless a path from a file only descends.
 fn check_path(path: &str) -> Result<()> {
     let fits = path.is_empty() || path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
     if fits { Ok(()) } else { Err(Error::input(format!("expected the path of an array, found `{path}`"))) }
 }
 
-/// Where what is read goes.
+/// Destination of decoded elements.
 enum Target {
     Fixed(Vec<u8>, usize),
     Varied(Vec<Vec<u8>>),
@@ -199,7 +198,7 @@ impl Target {
                     }
                 }
             }
-            _ => return Err(Error::internal("a chunk of another kind")),
+            _ => return Err(Error::internal("decoded a chunk of another kind")),
         }
         Ok(())
     }
@@ -241,7 +240,7 @@ impl Arrays for ZarrSource {
 }
 
 impl ZarrSource {
-    /// What a slab that is one chunk holds, as it is decoded; `None` for other slabs, and where there is no such chunk.
+    /// Returns the decoded content of a slab that is exactly one chunk; `None` for other slabs, and for missing chunks.
     fn whole_chunk(&self, array: &ArrayMetadata, slab: &Slab) -> Result<Option<Values>> {
         let mut axes = slab.start.iter().zip(&slab.count).zip(&array.chunks);
         let is_chunk = axes.all(|((start, count), chunk)| count == chunk && start.is_multiple_of(*chunk));

@@ -1,14 +1,14 @@
-//! A block: what some chunks hold, with the records in front, on disk or, where it is little, in memory.
+//! A block: the content of some chunks, records first, on disk or, if small, in memory.
 //!
 //! ```text
 //! block   chunks side by side, all of the same records
-//! group   as many chunks as are turned in memory at a time: chunk 0, 1, 2 | 3, 4, 5 | ...
-//! piece   of a group the records that are wanted together:   records 0..8 of chunk 0, 1, 2
-//! blob    a part of a piece that is stored in one place, packed with LZ4 where that makes it smaller
+//! group   as many chunks as are transposed in memory at a time: chunk 0, 1, 2 | 3, 4, 5 | ...
+//! piece   the records of a group that are read together:   records 0..8 of chunk 0, 1, 2
+//! blob    a part of a piece that is stored contiguously, packed with LZ4 if that makes it smaller
 //! ```
 //!
-//! A group is as large and a piece has as many records as memory has room for, so that a record is gathered from few places
-//! however small the chunks are. All boxes here are turned: their first axis is that of the records.
+//! Groups and pieces are as large as memory permits, so that a record is gathered from few places however small the
+//! chunks are. All boxes here are transposed: their first axis is that of the records.
 
 use std::{ops::Range, sync::Arc};
 
@@ -24,16 +24,16 @@ use crate::{
     storage::Spill,
 };
 
-/// Blobs of a block at most: their places are held in memory.
+/// Maximum blobs of a block: their locations are held in memory.
 const MAX_BLOBS: u64 = 1 << 20;
 
-/// Chunks of a block at most.
+/// Maximum chunks of a block.
 const MAX_CHUNKS: u64 = 1 << 24;
 
-/// Bytes of a decoded chunk at most.
+/// Maximum bytes of a decoded chunk.
 const MAX_CHUNK: usize = 256 << 20;
 
-/// What to read, and how the array is stored.
+/// The array to be read, and its storage layout.
 #[derive(Debug)]
 pub(super) struct Origin<'a> {
     pub(super) source: &'a dyn Arrays,
@@ -41,19 +41,19 @@ pub(super) struct Origin<'a> {
     pub(super) width: usize,
     /// Axis `order[i]` of the array is axis `i` of the block.
     pub(super) order: &'a [usize],
-    /// The other way round.
+    /// The inverse of `order`.
     pub(super) back: &'a [usize],
-    /// Shape of a chunk, turned.
+    /// Shape of a chunk, transposed.
     pub(super) chunk: &'a [u64],
 }
 
 impl Origin<'_> {
-    /// A box as it lies in the array.
+    /// Converts a transposed box to the array's axes.
     fn slab(&self, area: &Slab) -> Slab {
         Slab { start: reordered(&area.start, self.back), count: reordered(&area.count, self.back) }
     }
 
-    /// Reads a box, turned.
+    /// Reads a box and transposes it.
     fn read(&self, area: &Slab) -> Result<Vec<u8>> {
         let slab = self.slab(area);
         let Values::Fixed(bytes) = self.source.read(self.variable, &slab)? else {
@@ -70,7 +70,7 @@ impl Origin<'_> {
 /// Records of all chunks of some rows of chunks.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// What it holds of the array.
+    /// The part of the array that it holds.
     area: Slab,
     width: usize,
     content: Content,
@@ -86,13 +86,13 @@ enum Content {
 struct Large {
     spill: Spill,
     grid: Grid,
-    /// Records of a piece.
+    /// Records per piece.
     piece: u64,
-    /// A blob ends where it has so many bytes.
+    /// Bytes at which a blob ends.
     blob: usize,
     groups: Vec<Group>,
-    /// Of all groups, in the order of their pieces, and within these of their chunks. One list, made before there is anything
-    /// large: small things that stay would cut the room that large ones leave.
+    /// Blobs of all groups, ordered by piece, and within a piece by chunk. One list, allocated before anything large:
+    /// small allocations that stay would fragment the memory that large ones free.
     blobs: Vec<Blob>,
 }
 
@@ -111,11 +111,11 @@ struct Blob {
 
 #[derive(Debug)]
 enum Stored {
-    /// All elements are this one.
+    /// All elements have this value.
     Uniform(Arc<[u8]>),
-    /// As they are, at this offset.
+    /// Uncompressed at this offset.
     Plain(u64),
-    /// At this offset, packed to so many bytes.
+    /// Compressed at this offset, with this many bytes.
     Packed(u64, u32),
 }
 
@@ -137,7 +137,7 @@ impl Grid {
         self.counts.iter().try_fold(1_u64, |all, count| all.checked_mul(*count))
     }
 
-    /// The box of the chunk with this number.
+    /// Returns the box of the chunk with this number.
     fn chunk(&self, number: u64) -> Slab {
         let mut slab = self.area.clone();
         let mut rest = number;
@@ -151,7 +151,7 @@ impl Grid {
     }
 }
 
-/// The part of a box with some of the records.
+/// Returns the part of a box with some of the records.
 fn with_records(area: &Slab, records: &Range<u64>) -> Option<Slab> {
     let (first, end) = (area.start[0].max(records.start), (area.start[0] + area.count[0]).min(records.end));
     (first < end).then(|| {
@@ -161,14 +161,14 @@ fn with_records(area: &Slab, records: &Range<u64>) -> Option<Slab> {
     })
 }
 
-/// A chunk that was read, and the bytes of one of its records.
-struct Turned {
+/// A transposed chunk, and the bytes of one of its records.
+struct Transposed {
     area: Slab,
     bytes: Vec<u8>,
     record: usize,
 }
 
-impl Turned {
+impl Transposed {
     fn records(&self, records: &Range<u64>) -> &[u8] {
         let Some(part) = with_records(&self.area, records) else { return &[] };
         let at = |records: u64| usize::try_from(records).unwrap_or(0) * self.record;
@@ -180,21 +180,18 @@ impl Block {
     /// Reads the chunks of an area, each once.
     ///
     /// # Errors
-    /// When the source cannot be read, or there is no room on disk.
+    /// If the source cannot be read, or the disk is full.
     pub(super) fn make(origin: &Origin<'_>, area: Slab, sizes: &Sizes) -> Result<Self> {
         let width = origin.width;
         let bytes = area.bytes(width);
-        if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.little) {
+        if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.max_in_memory) {
             let _ahead = origin.source.ahead(&[(origin.variable, origin.slab(&area))])?;
             let content = Content::Little(origin.read(&area)?);
             return Ok(Self { area, width, content });
         }
         let grid = Grid::of(&area, origin.chunk);
         let Some(total) = grid.total().filter(|total| *total <= MAX_CHUNKS) else {
-            return Err(Error::input(format!(
-                "expected at most {MAX_CHUNKS} chunks that a record lies in, found more"
-            ))
-            .hint(
+            return Err(Error::input(format!("expected records in at most {MAX_CHUNKS} chunks, found more")).hint(
                 "name a --record-dim along which fewer chunks lie side by side, or leave the variable out with --var",
             ));
         };
@@ -208,7 +205,7 @@ impl Block {
                 origin.chunk
             )));
         };
-        // Two at least where they are no larger, for there are several processors.
+        // At least two if they are no larger, to use several processors.
         let least = if chunk_bytes as u64 <= sizes.group { 2 } else { 1 };
         let per_group = (sizes.group / chunk_bytes as u64).clamp(least, u64::from(u32::MAX));
         let groups = total.div_ceil(per_group);
@@ -225,10 +222,10 @@ impl Block {
         Ok(Self { area, width, content: Content::Large(large) })
     }
 
-    /// Copies what it holds of a box to memory that holds the box `to`.
+    /// Copies the part of a box that it holds to memory that holds the box `to`.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// If the disk fails.
     pub(super) fn copy_to(&self, wanted: &Slab, to: Place<'_>, out: &mut [u8]) -> Result<()> {
         let Some(wanted) = wanted.shared(&self.area.start, &self.area.count) else { return Ok(()) };
         match &self.content {
@@ -243,29 +240,29 @@ impl Block {
 }
 
 impl Large {
-    /// Records of the piece with this number.
+    /// Returns the records of the piece with this number.
     fn records(&self, piece: u64) -> Range<u64> {
         let first = self.grid.area.start[0] + piece * self.piece;
         first..first + self.piece
     }
 
-    /// Reads chunks and puts them on disk.
+    /// Reads chunks and writes them to disk.
     fn add(&mut self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<()> {
         let wanted = chunks.clone().map(|number| (origin.variable, origin.slab(&self.grid.chunk(number))));
         let _ahead = origin.source.ahead(&wanted.collect::<Vec<_>>())?;
-        let turned: Vec<Turned> = chunks
+        let transposed: Vec<Transposed> = chunks
             .clone()
             .into_par_iter()
             .map(|number| {
                 let area = self.grid.chunk(number);
                 let bytes = origin.read(&area)?;
                 let record = bytes.len() / usize::try_from(area.count[0]).unwrap_or(1).max(1);
-                Ok(Turned { area, bytes, record })
+                Ok(Transposed { area, bytes, record })
             })
             .collect::<Result<_>>()?;
         let pieces = self.grid.area.count[0].div_ceil(self.piece);
         let pieces = u32::try_from(pieces).map_err(|_| Error::internal("too many pieces of a block"))?;
-        // Few pieces at a time are packed and written, for they are as large as what was read.
+        // Only few pieces are packed and written at a time, because together they are as large as what was read.
         let at_once = u32::try_from(rayon::current_num_threads() * 2).unwrap_or(u32::MAX).max(1);
         let first = self.blobs.len();
         let mut piece = 0;
@@ -273,7 +270,7 @@ impl Large {
             let some = piece..pieces.min(piece.saturating_add(at_once));
             piece = some.end;
             let packed: Vec<Vec<(Blob, Vec<u8>)>> =
-                some.into_par_iter().map(|piece| self.pack(&turned, piece, origin.width)).collect();
+                some.into_par_iter().map(|piece| self.pack(&transposed, piece, origin.width)).collect();
             for (mut blob, bytes) in packed.into_iter().flatten() {
                 match &mut blob.stored {
                     Stored::Uniform(element) => {
@@ -292,14 +289,14 @@ impl Large {
         Ok(())
     }
 
-    /// The blobs of a piece; nothing has a place yet.
-    fn pack(&self, turned: &[Turned], piece: u32, width: usize) -> Vec<(Blob, Vec<u8>)> {
+    /// Returns the blobs of a piece, which have no offsets yet.
+    fn pack(&self, transposed: &[Transposed], piece: u32, width: usize) -> Vec<(Blob, Vec<u8>)> {
         let records = self.records(piece.into());
         let mut blobs = Vec::new();
         let (mut first, mut bytes) = (0, Vec::new());
-        for (number, chunk) in (0_u32..).zip(turned) {
+        for (number, chunk) in (0_u32..).zip(transposed) {
             bytes.extend_from_slice(chunk.records(&records));
-            if bytes.len() >= self.blob || number as usize + 1 == turned.len() {
+            if bytes.len() >= self.blob || number as usize + 1 == transposed.len() {
                 let (stored, bytes) = packed(std::mem::take(&mut bytes), width);
                 blobs.push((Blob { piece, chunks: first..number + 1, stored }, bytes));
                 first = number + 1;
@@ -351,14 +348,15 @@ impl Large {
                 let mut bytes = vec![0; *length as usize];
                 self.spill.read(*at, &mut bytes)?;
                 lz4_flex::block::decompress(&bytes, size).ok().filter(|bytes| bytes.len() == size).ok_or_else(|| {
-                    Error::storage("chunks that were kept on disk came back changed").hint("check the disk of TMPDIR")
+                    Error::storage("chunks kept on disk changed before they were read back")
+                        .hint("check the disk of TMPDIR")
                 })
             }
         }
     }
 }
 
-/// How bytes are stored, and what of them.
+/// Compresses bytes if that makes them smaller; returns their storage form and the bytes to store.
 fn packed(bytes: Vec<u8>, width: usize) -> (Stored, Vec<u8>) {
     let element = bytes.get(..width).unwrap_or_default();
     if bytes.chunks_exact(width.max(1)).all(|other| other == element) {
