@@ -360,16 +360,17 @@ def adopted_tars(binary, work, name, kinds, first):
 
 
 def adopted_records(binary, work, make):
-    """The same for TFRecord, in place."""
+    """The same for TFRecord, copied or linked."""
     from tfrecord import TFRecordWriter
 
     dataset = in_parts(binary, work, "adopted-tfrecord", make, "--to", "tfrecord", "--index", "dali,tfindex")
-    (dataset / "foreign").mkdir()
-    writer = TFRecordWriter(str(dataset / "foreign" / "more.tfrecord"))
+    foreign = work / "foreign-tfrecord"
+    foreign.mkdir()
+    writer = TFRecordWriter(str(foreign / "more.tfrecord"))
     for n in range(300):
         writer.write({"id": (f"F-{n}".encode(), "byte"), "n": (n, "int"), "x": (n / 7, "float")})
     writer.close()
-    run(binary, "adopt", dataset)
+    run(binary, "adopt", foreign, "--out", dataset)
     return dataset
 
 

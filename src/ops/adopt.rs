@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::{
-    Context, indexes,
+    Context,
     inputs::{self, Identity, Live, OnChanged},
     lineage, revision,
 };
@@ -433,7 +433,7 @@ impl Adoption<'_> {
                 let naming = ShardNaming { tag: format!("{tag}{partition}"), format, codec, indexes: Vec::new() };
                 (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
             };
-            self.check_indexes(&file, codec, &path, settings)?;
+            self.check_indexes(&file, codec, settings)?;
             // No other run may choose the same, even if it adopts the same file.
             let sidecar = from.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
             if !sidecars.insert(sidecar_path(&path)) {
@@ -446,37 +446,33 @@ impl Adoption<'_> {
         Ok(out)
     }
 
-    /// Refuses a file beside which the indexes of the dataset cannot stand.
-    fn check_indexes(&self, file: &SourceFile, codec: Codec, path: &str, settings: &Settings) -> Result<()> {
+    /// Refuses a file that the indexes of the dataset cannot describe.
+    fn check_indexes(&self, file: &SourceFile, codec: Codec, settings: &Settings) -> Result<()> {
         let kinds = &settings.indexes;
-        let elsewhere = "a dataset without this index takes it: name one with --out";
-        if let Some(kind) = kinds.iter().find(|kind| !kind.fits(settings.shard_format, codec)) {
-            return Err(Error::usage(format!("expected shards that the index {kind} fits, found one with {codec}"))
-                .at(file.uri())
-                .hint(elsewhere));
-        }
-        if self.options.out.is_some() {
-            return Ok(());
-        }
-        if kinds.contains(&IndexKind::Wids) {
-            return Err(Error::usage("expected --out for shards of a dataset with the index wids, found none")
-                .at(file.uri())
-                .hint("its lists describe whole folders and are never replaced, so these shards need a folder of their own"));
-        }
-        for place in kinds.iter().filter_map(|kind| kind.beside(path)) {
-            let is_named_apart = [".tar", ".tfrecord", ".tfrecords"].contains(&&path[indexes::stem(path).len()..]);
-            let problem = match self.dataset.store().head(&place)? {
-                _ if !is_named_apart => {
-                    "expected a name whose only dot is before `tar` or `tfrecord`, for the index beside it, found another"
-                }
-                Some(_) => "expected no file where the index of the shard is to lie, found one",
-                None => continue,
-            };
-            return Err(Error::usage(problem).at(file.uri()).hint(format!(
-                "the index would be `{place}`; rename the file or move it away, or adopt into another dataset with --out"
-            )));
-        }
-        Ok(())
+        let unfit = match self.options.out {
+            Some(_) => kinds.iter().find(|kind| !kind.fits(settings.shard_format, codec)),
+            // These two list all live shards, from what lies beside each.
+            None => kinds.iter().find(|kind| matches!(kind, IndexKind::Wids | IndexKind::Energon)),
+        };
+        let Some(kind) = unfit else { return Ok(()) };
+        let (problem, hint) = match self.options.out {
+            Some(_) => (
+                format!("expected shards that the index {kind} fits, found one with {codec}"),
+                "a dataset without this index accepts it: name one with --out".to_owned(),
+            ),
+            None => (
+                format!("expected --out for shards of a dataset with the index {kind}, found none"),
+                "nothing is written beside files that stay in place; move them elsewhere and adopt them with --out"
+                    .to_owned(),
+            ),
+        };
+        Err(Error::usage(problem).at(file.uri()).hint(hint))
+    }
+
+    /// Indexes that are written beside each shard. Shards that stay in place get none: a path there is not of this run's choosing,
+    /// so a run that was killed would leave files that nobody can tell from the user's.
+    fn indexes_beside<'s>(&self, settings: &'s Settings) -> &'s [IndexKind] {
+        if self.options.out.is_some() { &settings.indexes } else { &[] }
     }
 
     /// Reads every file; results come in the order of the files.
@@ -492,7 +488,7 @@ impl Adoption<'_> {
             id: &settings.id,
             subject: settings.subject.as_ref(),
             max_record: Size(context.memory.0 / 8),
-            indexes: &settings.indexes,
+            indexes: self.indexes_beside(settings),
             hiding: Hiding::of(settings, context.id_key.as_ref())?,
             observer: context.observer,
             cancel: &context.cancel,
