@@ -1,9 +1,10 @@
-//! `adopt`: shards that are there already become a dataset, without a byte of them being rewritten.
+//! `adopt`: makes existing shards a dataset without rewriting a byte of them.
 //!
-//! In place the folder gains `_shardify/` and its files are the shards, under the names they have. With another dataset
-//! as destination they are linked there, or copied where no link is possible, under the names that shardify gives.
-//! Format and compression are told by content. What others keep beside shards (`_SUCCESS`, `_metadata`, indexes, notes) is
-//! passed over and counted; what is named like a shard and is none is an error.
+//! In place, the folder gains `_shardify/` and its files become the shards, under their present names. If another
+//! dataset is the destination, the files are linked there, or copied where they cannot be linked, under names that
+//! shardify assigns. Format and compression are detected from the content. Files that other programs keep beside shards
+//! (`_SUCCESS`, `_metadata`, indexes, notes) are ignored and counted; a file that is named like a shard but is not one
+//! is an error.
 
 use std::{
     borrow::Cow,
@@ -47,9 +48,9 @@ use crate::{
     units::Size,
 };
 
-/// Files of TFRecord read at once: each may hold a record of an eighth of the memory.
+/// Maximum number of TFRecord files read at once: each may hold a record of an eighth of the memory.
 const TFRECORD_FILES: usize = 4;
-/// First bytes looked at to tell a format.
+/// Number of leading bytes from which the format is detected.
 const HEAD_BYTES: usize = 1 << 10;
 
 /// What to adopt, and how.
@@ -63,17 +64,17 @@ pub struct AdoptOptions {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
-    /// Globs of files to take.
+    /// Globs of files to include.
     pub include: Vec<String>,
-    /// Globs of files to leave out.
+    /// Globs of files to exclude.
     pub exclude: Vec<String>,
     /// How ids are stored.
     pub private: PrivateChoice,
-    /// Leave out what is damaged instead of stopping.
+    /// Skip damaged files instead of stopping.
     pub skip_errors: bool,
 }
 
-/// A file that was left out.
+/// A file that was skipped.
 #[derive(Debug, Clone, Serialize)]
 pub struct Skipped {
     /// The file.
@@ -82,12 +83,12 @@ pub struct Skipped {
     pub problem: String,
 }
 
-/// What was done.
+/// Report of an `adopt` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct AdoptReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when there was nothing to do.
+    /// The new version; the current one if nothing was adopted.
     pub version: Option<Version>,
     /// Whether the shards stayed where they are.
     pub in_place: bool,
@@ -100,26 +101,26 @@ pub struct AdoptReport {
     pub counts: Counts,
     /// Files that were copied because they could not be linked.
     pub files_copied: u64,
-    /// Files that the dataset has already.
+    /// Files that the dataset contains already.
     pub files_unchanged: u64,
-    /// Files that are no shards.
+    /// Files that are not shards.
     pub files_passed_over: u64,
-    /// Files that were left out because they are damaged.
+    /// Files that were skipped because they are damaged.
     pub files_skipped: u64,
-    /// Whether records have ids of their own, from columns or keys.
+    /// Whether records have explicit ids, from columns or keys.
     pub record_ids: bool,
-    /// Records with an id of their own.
+    /// Records with an explicit id.
     pub records_with_id: u64,
     /// Records with a subject id.
     pub records_with_subject: u64,
     /// Time taken.
     pub seconds: f64,
-    /// The files that were left out.
+    /// The skipped files.
     #[serde(skip)]
     pub skipped: Vec<Skipped>,
 }
 
-/// Adopts shards.
+/// Adopts existing shards.
 ///
 /// # Errors
 /// When nothing is found, formats are mixed, a file is damaged, or the store fails; nothing is committed then.
@@ -182,7 +183,7 @@ struct Adoption<'a> {
     report: AdoptReport,
 }
 
-/// Format and compression of a file; `None` when it is no shard.
+/// Format and compression of a file; `None` if it is not a shard.
 type Told = Option<(OutputFormat, Codec)>;
 
 impl Adoption<'_> {
@@ -220,14 +221,14 @@ impl Adoption<'_> {
             self.report.folder = Some(tag);
         }
         if format == OutputFormat::Parquet && self.snapshot.is_none() {
-            // What is added or compacted later is compressed as what is there.
+            // Shards that are added or compacted later use the codec of the existing ones.
             settings.codec = adopted.first().map_or(settings.codec, |(_, first)| first.shard.meta.codec);
         }
         self.commit(adopted, settings, publication)
     }
 
-    /// Leaves of another dataset only live shards. In place not even these can be adopted: that one erases from them and deletes
-    /// them.
+    /// Keeps only the live shards of another dataset. In place, not even these can be adopted: the other dataset erases
+    /// records from them and deletes them.
     fn without_other_datasets(&self, found: &mut Found) -> Result<()> {
         let own = self.dataset.store().location();
         let tables = std::mem::take(&mut found.tables);
@@ -244,7 +245,7 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    /// The files that may be shards, in order.
+    /// Lists the candidate files, in order.
     fn find(&mut self) -> Result<Vec<SourceFile>> {
         let options = ScanOptions {
             include: self.options.include.clone(),
@@ -254,7 +255,7 @@ impl Adoption<'_> {
         };
         let source = [self.options.source.clone()];
         let mut found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
-        // What the folder holds as a dataset is nothing that the user has to know of.
+        // The dataset's own system files are not reported to the user.
         let own_files = if self.options.out.is_none() { found.system_files } else { 0 };
         self.report.files_passed_over = found.passed_over - own_files;
         scan::refuse_foreign(&found.tables, &found.files)?;
@@ -271,7 +272,7 @@ impl Adoption<'_> {
         let mut sources: HashSet<String> = HashSet::new();
         if let Some(snapshot) = self.snapshot {
             snapshot.each_source(&mut |source| {
-                // A removed one was adopted in place all the same: its file is a shard of older versions.
+                // A removed source was still adopted in place: its file is a shard of older versions.
                 sources.insert(source.uri);
                 Ok(())
             })?;
@@ -290,7 +291,7 @@ impl Adoption<'_> {
         Ok(files)
     }
 
-    /// Ids of what was adopted before are never changed, which is no secret to those who name other columns now.
+    /// Notes that adopted records keep the ids of their first adoption, if other id columns are named now.
     fn tell_of_other_ids(&self) {
         let Some(old) = self.snapshot.map(|snapshot| &snapshot.entry().settings) else { return };
         let other_id = !self.options.id.is_empty() && self.options.id != old.id;
@@ -303,7 +304,7 @@ impl Adoption<'_> {
         }
     }
 
-    /// Tells what the files are; those that are no shards are counted.
+    /// Detects the format of each file; files that are not shards are counted.
     fn tell(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Told)>> {
         let told: Vec<(SourceFile, Result<Told>)> = files
             .into_par_iter()
@@ -330,13 +331,13 @@ impl Adoption<'_> {
         Ok(out)
     }
 
-    /// Leaves a file out if that is allowed.
+    /// Skips a damaged file if that is allowed.
     fn skip(&mut self, file: &str, error: Error) -> Result<()> {
         if !matches!(error.kind(), Kind::Input | Kind::Integrity) {
             return Err(error);
         }
         if !self.options.skip_errors {
-            // A column that is not there is not there in other files either.
+            // A column that is missing from one file is missing from the others too.
             let damaged = error.place().column.is_none();
             return Err(if damaged { error.hint("--on-error skip adopts the other files") } else { error });
         }
@@ -410,12 +411,12 @@ impl Adoption<'_> {
         Ok(settings)
     }
 
-    /// Revisions that the files are of.
+    /// Returns the source revisions of the files.
     fn revisions(&self, hiding: Option<&Hiding>) -> Vec<Revision> {
         revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter(), hiding)
     }
 
-    /// Gives every file the path of its shard.
+    /// Assigns each file the path of its shard.
     fn candidates(&self, told: Vec<(SourceFile, Told)>, settings: &Settings, tag: &str) -> Result<Vec<Candidate>> {
         let format = settings.shard_format;
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
@@ -434,7 +435,7 @@ impl Adoption<'_> {
                 (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
             };
             self.check_indexes(&file, codec, &path, settings)?;
-            // No other run may choose the same, even if it adopts the same file.
+            // No other run may choose the same path, even if it adopts the same file.
             let sidecar = from.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
             if !sidecars.insert(sidecar_path(&path)) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
@@ -446,7 +447,7 @@ impl Adoption<'_> {
         Ok(out)
     }
 
-    /// Refuses a file beside which the indexes of the dataset cannot stand.
+    /// Returns an error if the dataset's indexes cannot be written beside a file.
     fn check_indexes(&self, file: &SourceFile, codec: Codec, path: &str, settings: &Settings) -> Result<()> {
         let kinds = &settings.indexes;
         let elsewhere = "a dataset without this index takes it: name one with --out";
@@ -479,7 +480,7 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    /// Reads every file; results come in the order of the files.
+    /// Reads every file; results are in the order of the files.
     fn take(&mut self, candidates: &[Candidate], settings: &Settings) -> Result<Vec<(SourceFile, Adopted)>> {
         let context = self.context;
         let bytes = candidates.iter().map(|c| c.file.bytes()).sum();
@@ -582,7 +583,7 @@ impl Adoption<'_> {
         live::refresh(&snapshot, database)
     }
 
-    /// The lists of wids: one for each folder with new shards.
+    /// Stages the wids lists: one for each folder with new shards.
     fn wids_lists(&self, adds: &[NewShard], sums: &[Option<[u8; 16]>]) -> Result<Vec<Staged>> {
         type WithMd5<'a> = Vec<(&'a ShardMeta, Option<[u8; 16]>)>;
         let mut folders: BTreeMap<String, WithMd5<'_>> = BTreeMap::new();
@@ -615,7 +616,8 @@ impl Adoption<'_> {
     }
 }
 
-/// A feature that was asked for may be absent from records, and from all of a file, but not from all files.
+/// Returns an error if a named feature is absent from all files. It may be absent from single records, and from all
+/// records of one file.
 fn all_named_are_there(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
     let Some((file, first)) = adopted.iter().find(|(_, one)| one.shard.meta.records > 0) else { return Ok(()) };
     let absent =
@@ -646,19 +648,20 @@ fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: O
     }
 }
 
-/// What Spark, Hive and Arrow keep beside their data begins with an underscore, files and folders alike.
+/// Returns whether a name is reserved: Spark, Hive and Arrow keep auxiliary files and folders whose names begin with an
+/// underscore.
 fn is_reserved(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('_'))
 }
 
-/// Whether a name says that the file is a shard: `a.tar.gz`, `part-0.snappy.parquet`, `train.tfrecord-00000-of-00010`.
+/// Returns whether a name looks like a shard: `a.tar.gz`, `part-0.snappy.parquet`, `train.tfrecord-00000-of-00010`.
 fn is_named_like_a_shard(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let ends = [".parquet", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tfrecord", ".tfrecords", ".tfrecord.gz"];
     ends.iter().any(|end| file.ends_with(end)) || file.contains(".tfrecord-")
 }
 
-/// What a file is by its content.
+/// Detects a file's format and compression from its content.
 pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
     let head = file.object().range(0..file.bytes().min(16))?;
     if head.starts_with(b"PAR1") {
@@ -673,7 +676,7 @@ pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
         Some(Compression::Bzip2 | Compression::Xz) => return Ok(None),
     };
     if head.is_empty() && is_named_like_a_shard(file.name()) && file.name().contains(".tfrecord") {
-        // A TFRecord file without records is a file without bytes.
+        // An empty file is a TFRecord file without records.
         return Ok(Some((OutputFormat::TfRecord, codec)));
     }
     let head = file.head(HEAD_BYTES)?.bytes;
@@ -688,7 +691,7 @@ pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
     Ok(Some((format, codec)))
 }
 
-/// Whether a file begins with the length of a record and the right checksum of it.
+/// Returns whether a file begins with a TFRecord length and its valid checksum.
 fn is_tfrecord(head: &[u8]) -> bool {
     match (head.first_chunk::<8>(), head.get(8..12).and_then(|crc| crc.first_chunk::<4>())) {
         (Some(length), Some(crc)) => masked_crc32c(length) == u32::from_le_bytes(*crc),

@@ -1,4 +1,4 @@
-//! Names and parts of samples that are made of files: all are known before anything is written.
+//! Names and parts of samples made of files: all are checked before anything is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,44 +19,46 @@ use crate::{
     scan::SourceFile,
 };
 
-/// What the user asks for.
+/// The user's choices for names and parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Choices {
-    /// Names that a reader cannot take; `None` stops the run for those that an index cannot have.
+    /// What to do with names that a reader cannot handle; `None` stops the run only for names that an index cannot
+    /// store.
     pub on_name: Option<OnName>,
-    /// Samples that lack a part which others have.
+    /// What to do with samples that lack a part which others have.
     pub missing: OnMissing,
-    /// Whether the indexes were asked for by name, or are those of the dataset; others give way to names.
+    /// Whether the indexes were requested explicitly or are those of the dataset; other indexes are omitted if they
+    /// cannot store the names.
     pub asked: bool,
 }
 
-/// What is to be done about the samples.
+/// Result of checking the samples.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Samples to be rejected, by number, and why.
+    /// Samples to be rejected, by number, with the reason.
     pub left_out: BTreeMap<usize, String>,
-    /// Samples whose names are changed.
+    /// Number of samples whose names are changed.
     pub renamed: u64,
-    /// Samples that lack a part which others have, and are kept.
+    /// Number of samples that lack a part which others have, and are kept.
     pub incomplete: u64,
 }
 
-/// How a run deals with names.
+/// How a run handles names.
 #[derive(Debug, Default)]
 pub struct Naming {
-    /// Of samples made of files.
+    /// Result for samples made of files.
     pub checked: Checked,
-    /// What looks at records while they are read.
+    /// Validates record names while reading; `None` if every name is acceptable.
     pub gate: Option<NameGate>,
-    /// What looks at the parts of samples while they are read.
+    /// Validates the parts of samples while reading; `None` if nothing has to be validated.
     pub parts: Option<PartsGate>,
     /// How the encoder changes names.
     pub renaming: Renaming,
 }
 
 impl Naming {
-    /// Looks at the names of samples made of files, or says how to look at those of records, which are made of ids.
-    /// Indexes that were not asked for and cannot hold the names of files are taken out of the settings.
+    /// Checks the names of samples made of files, or returns how to check those of records, which are made from ids.
+    /// Indexes that were not requested and cannot store the names of files are removed from the settings.
     ///
     /// # Errors
     /// As [`check`].
@@ -82,8 +84,8 @@ impl Naming {
         Ok(Self { checked, renaming, ..Self::default() })
     }
 
-    /// Nobody ever saw the names of records, so they are changed where an index could not hold them, unless that index
-    /// was asked for.
+    /// Returns how names of records are handled. They are not the user's file names, so they are changed if an index
+    /// could not store them, unless that index was requested.
     fn of_records(settings: &Settings, choices: Choices) -> Self {
         let rules = NameRules::new(settings.shard_format, &settings.indexes, false);
         match choices.on_name.unwrap_or(if choices.asked { OnName::Fail } else { OnName::Rename }) {
@@ -97,8 +99,7 @@ impl Naming {
     }
 }
 
-/// Of the kinds that nobody asked for by name, those that can take the names of all samples, and what to say of the
-/// others.
+/// Returns the default kinds that can store the names of all samples, and notes about the kinds that cannot.
 pub fn fitting<F: TreeFile>(
     kinds: &[IndexKind],
     format: OutputFormat,
@@ -121,7 +122,7 @@ pub fn fitting<F: TreeFile>(
     (fit.collect(), notes)
 }
 
-/// Looks at all names and parts.
+/// Checks all names and parts.
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) with the number of names and examples, or the first incomplete sample.
@@ -151,7 +152,7 @@ pub fn check<F: TreeFile + Sync>(
     Ok(checked)
 }
 
-/// The first file of a sample whose name breaks a rule.
+/// Returns the first file of a sample whose name breaks a rule.
 fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Option<(&'a str, &'static Rule)> {
     sample.files().find_map(|file| {
         let path = file.path();
@@ -160,7 +161,7 @@ fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Opt
     })
 }
 
-/// Samples without a part that another sample has.
+/// Finds samples that lack a part which another sample has.
 fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
     let all = files::column_names(files);
     for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
