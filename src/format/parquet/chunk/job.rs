@@ -1,4 +1,4 @@
-//! Writes a column as planned: cuts it into pages, and gives each its levels, values and bounds.
+//! Writes a column as planned: cuts it into pages, and gives each page its levels, values and bounds.
 
 use std::ops::Range;
 
@@ -18,30 +18,30 @@ use super::{
 };
 use crate::{codec::Codec, error::Result};
 
-/// How a chunk is to be made.
+/// Options of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Options {
     /// Compression of its pages.
     pub(in super::super) codec: Codec,
-    /// Whether values are looked at: for dictionaries, bounds and better encodings. Contents of files are not.
+    /// Whether values are examined, for dictionaries, bounds and better encodings. Contents of files are not.
     pub(in super::super) looks: bool,
-    /// Whether lists and structs are taken.
+    /// Whether lists and structs are encoded here.
     pub(in super::super) parts: bool,
-    /// Whether it is told which texts are the same.
+    /// Whether the positions of equal texts are returned.
     pub(in super::super) tells_repeats: bool,
 }
 
-/// Appends indices into a dictionary of so many entries.
+/// Appends indices into a dictionary of that many entries.
 pub(super) fn put_indices(entries: usize, indices: &[u32], body: &mut Vec<u8>) {
     let width = width_of(entries.saturating_sub(1) as u64);
     body.push(width);
     put_hybrid(body, indices, width);
 }
 
-/// A finished chunk, the compressor and the memory that were used.
+/// A finished chunk, and the compressor and memory that it used.
 pub(super) type Finished = (Chunk, Compressor, Vec<u8>);
 
-/// A column to be written as planned.
+/// A column with its plan.
 pub(super) struct Job<'a> {
     pub(super) column: &'a Column<'a>,
     pub(super) plan: Plan,
@@ -56,7 +56,7 @@ impl Job<'_> {
         (PageWriter::new(self.descr, compressor, packed, encoding, order, self.options.looks), encoding)
     }
 
-    /// Writes all pages, whose values `put` appends.
+    /// Writes all pages; `put` appends the values of a page.
     fn write(
         &self,
         pages: Vec<Page>,
@@ -173,7 +173,7 @@ impl Job<'_> {
 }
 
 impl Column<'_> {
-    /// Pages of some rows each.
+    /// Returns the pages for some ranges of rows.
     fn pages(&self, rows: impl IntoIterator<Item = Range<usize>>) -> Vec<Page> {
         let mut value = 0;
         let page = |rows: Range<usize>| {
@@ -185,7 +185,7 @@ impl Column<'_> {
         rows.into_iter().map(page).collect()
     }
 
-    /// How many slots have a value.
+    /// Returns how many slots have a value.
     fn values_in(&self, slots: &Range<usize>) -> usize {
         match &self.validity {
             Some(validity) if slots.len() == 1 => usize::from(validity.value(slots.start)),
@@ -194,7 +194,8 @@ impl Column<'_> {
         }
     }
 
-    /// Rows of the pages of texts. Of those that are no lists rows are counted where there is a dictionary.
+    /// Cuts the rows of texts into pages. If there is a dictionary, rows that are not lists are counted instead of
+    /// measured.
     fn cut_texts(&self, values: &[&[u8]], dictionary: bool) -> Vec<Range<usize>> {
         if dictionary && !self.layout.repeats {
             return self.layout.cut_words(0);
@@ -207,7 +208,7 @@ impl Column<'_> {
         })
     }
 
-    /// Begins the body of a page with its levels.
+    /// Appends the levels at the start of a page's body.
     fn put_levels(&self, page: &Page, body: &mut Vec<u8>) {
         let validity = self.validity.as_ref().map(|validity| validity.slice(page.slots.start, page.slots.len()));
         self.layout.put(&page.rows, validity.as_ref(), page.values.len(), body);
@@ -215,7 +216,7 @@ impl Column<'_> {
 }
 
 impl Repeats {
-    /// By the numbers of the values, which count up as values first occur.
+    /// Returns the repeats from the indices of the values; entries are numbered in the order of their first occurrence.
     fn new(indices: &[u32], entries: usize, column: &Column<'_>) -> Self {
         let keys = match &column.validity {
             None => indices.to_vec(),

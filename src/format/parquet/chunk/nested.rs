@@ -1,12 +1,12 @@
-//! From lists and structs to their leaves: arrays without parts, and where their values stand in the rows.
+//! Splits lists and structs into leaves: arrays of plain values, and the positions of their values in the rows.
 //!
 //! ```text
 //! FixedSizeList<f64, 6>                        one leaf, six slots a row                        tensors
 //! Struct<data: List<f64>, shape: List<i32>>    two leaves, each in the rows of the struct       tensors of any shape
 //! ```
 //!
-//! Lists of anything but leaves are left to the writer of the parquet crate. Parquet has no items of a list that is null,
-//! while Arrow's lists of fixed size do: such items are taken out.
+//! Lists of anything but leaves are left to the writer of the parquet crate. In Parquet a null list has no items,
+//! whereas Arrow's fixed-size lists have: such items are removed.
 
 use std::ops::Range;
 
@@ -19,26 +19,26 @@ use arrow::{
 
 use super::levels::{Layout, Slots};
 
-/// A column without parts, in one or more arrays.
+/// A leaf column, in one or more arrays.
 pub(super) struct Leaf {
     pub(super) layout: Layout,
-    /// Values of its slots, those without a value null or left out.
+    /// Values of its slots; slots without a value are null or omitted.
     pub(super) arrays: Vec<ArrayRef>,
 }
 
-/// Structs around a column.
+/// Structs that enclose a column.
 #[derive(Clone, Default)]
 struct Around {
-    /// Definition level of what is in them.
+    /// Definition level of their content.
     level: u8,
-    /// Where some rows end on the way: definition levels of all rows, [`HERE`] where there is something.
+    /// Definition levels of all rows where an enclosing struct is null; [`HERE`] where none is.
     ends: Option<Vec<u8>>,
 }
 
-/// The way goes on.
+/// Marks rows whose enclosing structs all exist.
 const HERE: u8 = u8::MAX;
 
-/// Structs around each other at most; deeper ones are for a writer that counts further.
+/// Maximum nesting depth of structs; deeper ones are left to the general writer.
 const DEEPEST: u8 = 60;
 
 impl Around {
@@ -47,8 +47,8 @@ impl Around {
     }
 }
 
-/// The leaves of a field whose arrays have its type, but for [coded](crate::record::coded) values; `None` if it is made in a
-/// way that is none of this module's, or has nulls where there may be none.
+/// Returns the leaves of a field whose arrays have its type, except for [coded](crate::record::coded) values; `None` if
+/// its structure is not supported here, or a non-nullable part has nulls.
 pub(super) fn leaves(field: &Field, arrays: &[ArrayRef]) -> Option<Vec<Leaf>> {
     let mut leaves = Vec::new();
     walk(field, arrays.to_vec(), &Around::default(), &mut leaves)?;
@@ -75,7 +75,7 @@ fn walk(field: &Field, arrays: Vec<ArrayRef>, around: &Around, out: &mut Vec<Lea
     Some(())
 }
 
-/// Adds a struct to those around its parts.
+/// Adds a struct to those that enclose its parts.
 fn within(field: &Field, arrays: &[ArrayRef], around: &Around) -> Option<Around> {
     let level = around.level + u8::from(field.is_nullable());
     if arrays.iter().all(|array| array.null_count() == 0) {
@@ -95,7 +95,7 @@ fn within(field: &Field, arrays: &[ArrayRef], around: &Around) -> Option<Around>
     Some(Around { level, ends: Some(ends) })
 }
 
-/// A value or null in each row.
+/// Returns the leaf of a field with one value or null in each row.
 fn single(field: &Field, arrays: Vec<ArrayRef>, around: &Around) -> Option<Leaf> {
     let most = around.level + u8::from(field.is_nullable());
     let rows = arrays.iter().map(|array| array.len()).sum();
@@ -119,10 +119,10 @@ fn single(field: &Field, arrays: Vec<ArrayRef>, around: &Around) -> Option<Leaf>
     Some(Leaf { layout: layout(Some(levels)), arrays: shown })
 }
 
-/// The items of a list, and the rows that they belong to.
+/// The items of a list array, and the rows that they belong to.
 struct Items {
     values: ArrayRef,
-    /// Where each row begins, and where the last one ends; of a list of fixed size its length.
+    /// Start of each row and end of the last one, or the length of a fixed-size list.
     bounds: Result<Vec<usize>, usize>,
 }
 
@@ -157,7 +157,7 @@ impl Items {
     }
 }
 
-/// A list of values in each row.
+/// Returns the leaf of a field with a list of values in each row.
 fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Option<Leaf> {
     let items = arrays.iter().map(Items::of).collect::<Option<Vec<_>>>()?;
     let level = around.level + u8::from(field.is_nullable());
@@ -178,7 +178,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Op
         let arrays = items.into_iter().map(|items| items.values).collect();
         return Some(Leaf { layout: layout(slots, None), arrays });
     }
-    // Keys tell nothing of nulls.
+    // Nulls cannot be detected from keys.
     if has_nulls && !field.is_nullable() || items.iter().any(|items| items.values.as_any_dictionary_opt().is_some()) {
         return None;
     }
@@ -212,7 +212,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Op
     Some(Leaf { layout: layout(slots, Some(levels)), arrays: leaves })
 }
 
-/// Some parts of an array, one behind the other.
+/// Concatenates some parts of an array.
 fn parts_of(array: ArrayRef, parts: &[Range<usize>]) -> Option<ArrayRef> {
     let length = parts.iter().map(Range::len).sum();
     if length == array.len() {
@@ -224,7 +224,7 @@ fn parts_of(array: ArrayRef, parts: &[Range<usize>]) -> Option<ArrayRef> {
     Some(make_array(out.freeze()))
 }
 
-/// Where rows of these lengths begin, and their end.
+/// Returns the starts of rows of these lengths, and the end of the last.
 fn starts(lengths: impl Iterator<Item = usize>, rows: usize) -> Vec<usize> {
     let mut starts = Vec::with_capacity(rows + 1);
     let mut end = 0;

@@ -1,16 +1,17 @@
-//! One column of several row groups becomes one chunk, by the cheapest way that each of its pages allows.
+//! Merges one column of several row groups into one chunk, by the cheapest method that each page allows.
 //!
 //! ```text
-//! no dictionary, or the same one     pages as they are; what repeats much gets a dictionary
-//! dictionaries that have much in     entries united; indices rewritten through a table, levels untouched
+//! no dictionary, or the same one     pages are copied; values that repeat often get a dictionary
+//! dictionaries that have much in     entries united; indices rewritten through a table, levels unchanged
 //! common
-//! nearly every value once            indices 0, 1, 2 ...: the dictionary becomes a page of values, its compressed bytes
-//!                                    untouched behind the levels; else values gathered from the dictionary
-//! another codec                      pages inflated and compressed again; nothing is decoded
+//! nearly every value once            indices 0, 1, 2 ...: the dictionary becomes a page of values, its compressed
+//! bytes
+//!                                    unchanged after the levels; else values gathered from the dictionary
+//! another codec                      pages decompressed and compressed again; nothing is decoded
 //! ```
 //!
-//! A united dictionary holds each value once: pyarrow reads wrong values, without an error, where one occurs twice.
-//! Rewritten pages are of version 1, which all readers take.
+//! A united dictionary contains each value once: pyarrow silently reads wrong values if one occurs twice.
+//! Rewritten pages are of version 1, which all readers support.
 
 mod keyed;
 
@@ -41,40 +42,41 @@ use crate::{
     format::ranged::RangedInput,
 };
 
-/// Parts whose dictionaries are united before it is decided what becomes of all.
+/// Number of parts whose dictionaries are united before the method for all parts is chosen.
 const SAMPLE: usize = 6;
 
-/// From so many parts on one more is looked at before anything is united.
+/// Minimum number of parts for an additional sample before anything is united.
 const MANY_PARTS: usize = 16;
 
-/// Entries of a dictionary that are looked at, about.
+/// Approximate maximum number of dictionary entries in that sample.
 const FEW_ENTRIES: u64 = 2048;
 
-/// A dictionary must be this much smaller than the values: readers hold it in memory.
+/// Maximum size of a dictionary encoding relative to the values: readers hold dictionaries in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
 
-/// Values for each entry from which on numbers come again and again, and entries looked at then.
+/// Number of values per entry from which on numbers count as repeated, and maximum number of entries examined then.
 const REPEATED: u64 = 8;
 const MOST_SCATTERED: usize = 8192;
 
-/// Bytes of a dictionary as it is foreseen, and as it comes out: beyond, filters on single values become slow.
+/// Maximum bytes of a dictionary, predicted and actual: with larger ones, filters on single values become slow.
 const DICTIONARY_BYTES: f64 = 4e6;
 const MOST_DICTIONARY_BYTES: usize = 8 << 20;
 
-/// Bytes of a page of gathered values, and of a dictionary that becomes one page of what were several.
+/// Maximum bytes of a page of gathered values, and of a dictionary that replaces several pages by one.
 const MOST_GATHERED: usize = 16 << 20;
 const MOST_TURNED: u64 = 4 << 20;
 
-/// Values of pages of indices that become one: readers take the values of a page together, and few pages suffice.
+/// Number of values in a page of indices joined from several: readers process the values of a page together, so larger
+/// pages have no benefit.
 const JOINED: usize = 1 << 16;
 
-/// Pages of more values are rewritten alone, run by run.
+/// Maximum number of values in a page to be joined; larger pages are rewritten alone, run by run.
 const MOST_JOINED: u64 = 1 << 18;
 
-/// A page that was compressed to more than this part of it is stored as it is.
+/// Compression ratio above which a page is stored uncompressed.
 const INCOMPRESSIBLE: f64 = 0.9;
 
-/// Number of the encoding of indices into a dictionary.
+/// Number of the encoding of dictionary indices.
 const INDICES: i32 = 8;
 
 /// A chunk of an input.
@@ -88,22 +90,22 @@ pub(super) struct Part<'a> {
     pub(super) rows: u64,
 }
 
-/// What a column is merged into.
+/// The target of a merge.
 pub(super) struct Target<'a> {
     pub(super) column: &'a ColumnDescPtr,
     pub(super) codec: Codec,
-    /// The codec by its name in footers.
+    /// The codec's name in footers.
     pub(super) name: Compression,
 }
 
-/// A part whose pages are known.
+/// A part with parsed pages.
 struct Loaded<'a> {
     part: &'a Part<'a>,
     pages: Pages,
     facts: Vec<Facts>,
 }
 
-/// Merges the chunks, in order; `None` when some are made in a way that only the decoder knows.
+/// Merges the chunks, in order; `None` if some have a form that only the decoder supports.
 ///
 /// # Errors
 /// When a part is damaged, naming its file, or cannot be read.
@@ -165,7 +167,7 @@ fn load(part: &Part<'_>, bytes: Bytes, order: Order, buffer: &mut Vec<u8>) -> Ta
     Ok((pages, facts))
 }
 
-/// Memory that is used again.
+/// Reusable memory.
 #[derive(Default)]
 struct Buffers {
     page: Vec<u8>,
@@ -175,13 +177,13 @@ struct Buffers {
     values: Vec<u32>,
 }
 
-/// Pages of indices that become one.
+/// Pages of indices that are being joined.
 struct Joined {
-    /// Levels of columns that have but nulls and values, a bit each; of others in `levels`.
+    /// Definition levels of columns with a maximum level of 1, one bit each; those of other columns are in `levels`.
     present: BooleanBufferBuilder,
     levels: Vec<u32>,
     indices: Vec<u32>,
-    /// The header of the first page, and what is known of all.
+    /// The header of the first page, and the facts of all pages.
     page: Option<(PageHeader, Facts)>,
 }
 
@@ -191,12 +193,12 @@ impl Joined {
     }
 }
 
-/// Bits of a level.
+/// Returns the number of bits of a level.
 fn level_width(most: i16) -> u8 {
     width_of(most.unsigned_abs().into())
 }
 
-/// Why merging stops.
+/// Reason for stopping a merge.
 enum Stop {
     Refused(Refused),
     Failed(Error),
@@ -214,7 +216,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// A merge under way.
+/// A merge in progress.
 struct Merging<'a> {
     target: &'a Target<'a>,
     out: Out,
@@ -224,7 +226,7 @@ struct Merging<'a> {
     buffers: Buffers,
 }
 
-/// With the number of the part at fault.
+/// A result whose error has the number of the part at fault.
 type Step<T> = Result<T, (Option<usize>, Stop)>;
 
 impl Merging<'_> {
@@ -259,7 +261,7 @@ impl Merging<'_> {
         Ok((self.out, self.tally))
     }
 
-    /// Whether the dictionaries of all parts that have one are the same, byte by byte, and can stay as they are.
+    /// Returns whether the dictionaries of all parts that have one are equal, byte by byte, and can be kept.
     fn same_dictionary(&self, parts: &[Loaded<'_>]) -> bool {
         let mut dictionaries = parts.iter().filter(|part| part.pages.data.iter().any(Pages::is_indices)).map(|part| {
             let page = part.pages.dictionary.as_ref()?;
@@ -282,7 +284,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Takes over a page whose values need no change.
+    /// Copies a page whose values need no change.
     fn copy(&mut self, pages: &Pages, page: &Page, mut facts: Facts) -> Result<(), Stop> {
         if self.keeps(pages) {
             if !facts.are_known() {
@@ -303,8 +305,8 @@ impl Merging<'_> {
         Ok(self.out.page(facts.values, encoding, body.len(), packed, Some(facts))?)
     }
 
-    /// Unites the dictionaries of all parts, unless values are better off without one. With the dictionary come, for
-    /// each part, the numbers that its entries have in it.
+    /// Unites the dictionaries of all parts, unless values are smaller without one. Also returns, for each part, the
+    /// numbers of its entries in the united dictionary.
     fn united(&mut self, parts: &[Loaded<'_>], form: Form) -> Step<Option<(Union, Vec<Vec<u32>>)>> {
         let indices = |part: &Loaded<'_>| -> u64 {
             let pages = part.pages.data.iter().zip(&part.facts).filter(|(page, _)| Pages::is_indices(page));
@@ -347,8 +349,8 @@ impl Merging<'_> {
         Ok(Some((union, tables)))
     }
 
-    /// How well numbers that come again and again are compressed, when they stand in no order: dictionaries may have theirs in
-    /// the order of the values, and say nothing of that.
+    /// Returns the compression ratio of repeated numbers in random order: the entries of dictionaries may be sorted,
+    /// and nothing states whether they are.
     fn scattered(&mut self, width: usize, entries: &[u8]) -> Result<f64> {
         const STEP: usize = 0x9e37_79b1;
         let count = entries.len() / width.max(1);
@@ -362,8 +364,8 @@ impl Merging<'_> {
         Ok(packed as f64 / body.len().max(1) as f64)
     }
 
-    /// Looks at a sample of the entries of few parts, always the same ones by their hashes, and says whether it is worth
-    /// while to unite all: where nearly all values differ, that would be in vain.
+    /// Predicts from a sample of the entries of a few parts, selected by hash, whether uniting all dictionaries is
+    /// worthwhile, which it is not if nearly all values differ.
     fn foreseen(
         &mut self,
         parts: &[Loaded<'_>],
@@ -417,7 +419,7 @@ impl Merging<'_> {
         self.put_dictionary(union)?;
         let mut joined = Joined::new();
         for (at, (part, table)) in parts.into_iter().zip(tables).enumerate() {
-            // Entries are added as parts come, so that the indices of the first ones are narrow.
+            // Entries are added part by part, so that the indices of the first parts are narrow.
             let width = width_of(table.iter().max().copied().unwrap_or(0).into());
             self.tally.spliced += part.pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
             let stopped = |stop| (Some(at), stop);
@@ -438,7 +440,7 @@ impl Merging<'_> {
         self.flush(&mut joined).map_err(|stop| (None, stop))
     }
 
-    /// Adds the indices of a page, which have no parts, to a page that is put together of several.
+    /// Adds the indices of a page of a column without nested parts to a page that joins several.
     fn join(
         &mut self,
         pages: &Pages,
@@ -468,7 +470,7 @@ impl Merging<'_> {
         self.joined(page, facts, joined)
     }
 
-    /// Counts a page, whose indices and levels were added, among those that become one, which is written when it is full.
+    /// Adds a page, whose indices and levels were added, to the joined page, which is written when it is full.
     fn joined(&mut self, page: &Page, facts: Facts, joined: &mut Joined) -> Result<(), Stop> {
         match &mut joined.page {
             Some((_, all)) => all.join(facts, self.order),
@@ -481,7 +483,7 @@ impl Merging<'_> {
         }
     }
 
-    /// Writes the page that was put together.
+    /// Writes the joined page.
     fn flush(&mut self, joined: &mut Joined) -> Result<(), Stop> {
         let Some((like, facts)) = joined.page.take() else { return Ok(()) };
         let body = &mut self.buffers.body;
@@ -529,7 +531,7 @@ impl Merging<'_> {
         if !mapped {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
-        // From what is there once the table is forgotten.
+        // Read from the written bytes, independently of the table.
         let mut written = Sums::default();
         if !hybrid::read(&body[start..], to, cut.present, |found| written.add(found)) || written != sums {
             return Err(Error::mistaken("expected the indices that were meant, found others").into());
@@ -537,7 +539,7 @@ impl Merging<'_> {
         self.put(&page.header, INDICES, facts)
     }
 
-    /// Writes the page in `body`, compressed if that is worth it; `like` is what it was made of.
+    /// Writes the page in `body`, compressed if that is worthwhile; `like` is the page that it was made from.
     fn put(&mut self, like: &PageHeader, encoding: i32, facts: Facts) -> Result<(), Stop> {
         let Buffers { body, packed, page, .. } = &mut self.buffers;
         packed.clear();
@@ -584,8 +586,8 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Makes the dictionary a page of values, if some pages of indices have each of its entries once and in order; false
-    /// if they have not.
+    /// Replaces the dictionary by a page of values, if some pages of indices refer to each of its entries once and in
+    /// order; returns false if they do not.
     fn turn_dictionary(&mut self, pages: &Pages, of: Range<usize>, facts: &mut [Facts]) -> Result<bool, Stop> {
         let Some(entries) = pages.dictionary.as_ref().filter(|_| self.keeps(pages)) else { return Ok(false) };
         let inflated = entries.header.uncompressed;
@@ -642,26 +644,26 @@ impl Merging<'_> {
         Ok(true)
     }
 
-    /// Inflates the dictionary into its buffer and finds its entries.
+    /// Decompresses the dictionary into its buffer and finds its entries.
     fn load_dictionary(&mut self, pages: &Pages, form: Form) -> Taken<Vec<u32>> {
         let mut room = std::mem::take(&mut self.buffers.dictionary);
         let (page, places) = pages.dictionary(form, &mut room)?;
         if pages.codec == Compression::UNCOMPRESSED {
-            // Nothing was inflated.
+            // The dictionary was not compressed.
             room = page.to_vec();
         }
         self.buffers.dictionary = room;
         Ok(places)
     }
 
-    /// Writes the values of a page, which stand in the loaded dictionary.
+    /// Writes the values of a page from the loaded dictionary.
     fn gather_page(&mut self, pages: &Pages, cut: &Cut<'_>, facts: Facts, places: &[u32]) -> Result<(), Stop> {
         let Buffers { body, dictionary, .. } = &mut self.buffers;
         body.clear();
         cut.put_levels(pages, body);
         let (width, indices) = cut.indices()?;
         let mut beyond = false;
-        // Of values that are nearly all different most stand side by side: they are copied in stretches.
+        // If nearly all values differ, most are adjacent in the dictionary: they are copied in stretches.
         let (mut start, mut end) = (0, 0);
         let whole = hybrid::read(indices, width, cut.present, |indices| {
             for index in indices {
@@ -686,7 +688,7 @@ impl Merging<'_> {
     }
 }
 
-/// Appends entries of a dictionary; false if it has not as many. What is too much for a page is left out.
+/// Appends entries of a dictionary, up to the size limit of a page; returns false if the dictionary has fewer entries.
 fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<u8>) -> bool {
     let (Some(start), Some(end)) = (places.get(entries.start), places.get(entries.end)) else { return false };
     if out.len() <= MOST_GATHERED {
@@ -695,7 +697,7 @@ fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<
     true
 }
 
-/// Refuses a page that inflates to other bytes than those that it was made of.
+/// Returns an error if a page decompresses to other bytes than those that it was made from.
 fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
     let mut rest = Some(found);
     for part in parts {
@@ -704,14 +706,14 @@ fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
     if rest == Some(&[]) { Ok(()) } else { Err(Error::mistaken("expected the page that was made, found another")) }
 }
 
-/// How many different entries there are among `total` values, when `seen` values had `found`.
+/// Estimates the number of distinct entries among `total` values, if `seen` values had `found`.
 fn expected(seen: u64, found: usize, total: u64) -> f64 {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     expected_entries(count(seen), found.min(count(seen)), count(total))
 }
 
-/// Whether a dictionary of so many entries is smaller than the values, which it stands for, given how well entries are
-/// compressed.
+/// Returns whether a dictionary of that many entries, with its indices, is smaller than the values, given the
+/// compression ratio of entries.
 fn worth_uniting(entries: f64, entry_bytes: f64, total: u64, ratio: f64) -> bool {
     let total = usize::try_from(total).unwrap_or(usize::MAX);
     let dictionary = entries * entry_bytes * ratio + index_bytes(entries, total);
