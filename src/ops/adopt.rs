@@ -203,7 +203,7 @@ impl Adoption<'_> {
             let others = if others == 0 { String::new() } else { format!(", but {others} of other kinds") };
             return Err(Error::usage(format!("expected Parquet, tar or TFRecord files, found none{others}"))
                 .at(self.options.source.clone())
-                .hint("`shardify inspect` tells what is there; `shardify convert` makes shards of other files"));
+                .hint("`shardify inspect` shows what is there; `shardify convert` makes shards from other files"));
         }
         let format = self.one_format(&told)?;
         self.report.format = Some(format);
@@ -297,7 +297,7 @@ impl Adoption<'_> {
         let other_id = !self.options.id.is_empty() && self.options.id != old.id;
         if other_id || (self.options.subject.is_some() && self.options.subject != old.subject) {
             self.context.observer.event(Event::Note(
-                "files that were adopted already keep their ids; --id and --subject are for new ones. To read their \
+                "files that were adopted already keep their ids; --id and --subject apply only to new ones. To read their \
                  ids anew, adopt them into another dataset with --out"
                     .to_owned(),
             ));
@@ -378,7 +378,7 @@ impl Adoption<'_> {
         let old = self.snapshot.map(|s| s.entry().settings.clone());
         if self.options.private.redact_sources && self.options.out.is_none() {
             return Err(Error::usage("expected --out beside --redact-source-paths, found none")
-                .hint("shards that are adopted in place have the names of their sources"));
+                .hint("shards that are adopted in place keep the names of their sources"));
         }
         let private = choose_private(old.as_ref(), self.options.private, self.context.id_key.as_ref())?;
         let mut settings = old.unwrap_or_else(|| Settings {
@@ -395,13 +395,13 @@ impl Adoption<'_> {
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
                 .hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
-                .hint("`shardify convert` makes shards with a subject id of tables"));
+                .hint("`shardify convert` makes shards with subject ids from tables"));
         }
         if settings.subjects_from.is_some() && self.options.subject.is_none() {
             return Err(Error::usage(
                 "expected shards whose records have subjects, as this dataset has, found shards to adopt",
             )
-            .hint("`shardify convert` tells subjects from paths or a table; --out names another dataset"));
+            .hint("`shardify convert` takes subject ids from paths or a table; --out names another dataset"));
         }
         if !self.options.id.is_empty() {
             settings.id.clone_from(&self.options.id);
@@ -440,7 +440,7 @@ impl Adoption<'_> {
             if !sidecars.insert(sidecar_path(&path)) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
                     .at(file.uri())
-                    .hint("names that differ in their ending only cannot be told apart here; use --out"));
+                    .hint("names that differ only in their ending collide here; use --out"));
             }
             out.push(Candidate { file, codec, path, sidecar, from });
         }
@@ -450,7 +450,7 @@ impl Adoption<'_> {
     /// Returns an error if the dataset's indexes cannot be written beside a file.
     fn check_indexes(&self, file: &SourceFile, codec: Codec, path: &str, settings: &Settings) -> Result<()> {
         let kinds = &settings.indexes;
-        let elsewhere = "a dataset without this index takes it: name one with --out";
+        let elsewhere = "a dataset without this index accepts it: name one with --out";
         if let Some(kind) = kinds.iter().find(|kind| !kind.fits(settings.shard_format, codec)) {
             return Err(Error::usage(format!("expected shards that the index {kind} fits, found one with {codec}"))
                 .at(file.uri())
@@ -470,7 +470,7 @@ impl Adoption<'_> {
                 _ if !is_named_apart => {
                     "expected a name whose only dot is before `tar` or `tfrecord`, for the index beside it, found another"
                 }
-                Some(_) => "expected no file where the index of the shard is to lie, found one",
+                Some(_) => "expected no file at the path of the shard's index, found one",
                 None => continue,
             };
             return Err(Error::usage(problem).at(file.uri()).hint(format!(

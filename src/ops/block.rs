@@ -64,7 +64,7 @@ pub fn block(context: &Context<'_>, location: &Location, options: &BlockOptions)
     }
     if let Some(origin) = options.ids.iter().find(|id| id.kind == Some(NameKind::Source)) {
         return Err(Error::usage(format!("expected a subject id or a record id, found the origin `{}`", origin.id))
-            .hint("a row of a source can only be erased"));
+            .hint("a row of a source can be erased, but not blocked"));
     }
     let dataset = context.dataset(location)?;
     let newest = dataset.open()?;
@@ -160,7 +160,7 @@ fn refuse_records(newest: &Snapshot, id: &EraseId) -> Result<()> {
     }
     Err(Error::usage(format!("expected an id that no record has, found {} with `{}`", hits.len(), id.id))
         .at(newest.dataset().store().location().to_string())
-        .hint("`shardify erase` takes the records out and keeps the id out"))
+        .hint("`shardify erase` removes the records and blocks the id"))
 }
 
 /// Returns the arguments recorded in the log: hashes of the ids, by which a blocked id can be proved.

@@ -99,7 +99,7 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
             _ => samples_agree(&bytes, &extents),
         };
         if !sound {
-            return Err(at(Error::integrity(format!("the index of {kind} is not what the sidecar says")))
+            return Err(at(Error::integrity(format!("the index {kind} does not agree with the sidecar")))
                 .hint("it belongs to other bytes: restore it from a copy, or convert the sources again"));
         }
     }

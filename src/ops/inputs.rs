@@ -112,9 +112,9 @@ pub fn partition(
                 let version = known.0.version();
                 return Err(Error::changed(format!("this source changed since {version} converted it"))
                     .at(file.uri())
-                    .hint("put its records in the place of the old ones with --on-changed replace")
-                    .hint("convert it again beside its old records with --on-changed append")
-                    .hint("leave it out with --on-changed skip"));
+                    .hint("replace its old records with --on-changed replace")
+                    .hint("keep its old records beside the new ones with --on-changed append")
+                    .hint("skip it with --on-changed skip"));
             }
         }
     }
@@ -255,7 +255,7 @@ fn find_moved(
     let mut tell = |file: &SourceFile, (name, version): &Place| {
         told += 1;
         if told <= TOLD {
-            let note = format!("{}: left out, {version} converted the same content as `{name}`", file.name());
+            let note = format!("{}: skipped, {version} converted the same content as `{name}`", file.name());
             context.observer.event(Event::Note(note));
         }
     };

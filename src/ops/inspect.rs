@@ -497,7 +497,7 @@ fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, n
     command(report, shard_formats, only_shards, note);
     if let (Some(id), Some(_)) = (&report.id, report.command.as_ref().filter(|command| command.contains(" --id "))) {
         report.advice.push_str(&format!(
-            "; `{id}` differs in each of the {} records looked at, and the run counts those where it does not",
+            "; `{id}` is unique in the {} sampled records; the run counts the records where it repeats",
             report.sampled_records
         ));
     }
@@ -524,11 +524,11 @@ fn command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, 
         (1, true) if report.small_file_score > HIGH_SCORE => {
             let merge = "shardify compact shards";
             report.command = Some(format!("shardify adopt {source} --out shards{options} && {merge}"));
-            report.advice = "links the files into ./shards and merges them; nothing of the source changes".to_owned();
+            report.advice = "links the files into ./shards and merges them; the source stays unchanged".to_owned();
         }
         (1, true) => {
             report.command = Some(format!("shardify adopt {source}{options}"));
-            report.advice = "the files are large enough; this makes their records findable".to_owned();
+            report.advice = "the files are large enough; this makes their records searchable by id".to_owned();
         }
         _ => report.advice = "several formats side by side: inspect each with a glob, such as '*.parquet'".to_owned(),
     }

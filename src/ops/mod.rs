@@ -117,9 +117,11 @@ fn or_overtaken_since<T>(dataset: &Dataset, seen: Option<&Snapshot>, result: Res
 
 /// Returns the error of a run whose input was deleted while it read it.
 fn overtaken(dataset: &Dataset) -> Error {
-    Error::conflict("a vacuum or an erasure has taken away what this command was reading or writing")
+    Error::conflict("a vacuum or an erasure has deleted what this command was reading or writing")
         .at(dataset.store().location().to_string())
-        .hint("nothing was changed; run the command again, and let `vacuum` retain more than a run takes")
+        .hint(
+            "nothing was changed; run the command again, and let `vacuum` retain versions for longer than a run takes",
+        )
 }
 
 /// Returns whether an error may result from reading objects that another run deleted.

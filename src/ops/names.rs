@@ -114,7 +114,7 @@ pub fn fitting<F: TreeFile>(
         let Some((name, rule)) = broken.next() else { return true };
         let count = 1 + broken.count();
         notes.push(format!(
-            "the index {kind} is left out: {count} names that it cannot hold, first `{name}` ({}); --on-name rename escapes them",
+            "the index {kind} is omitted: it cannot store {count} names, first `{name}` ({}); --on-name rename escapes them",
             rule.fault
         ));
         false
@@ -235,7 +235,7 @@ mod tests {
         let (files, samples) = tree(&["a b.jpg", "c.jpg"]);
         let (fit, notes) = fitting(&[IndexKind::Dali, IndexKind::Wids], OutputFormat::Tar, &samples, &files);
         assert_eq!((fit, notes.len()), (vec![IndexKind::Wids], 1));
-        assert!(notes[0].contains("1 names that it cannot hold, first `a b.jpg`"), "{notes:?}");
+        assert!(notes[0].contains("it cannot store 1 names, first `a b.jpg`"), "{notes:?}");
     }
 
     #[test]

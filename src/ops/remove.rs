@@ -231,9 +231,11 @@ fn check_run(newest: &Snapshot, run: Version) -> Result<()> {
     let entry = newest.dataset().entry(run)?;
     match entry.operation.as_str() {
         "convert" | "adopt" => Ok(()),
-        other => Err(Error::usage(format!("expected a version that took sources in, found {run}, which is a {other}"))
-            .at(newest.dataset().store().location().to_string())
-            .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version")),
+        other => {
+            Err(Error::usage(format!("expected a version that imported sources, found {run}, which is a {other}"))
+                .at(newest.dataset().store().location().to_string())
+                .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
+        }
     }
 }
 
@@ -286,7 +288,7 @@ impl<'a> Names<'a> {
                 let some: Vec<&str> = self.found[i].iter().take(3).map(String::as_str).collect();
                 return Err(Error::usage(format!("`{text}` is the name of {uris} sources: which is meant?"))
                     .hint(format!("name the source by its path or URL, such as {}", some.join(" or ")))
-                    .hint("or name the run that took it in with --run"));
+                    .hint("or name the run that imported it with --run"));
             }
         }
         Ok(missing)

@@ -78,8 +78,9 @@ pub fn untag(context: &Context<'_>, location: &Location, name: &str) -> Result<T
 /// Returns an error unless the text is a valid tag that cannot be mistaken for another way to name a version.
 fn check(name: &str) -> Result<()> {
     let bad = |found: &str| {
-        Error::usage(format!("expected a name for --tag, found {found}"))
-            .hint("names are letters, digits and . _ - + /, begin with a letter, and are no version such as v42")
+        Error::usage(format!("expected a name for --tag, found {found}")).hint(
+            "names consist of letters, digits and . _ - + /, begin with a letter, and are not versions such as v42",
+        )
     };
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '/');
     if name.is_empty() {

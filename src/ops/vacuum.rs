@@ -114,7 +114,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let started = Instant::now();
     if options.retain < SHORTEST_RETAIN && !options.force {
         return Err(Error::usage("expected --retain of a day or more, found less")
-            .hint("what a running command has written but not committed yet must not be taken for rubbish")
+            .hint("otherwise, what a running command has written but not committed yet could be deleted")
             .hint("when no other command runs on this dataset, add --force"));
     }
     let dataset = context.dataset(location)?;

@@ -285,7 +285,7 @@ impl Verification<'_> {
         }
         match live::stale(self.snapshot) {
             Ok(found) => {
-                let hint = "`shardify compact` or `convert` writes it anew";
+                let hint = "`shardify compact` or `convert` rewrites it";
                 let all = found.into_iter();
                 problems.extend(all.map(|(object, what)| Problem { object, problem: format!("{what}; {hint}") }));
                 Ok(())
@@ -301,7 +301,7 @@ impl Verification<'_> {
             Ok(found) => found,
             Err(e) => return damage(e, problems),
         };
-        let what = "holds records that were erased; run the same `shardify erase` again, it was cut short";
+        let what = "holds records that were erased; run the same `shardify erase` again, it was interrupted";
         problems.extend(found.into_iter().map(|o| Problem { object: o.path, problem: what.to_owned() }));
         Ok(())
     }
@@ -433,7 +433,7 @@ impl Verification<'_> {
             report(format!("expected numbers for {records} records, found {numbered}"));
         }
         if live.last().is_some_and(|r| r.first + r.records > self.snapshot.entry().next_record) {
-            report("a record has a number that was never given".to_owned());
+            report("a record has a number that was never assigned".to_owned());
         }
         Ok(())
     }
@@ -451,7 +451,7 @@ impl Verification<'_> {
             for (ordinal, known) in (0..).zip(numbered(store, &[run], self.snapshot.runs()?)?) {
                 let Some(known) = known? else { continue };
                 if !numbers.insert(known.record) || !(run.first..run.end()).contains(&known.record) {
-                    return Err(Error::integrity(format!("record {} is there twice, or out of bounds", known.record))
+                    return Err(Error::integrity(format!("record {} occurs twice, or is out of bounds", known.record))
                         .at(store.location().join(&run.shard).to_string()));
                 }
                 *sum = sum.wrapping_add(place_hash(known.record, ordinal));
@@ -549,7 +549,10 @@ impl<'a> SidecarIds<'a> {
             };
             let stored = batch.column(6).as_any().downcast_ref::<UInt64Array>().map(|hashes| hashes.value(at));
             if hashes.is_some_and(|hashes| hashes.get(row).copied() != stored) {
-                return Err(Error::integrity(format!("row {}: the record is not what the sidecar says", self.ordinal)));
+                return Err(Error::integrity(format!(
+                    "row {}: the record does not agree with the sidecar",
+                    self.ordinal
+                )));
             }
             for (column, ids) in ids.into_iter().enumerate() {
                 let Some(newest) = ids.last() else { continue };
@@ -593,7 +596,7 @@ fn check_row(
     let number = |column: usize| batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row));
     let same_hash = hashes.stored(found.hash).is_none_or(|hash| number(6) == Some(hash));
     if (number(2), number(3)) != (Some(found.offset), Some(found.length)) || !same_hash {
-        return Err("the record is not what the sidecar says".to_owned());
+        return Err("the record does not agree with the sidecar".to_owned());
     }
     if has_its_ids {
         return Ok(());

@@ -101,6 +101,6 @@ impl<'a> Job<'a> {
         Err(Error::changed(message())
             .at(self.dataset.store().location().to_string())
             .hint("name another dataset with --out")
-            .hint(format!("or take it in all the same with --accept {word}")))
+            .hint(format!("or accept it with --accept {word}")))
     }
 }

@@ -104,7 +104,11 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     }
     if !streams.is_empty() {
         match options.from {
-            None => return Err(Error::usage("expected --from beside `-`, for standard input has no name to go by")),
+            None => {
+                return Err(Error::usage(
+                    "expected --from with `-`, because the format of standard input cannot be derived from a name",
+                ));
+            }
             Some(InputFormat::Files) => {
                 return Err(Error::usage("expected records from standard input, found --from files"));
             }

@@ -213,7 +213,7 @@ impl Opened {
     fn parts_of_records(&mut self, job: &Job<'_>, memory: MemoryPlan) -> Result<Option<PartsGate>> {
         let Inputs::Records(sources) = &self.inputs else { return Ok(None) };
         let observer = job.context.observer;
-        observer.event(Event::Phase { name: "looking at parts", bytes: None });
+        observer.event(Event::Phase { name: "reading parts", bytes: None });
         let seen = infer_all(sources, memory, job.context.jobs, observer, &job.context.cancel)?;
         self.fields = unite_lists(&self.fields, &self.given.unite(&self.settings, &seen, sources));
         let names = self.fields.iter().map(|f| f.name().clone());
@@ -348,7 +348,7 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
             print_dims(&dims)
         ))
         .column(field.name())
-        .hint("leave --tensors out: bytes have their shape beside them"));
+        .hint("leave --tensors out: as bytes, tensors are stored with their shapes"));
     }
     Ok(fields)
 }
@@ -379,7 +379,7 @@ fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordS
         folders.into_iter().map(|(key, _)| key).find(|key| source.fields.find(key).is_none())
     });
     if let Some(key) = unused {
-        let note = format!("folders such as `{key}=` make no columns; --hive-columns makes them");
+        let note = format!("folders such as `{key}=` do not become columns; --hive-columns makes them columns");
         job.context.observer.event(Event::Note(note));
     }
     sources

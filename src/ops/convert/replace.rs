@@ -67,5 +67,5 @@ pub(super) fn replace(
             result => return result,
         }
     }
-    Err(Error::internal("a replacement ended without an answer"))
+    Err(Error::internal("a replacement ended without a result"))
 }

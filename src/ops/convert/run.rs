@@ -92,7 +92,7 @@ fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> R
     }
     let observer = job.context.observer;
     observer.event(Event::Note(format!(
-        "{}: column `{}` was taken for {} but holds `{}`; looking at all values and starting again",
+        "{}: column `{}` was inferred as {} but contains `{}`; reading all values and starting again",
         sources[source].file.name(),
         misfit.column,
         misfit.expected,

@@ -75,7 +75,7 @@ pub(super) fn resolver(job: &Job<'_>, settings: &Settings) -> Result<Option<Subj
         }
         (None, Some(SubjectsFrom::Table)) => {
             job.unless(Accept::Subjects, "subjects", || {
-                "expected --subject-table, for subjects of this dataset come from a table, found none".to_owned()
+                "expected --subject-table, because subjects of this dataset come from a table, found none".to_owned()
             })?;
             return Ok(None);
         }
@@ -212,7 +212,7 @@ impl PartialKeys {
         let Some(row) = row else { return Ok(()) };
         match self.seen.get(row) {
             Some(other) if other != key => Err(Error::input(format!(
-                "expected rows of --subject-table that name one thing, found `{row}`, which fits `{other}` and `{key}`"
+                "expected rows of --subject-table that match one path, found `{row}`, which matches `{other}` and `{key}`"
             ))
             .at(file.uri())
             .hint("write more of the path into the table")),
@@ -293,7 +293,7 @@ fn add_rows(
         }
     };
     if let Some(reject) = block.rejects.first() {
-        return Err(Error::input(format!("expected rows of a table, found one that is none: {}", reject.reason))
+        return Err(Error::input(format!("expected rows of a table, found an invalid one: {}", reject.reason))
             .byte(split.offset + reject.byte));
     }
     let Payload::Rows(batch) = &block.payload else { return Ok(()) };

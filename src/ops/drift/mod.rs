@@ -226,8 +226,9 @@ impl Comparison<'_> {
             columns_beyond,
             drifted: volume_beyond || columns_beyond > 0,
             sampled_rows: rows,
-            not_compared: (!tables)
-                .then_some("values inside records: of tar and TFRecord, number and sizes are compared"),
+            not_compared: (!tables).then_some(
+                "values inside records: for tar and TFRecord, only the number and the sizes of records are compared",
+            ),
             columns,
         })
     }

@@ -54,7 +54,7 @@ pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finish
         let words = Words::hidden(erasures.salt()?, &order.words);
         let done = one(context, dataset, unfinished, order, &words)?;
         context.observer.event(Event::Note(format!(
-            "finished the erasure of {}, which was cut short; objects deleted: {}",
+            "finished the interrupted erasure of {}; objects deleted: {}",
             unfinished.version,
             done.receipt.objects_deleted.len()
         )));
@@ -86,9 +86,9 @@ pub(super) fn one(
         if gone { receipt.objects_deleted.push(object.path) } else { kept += 1 }
     }
     if kept > 0 {
-        context.observer.event(Event::Note(format!(
-            "objects that stayed, because something else is at their paths by now: {kept}"
-        )));
+        context
+            .observer
+            .event(Event::Note(format!("objects not deleted because their paths now hold something else: {kept}")));
     }
     receipt.rejects_erased = rejects::erase(dataset.store().as_ref(), words)?;
     // The receipt states that they are deleted, so the deletions must survive a power failure.
@@ -115,7 +115,7 @@ pub(super) fn unreferenced(context: &Context<'_>, dataset: &Dataset) -> Option<u
             Some(found.objects.iter().filter(may_hold).count() as u64)
         }
         Err(error) => {
-            context.observer.event(Event::Note(format!("what no version refers to is not known: {error}")));
+            context.observer.event(Event::Note(format!("unreferenced objects could not be counted: {error}")));
             None
         }
     }

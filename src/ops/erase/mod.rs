@@ -123,7 +123,7 @@ fn pause(context: &Context<'_>, attempt: u32) -> Result<()> {
 /// changed.
 fn after_commit(error: Error) -> Error {
     let error = match error.kind() {
-        Kind::Conflict => Error::storage("the erasure is committed, and what it put out of use is not deleted yet")
+        Kind::Conflict => Error::storage("the erasure is committed, but the objects it replaced are not deleted yet")
             .cause(error)
             .hint("the next command that writes to the dataset deletes it and writes the receipt"),
         _ => error,
@@ -188,7 +188,7 @@ impl Session<'_> {
                 }
             }
         }
-        Err(Error::internal("an erasure ended without an answer"))
+        Err(Error::internal("an erasure ended without a result"))
     }
 }
 

@@ -212,7 +212,7 @@ impl<'a> Work<'a> {
 
     /// Returns the rewrite of a shard.
     pub(super) fn of_shard(&self, path: &str) -> Result<&Done> {
-        self.shards.get(path).ok_or_else(|| Error::internal("a shard was not written anew"))
+        self.shards.get(path).ok_or_else(|| Error::internal("a shard was not rewritten"))
     }
 
     /// Returns the replacements of segments or lists, given their paths: those that were not examined yet are passed to

@@ -64,7 +64,7 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
         }
         let claim = if records.is_empty() { Claim::Absent } else { Claim::Present };
         if claim != proof.claim {
-            return Err("it shows the contrary of what it claims".to_owned());
+            return Err("it shows the opposite of what it claims".to_owned());
         }
         match (expected.id, key, &ids) {
             (None, _, _) => {}
@@ -106,7 +106,7 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
 
 /// Returns how ids are stored, as stated by a head.
 fn ids_of(head: &str) -> Result<Ids, String> {
-    let wrong = || "the head says nothing that is known of how ids are stored".to_owned();
+    let wrong = || "the head states how ids are stored in an unknown form".to_owned();
     let mut lines = head.lines();
     match lines.next() {
         Some("shardify root 2") => return Ok(Ids::Unbound),
@@ -135,16 +135,16 @@ pub(super) fn records(proof: &Proof) -> Result<Vec<u64>, String> {
         return Err("it leaves out a segment of the id index".to_owned());
     }
     match (ids_of(&proof.head)?, proof.private) {
-        (Ids::Plain, true) => return Err("it is about a token, but ids are stored as they are".to_owned()),
+        (Ids::Plain, true) => return Err("it is about a token, but ids are stored in plain form".to_owned()),
         (Ids::Tokens(..), false) => {
-            return Err("it is about an id as it is, but tokens stand for ids".to_owned());
+            return Err("it is about a plain id, but ids are stored as tokens".to_owned());
         }
         _ => {}
     }
     let is_token = |id: &str| id.len() == 32 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let hash = match proof.private {
         true if is_token(&proof.id) => IdHash::of_token(&proof.id),
-        true => return Err("it is about the token of a private id, which its id is not".to_owned()),
+        true => return Err("its id is not the token of a private id".to_owned()),
         false => IdHash::of(&proof.id),
     };
     let mut records = Vec::new();

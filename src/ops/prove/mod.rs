@@ -182,8 +182,8 @@ pub fn prove(
     let others = proof.pairs_shown();
     if others > 0 && !proof.private {
         context.observer.event(Event::Note(format!(
-            "the proof shows {others} hashes of ids; who can guess ids may recognise others by them, so give it to \
-             those only who may know them (ids of a private dataset cannot be guessed without its key)"
+            "the proof shows {others} hashes of ids; anyone who can guess ids may recognise others by them, so \
+             give it only to those who may know them (ids of a private dataset cannot be guessed without its key)"
         )));
     }
     Ok(report)

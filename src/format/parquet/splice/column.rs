@@ -4,8 +4,7 @@
 //! no dictionary, or the same one     pages are copied; values that repeat often get a dictionary
 //! dictionaries that have much in     entries united; indices rewritten through a table, levels unchanged
 //! common
-//! nearly every value once            indices 0, 1, 2 ...: the dictionary becomes a page of values, its compressed
-//! bytes
+//! nearly every value once            indices 0, 1, 2 ...: the dictionary becomes a page of values, compressed bytes
 //!                                    unchanged after the levels; else values gathered from the dictionary
 //! another codec                      pages decompressed and compressed again; nothing is decoded
 //! ```
@@ -688,7 +687,7 @@ impl Merging<'_> {
     }
 }
 
-/// Appends entries of a dictionary, up to the size limit of a page; returns false if the dictionary has fewer entries.
+/// Appends entries of a dictionary, unless the page is full; returns false if the dictionary has fewer entries.
 fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<u8>) -> bool {
     let (Some(start), Some(end)) = (places.get(entries.start), places.get(entries.end)) else { return false };
     if out.len() <= MOST_GATHERED {
