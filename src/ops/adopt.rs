@@ -184,18 +184,18 @@ struct Adoption<'a> {
 }
 
 /// Format and compression of a file; `None` if it is not a shard.
-type Told = Option<(OutputFormat, Codec)>;
+type Detected = Option<(OutputFormat, Codec)>;
 
 impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
         let files = self.find()?;
         let sorted = inputs::partition(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
         self.report.files_unchanged = sorted.unchanged;
-        let told = self.tell(sorted.fresh)?;
+        let detected = self.detect(sorted.fresh)?;
         if self.report.files_unchanged > 0 {
-            self.tell_of_other_ids();
+            self.note_other_ids();
         }
-        if told.is_empty() {
+        if detected.is_empty() {
             if self.report.files_unchanged > 0 || !self.report.skipped.is_empty() {
                 return Ok(());
             }
@@ -205,12 +205,12 @@ impl Adoption<'_> {
                 .at(self.options.source.clone())
                 .hint("`shardify inspect` shows what is there; `shardify convert` makes shards from other files"));
         }
-        let format = self.one_format(&told)?;
+        let format = self.one_format(&detected)?;
         self.report.format = Some(format);
-        let mut settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
+        let mut settings = self.settings(format, detected[0].1.map_or(Codec::None, |(_, codec)| codec))?;
         let transaction = TransactionId::fresh();
         let tag = transaction.tag().to_owned();
-        let candidates = self.candidates(told, &settings, &tag)?;
+        let candidates = self.candidates(detected, &settings, &tag)?;
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
         let publication = Publication::begin(self.dataset, &transaction, "adopt", planned_on)?;
         let adopted = self.take(&candidates, &settings)?;
@@ -292,7 +292,7 @@ impl Adoption<'_> {
     }
 
     /// Notes that adopted records keep the ids of their first adoption, if other id columns are named now.
-    fn tell_of_other_ids(&self) {
+    fn note_other_ids(&self) {
         let Some(old) = self.snapshot.map(|snapshot| &snapshot.entry().settings) else { return };
         let other_id = !self.options.id.is_empty() && self.options.id != old.id;
         if other_id || (self.options.subject.is_some() && self.options.subject != old.subject) {
@@ -305,8 +305,8 @@ impl Adoption<'_> {
     }
 
     /// Detects the format of each file; files that are not shards are counted.
-    fn tell(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Told)>> {
-        let told: Vec<(SourceFile, Result<Told>)> = files
+    fn detect(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Detected)>> {
+        let detected: Vec<(SourceFile, Result<Detected>)> = files
             .into_par_iter()
             .map(|file| {
                 let found = sniff(&file);
@@ -314,7 +314,7 @@ impl Adoption<'_> {
             })
             .collect();
         let mut out = Vec::new();
-        for (file, found) in told {
+        for (file, found) in detected {
             match found {
                 Ok(None) if !is_named_like_a_shard(file.name()) => self.report.files_passed_over += 1,
                 Ok(None) => {
@@ -352,14 +352,14 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    fn one_format(&self, told: &[(SourceFile, Told)]) -> Result<OutputFormat> {
-        let format = |(_, found): &(SourceFile, Told)| found.map(|(format, _)| format);
-        let first = format(&told[0]).ok_or_else(|| Error::internal("a shard has no format"))?;
-        if let Some(other) = told.iter().find(|file| format(file) != Some(first)) {
+    fn one_format(&self, detected: &[(SourceFile, Detected)]) -> Result<OutputFormat> {
+        let format = |(_, found): &(SourceFile, Detected)| found.map(|(format, _)| format);
+        let first = format(&detected[0]).ok_or_else(|| Error::internal("a shard has no format"))?;
+        if let Some(other) = detected.iter().find(|file| format(file) != Some(first)) {
             let name = format(other).map_or("another", OutputFormat::name);
             return Err(Error::usage(format!(
                 "expected shards of one format, found both: `{}` is {first}, `{}` is {name}",
-                told[0].0.name(),
+                detected[0].0.name(),
                 other.0.name()
             ))
             .hint("choose with --include or --exclude; a dataset has one format"));
@@ -367,7 +367,7 @@ impl Adoption<'_> {
         match self.snapshot.map(|s| s.entry().settings.shard_format) {
             Some(known) if known != first => {
                 Err(Error::usage(format!("expected shards of {known}, as this dataset has, found {first}"))
-                    .at(told[0].0.uri())
+                    .at(detected[0].0.uri())
                     .hint("name another dataset with --out"))
             }
             _ => Ok(first),
@@ -417,12 +417,17 @@ impl Adoption<'_> {
     }
 
     /// Assigns each file the path of its shard.
-    fn candidates(&self, told: Vec<(SourceFile, Told)>, settings: &Settings, tag: &str) -> Result<Vec<Candidate>> {
+    fn candidates(
+        &self,
+        detected: Vec<(SourceFile, Detected)>,
+        settings: &Settings,
+        tag: &str,
+    ) -> Result<Vec<Candidate>> {
         let format = settings.shard_format;
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let mut sidecars: HashSet<String> = HashSet::new();
-        let mut out = Vec::with_capacity(told.len());
-        for (file, found) in told {
+        let mut out = Vec::with_capacity(detected.len());
+        for (file, found) in detected {
             let codec = found.map_or(Codec::None, |(_, codec)| codec);
             let (path, from) = if self.options.out.is_none() {
                 (file.name().to_owned(), None)
@@ -513,7 +518,7 @@ impl Adoption<'_> {
                 Err(e) => self.skip(&candidate.file.uri(), candidate.file.fault().unwrap_or(e))?,
             }
         }
-        all_named_are_there(&out)?;
+        check_named_features(&out)?;
         Ok(out)
     }
 
@@ -618,7 +623,7 @@ impl Adoption<'_> {
 
 /// Returns an error if a named feature is absent from all files. It may be absent from single records, and from all
 /// records of one file.
-fn all_named_are_there(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
+fn check_named_features(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
     let Some((file, first)) = adopted.iter().find(|(_, one)| one.shard.meta.records > 0) else { return Ok(()) };
     let absent =
         |column: &&String| adopted.iter().all(|(_, one)| one.shard.meta.records == 0 || one.absent.contains(column));
@@ -662,7 +667,7 @@ fn is_named_like_a_shard(name: &str) -> bool {
 }
 
 /// Detects a file's format and compression from its content.
-pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
+pub(super) fn sniff(file: &SourceFile) -> Result<Detected> {
     let head = file.object().range(0..file.bytes().min(16))?;
     if head.starts_with(b"PAR1") {
         return Ok(Some((OutputFormat::Parquet, Codec::None)));

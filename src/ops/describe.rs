@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// Maximum number of shards listed individually; beyond it, their folders are listed.
-const MOST_SHARDS: usize = 1_000;
+const MAX_SHARDS: usize = 1_000;
 /// Maximum number of source folders listed.
-const MOST_FOLDERS: usize = 1_000;
+const MAX_FOLDERS: usize = 1_000;
 
 /// Formats in which a version can be described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ fn folders(snapshot: &Snapshot) -> Result<BTreeMap<Version, BTreeSet<String>>> {
         }
         let folder = source.uri.rfind('/').map_or(source.uri.as_str(), |slash| &source.uri[..=slash]);
         let of_version = out.entry(source.version).or_default();
-        if count < MOST_FOLDERS && !of_version.contains(folder) {
+        if count < MAX_FOLDERS && !of_version.contains(folder) {
             of_version.insert(folder.to_owned());
             count += 1;
         }
@@ -161,7 +161,7 @@ fn media_type(format: OutputFormat) -> &'static str {
 /// Returns the live shards, or patterns for all shards of their folders if there are too many.
 fn includes(snapshot: &Snapshot) -> Result<Vec<String>> {
     let shards = snapshot.shards()?;
-    if shards.len() <= MOST_SHARDS {
+    if shards.len() <= MAX_SHARDS {
         return Ok(shards.iter().map(|shard| shard.path.clone()).collect());
     }
     let pattern = |path: &str| {

@@ -221,7 +221,7 @@ enum State {
 }
 
 /// Maximum number of moved sources that are listed by name.
-const TOLD: usize = 10;
+const MAX_LISTED: usize = 10;
 
 /// Searches the dataset for the content of new sources: that of a file, or that of a sample made of files. All parts of
 /// such a sample must be parts of one known sample.
@@ -254,7 +254,7 @@ fn find_moved(
     let mut told = 0;
     let mut tell = |file: &SourceFile, (name, version): &Place| {
         told += 1;
-        if told <= TOLD {
+        if told <= MAX_LISTED {
             let note = format!("{}: skipped, {version} converted the same content as `{name}`", file.name());
             context.observer.event(Event::Note(note));
         }

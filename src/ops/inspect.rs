@@ -183,7 +183,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = report(source, &sizes, SMALL_FILE);
-    let told: Vec<(SourceFile, Option<OutputFormat>)> = found
+    let described: Vec<(SourceFile, Option<OutputFormat>)> = found
         .files
         .into_par_iter()
         .map(|file| {
@@ -196,7 +196,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         .collect();
     let mut shards: BTreeMap<OutputFormat, Vec<SourceFile>> = BTreeMap::new();
     let mut others = Vec::new();
-    for (file, format) in told {
+    for (file, format) in described {
         match format {
             Some(format) => shards.entry(format).or_default().push(file),
             None => others.push(file),
@@ -221,8 +221,8 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
             Ok(Input::Files(files)) => report.formats.push(samples(&files)),
             Err(e) => {
                 let place = e.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
-                let told = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
-                note = Some(told.collect::<Vec<_>>().join("; "));
+                let described = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
+                note = Some(described.collect::<Vec<_>>().join("; "));
                 report.formats.push(format_report("files", &others, None, false));
             }
         }

@@ -110,17 +110,18 @@ where
     for<'r> Outcome: From<&'r R>,
 {
     let Some(to) = to else { return run() };
-    let teller = Teller { context, to: context.location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
-    if teller.to.local_path().is_none() && !matches!(teller.to.url().scheme(), "http" | "https") {
+    let emitter =
+        Emitter { context, to: context.location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
+    if emitter.to.local_path().is_none() && !matches!(emitter.to.url().scheme(), "http" | "https") {
         return Err(
             Error::usage("expected a file or an http(s) URL for --openlineage, found another store").at(plain_urls(to))
         );
     }
-    teller.tell("START", None, None);
+    emitter.emit("START", None, None);
     let result = run();
     match &result {
-        Ok(report) => teller.tell("COMPLETE", Some(&Outcome::from(report)), None),
-        Err(error) => teller.tell("FAIL", None, Some(error)),
+        Ok(report) => emitter.emit("COMPLETE", Some(&Outcome::from(report)), None),
+        Err(error) => emitter.emit("FAIL", None, Some(error)),
     }
     result
 }
@@ -141,7 +142,7 @@ fn unknown_salt(private: PrivateIds) -> PrivateIds {
     PrivateIds { check, ..private }
 }
 
-struct Teller<'a> {
+struct Emitter<'a> {
     context: &'a Context<'a>,
     to: Location,
     job: &'a Job<'a>,
@@ -149,8 +150,8 @@ struct Teller<'a> {
     private: Option<PrivateIds>,
 }
 
-impl Teller<'_> {
-    fn tell(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) {
+impl Emitter<'_> {
+    fn emit(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) {
         if let Err(error) = self.send(&self.event(kind, outcome, error)) {
             let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
             let note = format!("the {kind} event of --openlineage was not delivered: {error}{cause}");

@@ -136,7 +136,7 @@ fn is_overtaken(dataset: &Dataset, seen: Option<&Snapshot>, error: &Error) -> bo
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Warns if the clock of this machine, the clock of the store and the times of the log contradict each other.
-fn tell_of_clocks(context: &Context<'_>, snapshot: &Snapshot, now: Timestamp) {
+fn warn_about_clocks(context: &Context<'_>, snapshot: &Snapshot, now: Timestamp) {
     let tell = |text: String| context.observer.event(Event::Note(text));
     let here = Timestamp::now().duration_since(now);
     if here.abs() > CLOCK_TOLERANCE {

@@ -36,7 +36,7 @@ pub struct Choices {
 #[derive(Debug, Default)]
 pub struct Checked {
     /// Samples to be rejected, by number, with the reason.
-    pub left_out: BTreeMap<usize, String>,
+    pub rejected: BTreeMap<usize, String>,
     /// Number of samples whose names are changed.
     pub renamed: u64,
     /// Number of samples that lack a part which others have, and are kept.
@@ -146,7 +146,7 @@ pub fn check<F: TreeFile + Sync>(
         }
         OnName::Fail => {}
         OnName::Rename => checked.renamed = found.len() as u64,
-        OnName::Skip => checked.left_out.extend(found.iter().map(|(i, name, rule)| (*i, reason(name, rule)))),
+        OnName::Skip => checked.rejected.extend(found.iter().map(|(i, name, rule)| (*i, reason(name, rule)))),
     }
     missing(samples, files, choices.missing, &mut checked)?;
     Ok(checked)
@@ -165,7 +165,7 @@ fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Opt
 fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
     let all = files::column_names(files);
     for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
-        if sample.files().count() >= all.len() || checked.left_out.contains_key(&i) {
+        if sample.files().count() >= all.len() || checked.rejected.contains_key(&i) {
             continue;
         }
         let own: BTreeSet<String> = sample.files().map(|file| split_key(file.path()).1).collect();
@@ -174,7 +174,7 @@ fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, ch
         match on {
             OnMissing::Keep => checked.incomplete += 1,
             OnMissing::Skip => {
-                checked.left_out.insert(i, problem());
+                checked.rejected.insert(i, problem());
             }
             OnMissing::Fail => return Err(incomplete(problem())),
         }
@@ -225,7 +225,7 @@ mod tests {
         assert!(error.message().contains("found 2 that some cannot: `a b.jpg` (dali: blanks), `d e.jpg`"), "{error}");
         assert!(error.hints()[0].contains("--on-name rename"));
         assert_eq!(checked(&paths, &dali, Some(OnName::Rename), OnMissing::Keep).unwrap().renamed, 2);
-        let left = checked(&paths, &dali, Some(OnName::Skip), OnMissing::Keep).unwrap().left_out;
+        let left = checked(&paths, &dali, Some(OnName::Skip), OnMissing::Keep).unwrap().rejected;
         assert_eq!(left.keys().copied().collect::<Vec<_>>(), [0, 1, 3], "README has no extension");
         assert_eq!(checked(&paths, &[], None, OnMissing::Keep).unwrap().renamed, 0);
     }
@@ -242,7 +242,7 @@ mod tests {
     fn incomplete_samples_are_counted_named_or_left_out() {
         let paths = ["a.jpg", "a.txt", "b.jpg", "c.txt", "d.jpg", "d.txt"];
         assert_eq!(checked(&paths, &[], None, OnMissing::Keep).unwrap().incomplete, 2);
-        let left = checked(&paths, &[], None, OnMissing::Skip).unwrap().left_out;
+        let left = checked(&paths, &[], None, OnMissing::Skip).unwrap().rejected;
         assert_eq!(
             left.values().collect::<Vec<_>>(),
             ["b: expected the parts jpg, txt, found no txt", "c: expected the parts jpg, txt, found no jpg"]

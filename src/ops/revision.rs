@@ -17,9 +17,9 @@ use crate::{
 };
 
 /// Size limit of a file that is read: packed references of large repositories can be long.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Maximum number of references followed, so that circular ones end.
-const MOST_STEPS: usize = 5;
+const MAX_STEPS: usize = 5;
 
 /// Returns the revisions of the repositories that contain the sources.
 pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hiding>) -> Vec<Revision> {
@@ -55,7 +55,7 @@ fn revision(system: &str, revision: String) -> Revision {
 }
 
 fn read(path: &Path) -> Option<String> {
-    let small = fs::metadata(path).ok().is_some_and(|facts| facts.is_file() && facts.len() <= MOST_BYTES);
+    let small = fs::metadata(path).ok().is_some_and(|facts| facts.is_file() && facts.len() <= MAX_FILE_BYTES);
     small.then(|| fs::read_to_string(path).ok()).flatten()
 }
 
@@ -72,7 +72,7 @@ fn git(path: &Path) -> Option<Revision> {
     let common = read(&folder.join("commondir")).map_or_else(|| folder.clone(), |text| folder.join(text.trim()));
     let mut head = read(&folder.join("HEAD"))?.trim().to_owned();
     let mut reference = None;
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let Some(name) = head.strip_prefix("ref:").map(|name| name.trim().to_owned()) else { break };
         head = loose(&[&folder, &common], &name).or_else(|| packed(&common, &name))?;
         reference.get_or_insert(name);

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Maximum length of a tag in bytes.
-const LONGEST: usize = 128;
+const MAX_BYTES: usize = 128;
 
 /// Report of a change of tags.
 #[derive(Debug, Clone, Serialize)]
@@ -86,8 +86,8 @@ fn check(name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(bad("nothing"));
     }
-    if name.len() > LONGEST {
-        return Err(bad(&format!("{} bytes, more than {LONGEST}", name.len())));
+    if name.len() > MAX_BYTES {
+        return Err(bad(&format!("{} bytes, more than {MAX_BYTES}", name.len())));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(allowed) {
         return Err(bad(&format!("`{name}`")));
@@ -108,7 +108,7 @@ mod tests {
         for good in ["train-2026-11", "validation", "release/1.0", "v2-final", "a"] {
             assert!(check(good).is_ok(), "{good}");
         }
-        let long = "x".repeat(LONGEST + 1);
+        let long = "x".repeat(MAX_BYTES + 1);
         for bad in ["", "v42", "V7", "v99999999999999999999999", "7d", "2026-11-21", "-x", "a b", "é", &long, "a\nb"] {
             assert!(check(bad).is_err(), "{bad}");
         }

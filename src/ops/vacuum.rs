@@ -123,7 +123,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         super::erase::finish_cut_short(context, Some(&newest))?;
     }
     let now = dataset.now()?;
-    super::tell_of_clocks(context, &newest, now);
+    super::warn_about_clocks(context, &newest, now);
     let cutoff = now
         .checked_sub(options.retain)
         .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
@@ -132,7 +132,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let leased = holders.iter().map(|(_, version)| *version).min();
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
-    let idle = look_at_locks(&dataset, &mut retention)?;
+    let idle = detect_active_runs(&dataset, &mut retention)?;
     let mut found = super::or_overtaken(Some(&newest), unreferenced(&dataset, &retention))?;
     let mut report = VacuumReport {
         dataset: location.to_string(),
@@ -193,7 +193,7 @@ fn carry_out(
 const OWN_LOCK: &str = "vacuum";
 
 /// Detects active runs by their locks, one at a time; returns the names of locks that are no longer held.
-fn look_at_locks(dataset: &Dataset, retention: &mut Retention) -> Result<Vec<String>> {
+fn detect_active_runs(dataset: &Dataset, retention: &mut Retention) -> Result<Vec<String>> {
     let folder = format!("{SYSTEM_FOLDER}/locks");
     let mut idle = Vec::new();
     for facts in dataset.store().list(&folder)? {

@@ -92,7 +92,7 @@ pub struct ParquetShard<W: Write + Send> {
 struct Slot<W: Write>(Option<BufWriter<W>>);
 
 /// Size in bytes of a write to the sink; it should fit into the processor's cache.
-const PIECE: usize = 128 << 10;
+const PIECE_BYTES: usize = 128 << 10;
 
 impl ParquetEncoder {
     /// Creates an encoder of batches of `schema`. `metadata` is written to the footer in the given order, followed by
@@ -296,10 +296,10 @@ impl ParquetEncoder {
         &self,
         field: usize,
         arrays: Vec<ArrayRef>,
-        tells_repeats: bool,
+        reports_repeats: bool,
     ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
         // In the schemas of other writers, lists have several forms.
-        let options = chunk::Options { codec: self.codec, looks: true, parts: !self.keeps, tells_repeats };
+        let options = chunk::Options { codec: self.codec, inspects_values: true, nested: !self.keeps, reports_repeats };
         chunk::encode(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
     }
 
@@ -309,7 +309,7 @@ impl ParquetEncoder {
     /// When `sink` fails.
     pub fn start<W: Write + Send>(&self, sink: W) -> Result<ParquetShard<W>> {
         let writer = SerializedFileWriter::new(
-            Slot(Some(BufWriter::with_capacity(PIECE, sink))),
+            Slot(Some(BufWriter::with_capacity(PIECE_BYTES, sink))),
             Arc::clone(&self.root),
             Arc::clone(&self.properties),
         )

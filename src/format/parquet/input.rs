@@ -62,7 +62,7 @@ fn refuse_codecs(metadata: &ParquetMetaData) -> Result<()> {
     if chunks.all(|chunk| chunk.compression() != Compression::LZO) {
         return Ok(());
     }
-    Err(Error::input("expected pages of a codec that is read, found pages compressed with lzo")
+    Err(Error::input("expected pages of a supported codec, found pages compressed with lzo")
         .hint("write the file again with another codec, such as zstd, or leave it out with --exclude"))
 }
 

@@ -47,7 +47,7 @@ impl Job<'_> {
             return if is_table_of_samples {
                 Ok(())
             } else {
-                self.unless(Accept::Kind, "kind", || {
+                self.require_accepted(Accept::Kind, "kind", || {
                     format!("expected {}, as this dataset has, found {}", name(had_samples), name(!had_samples))
                 })
             };
@@ -93,7 +93,7 @@ impl Job<'_> {
                 return Ok(());
             }
         }
-        self.unless(Accept::Columns, "columns", || {
+        self.require_accepted(Accept::Columns, "columns", || {
             format!("expected at least one of this dataset's columns, {}, found {}", some(&before), some(&now))
         })
     }
@@ -144,7 +144,7 @@ impl Job<'_> {
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent.
     pub(super) fn check_settings(&self, old: &Settings, now: &Settings) -> Result<()> {
         let changed = |what: &str, then: &str, now: &str| {
-            self.unless(Accept::Settings, "settings", || {
+            self.require_accepted(Accept::Settings, "settings", || {
                 format!("expected --{what} {then}, as this dataset has, found {now}")
             })
         };
@@ -155,7 +155,7 @@ impl Job<'_> {
             changed("subject", &named(old.subject.as_slice()), &named(now.subject.as_slice()))?;
         }
         if now.subjects_from != old.subjects_from {
-            self.unless(Accept::Settings, "settings", || {
+            self.require_accepted(Accept::Settings, "settings", || {
                 format!("expected {}, as this dataset has, found {}", from(old), from(now))
             })?;
         }

@@ -94,7 +94,7 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) with the message.
-    pub(super) fn unless(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn require_accepted(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
         if self.options.accept.contains(&accept) {
             return Ok(());
         }

@@ -156,18 +156,18 @@ impl Opened {
         }
         let subjects = subjects::resolver(job, &settings)?;
         let given = GivenTypes::read(job)?;
-        let (inputs, fields, left_out) = match inputs::open(job, fresh, &given, settings.shard_format)? {
+        let (inputs, fields, skipped_erased) = match inputs::open(job, fresh, &given, settings.shard_format)? {
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
                 let fields = columns_of(job, &settings, &given, &sources)?;
-                (Inputs::Records(sources), fields, subjects::LeftOut { erased, similar: 0 })
+                (Inputs::Records(sources), fields, subjects::SkippedErased { erased, similar: 0 })
             }
             Input::Files(files) => {
-                let (files, left_out) = subjects::without_erased_files(job, subjects.as_ref(), files);
+                let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = files::column_names(&files).into_iter().map(part).collect();
-                (Inputs::Samples { samples: files::group(&files), files }, fields, left_out)
+                (Inputs::Samples { samples: files::group(&files), files }, fields, skipped_erased)
             }
         };
         if inputs.give_samples() {
@@ -177,7 +177,7 @@ impl Opened {
                 settings.codec = job.options.codec.unwrap_or(Codec::None);
             }
         }
-        let subjects::LeftOut { erased, similar } = left_out;
+        let subjects::SkippedErased { erased, similar } = skipped_erased;
         Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
     }
 
@@ -320,7 +320,7 @@ impl ConvertPlan {
     /// Returns the columns whose types the shards do not store.
     pub(super) fn fields_to_keep(&self) -> Option<Fields> {
         let schema = self.schema();
-        let untold = match self.settings.shard_format {
+        let is_untyped = match self.settings.shard_format {
             OutputFormat::Parquet => false,
             OutputFormat::Tar => self.rows_as(&schema) == RowsAs::Json,
             OutputFormat::TfRecord => true,
@@ -329,7 +329,7 @@ impl ConvertPlan {
             RowsAs::Tensors => outputs::feature_fields(schema.fields()),
             RowsAs::Json | RowsAs::Parts => schema.fields().clone(),
         };
-        (untold && !self.inputs.give_samples()).then(fields)
+        (is_untyped && !self.inputs.give_samples()).then(fields)
     }
 }
 

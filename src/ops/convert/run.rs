@@ -145,7 +145,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         }
         Inputs::Samples { files, samples } => {
             reading = Reading::new(files, samples, plan.memory, job.context.jobs);
-            let (left_out, hashes) = (&plan.naming.checked.left_out, outputs.part_hashes);
+            let (left_out, hashes) = (&plan.naming.checked.rejected, outputs.part_hashes);
             (facts_of_samples(files), Work::Samples { files, samples, reading: &reading, left_out, hashes })
         }
     };

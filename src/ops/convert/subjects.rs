@@ -53,7 +53,7 @@ const ROW_BYTES: u64 = 96;
 
 /// Counts of what is skipped or noted because of erased ids.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct LeftOut {
+pub(super) struct SkippedErased {
     /// Sources skipped because they, or their subject, were erased.
     pub(super) erased: u64,
     /// Samples that were kept although their keys are other spellings of erased ones.
@@ -74,7 +74,7 @@ pub(super) fn resolver(job: &Job<'_>, settings: &Settings) -> Result<Option<Subj
             Subjects::Table(read_table(job.context, place, column.as_ref())?)
         }
         (None, Some(SubjectsFrom::Table)) => {
-            job.unless(Accept::Subjects, "subjects", || {
+            job.require_accepted(Accept::Subjects, "subjects", || {
                 "expected --subject-table, because subjects of this dataset come from a table, found none".to_owned()
             })?;
             return Ok(None);
@@ -89,8 +89,8 @@ pub(super) fn without_erased_files(
     job: &Job<'_>,
     resolver: Option<&SubjectResolver>,
     mut files: Vec<SourceFile>,
-) -> (Vec<SourceFile>, LeftOut) {
-    let Some(list) = &job.suppress else { return (files, LeftOut::default()) };
+) -> (Vec<SourceFile>, SkippedErased) {
+    let Some(list) = &job.suppress else { return (files, SkippedErased::default()) };
     let normalize = job.options.id_normalize;
     let (mut erased, mut similar) = (HashSet::new(), HashSet::new());
     for file in files.iter() {
@@ -112,7 +112,7 @@ pub(super) fn without_erased_files(
     files.retain(|file| !erased.contains(split_key(file.name()).0));
     let similar = similar.difference(&erased).count() as u64;
     let erased = (before - files.len()) as u64;
-    (files, LeftOut { erased, similar })
+    (files, SkippedErased { erased, similar })
 }
 
 /// Skips sources whose subjects were erased; also returns their number.

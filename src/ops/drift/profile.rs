@@ -24,13 +24,13 @@ use crate::{
 /// Name of the column of record sizes.
 pub(super) const RECORD_BYTES: &str = "(record bytes)";
 /// Maximum number of rows in a sample: it gives the share of a value to about half a percent.
-const MOST_ROWS: usize = 65_536;
+const MAX_ROWS: usize = 65_536;
 /// Minimum number of rows in a sample.
-const LEAST_ROWS: usize = 1_024;
+const MIN_ROWS: usize = 1_024;
 /// Memory of a value in a sample, in bytes.
 const VALUE_BYTES: u64 = 64;
 /// Maximum length of a text in bytes; longer texts are represented by their prefix and their hash.
-const LONGEST_TEXT: usize = 96;
+const MAX_TEXT_BYTES: usize = 96;
 
 /// Kinds of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +62,7 @@ pub(super) struct Column {
 /// Returns how many rows a sample of each of `columns` columns may have within `bytes`.
 pub(super) fn sample_rows(bytes: u64, columns: usize) -> usize {
     let rows = bytes / VALUE_BYTES / (columns as u64).max(1);
-    usize::try_from(rows).unwrap_or(MOST_ROWS).clamp(LEAST_ROWS, MOST_ROWS)
+    usize::try_from(rows).unwrap_or(MAX_ROWS).clamp(MIN_ROWS, MAX_ROWS)
 }
 
 /// Returns the ranks of consecutive rows of a shard.
@@ -153,10 +153,10 @@ fn each(array: &ArrayRef, visit: &mut dyn FnMut(usize, Value<'_>)) {
 
 /// Returns a text in the form used in samples and bins.
 fn key(text: &[u8]) -> Vec<u8> {
-    if text.len() <= LONGEST_TEXT {
+    if text.len() <= MAX_TEXT_BYTES {
         return text.to_vec();
     }
-    let mut key = text[..LONGEST_TEXT].to_vec();
+    let mut key = text[..MAX_TEXT_BYTES].to_vec();
     key.extend_from_slice(format!("... {:016x}", xxh3_64(text)).as_bytes());
     key
 }
@@ -258,7 +258,7 @@ impl Bins {
 
     fn of_text(&self, text: &[u8]) -> usize {
         let known =
-            if text.len() <= LONGEST_TEXT { self.numbers.get(text) } else { self.numbers.get(key(text).as_slice()) };
+            if text.len() <= MAX_TEXT_BYTES { self.numbers.get(text) } else { self.numbers.get(key(text).as_slice()) };
         known.copied().unwrap_or(self.texts.len())
     }
 

@@ -60,10 +60,10 @@ const ATTEMPTS: u32 = 40;
 const PATIENT_ATTEMPTS: u32 = 2;
 
 /// Maximum pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Maximum time to wait for another erasure on the same machine.
-const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Finishes erasures that were killed between their commit and their receipt; every command that writes does this
 /// first.
@@ -105,7 +105,7 @@ fn lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
     let begun = Instant::now();
     loop {
         match dataset.store().lock("erase") {
-            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_PATIENCE => pause(context, 0)?,
+            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_TIMEOUT => pause(context, 0)?,
             taken => return taken,
         }
     }
@@ -114,7 +114,7 @@ fn lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
 /// Pauses for a time that grows with the attempts and differs between runs.
 fn pause(context: &Context<'_>, attempt: u32) -> Result<()> {
     let random = u64::from_str_radix(&TransactionId::fresh().0[..8], 16).unwrap_or_default();
-    let longest = Duration::from_millis(50 << attempt.min(6)).min(LONGEST_PAUSE);
+    let longest = Duration::from_millis(50 << attempt.min(6)).min(MAX_PAUSE);
     std::thread::sleep(longest.mul_f64((random % 1000) as f64 / 1000.0) + Duration::from_millis(5));
     context.cancel.check()
 }
@@ -514,7 +514,7 @@ impl<'a> Run<'a> {
         };
         let (records, subjects) = (hashes(IdKind::Record), hashes(IdKind::Subject));
         let transaction = work.transaction().clone();
-        let mut out = work.look_into(
+        let mut out = work.examine(
             &self.segments,
             |segment| segment.path.as_str(),
             |segment, number| {
@@ -523,7 +523,7 @@ impl<'a> Run<'a> {
             },
         )?;
         if !gone.is_empty() {
-            out.extend(work.look_into(
+            out.extend(work.examine(
                 &self.sources,
                 |list| list.path.as_str(),
                 |list, number| relist(self.dataset, list, gone, (&transaction, number)),

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Upper bound on the number of commit attempts of one plan.
-const MOST_COMMITS: usize = 1000;
+const MAX_COMMITS: usize = 1000;
 
 /// A shard that was rewritten.
 pub(super) struct Done {
@@ -32,11 +32,11 @@ pub(super) struct Done {
     /// Paths of the objects published for it alone.
     paths: Vec<String>,
     /// Expected content of the new shard, until it was read back and verified.
-    unproved: Option<Made>,
+    unverified: Option<Made>,
 }
 
 /// A segment or a list that was examined: its replacement, if any, and the paths published for it.
-type Looked = (Option<Reindexed>, Vec<String>);
+type Examined = (Option<Reindexed>, Vec<String>);
 
 /// Records and sources for which segments and lists were rewritten.
 #[derive(PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) struct Work<'a> {
     /// Paths of the objects that describe the folders of new shards.
     folders: HashMap<String, Vec<String>>,
     /// Examined segments and lists by path.
-    others: HashMap<String, Looked>,
+    others: HashMap<String, Examined>,
     wanted: Option<Wanted>,
     order: Option<Unfinished>,
     /// Next numbers of folders and of other objects.
@@ -102,7 +102,7 @@ impl<'a> Work<'a> {
     /// in use.
     pub(super) fn attempts_to_commit(&mut self) -> usize {
         self.plans += 1;
-        (self.plans - 1) * MOST_COMMITS
+        (self.plans - 1) * MAX_COMMITS
     }
 
     /// Returns whether another run has declared this run dead, so that its objects may be deleted.
@@ -175,7 +175,7 @@ impl<'a> Work<'a> {
             staged.append(&mut own);
         }
         for (victim, mut one) in victims.iter().zip(spared) {
-            let unproved = one.made();
+            let unverified = one.made();
             let mut own = std::mem::take(&mut one.staged);
             if let Some(finished) = &mut one.finished {
                 own.append(&mut finished.staged);
@@ -188,7 +188,7 @@ impl<'a> Work<'a> {
                 bytes_copied: one.bytes_copied,
                 bytes_reencoded: one.bytes_reencoded,
                 paths: own.iter().map(|staged| staged.path.clone()).collect(),
-                unproved,
+                unverified,
             };
             written.insert(victim.shard.path.clone(), done);
             staged.append(&mut own);
@@ -204,9 +204,9 @@ impl<'a> Work<'a> {
     /// Reads back shards that were not verified yet: old objects are deleted only if the new shard contains all kept
     /// records.
     pub(super) fn prove(&mut self, eraser: &Eraser<'_>) -> Result<()> {
-        let unproved: Vec<&Made> = self.shards.values().filter_map(|done| done.unproved.as_ref()).collect();
-        unproved.into_par_iter().try_for_each(|made| eraser.prove(made))?;
-        self.shards.values_mut().for_each(|done| done.unproved = None);
+        let unverified: Vec<&Made> = self.shards.values().filter_map(|done| done.unverified.as_ref()).collect();
+        unverified.into_par_iter().try_for_each(|made| eraser.prove(made))?;
+        self.shards.values_mut().for_each(|done| done.unverified = None);
         Ok(())
     }
 
@@ -217,14 +217,14 @@ impl<'a> Work<'a> {
 
     /// Returns the replacements of segments or lists, given their paths: those that were not examined yet are passed to
     /// `make` with a unique number.
-    pub(super) fn look_into<T>(
+    pub(super) fn examine<T>(
         &mut self,
         all: &[T],
         path: impl Fn(&T) -> &str,
         mut make: impl FnMut(&T, usize) -> Result<Option<Reindexed>>,
     ) -> Result<Vec<Reindexed>> {
         let mut staged: Vec<Staged> = Vec::new();
-        let mut looked: Vec<(String, Looked)> = Vec::new();
+        let mut looked: Vec<(String, Examined)> = Vec::new();
         for one in all {
             if self.others.contains_key(path(one)) {
                 continue;
@@ -313,7 +313,7 @@ mod tests {
         let mut looked_at: Vec<&str> = Vec::new();
         let mut is_gone = true;
         for _ in 0..2 {
-            let looked = work.look_into(
+            let looked = work.examine(
                 &["a", "b"],
                 |path| path,
                 |path, _| {

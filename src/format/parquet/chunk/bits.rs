@@ -365,7 +365,7 @@ fn put_wide(out: &mut Vec<u8>, values: &[u64; MINI], width: u8) {
     by_width!(33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the width tells that there are no more")]
+#[expect(clippy::cast_possible_truncation, reason = "the width guarantees that there are no more")]
 fn low_bits(value: u64) -> u32 {
     value as u32
 }

@@ -37,13 +37,13 @@ use crate::{error::Result, record::coded::as_coded};
 const NULL: u32 = u32::MAX;
 
 /// Maximum number of entries for which a dictionary is always used: such values are coordinates, which repeat often.
-const FEW: usize = 4096;
+const ALWAYS_DICTIONARY_ENTRIES: usize = 4096;
 
 /// Minimum number of rows per entry.
 const ROWS_PER_ENTRY: usize = 8;
 
 /// Minimum average length of runs of equal values, in rows, for pages to be written run by run.
-const RUN: usize = 16;
+const MIN_MEAN_RUN: usize = 16;
 
 /// Number of keys that are examined together: neighbours are often equal.
 const BLOCK: usize = 64;
@@ -169,7 +169,7 @@ impl Coded<'_> {
         }
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
         let mut compressor = scratch.compressor(self.options.codec)?;
-        if entries.len() > FEW.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
+        if entries.len() > ALWAYS_DICTIONARY_ENTRIES.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
             let sample = self.sample(&entries);
             // Entries in order are much smaller than others: packed numbers are equally spaced.
             scratch.body.clear();
@@ -285,9 +285,15 @@ impl Coded<'_> {
         scratch: &mut Scratch,
     ) -> Result<Finished> {
         let packed = std::mem::take(&mut scratch.packed);
-        let mut writer =
-            PageWriter::new(self.descr, compressor, packed, Encoding::RLE_DICTIONARY, self.order, self.options.looks)
-                .storing_noise();
+        let mut writer = PageWriter::new(
+            self.descr,
+            compressor,
+            packed,
+            Encoding::RLE_DICTIONARY,
+            self.order,
+            self.options.inspects_values,
+        )
+        .storing_noise();
         let mut body = Vec::new();
         W::put(entries, &mut body);
         writer.dictionary(entries.len(), &body)?;
@@ -300,7 +306,7 @@ impl Coded<'_> {
         for (number, rows) in pages.into_iter().enumerate() {
             let slots = self.layout.slots_of(rows.clone());
             indices.clear();
-            let in_runs = !has_nans && self.runs(slots.start, slots.len(), slots.len() / RUN, &mut runs);
+            let in_runs = !has_nans && self.runs(slots.start, slots.len(), slots.len() / MIN_MEAN_RUN, &mut runs);
             let mut validity = None;
             if !in_runs {
                 self.put(slots.start, slots.len(), indices);

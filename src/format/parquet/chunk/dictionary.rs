@@ -24,7 +24,7 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const ENTRY_BITS: u32 = 20;
 
 /// Maximum number of entries of a dictionary.
-const MOST: usize = (1 << ENTRY_BITS) - 2;
+const MAX_ENTRIES: usize = (1 << ENTRY_BITS) - 2;
 
 /// Entries and, for each value, the index of its entry.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<W: Word> Entry for W {
 }
 
 /// Maximum length in bytes of texts that are determined by their keys.
-const SHORT: usize = 16;
+const KEYED_BYTES: usize = 16;
 
 impl Entry for &[u8] {
     /// The length, the first and the last eight bytes.
@@ -84,7 +84,7 @@ impl Entry for &[u8] {
 
     #[inline]
     fn hash(self, (length, first, last): (usize, u64, u64)) -> u64 {
-        if length > SHORT {
+        if length > KEYED_BYTES {
             return xxh3_64(self);
         }
         let product = u128::from(first ^ MIX) * u128::from(last ^ MIX.rotate_left(17) ^ length as u64);
@@ -93,7 +93,7 @@ impl Entry for &[u8] {
 
     #[inline]
     fn same(self, other: Self) -> bool {
-        self.len() <= SHORT || self == other
+        self.len() <= KEYED_BYTES || self == other
     }
 }
 
@@ -116,10 +116,10 @@ pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
 }
 
 impl<E: Entry> Dictionary<E> {
-    /// Returns the dictionary of `values`, unless it would have more than `most` entries. `room` is memory for the
+    /// Returns the dictionary of `values`, unless it would have more than `max_entries` entries. `room` is memory for the
     /// indices.
-    pub(super) fn of(values: &[E], most: usize, room: &mut Vec<u32>) -> Option<Self> {
-        let most = most.min(MOST);
+    pub(super) fn of(values: &[E], max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
+        let max_entries = max_entries.min(MAX_ENTRIES);
         let mut table = Table::new();
         let mut indices = zeros(room, values.len());
         for (place, &value) in indices.iter_mut().zip(values) {
@@ -127,7 +127,7 @@ impl<E: Entry> Dictionary<E> {
             let hash = value.hash(key);
             *place = match table.find(value, key, hash) {
                 Ok(index) => index,
-                Err(free) if table.entries.len() < most => table.add(value, key, hash, free),
+                Err(free) if table.entries.len() < max_entries => table.add(value, key, hash, free),
                 Err(_) => {
                     *room = indices;
                     return None;
@@ -145,25 +145,25 @@ impl<E: Entry> Dictionary<E> {
 }
 
 /// Maximum range of numbers for which a table is indexed directly by the number.
-const CLOSE: u64 = 1 << 15;
+const DIRECT_RANGE: u64 = 1 << 15;
 
 impl<W: Word> Dictionary<W> {
     /// Like `of`, but faster if all values are in a narrow range.
-    pub(super) fn of_words(values: &[W], most: usize, room: &mut Vec<u32>) -> Option<Self> {
+    pub(super) fn of_words(values: &[W], max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
         let (mut least, mut greatest) = (i64::MAX, i64::MIN);
         for value in values {
             least = least.min(value.signed());
             greatest = greatest.max(value.signed());
         }
         match greatest.wrapping_sub(least).cast_unsigned() {
-            range if least <= greatest && range < CLOSE.min(values.len() as u64) => {
-                Self::of_close(values, least, range, most, room)
+            range if least <= greatest && range < DIRECT_RANGE.min(values.len() as u64) => {
+                Self::of_narrow_range(values, least, range, max_entries, room)
             }
-            _ => Self::of(values, most, room),
+            _ => Self::of(values, max_entries, room),
         }
     }
 
-    fn of_close(values: &[W], least: i64, range: u64, most: usize, room: &mut Vec<u32>) -> Option<Self> {
+    fn of_narrow_range(values: &[W], least: i64, range: u64, max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
         let mut places = vec![0_u32; usize::try_from(range).ok()? + 1];
         let (mut entries, mut indices) = (Vec::new(), zeros(room, values.len()));
         for (index, value) in indices.iter_mut().zip(values) {
@@ -174,7 +174,7 @@ impl<W: Word> Dictionary<W> {
             }
             *index = *place - 1;
         }
-        if entries.len() > most {
+        if entries.len() > max_entries {
             *room = indices;
             return None;
         }

@@ -24,11 +24,11 @@ pub(in super::super) struct Options {
     /// Compression of its pages.
     pub(in super::super) codec: Codec,
     /// Whether values are examined, for dictionaries, bounds and better encodings. Contents of files are not.
-    pub(in super::super) looks: bool,
+    pub(in super::super) inspects_values: bool,
     /// Whether lists and structs are encoded here.
-    pub(in super::super) parts: bool,
+    pub(in super::super) nested: bool,
     /// Whether the positions of equal texts are returned.
-    pub(in super::super) tells_repeats: bool,
+    pub(in super::super) reports_repeats: bool,
 }
 
 /// Appends indices into a dictionary of that many entries.
@@ -53,7 +53,7 @@ impl Job<'_> {
     fn writer(&self, compressor: Compressor, scratch: &mut Scratch, with_dictionary: bool) -> (PageWriter, Encoding) {
         let encoding = if with_dictionary { Encoding::RLE_DICTIONARY } else { self.plan.encoding };
         let (packed, order) = (std::mem::take(&mut scratch.packed), self.column.order);
-        (PageWriter::new(self.descr, compressor, packed, encoding, order, self.options.looks), encoding)
+        (PageWriter::new(self.descr, compressor, packed, encoding, order, self.options.inspects_values), encoding)
     }
 
     /// Writes all pages; `put` appends the values of a page.
@@ -86,7 +86,7 @@ impl Job<'_> {
     ) -> Result<Finished> {
         let dictionary = match self.plan.entries {
             0 => None,
-            most => Dictionary::of_words(values, most, &mut scratch.indices),
+            max_entries => Dictionary::of_words(values, max_entries, &mut scratch.indices),
         };
         let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
         if let Some(dictionary) = &dictionary {
@@ -133,7 +133,7 @@ impl Job<'_> {
     ) -> Result<Finished> {
         let dictionary = match self.plan.entries {
             0 => None,
-            most => Dictionary::of(values, most, &mut scratch.indices),
+            max_entries => Dictionary::of(values, max_entries, &mut scratch.indices),
         };
         let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
         if let Some(dictionary) = &dictionary {
@@ -152,7 +152,7 @@ impl Job<'_> {
         let facts = |range: Range<usize>| {
             let bytes = values[range.clone()].iter().map(|value| value.len() as u64).sum();
             let bounds = match &dictionary {
-                _ if !self.options.looks => None,
+                _ if !self.options.inspects_values => None,
                 Some(dictionary) if dictionary.entries.len() <= PAGE_ROWS * 4 => {
                     Bounds::of_bytes(dictionary.occurring(range, &mut seen))
                 }
@@ -162,7 +162,7 @@ impl Job<'_> {
         };
         let mut finished = self.write(pages, writer, scratch, facts, put)?;
         if let Some(dictionary) = &dictionary
-            && self.options.tells_repeats
+            && self.options.reports_repeats
             && matches!(self.column.layout, Layout { slots: Slots::One(_), levels: None, .. })
         {
             finished.0.repeats = Some(Repeats::new(&dictionary.indices, dictionary.entries.len(), self.column));

@@ -24,7 +24,7 @@ pub(in super::super) const PAGE_BYTES: usize = 1 << 20;
 pub(in super::super) const PAGE_ROWS: usize = 20_000;
 
 /// Minimum number of slots in a row for its repetition levels to be two runs; fewer are packed.
-const LONG: usize = 256;
+const MIN_RUN_SLOTS: usize = 256;
 
 /// Positions of the slots of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) struct Layout {
     /// Definition levels. If absent, slots without a value are nulls of the innermost field.
     pub(super) levels: Option<Vec<u8>>,
     /// Definition level of a value, which is the maximum.
-    pub(super) most: u8,
+    pub(super) max_level: u8,
     /// Whether values may be null.
     pub(super) nullable: bool,
     /// Whether rows are lists.
@@ -62,7 +62,7 @@ pub(super) struct Page {
 impl Layout {
     /// Returns the layout of rows with one value each, or null if they are nullable.
     pub(super) fn flat(rows: usize, nullable: bool) -> Self {
-        Self { slots: Slots::One(rows), levels: None, most: u8::from(nullable), nullable, repeats: false }
+        Self { slots: Slots::One(rows), levels: None, max_level: u8::from(nullable), nullable, repeats: false }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -89,7 +89,7 @@ impl Layout {
     /// Returns which slots have a value, from their levels.
     pub(super) fn validity(&self) -> Option<BooleanBuffer> {
         let levels = self.levels.as_ref()?;
-        Some(BooleanBuffer::collect_bool(levels.len(), |slot| levels[slot] == self.most))
+        Some(BooleanBuffer::collect_bool(levels.len(), |slot| levels[slot] == self.max_level))
     }
 
     /// Cuts rows into pages. `bytes` returns the size of the values of some rows, and is called in order. A row is
@@ -129,7 +129,7 @@ impl Layout {
         if self.repeats {
             put_behind_length(body, |body| self.put_repetition(rows, body));
         }
-        if self.most > 0 {
+        if self.max_level > 0 {
             put_behind_length(body, |body| self.put_definition(&self.slots_of(rows.clone()), validity, values, body));
         }
     }
@@ -137,7 +137,7 @@ impl Layout {
     fn put_repetition(&self, rows: &Range<usize>, body: &mut Vec<u8>) {
         let slots = self.slots_of(rows.clone());
         match &self.slots {
-            Slots::Even { each, .. } if *each >= LONG => rows.clone().for_each(|_| {
+            Slots::Even { each, .. } if *each >= MIN_RUN_SLOTS => rows.clone().for_each(|_| {
                 put_run(body, 1, 0, 1);
                 put_run(body, *each as u64 - 1, 1, 1);
             }),
@@ -160,21 +160,21 @@ impl Layout {
         values: usize,
         body: &mut Vec<u8>,
     ) {
-        let width = width_of(u64::from(self.most));
+        let width = width_of(u64::from(self.max_level));
         match (&self.levels, validity) {
             _ if slots.is_empty() => {}
-            _ if values == slots.len() => put_run(body, slots.len() as u64, self.most.into(), width),
+            _ if values == slots.len() => put_run(body, slots.len() as u64, self.max_level.into(), width),
             (Some(levels), _) => {
                 let levels: Vec<u32> = levels[slots.clone()].iter().map(|level| u32::from(*level)).collect();
                 put_hybrid(body, &levels, width);
             }
-            (None, Some(validity)) if values > 0 && self.most == 1 => put_levels(body, validity),
+            (None, Some(validity)) if values > 0 && self.max_level == 1 => put_levels(body, validity),
             (None, Some(validity)) if values > 0 => {
-                let below = u32::from(self.most - 1);
+                let below = u32::from(self.max_level - 1);
                 let levels: Vec<u32> = validity.iter().map(|valid| below + u32::from(valid)).collect();
                 put_hybrid(body, &levels, width);
             }
-            (None, _) => put_run(body, slots.len() as u64, u32::from(self.most - 1), width),
+            (None, _) => put_run(body, slots.len() as u64, u32::from(self.max_level - 1), width),
         }
     }
 
@@ -182,14 +182,14 @@ impl Layout {
     /// equal.
     pub(super) fn counts(&self, rows: &Range<usize>, values: usize) -> Vec<usize> {
         let slots = self.slots_of(rows.clone());
-        let most = usize::from(self.most);
-        if most == 0 {
+        let max_level = usize::from(self.max_level);
+        if max_level == 0 {
             return Vec::new();
         }
-        let mut counts = vec![0; most + 1];
+        let mut counts = vec![0; max_level + 1];
         match &self.levels {
             Some(levels) => levels[slots].iter().for_each(|level| counts[usize::from(*level)] += 1),
-            None => (counts[most - 1], counts[most]) = (slots.len() - values, values),
+            None => (counts[max_level - 1], counts[max_level]) = (slots.len() - values, values),
         }
         counts
     }
@@ -205,7 +205,7 @@ mod tests {
         let even = Layout {
             slots: Slots::Even { rows: 5, each: 60_000 },
             levels: None,
-            most: 3,
+            max_level: 3,
             nullable: true,
             repeats: true,
         };
@@ -225,7 +225,7 @@ mod tests {
         let layout = Layout {
             slots: Slots::Each(vec![0, 2, 3, 4, 5]),
             levels: Some(vec![3, 2, 0, 1, 3]),
-            most: 3,
+            max_level: 3,
             nullable: true,
             repeats: true,
         };
@@ -243,7 +243,7 @@ mod tests {
         let layout = Layout {
             slots: Slots::Even { rows: 2, each: 60_000 },
             levels: None,
-            most: 3,
+            max_level: 3,
             nullable: true,
             repeats: true,
         };

@@ -64,7 +64,7 @@ use crate::{
 };
 
 /// Encodes consecutive arrays into one chunk for each of their leaf columns; returns the arrays if their type is not
-/// supported here. `looks` states for a column whether its values are examined.
+/// supported here. `inspects_values` states for a column whether its values are examined.
 ///
 /// # Errors
 /// When the level of the codec is out of range, or a value or row is too large for a page.
@@ -73,7 +73,7 @@ pub(super) fn encode(
     columns: &[ColumnDescPtr],
     mut arrays: Vec<ArrayRef>,
     options: Options,
-    looks: impl Fn(&ColumnDescPtr) -> bool,
+    inspects_values: impl Fn(&ColumnDescPtr) -> bool,
 ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
     let plain = |arrays: Vec<ArrayRef>| arrays.iter().map(plain_column).collect::<Result<Vec<_>>>();
     let coded = arrays.iter().filter(|array| is_coded(array.data_type())).count();
@@ -90,7 +90,12 @@ pub(super) fn encode(
     drop(arrays);
     let mut scratch = Scratch::take();
     let encode = |(leaf, column): (Leaf, &ColumnDescPtr)| {
-        encode_leaf(&mut scratch, column, leaf, Options { looks: options.looks && looks(column), ..options })
+        encode_leaf(
+            &mut scratch,
+            column,
+            leaf,
+            Options { inspects_values: options.inspects_values && inspects_values(column), ..options },
+        )
     };
     let chunks = leaves.into_iter().zip(columns).map(encode).collect::<Result<Vec<_>>>();
     scratch.keep();
@@ -107,11 +112,11 @@ fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], opti
             let rows = arrays.iter().map(|array| array.len()).sum();
             vec![Leaf { layout: Layout::flat(rows, column.max_def_level() == 1), arrays: arrays.to_vec() }]
         }
-        _ if options.parts => nested::leaves(field, arrays)?,
+        _ if options.nested => nested::leaves(field, arrays)?,
         _ => return None,
     };
     let fits = |(leaf, column): (&Leaf, &ColumnDescPtr)| {
-        let (definition, repetition) = (i16::from(leaf.layout.most), i16::from(leaf.layout.repeats));
+        let (definition, repetition) = (i16::from(leaf.layout.max_level), i16::from(leaf.layout.repeats));
         // A null in a non-nullable column is reported by the general writer.
         let allowed =
             |array: &ArrayRef| leaf.layout.nullable || leaf.layout.levels.is_some() || array.logical_null_count() == 0;
@@ -135,7 +140,7 @@ fn encode_leaf(scratch: &mut Scratch, descr: &ColumnDescPtr, mut leaf: Leaf, opt
         return encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options);
     }
     let Some((values, order)) = column::texts(&arrays, scratch) else {
-        return Err(Error::internal(format!("expected values to encode, found other ones in {}", descr.path())));
+        return Err(Error::internal(format!("expected values that can be encoded, found others in {}", descr.path())));
     };
     encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options)
 }
@@ -145,7 +150,7 @@ fn encode_values(scratch: &mut Scratch, descr: &ColumnDescPtr, column: Column<'_
     let plan = match &column.values {
         Values::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
         Values::Wide(values) => plan_words(values, column.order, &mut compressor)?,
-        Values::Bytes(values) if options.looks => plan_texts(values, &mut compressor)?,
+        Values::Bytes(values) if options.inspects_values => plan_texts(values, &mut compressor)?,
         Values::Bits(_) | Values::Bytes(_) => Plan::plain(),
     };
     let job = Job { column: &column, plan, descr, options };

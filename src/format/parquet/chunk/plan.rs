@@ -83,7 +83,7 @@ pub(super) fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = u
 }
 
 /// Estimates the entries of a dictionary of all values from those of the sample, and the bytes of the indices.
-fn foresee<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
+fn predict<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
     let found =
         Dictionary::of(sample, usize::MAX, &mut Vec::new()).map_or(sample.len(), |dictionary| dictionary.entries.len());
     let entries = expected_entries(sample.len(), found, total);
@@ -99,7 +99,7 @@ pub(in super::super) fn index_bytes(entries: f64, total: usize) -> f64 {
 
 pub(super) fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
     let sample = sample(values, STRETCH);
-    let (entries, _) = foresee(&sample, values.len());
+    let (entries, _) = predict(&sample, values.len());
     plan_sample(&sample, values.len(), Entries { count: entries, bytes: entries * W::WIDTH as f64 }, order, compressor)
 }
 
@@ -152,7 +152,7 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     let mean = total as f64 / values.len() as f64;
     let sample = sample(values, (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, STRETCH));
     let scale = values.len() as f64 / sample.len() as f64;
-    let (entries, indices) = foresee(&sample, values.len());
+    let (entries, indices) = predict(&sample, values.len());
     let entry_bytes = mean + 4.0;
     let plain = values.len() as f64 * entry_bytes;
     if entries * entry_bytes + indices < CLEAR_GAIN * plain {

@@ -9,7 +9,7 @@ use super::{column::Values, compress::Compressor};
 use crate::{codec::Codec, error::Result};
 
 /// Maximum size in bytes of a buffer that is kept; larger ones are freed.
-const LARGEST: usize = 8 << 20;
+const MAX_KEPT_BYTES: usize = 8 << 20;
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -87,7 +87,7 @@ fn emptied<'b>(mut texts: Vec<&[u8]>) -> Vec<&'b [u8]> {
 
 fn within<T>(buffer: &mut Vec<T>) {
     buffer.clear();
-    if buffer.capacity() * size_of::<T>() > LARGEST {
+    if buffer.capacity() * size_of::<T>() > MAX_KEPT_BYTES {
         *buffer = Vec::new();
     }
 }

@@ -14,7 +14,7 @@ use ::parquet::{
 use super::column::Word;
 
 /// Maximum length in bytes of a text in the footer.
-const SHOWN: usize = 64;
+const MAX_FOOTER_BYTES: usize = 64;
 
 /// How values of a column are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl Order {
     pub(super) fn least(self, bounds: &Bounds) -> (Vec<u8>, bool) {
         match bounds {
             Bounds::Keys { least, .. } => (self.plain(*least), true),
-            Bounds::Bytes { least, .. } if least.len() <= SHOWN => (least.clone(), true),
+            Bounds::Bytes { least, .. } if least.len() <= MAX_FOOTER_BYTES => (least.clone(), true),
             Bounds::Bytes { least, .. } => (least[..self.cut(least)].to_vec(), false),
         }
     }
@@ -183,7 +183,7 @@ impl Order {
     pub(super) fn greatest(self, bounds: &Bounds) -> (Vec<u8>, bool) {
         match bounds {
             Bounds::Keys { greatest, .. } => (self.plain(*greatest), true),
-            Bounds::Bytes { greatest, .. } if greatest.len() <= SHOWN => (greatest.clone(), true),
+            Bounds::Bytes { greatest, .. } if greatest.len() <= MAX_FOOTER_BYTES => (greatest.clone(), true),
             Bounds::Bytes { greatest, .. } => {
                 let head = &greatest[..self.cut(greatest)];
                 let raised = match self {
@@ -199,8 +199,10 @@ impl Order {
     fn cut(self, value: &[u8]) -> usize {
         let inside = |at: &usize| value[*at] & 0xc0 == 0x80;
         match self {
-            Self::Bytes { utf8: true } => (1..=SHOWN).rev().find(|at| !inside(at)).unwrap_or(SHOWN),
-            _ => SHOWN,
+            Self::Bytes { utf8: true } => {
+                (1..=MAX_FOOTER_BYTES).rev().find(|at| !inside(at)).unwrap_or(MAX_FOOTER_BYTES)
+            }
+            _ => MAX_FOOTER_BYTES,
         }
     }
 

@@ -24,7 +24,7 @@ use super::{
 use crate::{error::Result, format::guard::guard};
 
 /// False positive rate of the filter.
-const MISTAKES: f64 = 0.01;
+const FALSE_POSITIVE_RATE: f64 = 0.01;
 
 /// Number of values read at a time.
 const ROWS: usize = 8_192;
@@ -44,7 +44,7 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
         u64::try_from(part.chunk.num_values()).unwrap_or(0).saturating_sub(nulls)
     };
     let most: u64 = parts.iter().map(present).sum();
-    let mut filter = guard(PARQUET, "", || Sbbf::new_with_ndv_fpp(most.max(1), MISTAKES))?;
+    let mut filter = guard(PARQUET, "", || Sbbf::new_with_ndv_fpp(most.max(1), FALSE_POSITIVE_RATE))?;
     for part in parts {
         guard(PARQUET, part.name, || -> Result<(), ParquetError> {
             if is_brotli(part.chunk) {
@@ -66,7 +66,7 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
         })?;
     }
     // It was sized for values that are all distinct.
-    filter.fold_to_target_fpp(MISTAKES);
+    filter.fold_to_target_fpp(FALSE_POSITIVE_RATE);
     Ok(Some(filter))
 }
 

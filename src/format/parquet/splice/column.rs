@@ -30,7 +30,7 @@ use super::{
     facts::{Facts, Indexes, facts_of},
     hybrid,
     out::{Out, SplicedChunk},
-    page::{Cut, PLAIN, Page, Pages, Refused, Taken, form_of, inflate},
+    page::{Cut, PLAIN, Page, Pages, Parsed, Refused, form_of, inflate},
     proof::Sums,
     stored::{put_before, put_stored},
     union::{Form, Union},
@@ -42,35 +42,35 @@ use crate::{
 };
 
 /// Number of parts whose dictionaries are united before the method for all parts is chosen.
-const SAMPLE: usize = 6;
+const SAMPLED_PARTS: usize = 6;
 
 /// Minimum number of parts for an additional sample before anything is united.
-const MANY_PARTS: usize = 16;
+const EXTRA_SAMPLE_PARTS: usize = 16;
 
 /// Approximate maximum number of dictionary entries in that sample.
-const FEW_ENTRIES: u64 = 2048;
+const SAMPLED_ENTRIES: u64 = 2048;
 
 /// Maximum size of a dictionary encoding relative to the values: readers hold dictionaries in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
 
 /// Number of values per entry from which on numbers count as repeated, and maximum number of entries examined then.
-const REPEATED: u64 = 8;
-const MOST_SCATTERED: usize = 8192;
+const REPEATED_RATIO: u64 = 8;
+const MAX_SCATTERED: usize = 8192;
 
 /// Maximum bytes of a dictionary, predicted and actual: with larger ones, filters on single values become slow.
-const DICTIONARY_BYTES: f64 = 4e6;
-const MOST_DICTIONARY_BYTES: usize = 8 << 20;
+const PREDICTED_DICTIONARY_BYTES: f64 = 4e6;
+const MAX_DICTIONARY_BYTES: usize = 8 << 20;
 
 /// Maximum bytes of a page of gathered values, and of a dictionary that replaces several pages by one.
-const MOST_GATHERED: usize = 16 << 20;
-const MOST_TURNED: u64 = 4 << 20;
+const MAX_GATHERED: usize = 16 << 20;
+const MAX_TURNED: u64 = 4 << 20;
 
 /// Number of values in a page of indices joined from several: readers process the values of a page together, so larger
 /// pages have no benefit.
 const JOINED: usize = 1 << 16;
 
 /// Maximum number of values in a page to be joined; larger pages are rewritten alone, run by run.
-const MOST_JOINED: u64 = 1 << 18;
+const MAX_JOINED: u64 = 1 << 18;
 
 /// Compression ratio above which a page is stored uncompressed.
 const INCOMPRESSIBLE: f64 = 0.9;
@@ -145,7 +145,8 @@ fn damaged(part: &Part<'_>, message: &str) -> Error {
 }
 
 fn range_of(part: &Part<'_>) -> Result<std::ops::Range<u64>> {
-    let place = |offset: i64| u64::try_from(offset).map_err(|_| damaged(part, "expected an offset, found one below 0"));
+    let place =
+        |offset: i64| u64::try_from(offset).map_err(|_| damaged(part, "expected an offset, found a negative one"));
     let chunk = part.chunk;
     let start = place(chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset()))?;
     let end = start.saturating_add(place(chunk.compressed_size())?);
@@ -155,7 +156,7 @@ fn range_of(part: &Part<'_>) -> Result<std::ops::Range<u64>> {
     Ok(start..end)
 }
 
-fn load(part: &Part<'_>, bytes: Bytes, order: Order, buffer: &mut Vec<u8>) -> Taken<(Pages, Vec<Facts>)> {
+fn load(part: &Part<'_>, bytes: Bytes, order: Order, buffer: &mut Vec<u8>) -> Parsed<(Pages, Vec<Facts>)> {
     let pages = Pages::of(bytes, part.chunk)?;
     let facts = facts_of(&pages, part.chunk, part.indexes, order, part.rows, buffer)?;
     let rows = facts.iter().map(|page| page.rows).sum::<Option<u64>>();
@@ -312,7 +313,7 @@ impl Merging<'_> {
             pages.map(|(_, facts)| facts.values - facts.nulls.unwrap_or(0).min(facts.values)).sum()
         };
         let total: u64 = parts.iter().map(indices).sum();
-        if !self.foreseen(parts, form, indices, total)? {
+        if !self.predicted(parts, form, indices, total)? {
             return Ok(None);
         }
         let (mut union, mut tables) = (Union::new(), Vec::with_capacity(parts.len()));
@@ -326,16 +327,16 @@ impl Merging<'_> {
             let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
             let table = union.numbers(form, page, &places);
-            let Some(table) = table.filter(|_| union.page().len() <= MOST_DICTIONARY_BYTES) else { return Ok(None) };
+            let Some(table) = table.filter(|_| union.page().len() <= MAX_DICTIONARY_BYTES) else { return Ok(None) };
             tables.push(table);
             seen += values;
             inflated += page.len();
             packed += part.pages.dictionary.as_ref().map_or(0, |page| page.body.len());
-            if at + 1 == SAMPLE || at + 1 == parts.len() {
+            if at + 1 == SAMPLED_PARTS || at + 1 == parts.len() {
                 let entry_bytes = union.page().len() as f64 / union.entries().max(1) as f64;
                 let entries = expected(seen, union.entries(), total);
                 let ratio = match form {
-                    Form::Fixed(width) if union.entries() as u64 * REPEATED <= seen => {
+                    Form::Fixed(width) if union.entries() as u64 * REPEATED_RATIO <= seen => {
                         self.scattered(width, union.page()).map_err(|error| (None, error.into()))?
                     }
                     _ => packed as f64 / inflated.max(1) as f64,
@@ -355,7 +356,7 @@ impl Merging<'_> {
         let count = entries.len() / width.max(1);
         let body = &mut self.buffers.body;
         body.clear();
-        for number in 0..count.min(MOST_SCATTERED) {
+        for number in 0..count.min(MAX_SCATTERED) {
             let at = number.wrapping_mul(STEP) % count * width;
             body.extend_from_slice(&entries[at..at + width]);
         }
@@ -365,7 +366,7 @@ impl Merging<'_> {
 
     /// Predicts from a sample of the entries of a few parts, selected by hash, whether uniting all dictionaries is
     /// worthwhile, which it is not if nearly all values differ.
-    fn foreseen(
+    fn predicted(
         &mut self,
         parts: &[Loaded<'_>],
         form: Form,
@@ -374,7 +375,7 @@ impl Merging<'_> {
     ) -> Step<bool> {
         let (mut sample, mut seen, mut divisor) = (Vec::new(), 0.0, None);
         let (mut count, mut packed, mut inflated) = (0, 0, 0);
-        let middle = (parts.len() >= MANY_PARTS).then_some(parts.len() / 2);
+        let middle = (parts.len() >= EXTRA_SAMPLE_PARTS).then_some(parts.len() / 2);
         for at in [0, 1].into_iter().chain(middle) {
             let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.dictionary.as_ref()?)))
             else {
@@ -389,7 +390,7 @@ impl Merging<'_> {
             }
             let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
-            let divisor = *divisor.get_or_insert_with(|| (entries / FEW_ENTRIES).max(1));
+            let divisor = *divisor.get_or_insert_with(|| (entries / SAMPLED_ENTRIES).max(1));
             let before = sample.len();
             sample.extend(form.hashes(page, &places).filter(|hash| hash % divisor == 0));
             seen += (sample.len() - before) as f64 * values as f64 / entries as f64;
@@ -423,7 +424,7 @@ impl Merging<'_> {
             self.tally.spliced += part.pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
             let stopped = |stop| (Some(at), stop);
             for (page, facts) in part.pages.data.iter().zip(part.facts) {
-                if Pages::is_indices(page) && part.pages.repetition == 0 && page.header.values <= MOST_JOINED {
+                if Pages::is_indices(page) && part.pages.repetition == 0 && page.header.values <= MAX_JOINED {
                     self.join(&part.pages, page, facts, table, &mut joined).map_err(stopped)?;
                     continue;
                 }
@@ -504,7 +505,7 @@ impl Merging<'_> {
             at += found.len();
         });
         if !whole || !same {
-            return Err(Error::mistaken("expected the indices that were meant, found others").into());
+            return Err(Error::mistaken("expected the indices from the table, found others").into());
         }
         joined.indices.clear();
         joined.levels.clear();
@@ -533,7 +534,7 @@ impl Merging<'_> {
         // Read from the written bytes, independently of the table.
         let mut written = Sums::default();
         if !hybrid::read(&body[start..], to, cut.present, |found| written.add(found)) || written != sums {
-            return Err(Error::mistaken("expected the indices that were meant, found others").into());
+            return Err(Error::mistaken("expected the indices from the table, found others").into());
         }
         self.put(&page.header, INDICES, facts)
     }
@@ -591,7 +592,7 @@ impl Merging<'_> {
         let Some(entries) = pages.dictionary.as_ref().filter(|_| self.keeps(pages)) else { return Ok(false) };
         let inflated = entries.header.uncompressed;
         let may = matches!(entries.header.encoding, 0 | 2)
-            && (of.len() == 1 || (pages.repetition == 0 && inflated <= MOST_TURNED));
+            && (of.len() == 1 || (pages.repetition == 0 && inflated <= MAX_TURNED));
         if !may {
             return Ok(false);
         }
@@ -644,7 +645,7 @@ impl Merging<'_> {
     }
 
     /// Decompresses the dictionary into its buffer and finds its entries.
-    fn load_dictionary(&mut self, pages: &Pages, form: Form) -> Taken<Vec<u32>> {
+    fn load_dictionary(&mut self, pages: &Pages, form: Form) -> Parsed<Vec<u32>> {
         let mut room = std::mem::take(&mut self.buffers.dictionary);
         let (page, places) = pages.dictionary(form, &mut room)?;
         if pages.codec == Compression::UNCOMPRESSED {
@@ -679,7 +680,7 @@ impl Merging<'_> {
         if beyond || !whole {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
-        if body.len() > MOST_GATHERED {
+        if body.len() > MAX_GATHERED {
             return Err(Refused::Unknown.into());
         }
         let entries = pages.dictionary.as_ref().ok_or(Refused::Unknown)?;
@@ -690,7 +691,7 @@ impl Merging<'_> {
 /// Appends entries of a dictionary, unless the page is full; returns false if the dictionary has fewer entries.
 fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<u8>) -> bool {
     let (Some(start), Some(end)) = (places.get(entries.start), places.get(entries.end)) else { return false };
-    if out.len() <= MOST_GATHERED {
+    if out.len() <= MAX_GATHERED {
         out.extend_from_slice(&dictionary[*start as usize..*end as usize]);
     }
     true
@@ -702,7 +703,11 @@ fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
     for part in parts {
         rest = rest.and_then(|rest| rest.strip_prefix(*part));
     }
-    if rest == Some(&[]) { Ok(()) } else { Err(Error::mistaken("expected the page that was made, found another")) }
+    if rest == Some(&[]) {
+        Ok(())
+    } else {
+        Err(Error::mistaken("expected the page as it was assembled, found another"))
+    }
 }
 
 /// Estimates the number of distinct entries among `total` values, if `seen` values had `found`.
@@ -717,5 +722,5 @@ fn worth_uniting(entries: f64, entry_bytes: f64, total: u64, ratio: f64) -> bool
     let total = usize::try_from(total).unwrap_or(usize::MAX);
     let dictionary = entries * entry_bytes * ratio + index_bytes(entries, total);
     let plain = total as f64 * entry_bytes * ratio;
-    dictionary < DICTIONARY_GAIN * plain && entries * entry_bytes <= DICTIONARY_BYTES
+    dictionary < DICTIONARY_GAIN * plain && entries * entry_bytes <= PREDICTED_DICTIONARY_BYTES
 }

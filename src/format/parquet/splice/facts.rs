@@ -16,7 +16,7 @@ use ::parquet::{
 
 use super::{
     bounds::{Bounded, Order, bounds_of},
-    page::{Cut, Page, Pages, Taken},
+    page::{Cut, Page, Pages, Parsed},
 };
 use crate::format::parquet::thrift::PageKind;
 
@@ -120,7 +120,7 @@ pub(super) fn facts_of(
     order: Order,
     rows: u64,
     buffer: &mut Vec<u8>,
-) -> Taken<Vec<Facts>> {
+) -> Parsed<Vec<Facts>> {
     let count = pages.data.len();
     let columns = indexes.columns.filter(|index| usize::try_from(index.num_pages()) == Ok(count));
     let offsets = indexes.offsets.filter(|index| index.page_locations().len() == count);

@@ -196,7 +196,7 @@ pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize, mut next: u32) ->
 }
 
 /// Maximum number of values that are packed at a time: whole groups.
-const MOST_PACKED: usize = 64 * BLOCK;
+const MAX_PACKED: usize = 64 * BLOCK;
 
 /// Writes values of `width` bits. Adjacent packed stretches become one: readers process each stretch separately, and
 /// some writers begin one every few hundred values.
@@ -223,9 +223,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Unpacks at most [`MOST_PACKED`] values, to be packed again.
+    /// Unpacks at most [`MAX_PACKED`] values, to be packed again.
     fn packed(&mut self, packed: &[u8], width: u8, (first, count): (usize, usize)) -> &mut [u32] {
-        if self.values.len() >= MOST_PACKED {
+        if self.values.len() >= MAX_PACKED {
             self.flush(self.values.len() / GROUP * GROUP);
         }
         let start = self.values.len();
@@ -243,7 +243,7 @@ impl Writer<'_> {
 
 /// Divides that many values into pieces: the start and the length of each.
 fn pieces(count: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..count).step_by(MOST_PACKED).map(move |first| (first, (count - first).min(MOST_PACKED)))
+    (0..count).step_by(MAX_PACKED).map(move |first| (first, (count - first).min(MAX_PACKED)))
 }
 
 /// Appends the levels of several sequences as one sequence.

@@ -117,10 +117,10 @@ impl GroupPart {
 }
 
 /// Average number of rows below which row groups are decoded: pages with so few rows would be slow to read.
-const FEW_ROWS: u64 = 400;
+const MIN_MEAN_ROWS: u64 = 400;
 
 /// Maximum number of small row groups that are spliced nevertheless.
-const FEW_PARTS: usize = 8;
+const MAX_SMALL_PARTS: usize = 8;
 
 /// Merges row groups into one, columns in parallel on the current rayon pool. `None` if a column can neither be spliced
 /// nor encoded for the schema of the encoder.
@@ -129,7 +129,7 @@ const FEW_PARTS: usize = 8;
 /// When a file is damaged, naming it, or cannot be read.
 pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(RowGroup, Tally)>> {
     let rows: u64 = parts.iter().map(GroupPart::rows).sum();
-    let tiny = parts.len() > FEW_PARTS && rows / (parts.len() as u64) < FEW_ROWS;
+    let tiny = parts.len() > MAX_SMALL_PARTS && rows / (parts.len() as u64) < MIN_MEAN_ROWS;
     let fields: Vec<Field> = encoder
         .schema()
         .fields()

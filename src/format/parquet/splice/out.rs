@@ -32,10 +32,10 @@ use super::{
 use crate::error::{Error, Result};
 
 /// Approximate size in bytes of the pieces into which new pages are collected.
-const PIECE: usize = 512 << 10;
+const PIECE_BYTES: usize = 512 << 10;
 
 /// Size in bytes below which pages are copied rather than shared.
-const SMALL: usize = 4 << 10;
+const MAX_COPIED_BYTES: usize = 4 << 10;
 
 /// Consecutive bytes in several pieces.
 #[derive(Debug, Clone, Default)]
@@ -160,7 +160,7 @@ impl Out {
     pub(super) fn copy(&mut self, page: Bytes, header: &PageHeader, facts: Option<Facts>) -> Result<()> {
         let (start, length) = (self.at(), page.len());
         self.notes.push(PageNote { stored: xxh3_64(&page), bytes: length as u64 });
-        if length < SMALL {
+        if length < MAX_COPIED_BYTES {
             self.tail.extend_from_slice(&page);
         } else {
             self.end_tail();
@@ -199,7 +199,7 @@ impl Out {
         self.tail.extend_from_slice(stored);
         let page = &self.tail[before..];
         self.notes.push(PageNote { stored: xxh3_64(page), bytes: page.len() as u64 });
-        if self.tail.len() > PIECE {
+        if self.tail.len() > PIECE_BYTES {
             self.end_tail();
         }
         self.count(start, if facts.is_some() { 0 } else { 2 }, encoding, (header + inflated) as u64, facts)
@@ -221,7 +221,7 @@ impl Out {
     fn end_tail(&mut self) {
         if !self.tail.is_empty() {
             self.before += self.tail.len();
-            let room = if self.tail.len() > PIECE { Vec::with_capacity(PIECE / 4 * 5) } else { Vec::new() };
+            let room = if self.tail.len() > PIECE_BYTES { Vec::with_capacity(PIECE_BYTES / 4 * 5) } else { Vec::new() };
             self.pieces.push(std::mem::replace(&mut self.tail, room).into());
         }
     }

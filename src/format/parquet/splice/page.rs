@@ -26,7 +26,7 @@ use super::{
 };
 
 /// Maximum decompressed size of a page in bytes.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Decompressed size in bytes up to which any compression ratio is accepted.
 const FREE_BYTES: u64 = 32 << 20;
@@ -56,7 +56,7 @@ impl From<&str> for Refused {
 }
 
 /// Result of parsing.
-pub(super) type Taken<T> = Result<T, Refused>;
+pub(super) type Parsed<T> = Result<T, Refused>;
 
 /// A page and its position in the chunk.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Parses the page headers of a chunk.
-    pub(super) fn of(bytes: Bytes, chunk: &ColumnChunkMetaData) -> Taken<Self> {
+    pub(super) fn of(bytes: Bytes, chunk: &ColumnChunkMetaData) -> Parsed<Self> {
         let descriptor = chunk.column_descr();
         let mut pages = Self {
             codec: chunk.compression(),
@@ -94,7 +94,7 @@ impl Pages {
             bytes,
         };
         let promised =
-            u64::try_from(chunk.num_values()).map_err(|_| "expected a number of values, found one below 0")?;
+            u64::try_from(chunk.num_values()).map_err(|_| "expected a number of values, found a negative one")?;
         let (mut at, mut values) = (0, 0_u64);
         // Some writers leave bytes after the last page.
         while values < promised {
@@ -119,7 +119,7 @@ impl Pages {
         Ok(pages)
     }
 
-    fn page_at(&self, at: usize) -> Taken<Page> {
+    fn page_at(&self, at: usize) -> Parsed<Page> {
         let rest = self.bytes.get(at..).unwrap_or_default();
         let header = page_header(rest).map_err(|fault| match fault {
             Fault::Short => Refused::from("expected page headers within the column chunk"),
@@ -153,7 +153,7 @@ impl Pages {
     }
 
     /// Returns the decompressed dictionary, and the positions of its entries.
-    pub(super) fn dictionary<'a>(&'a self, form: Form, buffer: &'a mut Vec<u8>) -> Taken<(&'a [u8], Vec<u32>)> {
+    pub(super) fn dictionary<'a>(&'a self, form: Form, buffer: &'a mut Vec<u8>) -> Parsed<(&'a [u8], Vec<u32>)> {
         let Some(page) = &self.dictionary else { return Err("expected a dictionary, found none".into()) };
         if !matches!(page.header.encoding, 0 | 2) {
             return Err(Refused::Unknown);
@@ -165,7 +165,7 @@ impl Pages {
     }
 
     /// Decompresses a data page and divides it into levels and values.
-    pub(super) fn cut<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Taken<Cut<'a>> {
+    pub(super) fn cut<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Parsed<Cut<'a>> {
         let stored = self.stored(page);
         let (repetition, definition, values) = match page.header.kind {
             PageKind::Data { levels } => {
@@ -189,7 +189,7 @@ impl Pages {
     }
 
     /// Returns the levels of a page; the values are omitted if they need not be decompressed for that.
-    pub(super) fn levels<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Taken<Cut<'a>> {
+    pub(super) fn levels<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Parsed<Cut<'a>> {
         /// Stored size in bytes below which a page is decompressed as a whole.
         const SHORT: u64 = 64 << 10;
         let PageKind::Data { levels } = page.header.kind else { return self.cut(page, buffer) };
@@ -208,7 +208,7 @@ impl Pages {
     }
 
     /// Returns a page divided into the given sections.
-    fn cut_of<'a>(&self, page: &Page, [repetition, definition, values]: [&'a [u8]; 3]) -> Taken<Cut<'a>> {
+    fn cut_of<'a>(&self, page: &Page, [repetition, definition, values]: [&'a [u8]; 3]) -> Parsed<Cut<'a>> {
         let count = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         let counted = |levels: &[u8], most: i16| match most {
             0 => Ok(vec![i64::try_from(count).unwrap_or(i64::MAX)]),
@@ -250,7 +250,7 @@ impl Cut<'_> {
     }
 
     /// Returns the width of the indices, and the indices.
-    pub(super) fn indices(&self) -> Taken<(u8, &[u8])> {
+    pub(super) fn indices(&self) -> Parsed<(u8, &[u8])> {
         match self.values.split_first() {
             Some((width, indices)) => Ok((*width, indices)),
             None if self.present == 0 => Ok((0, &[])),
@@ -259,7 +259,7 @@ impl Cut<'_> {
     }
 }
 
-fn prefixed(body: &[u8], most: i16, encoding: i64) -> Taken<(&[u8], &[u8])> {
+fn prefixed(body: &[u8], most: i16, encoding: i64) -> Parsed<(&[u8], &[u8])> {
     if most == 0 {
         return Ok((&[], body));
     }
@@ -290,14 +290,14 @@ pub(super) fn inflate<'a>(
     stored: &'a [u8],
     length: u64,
     buffer: &'a mut Vec<u8>,
-) -> Taken<&'a [u8]> {
+) -> Parsed<&'a [u8]> {
     if codec == Compression::UNCOMPRESSED {
         return if stored.len() as u64 == length { Ok(stored) } else { Err("expected a page of its size".into()) };
     }
     if length == 0 {
         return Ok(&[]);
     }
-    if length > MOST_BYTES || (length > FREE_BYTES && length / MAX_RATIO > stored.len() as u64) {
+    if length > MAX_BYTES || (length > FREE_BYTES && length / MAX_RATIO > stored.len() as u64) {
         let message = format!("expected a page that was compressed, found {} bytes that become {length}", stored.len());
         return Err(Refused::Damaged(message));
     }

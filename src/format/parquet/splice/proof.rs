@@ -26,7 +26,7 @@ use crate::{
 pub(super) const SAMPLE: usize = 16;
 
 /// Number of bytes skipped at a time.
-const PIECE: u64 = 256 << 10;
+const PIECE_BYTES: u64 = 256 << 10;
 
 /// Note about a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub fn prove(file: &Source, notes: &[GroupNote]) -> Result<()> {
             reader.skip_to(chunk.byte_range().0)?;
             for page in &note.pages {
                 if xxh3_64(reader.take(page.bytes)?) != page.stored {
-                    return Err(differs(format!("{}: expected the page that was made, found another", place())));
+                    return Err(differs(format!("{}: expected the page as it was assembled, found another", place())));
                 }
             }
         }
@@ -133,11 +133,9 @@ impl Reader {
     /// Skips to an offset; later reads start there.
     fn skip_to(&mut self, offset: u64) -> Result<()> {
         if offset < self.at {
-            return Err(Error::integrity(format!(
-                "expected column chunks one behind the other, found one at {offset}"
-            )));
+            return Err(Error::integrity(format!("expected consecutive column chunks, found one at {offset}")));
         }
-        while self.at < offset && !self.take((offset - self.at).min(PIECE))?.is_empty() {}
+        while self.at < offset && !self.take((offset - self.at).min(PIECE_BYTES))?.is_empty() {}
         Ok(())
     }
 

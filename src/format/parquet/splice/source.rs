@@ -177,7 +177,7 @@ impl Source {
     /// Decodes one top-level field of a row group.
     pub(super) fn decode(&self, group: usize, name: &str) -> Result<Vec<RecordBatch>> {
         let Some((field, _)) = self.field(name)? else {
-            return Err(Error::internal("a column was to be decoded that is not there").at(self.name.as_str()));
+            return Err(Error::internal("the column to decode is missing").at(self.name.as_str()));
         };
         let mask = ProjectionMask::roots(self.arrow()?.parquet_schema(), [field]);
         self.decode_masked(group, mask).map_err(|e| e.column(name))

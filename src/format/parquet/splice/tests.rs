@@ -339,7 +339,7 @@ proptest! {
     ) {
         let files: Vec<Made> = seeds.iter().map(|seed| Made { seed: *seed, ..made.clone() }).collect();
         let tally = check(&files, made.codec, at_once);
-        let few = at_once > FEW_PARTS;
+        let few = at_once > MAX_SMALL_PARTS;
         // Repeated values without a dictionary get one.
         prop_assert!(few || !made.dictionary || tally.reencoded == 0, "{:?}", tally);
     }

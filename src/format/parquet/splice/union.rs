@@ -71,7 +71,7 @@ impl Form {
 }
 
 /// Number of entries that are looked up together.
-const AT_ONCE: usize = 64;
+const BATCH: usize = 64;
 
 /// Entries of one form.
 trait Kind {
@@ -189,10 +189,10 @@ impl Union {
     /// overlap.
     fn numbers_of<K: Kind>(&mut self, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
         let mut numbers = Vec::with_capacity(places.len());
-        let (mut hashes, mut slots, mut ranges) = ([0; AT_ONCE], [0; AT_ONCE], [(0, 0); AT_ONCE]);
+        let (mut hashes, mut slots, mut ranges) = ([0; BATCH], [0; BATCH], [(0, 0); BATCH]);
         let count = places.len().saturating_sub(1);
-        for first in (0..count).step_by(AT_ONCE) {
-            let places = &places[first..(first + AT_ONCE).min(count) + 1];
+        for first in (0..count).step_by(BATCH) {
+            let places = &places[first..(first + BATCH).min(count) + 1];
             let entries = || places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]);
             let mask = self.slots.len() - 1;
             for (entry, (hash, slot)) in entries().zip(hashes.iter_mut().zip(&mut slots)) {
@@ -275,7 +275,7 @@ impl Union {
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Maximum length in bytes of texts that are compared with a few instructions.
-const SHORT: usize = 16;
+const MAX_SHORT_TEXT: usize = 16;
 
 #[inline]
 fn word<const W: usize>(entry: &[u8]) -> u64 {
@@ -296,7 +296,7 @@ fn mixed(word: u64) -> u64 {
 
 #[inline]
 fn hash_text(entry: &[u8]) -> u64 {
-    if entry.len() > LENGTH + SHORT {
+    if entry.len() > LENGTH + MAX_SHORT_TEXT {
         return xxh3_64(entry);
     }
     let (first, last) = ends(&entry[LENGTH.min(entry.len())..]);
@@ -309,7 +309,7 @@ fn same_text(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
-    if one.len() > LENGTH + SHORT {
+    if one.len() > LENGTH + MAX_SHORT_TEXT {
         return one == other;
     }
     let from = LENGTH.min(one.len());

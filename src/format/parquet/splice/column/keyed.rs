@@ -11,7 +11,7 @@ use arrow::{array::BooleanBufferBuilder, buffer::BooleanBuffer};
 
 use super::{Joined, Loaded, Merging, Step, Stop, expected, hybrid, index_bytes, level_width};
 use crate::format::parquet::splice::{
-    page::{PLAIN, Page, Pages, Refused, Taken},
+    page::{PLAIN, Page, Pages, Parsed, Refused},
     union::{Form, Union},
 };
 
@@ -20,8 +20,8 @@ const GAIN: f64 = 0.7;
 
 /// Maximum number of entries of the dictionary, predicted, and its maximum bytes, actual: with few entries, lookups
 /// cost almost nothing and readers gain most.
-const FORESEEN: f64 = 16e3;
-const MOST_BYTES: usize = 1 << 20;
+const MAX_PREDICTED_ENTRIES: f64 = 16e3;
+const MAX_DICTIONARY_BYTES: usize = 1 << 20;
 
 /// Values with a new dictionary.
 pub(super) struct Keyed {
@@ -76,9 +76,9 @@ impl Merging<'_> {
             let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.data.first()?))) else {
                 continue;
             };
-            let mut looked = || -> Taken<Option<usize>> {
+            let mut looked = || -> Parsed<Option<usize>> {
                 let cut = part.pages.cut(page, &mut self.buffers.page)?;
-                let places = form.places(cut.values, cut.present).ok_or(Refused::from(BEYOND))?;
+                let places = form.places(cut.values, cut.present).ok_or(Refused::from(TRUNCATED))?;
                 bytes += cut.values.len();
                 stored += page.body.len();
                 Ok(union.numbers(form, cut.values, &places).map(|numbers| numbers.len()))
@@ -96,7 +96,7 @@ impl Merging<'_> {
         let ratio = stored as f64 / bytes.max(1) as f64;
         let plain = bytes as f64 / seen as f64 * total as f64 * ratio;
         let indices = index_bytes(entries, usize::try_from(total).unwrap_or(usize::MAX));
-        Ok(entries <= FORESEEN && dictionary * ratio.min(1.0) + indices < GAIN * plain)
+        Ok(entries <= MAX_PREDICTED_ENTRIES && dictionary * ratio.min(1.0) + indices < GAIN * plain)
     }
 
     /// Writes the dictionary and the pages of indices.
@@ -128,7 +128,7 @@ impl Merging<'_> {
 }
 
 /// Error message about a page that ends too early.
-const BEYOND: &str = "expected more values, found the end of the page";
+const TRUNCATED: &str = "expected more values, found the end of the page";
 
 impl Keyed {
     /// Looks up the values of a page; returns false if there are too many distinct ones.
@@ -138,7 +138,7 @@ impl Keyed {
         page: &Page,
         room: &mut Vec<u8>,
         present: &mut BooleanBufferBuilder,
-    ) -> Taken<bool> {
+    ) -> Parsed<bool> {
         let cut = pages.cut(page, room)?;
         let rows = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         if pages.definition > 0 {
@@ -154,8 +154,8 @@ impl Keyed {
             Form::Fixed(8) => seen.words::<8>(cut.values, cut.present, union, numbers),
             _ => seen.texts(cut.values, cut.present, union, numbers),
         };
-        found.ok_or(Refused::from(BEYOND))?;
-        Ok(self.union.page().len() <= MOST_BYTES)
+        found.ok_or(Refused::from(TRUNCATED))?;
+        Ok(self.union.page().len() <= MAX_DICTIONARY_BYTES)
     }
 }
 
@@ -170,7 +170,7 @@ const NONE: Short = (0, u32::MAX);
 const SHORT: usize = size_of::<u128>();
 
 /// Number of cached values, a power of two.
-const KEPT: usize = 1 << 14;
+const CACHE_SLOTS: usize = 1 << 14;
 
 /// For each length, the mask of the bytes that belong to the text.
 const MASKS: [u128; SHORT + 1] = {
@@ -185,7 +185,7 @@ const MASKS: [u128; SHORT + 1] = {
 
 impl Seen {
     fn new() -> Self {
-        Self(vec![(NONE, 0); KEPT])
+        Self(vec![(NONE, 0); CACHE_SLOTS])
     }
 
     /// Appends the indices of `count` texts of a page; `None` if the page has fewer, or there are too many for a
@@ -246,7 +246,7 @@ fn slot_of((text, length): Short) -> usize {
     /// Odd multiplier without regular bit patterns.
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let folded = (text as u64) ^ ((text >> 64) as u64).rotate_left(29) ^ u64::from(length);
-    (folded.wrapping_mul(MIX) >> (u64::BITS - KEPT.trailing_zeros())) as usize
+    (folded.wrapping_mul(MIX) >> (u64::BITS - CACHE_SLOTS.trailing_zeros())) as usize
 }
 
 #[cfg(test)]
