@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_nobody_chose_give_way() {
+    fn default_kinds_give_way_to_names() {
         let (files, samples) = tree(&["a b.jpg", "c.jpg"]);
         let (fit, notes) = fitting(&[IndexKind::Dali, IndexKind::Wids], OutputFormat::Tar, &samples, &files);
         assert_eq!((fit, notes.len()), (vec![IndexKind::Wids], 1));

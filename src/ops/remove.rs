@@ -94,8 +94,8 @@ pub struct RemoveReport {
 /// Removes records of sources.
 ///
 /// # Errors
-/// When there is no dataset, a name stands for several sources, a shard is damaged, other runs keep replacing the shards, or
-/// the store fails; nothing is committed then.
+/// When there is no dataset, a name matches several sources, a shard is damaged, other runs keep replacing the shards,
+/// or the store fails; nothing is committed then.
 pub fn remove(context: &Context<'_>, location: &Location, options: &RemoveOptions) -> Result<RemoveReport> {
     let started = Instant::now();
     if options.sources.is_empty() && options.run.is_none() {

@@ -299,7 +299,7 @@ mod tests {
         let first = wanted(&[3, 7], 10, &["a"]);
         assert!(first.holds_for(&wanted(&[3, 7], 10, &["a"])));
         assert!(first.holds_for(&wanted(&[3, 7, 12], 20, &["a"])), "12 is new");
-        assert!(!first.holds_for(&wanted(&[3], 20, &["a"])), "somebody else has erased 7");
+        assert!(!first.holds_for(&wanted(&[3], 20, &["a"])), "another run has erased 7");
         assert!(!first.holds_for(&wanted(&[3, 7, 9], 20, &["a"])));
         assert!(!first.holds_for(&wanted(&[3, 7], 20, &[])));
     }

@@ -448,7 +448,7 @@ mod tests {
             report.is_complete()
         };
         assert!(complete(PLAIN, "PAT-1", true) && complete(PLAIN, "PAT-2", true));
-        assert!(!complete(PLAIN, "PAT-1", false), "whose root it is nobody has said");
+        assert!(!complete(PLAIN, "PAT-1", false), "the root is not known from elsewhere");
         assert!(complete(OLDER, "PAT-1", true), "nothing else has that hash");
         assert!(!complete(OLDER, "PAT-2", true), "it may be there as a token");
     }
