@@ -1,9 +1,10 @@
-//! `adopt`: shards that are there already become a dataset, without a byte of them being rewritten.
+//! `adopt`: makes existing shards a dataset without rewriting a byte of them.
 //!
-//! In place the folder gains `_shardify/` and its files are the shards, under the names they have. With another dataset
-//! as destination they are linked there, or copied where no link is possible, under the names that shardify gives.
-//! Format and compression are told by content. What others keep beside shards (`_SUCCESS`, `_metadata`, indexes, notes) is
-//! passed over and counted; what is named like a shard and is none is an error.
+//! In place, the folder gains `_shardify/` and its files become the shards, under their present names. If another
+//! dataset is the destination, the files are linked there, or copied where they cannot be linked, under names that
+//! shardify assigns. Format and compression are detected from the content. Files that other programs keep beside shards
+//! (`_SUCCESS`, `_metadata`, indexes, notes) are ignored and counted; a file that is named like a shard but is not one
+//! is an error.
 
 use std::{
     borrow::Cow,
@@ -47,9 +48,9 @@ use crate::{
     units::Size,
 };
 
-/// Files of TFRecord read at once: each may hold a record of an eighth of the memory.
+/// Maximum number of TFRecord files read at once: each may hold a record of an eighth of the memory.
 const TFRECORD_FILES: usize = 4;
-/// First bytes looked at to tell a format.
+/// Number of leading bytes from which the format is detected.
 const HEAD_BYTES: usize = 1 << 10;
 
 /// What to adopt, and how.
@@ -63,17 +64,17 @@ pub struct AdoptOptions {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
-    /// Globs of files to take.
+    /// Globs of files to include.
     pub include: Vec<String>,
-    /// Globs of files to leave out.
+    /// Globs of files to exclude.
     pub exclude: Vec<String>,
     /// How ids are stored.
     pub private: PrivateChoice,
-    /// Leave out what is damaged instead of stopping.
+    /// Skip damaged files instead of stopping.
     pub skip_errors: bool,
 }
 
-/// A file that was left out.
+/// A file that was skipped.
 #[derive(Debug, Clone, Serialize)]
 pub struct Skipped {
     /// The file.
@@ -82,12 +83,12 @@ pub struct Skipped {
     pub problem: String,
 }
 
-/// What was done.
+/// Report of an `adopt` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct AdoptReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when there was nothing to do.
+    /// The new version; the current one if nothing was adopted.
     pub version: Option<Version>,
     /// Whether the shards stayed where they are.
     pub in_place: bool,
@@ -100,26 +101,26 @@ pub struct AdoptReport {
     pub counts: Counts,
     /// Files that were copied because they could not be linked.
     pub files_copied: u64,
-    /// Files that the dataset has already.
+    /// Files that the dataset contains already.
     pub files_unchanged: u64,
-    /// Files that are no shards.
+    /// Files that are not shards.
     pub files_passed_over: u64,
-    /// Files that were left out because they are damaged.
+    /// Files that were skipped because they are damaged.
     pub files_skipped: u64,
-    /// Whether records have ids of their own, from columns or keys.
+    /// Whether records have explicit ids, from columns or keys.
     pub record_ids: bool,
-    /// Records with an id of their own.
+    /// Records with an explicit id.
     pub records_with_id: u64,
     /// Records with a subject id.
     pub records_with_subject: u64,
     /// Time taken.
     pub seconds: f64,
-    /// The files that were left out.
+    /// The skipped files.
     #[serde(skip)]
     pub skipped: Vec<Skipped>,
 }
 
-/// Adopts shards.
+/// Adopts existing shards.
 ///
 /// # Errors
 /// When nothing is found, formats are mixed, a file is damaged, or the store fails; nothing is committed then.
@@ -182,19 +183,19 @@ struct Adoption<'a> {
     report: AdoptReport,
 }
 
-/// Format and compression of a file; `None` when it is no shard.
-type Told = Option<(OutputFormat, Codec)>;
+/// Format and compression of a file; `None` if it is not a shard.
+type Detected = Option<(OutputFormat, Codec)>;
 
 impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
         let files = self.find()?;
         let sorted = inputs::partition(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
         self.report.files_unchanged = sorted.unchanged;
-        let told = self.tell(sorted.fresh)?;
+        let detected = self.detect(sorted.fresh)?;
         if self.report.files_unchanged > 0 {
-            self.tell_of_other_ids();
+            self.note_other_ids();
         }
-        if told.is_empty() {
+        if detected.is_empty() {
             if self.report.files_unchanged > 0 || !self.report.skipped.is_empty() {
                 return Ok(());
             }
@@ -202,14 +203,14 @@ impl Adoption<'_> {
             let others = if others == 0 { String::new() } else { format!(", but {others} of other kinds") };
             return Err(Error::usage(format!("expected Parquet, tar or TFRecord files, found none{others}"))
                 .at(self.options.source.clone())
-                .hint("`shardify inspect` tells what is there; `shardify convert` makes shards of other files"));
+                .hint("`shardify inspect` shows what is there; `shardify convert` makes shards from other files"));
         }
-        let format = self.one_format(&told)?;
+        let format = self.one_format(&detected)?;
         self.report.format = Some(format);
-        let mut settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
+        let mut settings = self.settings(format, detected[0].1.map_or(Codec::None, |(_, codec)| codec))?;
         let transaction = TransactionId::fresh();
         let tag = transaction.tag().to_owned();
-        let candidates = self.candidates(told, &settings, &tag)?;
+        let candidates = self.candidates(detected, &settings, &tag)?;
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
         let publication = Publication::begin(self.dataset, &transaction, "adopt", planned_on)?;
         let adopted = self.take(&candidates, &settings)?;
@@ -220,14 +221,14 @@ impl Adoption<'_> {
             self.report.folder = Some(tag);
         }
         if format == OutputFormat::Parquet && self.snapshot.is_none() {
-            // What is added or compacted later is compressed as what is there.
+            // Shards that are added or compacted later use the codec of the existing ones.
             settings.codec = adopted.first().map_or(settings.codec, |(_, first)| first.shard.meta.codec);
         }
         self.commit(adopted, settings, publication)
     }
 
-    /// Leaves of another dataset only live shards. In place not even these can be adopted: that one erases from them and deletes
-    /// them.
+    /// Keeps only the live shards of another dataset. In place, not even these can be adopted: the other dataset erases
+    /// records from them and deletes them.
     fn without_other_datasets(&self, found: &mut Found) -> Result<()> {
         let own = self.dataset.store().location();
         let tables = std::mem::take(&mut found.tables);
@@ -244,7 +245,7 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    /// The files that may be shards, in order.
+    /// Lists the candidate files, in order.
     fn find(&mut self) -> Result<Vec<SourceFile>> {
         let options = ScanOptions {
             include: self.options.include.clone(),
@@ -254,7 +255,7 @@ impl Adoption<'_> {
         };
         let source = [self.options.source.clone()];
         let mut found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
-        // What the folder holds as a dataset is nothing that the user has to know of.
+        // The dataset's own system files are not reported to the user.
         let own_files = if self.options.out.is_none() { found.system_files } else { 0 };
         self.report.files_passed_over = found.passed_over - own_files;
         scan::refuse_foreign(&found.tables, &found.files)?;
@@ -271,7 +272,7 @@ impl Adoption<'_> {
         let mut sources: HashSet<String> = HashSet::new();
         if let Some(snapshot) = self.snapshot {
             snapshot.each_source(&mut |source| {
-                // A removed one was adopted in place all the same: its file is a shard of older versions.
+                // A removed source was still adopted in place: its file is a shard of older versions.
                 sources.insert(source.uri);
                 Ok(())
             })?;
@@ -290,22 +291,22 @@ impl Adoption<'_> {
         Ok(files)
     }
 
-    /// Ids of what was adopted before are never changed, which is no secret to those who name other columns now.
-    fn tell_of_other_ids(&self) {
+    /// Notes that adopted records keep the ids of their first adoption, if other id columns are named now.
+    fn note_other_ids(&self) {
         let Some(old) = self.snapshot.map(|snapshot| &snapshot.entry().settings) else { return };
         let other_id = !self.options.id.is_empty() && self.options.id != old.id;
         if other_id || (self.options.subject.is_some() && self.options.subject != old.subject) {
             self.context.observer.event(Event::Note(
-                "files that were adopted already keep their ids; --id and --subject are for new ones. To read their \
+                "files that were adopted already keep their ids; --id and --subject apply only to new ones. To read their \
                  ids anew, adopt them into another dataset with --out"
                     .to_owned(),
             ));
         }
     }
 
-    /// Tells what the files are; those that are no shards are counted.
-    fn tell(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Told)>> {
-        let told: Vec<(SourceFile, Result<Told>)> = files
+    /// Detects the format of each file; files that are not shards are counted.
+    fn detect(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Detected)>> {
+        let detected: Vec<(SourceFile, Result<Detected>)> = files
             .into_par_iter()
             .map(|file| {
                 let found = sniff(&file);
@@ -313,7 +314,7 @@ impl Adoption<'_> {
             })
             .collect();
         let mut out = Vec::new();
-        for (file, found) in told {
+        for (file, found) in detected {
             match found {
                 Ok(None) if !is_named_like_a_shard(file.name()) => self.report.files_passed_over += 1,
                 Ok(None) => {
@@ -330,13 +331,13 @@ impl Adoption<'_> {
         Ok(out)
     }
 
-    /// Leaves a file out if that is allowed.
+    /// Skips a damaged file if that is allowed.
     fn skip(&mut self, file: &str, error: Error) -> Result<()> {
         if !matches!(error.kind(), Kind::Input | Kind::Integrity) {
             return Err(error);
         }
         if !self.options.skip_errors {
-            // A column that is not there is not there in other files either.
+            // A column that is missing from one file is missing from the others too.
             let damaged = error.place().column.is_none();
             return Err(if damaged { error.hint("--on-error skip adopts the other files") } else { error });
         }
@@ -351,14 +352,14 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    fn one_format(&self, told: &[(SourceFile, Told)]) -> Result<OutputFormat> {
-        let format = |(_, found): &(SourceFile, Told)| found.map(|(format, _)| format);
-        let first = format(&told[0]).ok_or_else(|| Error::internal("a shard has no format"))?;
-        if let Some(other) = told.iter().find(|file| format(file) != Some(first)) {
+    fn one_format(&self, detected: &[(SourceFile, Detected)]) -> Result<OutputFormat> {
+        let format = |(_, found): &(SourceFile, Detected)| found.map(|(format, _)| format);
+        let first = format(&detected[0]).ok_or_else(|| Error::internal("a shard has no format"))?;
+        if let Some(other) = detected.iter().find(|file| format(file) != Some(first)) {
             let name = format(other).map_or("another", OutputFormat::name);
             return Err(Error::usage(format!(
                 "expected shards of one format, found both: `{}` is {first}, `{}` is {name}",
-                told[0].0.name(),
+                detected[0].0.name(),
                 other.0.name()
             ))
             .hint("choose with --include or --exclude; a dataset has one format"));
@@ -366,7 +367,7 @@ impl Adoption<'_> {
         match self.snapshot.map(|s| s.entry().settings.shard_format) {
             Some(known) if known != first => {
                 Err(Error::usage(format!("expected shards of {known}, as this dataset has, found {first}"))
-                    .at(told[0].0.uri())
+                    .at(detected[0].0.uri())
                     .hint("name another dataset with --out"))
             }
             _ => Ok(first),
@@ -377,7 +378,7 @@ impl Adoption<'_> {
         let old = self.snapshot.map(|s| s.entry().settings.clone());
         if self.options.private.redact_sources && self.options.out.is_none() {
             return Err(Error::usage("expected --out beside --redact-source-paths, found none")
-                .hint("shards that are adopted in place have the names of their sources"));
+                .hint("shards that are adopted in place keep the names of their sources"));
         }
         let private = choose_private(old.as_ref(), self.options.private, self.context.id_key.as_ref())?;
         let mut settings = old.unwrap_or_else(|| Settings {
@@ -394,13 +395,13 @@ impl Adoption<'_> {
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
                 .hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
-                .hint("`shardify convert` makes shards with a subject id of tables"));
+                .hint("`shardify convert` makes shards with subject ids from tables"));
         }
         if settings.subjects_from.is_some() && self.options.subject.is_none() {
             return Err(Error::usage(
                 "expected shards whose records have subjects, as this dataset has, found shards to adopt",
             )
-            .hint("`shardify convert` tells subjects from paths or a table; --out names another dataset"));
+            .hint("`shardify convert` takes subject ids from paths or a table; --out names another dataset"));
         }
         if !self.options.id.is_empty() {
             settings.id.clone_from(&self.options.id);
@@ -410,18 +411,23 @@ impl Adoption<'_> {
         Ok(settings)
     }
 
-    /// Revisions that the files are of.
+    /// Returns the source revisions of the files.
     fn revisions(&self, hiding: Option<&Hiding>) -> Vec<Revision> {
         revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter(), hiding)
     }
 
-    /// Gives every file the path of its shard.
-    fn candidates(&self, told: Vec<(SourceFile, Told)>, settings: &Settings, tag: &str) -> Result<Vec<Candidate>> {
+    /// Assigns each file the path of its shard.
+    fn candidates(
+        &self,
+        detected: Vec<(SourceFile, Detected)>,
+        settings: &Settings,
+        tag: &str,
+    ) -> Result<Vec<Candidate>> {
         let format = settings.shard_format;
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let mut sidecars: HashSet<String> = HashSet::new();
-        let mut out = Vec::with_capacity(told.len());
-        for (file, found) in told {
+        let mut out = Vec::with_capacity(detected.len());
+        for (file, found) in detected {
             let codec = found.map_or(Codec::None, |(_, codec)| codec);
             let (path, from) = if self.options.out.is_none() {
                 (file.name().to_owned(), None)
@@ -434,19 +440,19 @@ impl Adoption<'_> {
                 (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
             };
             self.check_indexes(&file, codec, settings)?;
-            // No other run may choose the same, even if it adopts the same file.
+            // No other run may choose the same path, even if it adopts the same file.
             let sidecar = from.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
             if !sidecars.insert(sidecar_path(&path)) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
                     .at(file.uri())
-                    .hint("names that differ in their ending only cannot be told apart here; use --out"));
+                    .hint("names that differ only in their ending collide here; use --out"));
             }
             out.push(Candidate { file, codec, path, sidecar, from });
         }
         Ok(out)
     }
 
-    /// Refuses a file that the indexes of the dataset cannot describe.
+    /// Returns an error if the dataset's indexes cannot describe a file.
     fn check_indexes(&self, file: &SourceFile, codec: Codec, settings: &Settings) -> Result<()> {
         let kinds = &settings.indexes;
         let unfit = match self.options.out {
@@ -469,13 +475,13 @@ impl Adoption<'_> {
         Err(Error::usage(problem).at(file.uri()).hint(hint))
     }
 
-    /// Indexes that are written beside each shard. Shards that stay in place get none: a path there is not of this run's choosing,
-    /// so a run that was killed would leave files that nobody can tell from the user's.
+    /// Returns the indexes to write beside each shard. Shards that stay in place get none: their paths are not unique to a run, so a
+    /// killed run would leave files that cannot be told from the user's.
     fn indexes_beside<'s>(&self, settings: &'s Settings) -> &'s [IndexKind] {
         if self.options.out.is_some() { &settings.indexes } else { &[] }
     }
 
-    /// Reads every file; results come in the order of the files.
+    /// Reads every file; results are in the order of the files.
     fn take(&mut self, candidates: &[Candidate], settings: &Settings) -> Result<Vec<(SourceFile, Adopted)>> {
         let context = self.context;
         let bytes = candidates.iter().map(|c| c.file.bytes()).sum();
@@ -508,7 +514,7 @@ impl Adoption<'_> {
                 Err(e) => self.skip(&candidate.file.uri(), candidate.file.fault().unwrap_or(e))?,
             }
         }
-        all_named_are_there(&out)?;
+        check_named_features(&out)?;
         Ok(out)
     }
 
@@ -578,7 +584,7 @@ impl Adoption<'_> {
         live::refresh(&snapshot, database)
     }
 
-    /// The lists of wids: one for each folder with new shards.
+    /// Stages the wids lists: one for each folder with new shards.
     fn wids_lists(&self, adds: &[NewShard], sums: &[Option<[u8; 16]>]) -> Result<Vec<Staged>> {
         type WithMd5<'a> = Vec<(&'a ShardMeta, Option<[u8; 16]>)>;
         let mut folders: BTreeMap<String, WithMd5<'_>> = BTreeMap::new();
@@ -611,8 +617,9 @@ impl Adoption<'_> {
     }
 }
 
-/// A feature that was asked for may be absent from records, and from all of a file, but not from all files.
-fn all_named_are_there(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
+/// Returns an error if a named feature is absent from all files. It may be absent from single records, and from all
+/// records of one file.
+fn check_named_features(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
     let Some((file, first)) = adopted.iter().find(|(_, one)| one.shard.meta.records > 0) else { return Ok(()) };
     let absent =
         |column: &&String| adopted.iter().all(|(_, one)| one.shard.meta.records == 0 || one.absent.contains(column));
@@ -642,20 +649,21 @@ fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: O
     }
 }
 
-/// What Spark, Hive and Arrow keep beside their data begins with an underscore, files and folders alike.
+/// Returns whether a name is reserved: Spark, Hive and Arrow keep auxiliary files and folders whose names begin with an
+/// underscore.
 fn is_reserved(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('_'))
 }
 
-/// Whether a name says that the file is a shard: `a.tar.gz`, `part-0.snappy.parquet`, `train.tfrecord-00000-of-00010`.
+/// Returns whether a name looks like a shard: `a.tar.gz`, `part-0.snappy.parquet`, `train.tfrecord-00000-of-00010`.
 fn is_named_like_a_shard(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let ends = [".parquet", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tfrecord", ".tfrecords", ".tfrecord.gz"];
     ends.iter().any(|end| file.ends_with(end)) || file.contains(".tfrecord-")
 }
 
-/// What a file is by its content.
-pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
+/// Detects a file's format and compression from its content.
+pub(super) fn sniff(file: &SourceFile) -> Result<Detected> {
     let head = file.object().range(0..file.bytes().min(16))?;
     if head.starts_with(b"PAR1") {
         return Ok(Some((OutputFormat::Parquet, Codec::None)));
@@ -669,7 +677,7 @@ pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
         Some(Compression::Bzip2 | Compression::Xz) => return Ok(None),
     };
     if head.is_empty() && is_named_like_a_shard(file.name()) && file.name().contains(".tfrecord") {
-        // A TFRecord file without records is a file without bytes.
+        // An empty file is a TFRecord file without records.
         return Ok(Some((OutputFormat::TfRecord, codec)));
     }
     let head = file.head(HEAD_BYTES)?.bytes;
@@ -684,7 +692,7 @@ pub(super) fn sniff(file: &SourceFile) -> Result<Told> {
     Ok(Some((format, codec)))
 }
 
-/// Whether a file begins with the length of a record and the right checksum of it.
+/// Returns whether a file begins with a TFRecord length and its valid checksum.
 fn is_tfrecord(head: &[u8]) -> bool {
     match (head.first_chunk::<8>(), head.get(8..12).and_then(|crc| crc.first_chunk::<4>())) {
         (Some(length), Some(crc)) => masked_crc32c(length) == u32::from_le_bytes(*crc),

@@ -1,7 +1,8 @@
-//! `block` and `unblock`: ids that must not come in, though no record has them, and ids that may come in again.
+//! `block` and `unblock`: ids whose records must not be imported, even though no record has them yet, and ids that may
+//! be imported again.
 //!
-//! A person who opts out before any of their records arrives has nothing to erase. Whoever was erased or blocked by mistake can be
-//! taken off the list; nothing comes back by that, and the log says who did it and why.
+//! A person who opts out before any of their records arrives has nothing to erase. An id that was erased or blocked by
+//! mistake can be removed from the list; this restores no records, and the log states who did it and why.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,37 +24,37 @@ use crate::{
     storage::Location,
 };
 
-/// What the user asks for.
+/// Options of `block` and `unblock`.
 #[derive(Debug, Clone, Default)]
 pub struct BlockOptions {
-    /// Whom.
+    /// Ids to block or unblock.
     pub ids: Vec<EraseId>,
-    /// Why; it is kept.
+    /// Reason for the change, recorded in the log.
     pub reason: Option<String>,
-    /// Whether the ids are taken off the list.
+    /// Whether the ids are removed from the list.
     pub lift: bool,
-    /// Only plan.
+    /// Plan without changing anything.
     pub dry_run: bool,
 }
 
-/// What was done, or would be.
+/// Report of `block` or `unblock`.
 #[derive(Debug, Clone, Serialize)]
 pub struct BlockReport {
     /// The dataset.
     pub dataset: String,
-    /// The newest version afterwards.
+    /// The newest version after the run.
     pub version: Version,
     /// Whether this is only a plan.
     pub dry_run: bool,
-    /// Whether ids were taken off the list.
+    /// Whether ids were removed from the list.
     pub lifted: bool,
-    /// Ids that were put on the list, or taken off it.
+    /// Ids that were added to the list, or removed from it.
     pub changed: Vec<String>,
     /// Ids that were on the list already, or not on it.
     pub unchanged: Vec<String>,
 }
 
-/// Changes who is kept out.
+/// Adds ids to the list of blocked ids, or removes them.
 ///
 /// # Errors
 /// When there is no dataset, records have an id that is to be blocked, other runs keep committing, or the store fails.
@@ -63,7 +64,7 @@ pub fn block(context: &Context<'_>, location: &Location, options: &BlockOptions)
     }
     if let Some(origin) = options.ids.iter().find(|id| id.kind == Some(NameKind::Source)) {
         return Err(Error::usage(format!("expected a subject id or a record id, found the origin `{}`", origin.id))
-            .hint("a row of a source can only be erased"));
+            .hint("a row of a source can be erased, but not blocked"));
     }
     let dataset = context.dataset(location)?;
     let newest = dataset.open()?;
@@ -94,7 +95,7 @@ pub fn block(context: &Context<'_>, location: &Location, options: &BlockOptions)
     Ok(report)
 }
 
-/// The kinds that an id may be on the list as, the one that it is put on it as first.
+/// Returns the kinds under which an id may be on the list; the first is the one it is added under.
 fn kinds(id: &EraseId, has_subjects: bool) -> &'static [SuppressedKind] {
     use SuppressedKind::{Id, Record, Subject};
     match id.kind {
@@ -104,7 +105,7 @@ fn kinds(id: &EraseId, has_subjects: bool) -> &'static [SuppressedKind] {
     }
 }
 
-/// The change, and the ids that it changes and does not change something about.
+/// Returns the change, the ids that it affects, and the ids that it leaves unchanged.
 fn plan(newest: &Snapshot, salt: &Salt, options: &BlockOptions) -> Result<(BlockChange, Vec<String>, Vec<String>)> {
     let hiding = hiding_of(newest)?;
     let list = SuppressList::of(newest)?;
@@ -113,7 +114,7 @@ fn plan(newest: &Snapshot, salt: &Salt, options: &BlockOptions) -> Result<(Block
     let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
     for id in &options.ids {
         let kinds = kinds(id, has_subjects);
-        // An id of any kind is on the list as soon as whatever carries it stays out.
+        // An id without a kind counts as blocked only if every record that carries it in any way is rejected.
         let known = if options.lift { kinds } else { &kinds[..1] };
         let is_known = list.as_ref().is_some_and(|list| list.find_as(&id.id, known).is_some());
         if is_known != options.lift {
@@ -150,7 +151,7 @@ fn rows(salt: &Salt, hiding: Option<&Hiding>, id: &str, kind: SuppressedKind) ->
     std::iter::once(row(id, kind)).chain(kind.similar().map(|similar| row(&form, similar))).collect()
 }
 
-/// Whom records are about is erased, not blocked: the records would stay.
+/// Returns an error if records have the id: blocking would not remove them, so such an id must be erased.
 fn refuse_records(newest: &Snapshot, id: &EraseId) -> Result<()> {
     let mut hits = find(newest, &id.id)?;
     hits.retain(|hit| hit.is_live() && id.kind.is_none_or(|kind| NameKind::of(hit) == kind));
@@ -159,10 +160,10 @@ fn refuse_records(newest: &Snapshot, id: &EraseId) -> Result<()> {
     }
     Err(Error::usage(format!("expected an id that no record has, found {} with `{}`", hits.len(), id.id))
         .at(newest.dataset().store().location().to_string())
-        .hint("`shardify erase` takes the records out and keeps the id out"))
+        .hint("`shardify erase` removes the records and blocks the id"))
 }
 
-/// What the log says of the change: hashes of the ids, by which it can be shown whom it was about.
+/// Returns the arguments recorded in the log: hashes of the ids, by which a blocked id can be proved.
 fn arguments(newest: &Snapshot, options: &BlockOptions) -> Result<BTreeMap<String, String>> {
     let mut out = BTreeMap::new();
     if let Some(reason) = &options.reason {

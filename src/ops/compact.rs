@@ -1,4 +1,4 @@
-//! `compact`: merges small shards into shards of the right size, or says what it would merge.
+//! `compact`: merges small shards into shards of the target size, or reports what it would merge.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -37,12 +37,12 @@ use crate::{
     units::Size,
 };
 
-/// What the user asks for.
+/// Options of `compact`.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Size of a shard; the dataset's unless given.
+    /// Target size of a shard; `None` uses the dataset's setting.
     pub target_shard: Option<Size>,
-    /// Smallest group worth rewriting.
+    /// Minimum number of shards in a group worth rewriting.
     pub min_inputs: Option<usize>,
     /// Start of the window: a duration back from now, an instant or a version.
     pub since: Option<String>,
@@ -50,35 +50,35 @@ pub struct Options {
     pub until: Option<String>,
     /// Compression of new shards, for Parquet.
     pub codec: Option<Codec>,
-    /// What records are to be ordered by; in record order unless given.
+    /// Order of the records; `None` keeps the order of record numbers.
     pub order: Option<Order>,
-    /// Most bytes to rewrite in this run.
+    /// Maximum number of bytes to rewrite in this run.
     pub max_bytes: Option<Size>,
-    /// Take the checksums inside TFRecord shards as they are; records are still compared with their sidecars.
+    /// Do not verify the checksums inside TFRecord shards; records are still compared with their sidecars.
     pub no_check: bool,
-    /// How new shards are proved before they are committed.
+    /// How new shards are verified before they are committed.
     pub proof: Proof,
-    /// Only plan.
+    /// Plan without changing anything.
     pub dry_run: bool,
 }
 
-/// How it is proved that a merge lost nothing.
+/// How a merge is verified to be lossless.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Proof {
-    /// By checksums: what was copied is what was there, what was made is what was meant.
+    /// By checksums: copied bytes equal their source, and written bytes equal what was encoded.
     #[default]
     Checksums,
-    /// Besides that both sides are decoded, and all values of all columns, or all bytes of all records, compared.
+    /// In addition, decodes both sides and compares all values of all columns, or all bytes of all records.
     Full,
 }
 
-/// Smallest group worth rewriting unless told otherwise.
+/// Default minimum number of shards in a group.
 pub const DEFAULT_MIN_INPUTS: usize = 5;
 
-/// Merges that only write the end of their shard and read it back, while others use the processor.
+/// Maximum number of merges that write the end of their shard and read it back, while other merges use the processor.
 const ENDING_AT_ONCE: usize = 2;
 
-/// What happens to one shard.
+/// Decision about one shard.
 #[derive(Debug, Clone, Serialize)]
 pub struct ShardChoice {
     /// Its path.
@@ -87,22 +87,22 @@ pub struct ShardChoice {
     pub bytes: u64,
     /// `merge`, `sort` or `keep`.
     pub choice: &'static str,
-    /// Number of the group it is merged in.
+    /// Number of the group in which it is merged.
     pub group: Option<usize>,
-    /// Why.
+    /// Reason for the choice.
     pub reason: &'static str,
 }
 
-/// What was done, or would be.
+/// Report of a `compact` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct CompactReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when there was nothing to do.
+    /// The new version; the current one if there was nothing to do.
     pub version: Version,
     /// Whether this is only a plan.
     pub dry_run: bool,
-    /// What records were ordered by; absent when they stay in record order.
+    /// Order of the records; absent if they stay in the order of record numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
     /// Folder of the new shards.
@@ -110,31 +110,31 @@ pub struct CompactReport {
     /// Counts of the run.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Bytes of inputs copied as they were.
+    /// Input bytes copied unchanged.
     pub bytes_copied: u64,
-    /// Bytes of inputs spliced.
+    /// Input bytes spliced.
     pub bytes_spliced: u64,
-    /// Bytes of inputs decoded and encoded.
+    /// Input bytes decoded and encoded again.
     pub bytes_reencoded: u64,
-    /// Merges left out, because another run replaced their shards meanwhile.
+    /// Merges that were dropped because another run had replaced their shards.
     pub groups_dropped: u64,
-    /// Segments of the id index that became fewer, or would.
+    /// Segments of the id index that were merged, or would be.
     pub segments_merged: u64,
-    /// Segments of the id index after.
+    /// Segments of the id index after the run.
     pub segments_after: u64,
-    /// Live shards before.
+    /// Live shards before the run.
     pub shards_before: u64,
-    /// Live shards after.
+    /// Live shards after the run.
     pub shards_after: u64,
     /// Time taken.
     pub seconds: f64,
-    /// What happens to each shard, and why.
+    /// Decision about each shard, with its reason.
     #[serde(skip)]
     pub choices: Vec<ShardChoice>,
 }
 
 impl CompactReport {
-    /// Nothing done yet to a snapshot of so many shards.
+    /// Returns the report of a run that has not started, for a snapshot of `shards` shards.
     pub(super) fn unstarted(snapshot: &Snapshot, shards: u64, dry_run: bool) -> Self {
         Self {
             dataset: snapshot.dataset().store().location().to_string(),
@@ -160,7 +160,7 @@ impl CompactReport {
 /// Compacts a dataset.
 ///
 /// # Errors
-/// When there is no dataset, an input is damaged, another run was faster, or the store fails; nothing is committed
+/// When there is no dataset, an input is damaged, another run committed first, or the store fails; nothing is committed
 /// then.
 pub fn compact(context: &Context<'_>, location: &Location, options: &Options) -> Result<CompactReport> {
     let started = Instant::now();
@@ -170,7 +170,7 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     Ok(report)
 }
 
-/// Compacts what one version has, which must be the newest.
+/// Compacts one version, which must be the newest.
 fn compact_version(
     context: &Context<'_>,
     dataset: &Dataset,
@@ -217,7 +217,7 @@ fn compact_version(
         Compaction { context, snapshot, settings, plan: &plan, kinds, options }.run(&mut report)?;
     } else {
         if !options.dry_run {
-            // A run that was killed after its commit may have left them behind.
+            // A run that was killed after its commit may have left outdated indexes.
             refresh(snapshot, None)?;
         }
         tidy_index(context, snapshot, options.dry_run, &mut report)?;
@@ -225,7 +225,7 @@ fn compact_version(
     Ok(report)
 }
 
-/// Merges segments of the id index where that goes with no commit of shards, or says how many it would merge.
+/// Merges segments of the id index if no shards are committed with them, or counts how many it would merge.
 fn tidy_index(context: &Context<'_>, snapshot: &Snapshot, dry_run: bool, report: &mut CompactReport) -> Result<()> {
     if dry_run {
         report.segments_merged = segments::to_merge(snapshot);
@@ -234,7 +234,7 @@ fn tidy_index(context: &Context<'_>, snapshot: &Snapshot, dry_run: bool, report:
     segments::merge_alone(context, snapshot, report)
 }
 
-/// The plan, and what constants shards have. Those are only asked for where something is to be merged.
+/// Returns the plan and the constants of shards. Constants are read only if there is something to merge.
 fn planned(
     snapshot: &Snapshot,
     shards: &[ShardMeta],
@@ -272,7 +272,8 @@ fn candidates(snapshot: &Snapshot, shards: &[ShardMeta], settings: &Settings, ki
         .collect()
 }
 
-/// What the folder of a shard has behind the name of a compaction: only shards that may come into one folder are merged.
+/// Returns the part of a shard's folder that follows the name of a compaction: only shards that may share a folder are
+/// merged.
 pub(super) fn place(path: &str, kinds: &Kinds) -> String {
     let serial = match kinds.of(path) {
         0 => String::new(),
@@ -307,9 +308,9 @@ struct Compaction<'a> {
     options: &'a Options,
 }
 
-/// A group and what became of it.
+/// A group and its result.
 struct Done {
-    /// Its number in the plan.
+    /// Index of the group in the plan.
     group: usize,
     merged: Merged,
 }
@@ -331,7 +332,7 @@ impl Compaction<'_> {
             return Err(failed.unwrap_or_else(all_gone));
         }
         report.folder = Some(naming.tag);
-        // A damaged index is no reason to throw away merged shards.
+        // A damaged index is no reason to discard merged shards.
         let (merged, failed) = match segments::merge_crowded(self.context, self.snapshot) {
             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
             Err(error) => (segments::Merged::default(), failed.or(Some(error))),
@@ -339,12 +340,12 @@ impl Compaction<'_> {
         };
         self.commit(done, merged, publication, report)?;
         let Some(error) = failed else { return Ok(()) };
-        // Others need not wait until the damage is repaired.
+        // The other merges are committed without waiting for a repair of the damage.
         Err(error.hint(format!("shards of other merges are committed as {}", report.version)))
     }
 
-    /// Merges every group. One whose inputs are gone meanwhile is left out, for another run was faster; one with a damaged
-    /// input is left out and makes an error. What was written for them is gone again.
+    /// Merges every group. A group whose inputs another run has replaced is skipped; a group with a damaged input is
+    /// skipped and causes an error. Whatever was written for skipped groups is deleted.
     fn merge_all(&self, naming: &ShardNaming) -> Result<(Vec<Done>, Option<Error>)> {
         let context = self.context;
         let total = self.plan.groups.iter().map(|g| g.bytes).sum();
@@ -356,7 +357,7 @@ impl Compaction<'_> {
             self.settings.target_shard,
             self.settings.row_group,
         );
-        // While one merge of Parquet waits for its input, another one works.
+        // While one merge of Parquet waits for its input, another one uses the processor.
         let most = context.jobs + usize::from(naming.format == OutputFormat::Parquet);
         let at_once = memory.rewrites_at_once(naming.format, most);
         let merges = self.merges()?;
@@ -394,7 +395,7 @@ impl Compaction<'_> {
         })
     }
 
-    /// Those of the groups of which an input is no longer live.
+    /// Returns the groups that have an input that is no longer live.
     fn gone(&self, groups: &[usize]) -> Result<BTreeSet<usize>> {
         let replaced = replaced(self.snapshot)?;
         let is_gone = |group: &usize| self.plan.groups[*group].inputs.iter().any(|i| replaced.contains(i));
@@ -421,7 +422,7 @@ impl Compaction<'_> {
         Ok(self.plan.groups.iter().map(merge).collect())
     }
 
-    /// What the folders of the new shards say about the types of rows, if those of the old ones agree on it.
+    /// Stages the `schema.json` of the new shards' folders, if those of the old folders agree.
     fn types(&self, groups: &[Published], removes: &[String]) -> Result<Vec<Staged>> {
         if self.settings.shard_format == OutputFormat::Parquet {
             return Ok(Vec::new());
@@ -433,7 +434,7 @@ impl Compaction<'_> {
         folders.iter().map(|folder| types::stage(store, folder, &fields)).collect()
     }
 
-    /// Commits what was merged; groups whose inputs another run has replaced meanwhile are left out.
+    /// Commits the merges; groups whose inputs another run has replaced are skipped.
     fn commit(
         &self,
         mut done: Vec<Done>,
@@ -444,7 +445,7 @@ impl Compaction<'_> {
         self.context.cancel.check()?;
         let numbers: Vec<usize> = done.iter().map(|d| d.group).collect();
         let gone = self.gone(&numbers)?;
-        // What has no name yet disappears with this.
+        // Dropping an unpublished shard deletes it.
         done.retain(|d| !gone.contains(&d.group));
         let segments::Merged { merges, mut staged } = index;
         let mut groups: Vec<Published> = Vec::with_capacity(done.len());
@@ -459,7 +460,7 @@ impl Compaction<'_> {
         refresh(&self.commit_groups(groups, (merges, staged), &mut publication, report)?, None)
     }
 
-    /// Commits the groups together, and without those that turn out to be gone, until none is gone.
+    /// Commits the groups together, and repeats without those whose inputs are gone, until all inputs are live.
     fn commit_groups(
         &self,
         mut groups: Vec<Published>,
@@ -500,7 +501,7 @@ impl Compaction<'_> {
                     }
                     let (lost, left): (Vec<_>, Vec<_>) = groups.into_iter().partition(|g| gone.contains(&g.group));
                     groups = left;
-                    // What describes their folders is made anew of what is left.
+                    // The descriptions of the folders are made again for the remaining groups.
                     let lost = lost.into_iter().flat_map(|published| published.paths).chain(described);
                     publication.withdraw(&lost.collect::<Vec<_>>())?;
                 }
@@ -510,7 +511,7 @@ impl Compaction<'_> {
         Err(all_gone())
     }
 
-    /// What describes the folders of the new shards: the list of wids, the types of rows, and constants.
+    /// Stages the descriptions of the new shards' folders: wids lists, types of rows, and constants.
     fn descriptions(&self, groups: &[Published]) -> Result<Vec<Staged>> {
         let store = self.snapshot.dataset().store().as_ref();
         let mut staged: Vec<Staged> =
@@ -550,7 +551,7 @@ impl Compaction<'_> {
     }
 }
 
-/// Numbers of the shards of a snapshot that are no longer live, because another run has replaced them meanwhile.
+/// Returns the indexes of a snapshot's shards that are no longer live because another run has replaced them.
 pub(super) fn replaced(snapshot: &Snapshot) -> Result<BTreeSet<usize>> {
     let latest = snapshot.dataset().open()?;
     if latest.version() == snapshot.version() {
@@ -561,7 +562,7 @@ pub(super) fn replaced(snapshot: &Snapshot) -> Result<BTreeSet<usize>> {
     Ok(shards.filter(|(_, shard)| !live.contains(shard.path.as_str())).map(|(number, _)| number).collect())
 }
 
-/// Counts of a run that replaces shards, which have so many records and bytes, by others.
+/// Returns the counts of a run that replaces shards with `records` records and `bytes` bytes.
 pub(super) fn counts((records, bytes): (u64, u64), adds: &[NewShard], removes: &[String]) -> Result<Counts> {
     let counts = Counts {
         records_in: records,
@@ -578,11 +579,11 @@ pub(super) fn counts((records, bytes): (u64, u64), adds: &[NewShard], removes: &
     Ok(counts)
 }
 
-/// A merge whose outputs have their names.
+/// A merge whose outputs are published.
 struct Published {
     group: usize,
     merged: Merged,
-    /// Its shard, with the sidecar and indexes.
+    /// Paths of its shard, sidecar and indexes.
     paths: Vec<String>,
 }
 

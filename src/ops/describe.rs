@@ -1,12 +1,12 @@
-//! `manifest --export croissant|mlflow|prov`: one JSON document that says to other programs what a version is.
+//! `manifest --export croissant|mlflow|prov`: one JSON document that describes a version to other programs.
 //!
 //! | format | document |
 //! |---|---|
 //! | Croissant 1.1 | JSON-LD: the log entry and the live shards as resources, columns of Parquet as fields, provenance |
-//! | MLflow | a dataset input, as `runs/log-inputs` takes it |
-//! | PROV | PROV-JSON: versions are entities, runs activities, folders of sources what they used |
+//! | MLflow | a dataset input, as `runs/log-inputs` accepts it |
+//! | PROV | PROV-JSON: versions are entities, runs are activities, folders of sources are what the activities used |
 //!
-//! None of them holds an id of a record, and none takes more than the lists of the version to make.
+//! No document contains a record id, and each is made from the version's lists alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +22,12 @@ use crate::{
     id::Version,
 };
 
-/// Shards that are listed one by one; of more, their folders are.
-const MOST_SHARDS: usize = 1_000;
-/// Folders of sources that are named.
-const MOST_FOLDERS: usize = 1_000;
+/// Maximum number of shards listed individually; beyond it, their folders are listed.
+const MAX_SHARDS: usize = 1_000;
+/// Maximum number of source folders listed.
+const MAX_FOLDERS: usize = 1_000;
 
-/// Documents that a version can be described by.
+/// Formats in which a version can be described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Description {
     /// Croissant 1.1.
@@ -59,7 +59,7 @@ fn location(snapshot: &Snapshot) -> String {
     snapshot.dataset().store().location().to_string().trim_end_matches('/').to_owned()
 }
 
-/// A hash of all records and nothing else: BLAKE3 over paths and checksums of the live shards, in record order.
+/// Returns a hash of the records alone: BLAKE3 over paths and checksums of the live shards, in record order.
 fn content(snapshot: &Snapshot) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
     for shard in snapshot.shards()? {
@@ -68,7 +68,7 @@ fn content(snapshot: &Snapshot) -> Result<String> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// Folders of the sources, by the version that took them in.
+/// Returns the folders of the sources, by the version that imported them.
 fn folders(snapshot: &Snapshot) -> Result<BTreeMap<Version, BTreeSet<String>>> {
     let mut out: BTreeMap<Version, BTreeSet<String>> = BTreeMap::new();
     let mut count = 0;
@@ -78,7 +78,7 @@ fn folders(snapshot: &Snapshot) -> Result<BTreeMap<Version, BTreeSet<String>>> {
         }
         let folder = source.uri.rfind('/').map_or(source.uri.as_str(), |slash| &source.uri[..=slash]);
         let of_version = out.entry(source.version).or_default();
-        if count < MOST_FOLDERS && !of_version.contains(folder) {
+        if count < MAX_FOLDERS && !of_version.contains(folder) {
             of_version.insert(folder.to_owned());
             count += 1;
         }
@@ -87,7 +87,7 @@ fn folders(snapshot: &Snapshot) -> Result<BTreeMap<Version, BTreeSet<String>>> {
     Ok(out)
 }
 
-/// Path and bytes of the log entry.
+/// Returns path and bytes of the log entry.
 fn entry_file(snapshot: &Snapshot) -> Result<(String, Vec<u8>)> {
     let path = snapshot.entry().path();
     let store = snapshot.dataset().store();
@@ -139,7 +139,7 @@ fn croissant(snapshot: &Snapshot) -> Result<Value> {
     let fields = if format == OutputFormat::Parquet { fields(snapshot)? } else { Vec::new() };
     if !fields.is_empty() {
         let mut records = json!({ "@type": "cr:RecordSet", "@id": "records", "name": "records", "field": fields });
-        // A key of several columns has no single field; a path into a nested one is none.
+        // Croissant has no field for a key of several columns, or for a path into a nested column.
         if let [id] = entry.settings.id.as_slice()
             && fields.iter().any(|field| field["name"] == json!(id))
         {
@@ -158,10 +158,10 @@ fn media_type(format: OutputFormat) -> &'static str {
     }
 }
 
-/// Live shards, or where they are too many, what matches all shards of their folders.
+/// Returns the live shards, or patterns for all shards of their folders if there are too many.
 fn includes(snapshot: &Snapshot) -> Result<Vec<String>> {
     let shards = snapshot.shards()?;
-    if shards.len() <= MOST_SHARDS {
+    if shards.len() <= MAX_SHARDS {
         return Ok(shards.iter().map(|shard| shard.path.clone()).collect());
     }
     let pattern = |path: &str| {
@@ -172,7 +172,7 @@ fn includes(snapshot: &Snapshot) -> Result<Vec<String>> {
     Ok(shards.iter().map(|shard| pattern(&shard.path)).collect::<BTreeSet<_>>().into_iter().collect())
 }
 
-/// Columns of the newest shard, those that Croissant has types for.
+/// Returns the columns of the newest shard for which Croissant has types.
 fn fields(snapshot: &Snapshot) -> Result<Vec<Value>> {
     let Some(shard) = snapshot.shards()?.last() else { return Ok(Vec::new()) };
     let dataset = snapshot.dataset();
@@ -226,7 +226,7 @@ fn derived_from(snapshot: &Snapshot) -> Result<Vec<Value>> {
     Ok(all.into_iter().map(source).collect())
 }
 
-/// Whether a revision is one of a folder, or of what lies in it.
+/// Returns whether a revision belongs to a folder or to a source in it.
 fn concerns(revision: &Revision, folder: &str) -> bool {
     revision.source.starts_with(folder) || folder.starts_with(&format!("{}/", revision.source.trim_end_matches('/')))
 }
@@ -245,7 +245,7 @@ fn generated_by(entry: &Entry) -> Value {
     })
 }
 
-/// The context of Croissant's specification, and PROV.
+/// Returns the JSON-LD context of Croissant's specification, extended by PROV.
 fn context() -> Value {
     let mut context = Map::new();
     context.insert("@language".into(), json!("en"));
@@ -316,7 +316,7 @@ fn mlflow(snapshot: &Snapshot) -> Result<Value> {
         "shards": entry.totals.shards,
         "bytes": entry.totals.bytes,
         "content": format!("blake3:{content}"),
-        // What `manifest --root` prints: of this version, not only of its records.
+        // The value that `manifest --root` prints: it covers the version, not only its records.
         "root": format!("sha256:{root}"),
         "tags": snapshot.tags().iter().filter(|(_, v)| **v == entry.version).map(|(t, _)| t).collect::<Vec<_>>(),
     });
@@ -325,7 +325,8 @@ fn mlflow(snapshot: &Snapshot) -> Result<Value> {
         scheme => scheme,
     };
     Ok(json!({
-        // MLflow wants at most ten characters; the whole hash is in the profile. Versions of the same records have the same.
+        // MLflow allows at most ten characters; the whole hash is in the profile. Versions with the same records have
+        // the same digest.
         "digest": content[..8],
         "name": format!("{}@{}", name(snapshot), entry.version),
         "profile": profile.to_string(),

@@ -1,9 +1,9 @@
 //! `manifest --diff`: what changed between two versions of a dataset.
 //!
-//! Records are compared by their numbers, which never change: a number that only one version has was added or removed,
-//! one that both have in different places was moved by a compaction. Both run tables are walked once, side by side. Of the
-//! records that only one version has, and of no others, ids are read ([`records`]): an id that both sides have was taken in
-//! again, with other content or the same.
+//! Records are compared by their numbers, which never change: a number that only one version has was added or removed;
+//! one that both versions have in different places was moved by a compaction. Both run tables are walked once, side by
+//! side. Ids are read only for records that one version alone has ([`records`]): an id on both sides was imported
+//! again, with the same content or with other content.
 
 mod records;
 
@@ -22,7 +22,7 @@ use crate::{
     id::Version,
 };
 
-/// What happened to a shard or source on the way from the first version to the second.
+/// What happened to a shard, source or record between the first version and the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -30,9 +30,9 @@ pub enum Change {
     Added,
     /// Only the first version has it.
     Removed,
-    /// Records only: both versions have the id, with other content.
+    /// Records only: both versions have the id, with different content.
     Changed,
-    /// Records only: both versions have the id and the content, taken in anew.
+    /// Records only: both versions have the id and the content, imported again.
     Rewritten,
 }
 
@@ -64,7 +64,7 @@ pub struct SourceChange {
     pub records: u64,
     /// Its size.
     pub bytes: u64,
-    /// Version that took it in.
+    /// Version that imported it.
     pub version: Version,
 }
 
@@ -79,20 +79,20 @@ pub struct SettingChange {
     pub to: serde_json::Value,
 }
 
-/// Records by what happened to them.
+/// Numbers of records by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RecordChanges {
-    /// Only in the second version, and so are their ids.
+    /// Records whose numbers and ids are only in the second version.
     pub records_added: u64,
-    /// Only in the first version, and so are their ids.
+    /// Records whose numbers and ids are only in the first version.
     pub records_removed: u64,
-    /// Removed, and taken in again with the same id and other content.
+    /// Removed, and imported again with the same id and different content.
     pub records_changed: u64,
-    /// Removed, and taken in again with the same id and content.
+    /// Removed, and imported again with the same id and content.
     pub records_rewritten: u64,
-    /// In both, in another shard or row.
+    /// In both versions, in a different shard or row.
     pub records_moved: u64,
-    /// In both, in the same place.
+    /// In both versions, in the same place.
     pub records_unchanged: u64,
 }
 
@@ -122,9 +122,9 @@ pub struct DiffReport {
     pub bytes_removed: u64,
     /// Settings that differ.
     pub settings_changed: u64,
-    /// What is live in the first version.
+    /// Live totals of the first version.
     pub before: Totals,
-    /// What is live in the second version.
+    /// Live totals of the second version.
     pub after: Totals,
     /// The shards.
     #[serde(skip)]
@@ -138,10 +138,10 @@ pub struct DiffReport {
 }
 
 /// Compares two versions of one dataset; the first need not be the older one. Every record that was added, removed or
-/// changed is given to `visit`, as long as that wants more of them.
+/// changed is passed to `visit`, until that asks for the count alone.
 ///
 /// # Errors
-/// When lists or sidecars cannot be read, there is no place for temporary files, or `visit` fails.
+/// When lists or sidecars cannot be read, temporary files cannot be written, or `visit` fails.
 pub fn diff(
     context: &Context<'_>,
     first: &Snapshot,
@@ -202,7 +202,7 @@ fn shard_changes(first: &[ShardMeta], second: &[ShardMeta]) -> Vec<ShardChange> 
     out
 }
 
-/// Sources whose records only one of the versions has.
+/// Returns the sources whose records only one of the versions has.
 fn source_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SourceChange>> {
     let known = |row: &SourceRow| (row.version, xxh3_64(row.uri.as_bytes()));
     let all = |snapshot: &Snapshot| {
@@ -245,26 +245,26 @@ fn setting_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SettingCha
     Ok(names.map(change).filter(|c| c.from != c.to).collect())
 }
 
-/// Whether more records are wanted.
+/// What a visitor wants to receive next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wants {
-    /// All that there are.
+    /// All remaining records.
     More,
-    /// None, but their number.
+    /// No further records, only their number.
     Count,
 }
 
-/// Numbers of records that one version alone has: first number, and the one after the last, in order.
+/// Ranges of record numbers that only one version has: first number and the number after the last, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Only {
     first: Vec<(u64, u64)>,
     second: Vec<(u64, u64)>,
 }
 
-/// What became of records, by their numbers.
+/// Classifies records by their numbers.
 pub(super) fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<(RecordChanges, Only)> {
     let (mut one, mut other) = (live(first)?, live(second)?);
-    // A sorted shard that is in both has not changed; its numbers need not be known.
+    // A sorted shard that is in both versions has not changed, so its numbers need not be read.
     let sorted = |runs: &[Run]| -> HashSet<String> {
         runs.iter().filter(|run| run.scattered.is_some()).map(|run| run.shard.clone()).collect()
     };
@@ -279,13 +279,13 @@ pub(super) fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<
     Ok((changes, only))
 }
 
-/// Runs of a snapshot's version in the order of their records.
+/// Returns the runs of a snapshot's version in the order of their records.
 fn live(snapshot: &Snapshot) -> Result<Vec<Run>> {
     Ok(snapshot.runs()?.all().iter().filter(|run| run.contains(snapshot.version())).cloned().collect())
 }
 
-/// The same runs, in order and without overlaps: the numbers of sorted shards are read and become ranges. In which of the
-/// sorted shards a record is does not matter any more; the other version has none of them.
+/// Returns the same runs, in order and without overlaps: the numbers of sorted shards are read and become ranges. Which
+/// of the sorted shards holds a record does not matter here, because the other version has none of them.
 fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
     let (scattered, mut runs): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.scattered.is_some());
     let mut numbers = NumberSet::default();
@@ -311,7 +311,7 @@ fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Walks two lists of runs, each ordered by record and without overlaps.
+/// Walks two lists of runs, each ordered by record number and without overlaps.
 fn record_changes(first: &[&Run], second: &[&Run]) -> (RecordChanges, Only) {
     let (mut out, mut only) = (RecordChanges::default(), Only::default());
     let (mut i, mut j, mut at) = (0, 0, 0_u64);
@@ -321,7 +321,7 @@ fn record_changes(first: &[&Run], second: &[&Run]) -> (RecordChanges, Only) {
         let start = a.map_or(u64::MAX, |a| a.0).min(b.map_or(u64::MAX, |b| b.0));
         let in_a = a.filter(|a| a.0 == start);
         let in_b = b.filter(|b| b.0 == start);
-        // Up to where nothing changes: the end of a run, or the begin of one that lies ahead.
+        // The next position at which something may change: the end of a run, or the start of a later one.
         let ahead = |span: Option<(u64, u64)>| span.map_or(u64::MAX, |s| if s.0 == start { s.1 } else { s.0 });
         let end = ahead(a).min(ahead(b));
         let records = end - start;
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(changes(&old, &[]), (0, 150, 0, 0));
         let merged = [run(0, 100, "c", 0), run(100, 50, "c", 100), run(150, 7, "d", 0)];
         assert_eq!(changes(&old, &merged), (7, 0, 150, 0));
-        // A hole in the middle of a shard that stays.
+        // A gap in the middle of a shard that stays.
         let erased = [run(0, 40, "a", 0), run(60, 40, "a", 60), run(100, 50, "b", 0)];
         assert_eq!(changes(&old, &erased), (0, 20, 0, 130));
         assert_eq!(changes(&erased, &old), (20, 0, 0, 130));

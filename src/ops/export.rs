@@ -1,8 +1,8 @@
 //! `manifest --export`: one row per live record, for spreadsheets and query engines.
 //!
-//! Sidecars are read and written batch by batch, so memory does not depend on the number of records. Rows come in the
-//! order of the shards and of the records in them. Values are exported as they are: a cell that a spreadsheet would
-//! take for a formula is changed only when that is asked for.
+//! Sidecars are read and written batch by batch, so memory does not depend on the number of records. Rows are in the
+//! order of the shards and of the records in them. Values are exported unchanged; cells that a spreadsheet would
+//! interpret as formulas are escaped only on request.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::{
     record::BATCH_ROWS,
 };
 
-/// Batches that make a row group.
+/// Number of batches in a row group.
 const GROUP_BATCHES: usize = 16;
-/// Columns, in the order of every format.
+/// Columns, in the order that all formats use.
 const COLUMNS: [&str; 11] = [
     "record_id",
     "subject_id",
@@ -46,20 +46,20 @@ const COLUMNS: [&str; 11] = [
 /// Formats of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// RFC 4180 with a header; null is nothing, the empty text is `""`.
+    /// RFC 4180 with a header; null is an empty cell, the empty text is `""`.
     Csv,
-    /// The same, but cells that begin with `=`, `+`, `-`, `@`, a tab or a carriage return get a `'` in front.
+    /// The same, but cells that begin with `=`, `+`, `-`, `@`, a tab or a carriage return are prefixed with `'`.
     EscapedCsv,
-    /// An object per line.
+    /// One JSON object per line.
     Jsonl,
-    /// Parquet, zstd.
+    /// Parquet, compressed with zstd.
     Parquet,
 }
 
 /// A live record.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExportRow {
-    /// Record id; `source#row` where none is stored.
+    /// Record id; `source#row` if none is stored.
     pub record_id: String,
     /// Subject id.
     pub subject_id: Option<String>,
@@ -73,7 +73,7 @@ pub struct ExportRow {
     pub length: Option<u64>,
     /// Name of the source.
     pub source: String,
-    /// Row in the source, from 1; absent when the source is the record.
+    /// Row in the source, from 1; absent if the whole source is the record.
     pub row: Option<u64>,
     /// First version that had the record.
     pub first_version: Version,
@@ -83,10 +83,10 @@ pub struct ExportRow {
     pub hash: String,
 }
 
-/// Gives every live record of a snapshot to `visit`, a batch at a time; returns how many there were.
+/// Passes every live record of a snapshot to `visit`, a batch at a time; returns their number.
 ///
 /// # Errors
-/// When a sidecar cannot be read or does not fit the run table, or `visit` fails.
+/// When a sidecar cannot be read or does not match the run table, or `visit` fails.
 pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>) -> Result<u64> {
     super::or_overtaken(Some(snapshot), read_records(snapshot, cancel, visit))
 }
@@ -108,7 +108,7 @@ fn read_records(
             cancel.check()?;
             let mut rows = Vec::with_capacity(BATCH_ROWS);
             for row in batch? {
-                // A row of the shard that no live run holds is not a record any more.
+                // A row of the shard that is in no live run is not a record any more.
                 if let Some(known) = numbers.next().transpose()?.flatten() {
                     rows.push(export_row(snapshot, row, &shard.path, ordinal, known.first_version, known.from)?);
                 }
@@ -148,7 +148,7 @@ fn export_row(
     })
 }
 
-/// Writes every live record of a snapshot; returns how many there were.
+/// Writes every live record of a snapshot; returns their number.
 ///
 /// # Errors
 /// When a sidecar cannot be read, or `w` fails.
@@ -196,8 +196,8 @@ fn csv_line(row: &ExportRow, escape: bool, line: &mut String) {
     line.push('\n');
 }
 
-/// Appends the cells of a line after RFC 4180; null is nothing, the empty text is `""`, and cells that a spreadsheet takes for
-/// formulas get a `'` in front where `escape` says so.
+/// Appends the cells of a line as in RFC 4180; null is an empty cell, the empty text is `""`. If `escape` is set, cells
+/// that a spreadsheet interprets as formulas are prefixed with `'`.
 pub fn csv_cells(cells: &[Option<String>], escape: bool, line: &mut String) {
     for (i, cell) in cells.iter().enumerate() {
         if i > 0 {
@@ -224,7 +224,7 @@ fn csv_cell(text: &str, escape: bool, line: &mut String) {
     line.push('"');
 }
 
-/// Row groups are encoded in memory and handed on as each is complete.
+/// Writes Parquet; each row group is encoded in memory and written when it is complete.
 fn parquet(snapshot: &Snapshot, cancel: &Cancel, w: &mut dyn Write) -> Result<u64> {
     let failed = |e: parquet::errors::ParquetError| Error::internal("encoding the export failed").cause(e);
     let properties = WriterProperties::builder()

@@ -1,7 +1,7 @@
-//! Which indexes the shards of a dataset get, and whether they are what the sidecars say.
+//! Which indexes the shards of a dataset have, and whether they agree with the sidecars.
 //!
-//! All shards of a dataset have the same ones, because most of them are of use only when they are complete; so they are
-//! chosen when the dataset is made.
+//! All shards of a dataset have the same kinds, because most indexes are useful only if they are complete; therefore
+//! they are chosen when the dataset is made.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use crate::{
     storage::Store,
 };
 
-/// The indexes of a run: what was asked for, else what the dataset has, else what suits the shards and costs little.
+/// Returns the indexes of a run: the requested ones, else those of the dataset, else those that suit the shards and are
+/// cheap.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for kinds that these shards cannot have, or that older shards do not have.
+/// [`Kind::Usage`](crate::error::Kind::Usage) for kinds that these shards cannot have, or that older shards lack.
 pub fn choose(
     asked: Option<&[IndexKind]>,
     old: Option<&[IndexKind]>,
@@ -52,7 +53,7 @@ pub fn choose(
     Ok(kinds)
 }
 
-/// The kinds as on the command line.
+/// Returns the kinds as written on the command line.
 pub fn text(kinds: &[IndexKind]) -> String {
     if kinds.is_empty() {
         return "none".to_owned();
@@ -60,7 +61,7 @@ pub fn text(kinds: &[IndexKind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(",")
 }
 
-/// Whether an object belongs to one of these shards: it lies in the same folder and its name is the same up to the
+/// Returns whether an object belongs to one of these shards: it is in the same folder and has the same name up to the
 /// first dot, or it is a list of all shards of their folder.
 pub fn belongs(path: &str, is_shard_stem: impl Fn(&str) -> bool, is_shard_folder: impl Fn(&str) -> bool) -> bool {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
@@ -68,7 +69,7 @@ pub fn belongs(path: &str, is_shard_stem: impl Fn(&str) -> bool, is_shard_folder
     is_shard_stem(stem) || ([WIDS_LIST, schema::file::NAME].contains(&&path[name..]) && is_shard_folder(&path[..name]))
 }
 
-/// Path of a shard up to the first dot of its name, which it shares with everything that belongs to it.
+/// Path of a shard up to the first dot of its name, which all objects that belong to the shard share.
 pub fn stem(shard: &str) -> &str {
     let name = shard.rfind('/').map_or(0, |slash| slash + 1);
     shard[name..].find('.').map_or(shard, |dot| &shard[..name + dot])
@@ -77,12 +78,12 @@ pub fn stem(shard: &str) -> &str {
 /// Compares the indexes beside a shard, and the table of its units, with its sidecar; the shard itself is not read.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) at the first thing that is wrong.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) at the first mismatch.
 pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputFormat, kinds: &[IndexKind]) -> Result<()> {
     check_frames(store, shard)?;
     let mut beside: Vec<(IndexKind, String)> =
         kinds.iter().filter_map(|k| Some((*k, k.beside(&shard.path)?))).collect();
-    // Adopted shards have none; those that shardify wrote have seals.
+    // Adopted shards have no such objects; those that shardify wrote have seals.
     let sealed = shard.all_beside();
     beside.retain(|(_, path)| shard.beside.is_none() || sealed.iter().any(|object| object.path == *path));
     if beside.is_empty() {
@@ -98,14 +99,14 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
             _ => samples_agree(&bytes, &extents),
         };
         if !sound {
-            return Err(at(Error::integrity(format!("the index of {kind} is not what the sidecar says")))
+            return Err(at(Error::integrity(format!("the index {kind} does not agree with the sidecar")))
                 .hint("it belongs to other bytes: restore it from a copy, or convert the sources again"));
         }
     }
     Ok(())
 }
 
-/// Offset and length of every record.
+/// Returns offset and length of every record.
 fn extents(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<(u64, u64)>> {
     let mut out = Vec::new();
     for batch in read_sidecar(store, &shard.sidecar())? {
@@ -129,7 +130,7 @@ fn record_lines(extents: &[(u64, u64)]) -> Vec<u8> {
     out
 }
 
-/// Whether there is a line per record, with offsets and sizes inside the record.
+/// Returns whether there is one line per record, with offsets and sizes inside the record.
 fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut lines = text.lines();
@@ -154,7 +155,8 @@ fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
         && lines.iter().zip(extents).all(|(line, extent)| inside(line, *extent))
 }
 
-/// The units of a compressed shard begin and end where its records do, and a seek table has all of them.
+/// Returns an error unless the units of a compressed shard begin and end at record boundaries and a seek table lists
+/// all of them.
 fn check_frames(store: &Arc<dyn Store>, shard: &ShardMeta) -> Result<()> {
     if shard.codec.stream_extension().is_empty() || shard.body_bytes == 0 {
         return Ok(());
@@ -172,7 +174,7 @@ fn check_frames(store: &Arc<dyn Store>, shard: &ShardMeta) -> Result<()> {
         return Ok(());
     }
     let mut frames = table.frames();
-    // What ends the shard is a frame of its own; only its size is to be found out.
+    // The end of the shard is a frame of its own; only its size is needed.
     let one_more = Frames::seek_table_bytes(frames.units().map_or(0, <[_]>::len) + 1);
     let trailer = shard.bytes.saturating_sub(body.1).checked_sub(one_more).filter(|trailer| *trailer > 0);
     if let Some(stored) = trailer {

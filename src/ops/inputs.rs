@@ -24,47 +24,47 @@ use crate::{
 /// What to do with a source that changed since it was converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnChanged {
-    /// Stop and name it.
+    /// Stop with an error that names it.
     #[default]
     Fail,
     /// Convert it again; the records of its old content stay.
     Append,
     /// Convert it again, and remove the records of its old content in the same version.
     Replace,
-    /// Leave it out.
+    /// Skip it.
     Skip,
 }
 
-/// What makes a source the one that was converted before.
+/// What identifies a source that was converted before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Identity {
     /// Its path or URL.
     #[default]
     Path,
-    /// That, or else its content: a file that was moved, or sent again under another name, is known.
+    /// The path or URL, or else the content: a file that was moved, or sent again under another name, is recognised.
     Content,
 }
 
-/// Sources by what they are to the dataset.
+/// Sources by their state in the dataset.
 #[derive(Debug, Default)]
 pub struct Partition {
-    /// To be converted.
+    /// Sources to be converted.
     pub fresh: Vec<SourceFile>,
-    /// Converted before and the same since.
+    /// Number of sources that have not changed since they were converted.
     pub unchanged: u64,
-    /// Changed since and left out.
+    /// Number of sources that have changed and are skipped.
     pub changed: u64,
-    /// Known under another name, and left out.
+    /// Number of sources that are known under another name, and are skipped.
     pub moved: u64,
-    /// URIs, as stored, of those to be converted whose old records are to be removed.
+    /// Stored URIs of the sources to be converted whose old records are to be removed.
     pub replaced: HashSet<String>,
 }
 
-/// Partitions sources by what the dataset knows of them. The dataset may know many more than were found, so its list
-/// passes by, and only what it says about the found ones is kept.
+/// Partitions sources by their state in the dataset. The dataset may know many more than were found, so its list is
+/// streamed and only its rows about found sources are kept.
 ///
 /// # Errors
-/// When one changed and `on_changed` says fail, one cannot be read, or their names are private and there is no key.
+/// When a source changed and `on_changed` is `Fail`, a source cannot be read, or names are private and there is no key.
 pub fn partition(
     context: &Context<'_>,
     found: Vec<SourceFile>,
@@ -83,9 +83,9 @@ pub fn partition(
             Known::No => Ok(State::New),
             Known::Same(_) => Ok(State::Same),
             Known::Changed(_) => Ok(State::Changed),
-            // It was never read whole, and is not now.
+            // Its content was never hashed, and is not read now.
             Known::Touched(_, 0) if file.is_remote() => Ok(State::Changed),
-            // Copied or touched: only the content can tell.
+            // Copied or touched: only the content decides.
             Known::Touched(_, hash) => {
                 Ok(if stored_hash(file, hiding.as_ref())? == *hash { State::Same } else { State::Changed })
             }
@@ -112,40 +112,41 @@ pub fn partition(
                 let version = known.0.version();
                 return Err(Error::changed(format!("this source changed since {version} converted it"))
                     .at(file.uri())
-                    .hint("put its records in the place of the old ones with --on-changed replace")
-                    .hint("convert it again beside its old records with --on-changed append")
-                    .hint("leave it out with --on-changed skip"));
+                    .hint("replace its old records with --on-changed replace")
+                    .hint("keep its old records beside the new ones with --on-changed append")
+                    .hint("skip it with --on-changed skip"));
             }
         }
     }
     Ok(partition)
 }
 
-/// A dataset among the sources, or above them.
+/// A dataset among the sources, or in a folder above them.
 #[derive(Debug)]
 pub struct Live {
     store: Arc<dyn Store>,
-    /// What names of its objects begin with.
+    /// Common prefix of its objects' names.
     root: String,
-    /// Its shards.
+    /// Its live shards.
     live: HashSet<String>,
-    /// Their folders.
+    /// Folders of the live shards.
     folders: HashSet<String>,
-    /// Shards that it has or had.
+    /// All shards that it has or had.
     known: HashSet<String>,
 }
 
 impl Live {
-    /// The dataset at a place; `None` when there is none.
+    /// Returns the dataset at a location; `None` if there is none.
     ///
     /// # Errors
     /// When the log of the dataset is damaged.
     pub fn of(context: &Context<'_>, location: &Location) -> Result<Option<Self>> {
         let snapshot = match context.dataset(location).and_then(|dataset| dataset.latest()) {
             Ok(Some(snapshot)) => snapshot,
-            // A dataset that cannot be read would be taken for a pile of files, with all that was ever replaced or erased.
+            // A dataset that cannot be read would be treated as plain files, including everything that was ever
+            // replaced or erased.
             Err(e) if matches!(e.kind(), Kind::Integrity | Kind::Storage) => return Err(e),
-            // Nor can a web server tell, and whatever else is wrong with the source was met when it was listed.
+            // A web server cannot be listed, and any other error was reported when the source was listed.
             Ok(None) | Err(_) => return Ok(None),
         };
         let uri = |path: &str| match location.local_path() {
@@ -163,41 +164,41 @@ impl Live {
         }))
     }
 
-    /// Where it is.
+    /// Returns the dataset's location.
     pub fn place(&self) -> String {
         self.store.location().to_string()
     }
 
-    /// Its path in the dataset, if a file lies there.
+    /// Returns a file's path in the dataset, if the file is in it.
     fn path<'a>(&self, uri: &'a str) -> Option<&'a str> {
         uri.strip_prefix(&self.root).map(|path| path.trim_start_matches('/'))
     }
 
-    /// Whether a file belongs to the dataset: a live shard, an old one, or an index of an old one.
+    /// Returns whether a file belongs to the dataset: a live shard, an old one, or an index of an old one.
     pub fn has(&self, file: &SourceFile) -> bool {
         let uri = file.uri();
         self.live.contains(&uri) || self.is_old(&uri)
     }
 
-    /// Whether a file is a shard that is not live, or lies beside none that is.
+    /// Returns whether a file is a shard that is not live, or is not beside a live shard.
     fn is_old(&self, uri: &str) -> bool {
         let is_folder_old = || uri.rsplit_once('/').is_none_or(|(folder, _)| !self.folders.contains(folder));
         let may_be = |path: &str| is_shard_name(path) || is_beside_shards(path) && is_folder_old();
         !self.live.contains(uri) && (self.known.contains(uri) || self.path(uri).is_some_and(may_be))
     }
 
-    /// Takes away shards that its newest version does not contain: those that were compacted into others, and those of runs
-    /// that never committed. Returns how many.
+    /// Removes shards that the newest version does not contain: shards that were compacted into others, and shards of
+    /// runs that never committed. Returns their number.
     pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
         files.retain(|file| !self.is_old(&file.uri()));
         (before - files.len()) as u64
     }
 
-    /// What is the same for all records of these files, as far as they are its shards.
+    /// Returns the constants that all records of these files share, as far as the files are shards of this dataset.
     ///
     /// # Errors
-    /// When that is not the same for all of them, or the store fails.
+    /// When the constants differ, or the store fails.
     pub fn constants(&self, files: &[String]) -> Result<Option<Bytes>> {
         let shards = || files.iter().filter(|uri| self.live.contains(*uri)).filter_map(|uri| self.path(uri));
         let kinds = Kinds::of_shards(self.store.as_ref(), shards())?;
@@ -219,11 +220,11 @@ enum State {
     Moved,
 }
 
-/// Moved sources that are told by name.
-const TOLD: usize = 10;
+/// Maximum number of moved sources that are listed by name.
+const MAX_LISTED: usize = 10;
 
-/// Looks for the content of new sources among what the dataset has: that of a file, or of a sample made of files, all of whose parts
-/// have to be those of one sample.
+/// Searches the dataset for the content of new sources: that of a file, or that of a sample made of files. All parts of
+/// such a sample must be parts of one known sample.
 fn find_moved(
     context: &Context<'_>,
     found: &[SourceFile],
@@ -253,8 +254,8 @@ fn find_moved(
     let mut told = 0;
     let mut tell = |file: &SourceFile, (name, version): &Place| {
         told += 1;
-        if told <= TOLD {
-            let note = format!("{}: left out, {version} converted the same content as `{name}`", file.name());
+        if told <= MAX_LISTED {
+            let note = format!("{}: skipped, {version} converted the same content as `{name}`", file.name());
             context.observer.event(Event::Note(note));
         }
     };
@@ -282,7 +283,7 @@ fn find_moved(
 /// Name of a source, and the version that converted it.
 type Place = (String, Version);
 
-/// A sum over the parts of a sample that does not depend on their order, how many they are, and where the sample is.
+/// Content of a sample made of files: an order-independent sum over its parts, their number, and the sample's place.
 #[derive(Default)]
 struct SampleContent {
     sum: u64,
@@ -299,14 +300,14 @@ impl SampleContent {
         self.parts += 1;
     }
 
-    /// What samples of the same content have in common.
+    /// Returns the key that samples of the same content share.
     fn key(&self) -> (u64, u32) {
         (self.sum, self.parts)
     }
 }
 
-/// Samples made of new files that the dataset has, each with the numbers of its files. Only what may be known by the sizes of its files
-/// is read.
+/// Returns the new samples made of files whose content the dataset has, each with the indexes of its files. Only files
+/// whose size occurs in the dataset are read.
 fn moved_samples<'a>(
     found: &[SourceFile],
     states: &[State],
@@ -334,17 +335,17 @@ fn moved_samples<'a>(
     Ok(moved.into_iter().flatten().collect())
 }
 
-/// What the newest version that converted a file says about it.
+/// What the newest version that converted a file records about it.
 #[derive(Clone, Copy)]
 enum Known {
     No,
     Same(Version),
     Changed(Version),
-    /// Of the same size but written since; with the hash of the content then.
+    /// Same size, but written since; with the hash of the recorded content.
     Touched(Version, u64),
 }
 
-/// A sample is replaced with all its files: those that did not change count as changed where another of its files did.
+/// Marks all files of a sample as changed if one of them changed, because a sample is replaced as a whole.
 fn replace(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State]) {
     let key = |file: &SourceFile| split_key(file.name()).0.to_owned();
     let changed: HashSet<String> = found
@@ -361,13 +362,13 @@ fn replace(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State]) 
     }
 }
 
-/// The hash of a file's content as the dataset stores it.
+/// Returns the hash of a file's content as the dataset stores it.
 fn stored_hash(file: &SourceFile, hiding: Option<&Hiding>) -> Result<u64> {
     let hash = content_hash(file)?;
     Ok(hiding.map_or(hash, |hiding| hiding.content(hash)))
 }
 
-/// The URI of a file as the dataset stores it.
+/// Returns the URI of a file as the dataset stores it.
 fn stored_uri(file: &SourceFile, hiding: Option<&Hiding>) -> String {
     let uri = file.uri();
     hiding.map_or_else(|| uri.clone(), |hiding| hiding.uri(&uri).into_owned())
@@ -382,7 +383,7 @@ impl Known {
     }
 }
 
-/// What the dataset knows about each of the found files, and whether it was one part of a sample.
+/// Returns what the dataset records about each found file, and whether the file was one part of a sample.
 fn recall(found: &[SourceFile], snapshot: &Snapshot, hiding: Option<&Hiding>) -> Result<Vec<(Known, bool)>> {
     let stored = |file: &SourceFile| stored_uri(file, hiding);
     let mut known = vec![(Known::No, false); found.len()];

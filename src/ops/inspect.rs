@@ -1,7 +1,7 @@
-//! `inspect`: what is there, how badly it is cut, and which command to run next.
+//! `inspect`: what a source contains, how suitable its file sizes are, and which command to run next.
 //!
-//! Little is read: the first bytes of each file, the footers of Parquet, and a sample of the records. Numbers of records
-//! that this does not give exactly are estimates and say so.
+//! Little is read: the first bytes of each file, the footers of Parquet, and a sample of the records. Numbers of
+//! records that cannot be determined exactly this way are estimates and marked as such.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,16 +27,16 @@ use crate::{
     units::Size,
 };
 
-/// Opening a file costs as long as reading so many bytes: some 30 ms at 128 MiB/s.
+/// Bytes that could be read in the time it takes to open a file: some 30 ms at 128 MiB/s.
 pub const OPEN_COST: Size = Size::mib(4);
-/// Files below are small: an eighth of the usual shard.
+/// Files below this size are small: an eighth of the usual shard.
 pub const SMALL_FILE: Size = Size::mib(16);
-/// Above this score it pays to merge.
+/// Score above which merging is advised.
 const HIGH_SCORE: u64 = 25;
-/// Files whose records are looked at.
+/// Maximum number of files whose records are sampled.
 const SAMPLED_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 4_096;
-/// Stored bytes of a tar or TFRecord file that are looked at.
+/// Maximum number of stored bytes of a tar or TFRecord file that are sampled.
 const SAMPLE_BYTES: u64 = 16 << 20;
 
 /// Files of one format.
@@ -44,15 +44,15 @@ const SAMPLE_BYTES: u64 = 16 << 20;
 pub struct FormatReport {
     /// The format.
     pub format: String,
-    /// How many files.
+    /// Number of files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Their records; absent where nothing tells.
+    /// Number of records; absent if the files do not state it.
     pub records: Option<u64>,
     /// Whether the number of records is exact.
     pub exact: bool,
-    /// Files that cannot be read as what they are; their records are not counted.
+    /// Files that cannot be read in their format; their records are not counted.
     pub damaged: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct ColumnReport {
     pub data_type: String,
     /// Share of nulls in the sample.
     pub nulls: f64,
-    /// Whether every record of the sample has another value.
+    /// Whether every record of the sample has a different value.
     pub unique: bool,
 }
 
@@ -80,11 +80,11 @@ pub struct VariableReport {
     pub data_type: String,
     /// Its dimensions, with their lengths.
     pub dims: Vec<(String, u64)>,
-    /// Shape of the stored chunks; absent where it is stored in one piece.
+    /// Shape of the stored chunks; absent if the variable is stored in one piece.
     pub chunks: Option<Vec<u64>>,
-    /// How chunks are compressed, where the source tells.
+    /// Compression of the chunks, if the source states it.
     pub codecs: Vec<String>,
-    /// What becomes of it: a column of records, a constant, or nothing because it cannot be read.
+    /// Role in a conversion: a column of records, a constant, or none because it cannot be read.
     pub role: &'static str,
     /// Its attributes.
     pub attributes: Vec<(String, String)>,
@@ -108,45 +108,45 @@ fn variables(header: &Header, plan: &Plan) -> Vec<VariableReport> {
     header.variables.iter().enumerate().map(report).collect()
 }
 
-/// Files of `from` bytes and more, up to twice as many.
+/// Files of at least `from` bytes and less than twice as many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// Smallest size in it, a power of two, or 0.
+    /// Smallest size in the bucket, a power of two, or 0.
     pub from: u64,
-    /// How many files.
+    /// Number of files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// What is there.
+/// Report of `inspect`.
 #[derive(Debug, Clone, Serialize)]
 pub struct InspectReport {
-    /// What was looked at.
+    /// The inspected source.
     pub source: String,
-    /// The version, when it is a dataset.
+    /// The version, if the source is a dataset.
     pub version: Option<Version>,
-    /// Files, of a dataset its live shards.
+    /// Number of files; of a dataset, its live shards.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Records, where every format tells.
+    /// Number of records, if every format states it.
     pub records: Option<u64>,
     /// Whether the number of records is exact.
     pub exact: bool,
-    /// Files below an eighth of the target, 16 MiB unless a dataset has another.
+    /// Files below an eighth of the target, which is 16 MiB unless a dataset has another target.
     pub small_files: u64,
-    /// Share of the time to read everything that goes into opening files, in percent.
+    /// Share of the time to read everything that is spent on opening files, in percent.
     pub small_file_score: u64,
-    /// Records looked at for the columns.
+    /// Number of sampled records.
     pub sampled_records: u64,
-    /// Column that seems to name each record.
+    /// Column that seems to hold the record id.
     pub id: Option<String>,
-    /// Column that seems to say whom records are about.
+    /// Column that seems to hold the subject id.
     pub subject: Option<String>,
-    /// The command to run next; absent when all is well.
+    /// The command to run next; absent if nothing needs to be done.
     pub command: Option<String>,
-    /// What the command is for, or why there is none.
+    /// Purpose of the command, or the reason why there is none.
     pub advice: String,
     /// The formats.
     #[serde(skip)]
@@ -154,7 +154,7 @@ pub struct InspectReport {
     /// The columns.
     #[serde(skip)]
     pub columns: Vec<ColumnReport>,
-    /// Dimension along which the records of arrays lie.
+    /// Dimension along which the records of arrays are arranged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_dim: Option<String>,
     /// The variables of the first array source.
@@ -165,10 +165,10 @@ pub struct InspectReport {
     pub sizes: Vec<Bucket>,
 }
 
-/// Looks into a dataset, a folder, a file or a glob.
+/// Inspects a dataset, a folder, a file or a glob.
 ///
 /// # Errors
-/// When there is nothing, or it cannot be read.
+/// When nothing is found, or it cannot be read.
 pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     if let Ok(location) = context.location(source)
         && location.local_path().is_none_or(std::path::Path::is_dir)
@@ -183,11 +183,12 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = report(source, &sizes, SMALL_FILE);
-    let told: Vec<(SourceFile, Option<OutputFormat>)> = found
+    let described: Vec<(SourceFile, Option<OutputFormat>)> = found
         .files
         .into_par_iter()
         .map(|file| {
-            // What cannot be read says so when it is converted; here it is a file like others. A Zarr store is none.
+            // An unreadable file is an error only when it is converted; here it counts as any other file. A Zarr store
+            // is not a file.
             let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff(&file) };
             let format = sniffed.ok().flatten().map(|(format, _)| format);
             (file, format)
@@ -195,7 +196,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         .collect();
     let mut shards: BTreeMap<OutputFormat, Vec<SourceFile>> = BTreeMap::new();
     let mut others = Vec::new();
-    for (file, format) in told {
+    for (file, format) in described {
         match format {
             Some(format) => shards.entry(format).or_default().push(file),
             None => others.push(file),
@@ -220,8 +221,8 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
             Ok(Input::Files(files)) => report.formats.push(samples(&files)),
             Err(e) => {
                 let place = e.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
-                let told = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
-                note = Some(told.collect::<Vec<_>>().join("; "));
+                let described = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
+                note = Some(described.collect::<Vec<_>>().join("; "));
                 report.formats.push(format_report("files", &others, None, false));
             }
         }
@@ -234,9 +235,9 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     Ok(report)
 }
 
-/// The newest version, if the source is a dataset.
+/// Returns the newest version, if the source is a dataset.
 fn snapshot(context: &Context<'_>, location: &Location) -> Result<Option<Snapshot>> {
-    // A web server has no folders to look into.
+    // A web server's folders cannot be listed.
     if location.local_path().is_none() && matches!(location.url().scheme(), "http" | "https") {
         return Ok(None);
     }
@@ -266,7 +267,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
     }
 }
 
-/// Share of the reading time that goes into opening files, in percent.
+/// Returns the share of the reading time that is spent on opening files, in percent.
 fn score(sizes: &[u64]) -> u64 {
     let opening = u128::from(OPEN_COST.0) * sizes.len() as u128;
     let reading: u128 = sizes.iter().map(|bytes| u128::from(*bytes)).sum();
@@ -341,7 +342,7 @@ fn shard_format(format: OutputFormat, files: &[SourceFile], sample: &mut Sample)
         let rows: Vec<Option<u64>> = files.par_iter().map(|file| open(file).ok().map(|opened| opened.rows())).collect();
         let sound = files.iter().zip(&rows).filter(|(_, rows)| rows.is_some());
         for (file, _) in sound.take(SAMPLED_FILES) {
-            // A file with a good footer and damaged pages says so when it is read in full.
+            // A file with a valid footer and damaged pages is reported when it is read in full.
             let _ = sample.add_parquet(open(file)?);
         }
         let damaged = rows.iter().filter(|rows| rows.is_none()).count() as u64;
@@ -359,7 +360,7 @@ fn shard_format(format: OutputFormat, files: &[SourceFile], sample: &mut Sample)
             }
         };
         let input = file.open(tap)?;
-        // The end of the sample cuts a record in two, which is no damage of the file.
+        // The end of the sample may cut a record in two, which is not damage.
         let _ = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, _| {
             records += 1;
             Ok(())
@@ -372,7 +373,7 @@ fn shard_format(format: OutputFormat, files: &[SourceFile], sample: &mut Sample)
     Ok(format_report(format.name(), files, Some(estimate), exact))
 }
 
-/// `records` of `part` bytes, for `whole` bytes.
+/// Scales `records` of `part` bytes up to `whole` bytes.
 fn scaled(records: u64, whole: u64, part: u64) -> u64 {
     u64::try_from(u128::from(records) * u128::from(whole) / u128::from(part.max(1))).unwrap_or(u64::MAX)
 }
@@ -410,7 +411,7 @@ fn samples(found: &[SourceFile]) -> FormatReport {
     format_report("files", found, Some(files::group(found).len() as u64), true)
 }
 
-/// Records looked at.
+/// The sampled records.
 #[derive(Default)]
 struct Sample {
     batches: Vec<RecordBatch>,
@@ -458,7 +459,7 @@ impl Sample {
     }
 
     fn is_unique(&self, column: &str) -> Result<bool> {
-        // A file without records has no columns that it could lack.
+        // A batch without records cannot lack a column.
         let batches = self.batches.iter().filter(|batch| batch.num_rows() > 0);
         let ids: Vec<StringArray> =
             batches.map(|batch| id_column(batch, &[column.to_owned()])).collect::<Result<_>>()?;
@@ -475,14 +476,14 @@ fn is_float(column: &ColumnReport) -> bool {
     column.data_type.starts_with("Float")
 }
 
-/// Whether a column is named like one that says whom records are about.
+/// Returns whether a column's name suggests a subject id.
 fn is_subject(name: &str) -> bool {
     let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
     let whom = ["patient", "subject", "person", "participant", "user", "customer", "member"];
     plain == "mrn" || whom.iter().any(|w| plain == *w || plain == format!("{w}id"))
 }
 
-/// Whether a column is named like one that names records.
+/// Returns whether a column's name suggests a record id.
 fn is_id(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let whole = ["id", "uuid", "guid", "key", "__key__", "uid", "accession"];
@@ -491,12 +492,12 @@ fn is_id(name: &str) -> bool {
         || name.ends_with("Id")
 }
 
-/// Says which command to run next, and what it takes for granted.
+/// Sets the command to run next, and states its assumptions.
 fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
     command(report, shard_formats, only_shards, note);
     if let (Some(id), Some(_)) = (&report.id, report.command.as_ref().filter(|command| command.contains(" --id "))) {
         report.advice.push_str(&format!(
-            "; `{id}` differs in each of the {} records looked at, and the run counts those where it does not",
+            "; `{id}` is unique in the {} sampled records; the run counts the records where it repeats",
             report.sampled_records
         ));
     }
@@ -523,17 +524,17 @@ fn command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, 
         (1, true) if report.small_file_score > HIGH_SCORE => {
             let merge = "shardify compact shards";
             report.command = Some(format!("shardify adopt {source} --out shards{options} && {merge}"));
-            report.advice = "links the files into ./shards and merges them; nothing of the source changes".to_owned();
+            report.advice = "links the files into ./shards and merges them; the source stays unchanged".to_owned();
         }
         (1, true) => {
             report.command = Some(format!("shardify adopt {source}{options}"));
-            report.advice = "the files are large enough; this makes their records findable".to_owned();
+            report.advice = "the files are large enough; this makes their records searchable by id".to_owned();
         }
         _ => report.advice = "several formats side by side: inspect each with a glob, such as '*.parquet'".to_owned(),
     }
 }
 
-/// Text as a shell takes it for one word.
+/// Quotes text so that a shell reads it as one word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,8 +1,8 @@
 //! OpenLineage events of the commands that write: START before the run, COMPLETE or FAIL after it.
 //!
-//! An event names the job (`shardify.convert`), the run, the folders that it reads and the dataset that it makes, by the
-//! naming of OpenLineage's specification 2-0-2: never a dataset for each file. Events go to the end of a file, one per
-//! line, or to a server. A run never fails because nobody took its events: that is a note.
+//! An event names the job (`shardify.convert`), the run, the folders that it reads and the dataset that it makes, by
+//! the naming of OpenLineage's specification 2-0-2: never a dataset for each file. Events are appended to a file, one
+//! per line, or sent to a server. A run never fails because an event could not be delivered: that is a note.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,11 @@ use crate::{
     storage::{Location, append_line, plain_urls, post_json},
 };
 
-/// Names the program in events.
+/// Identifies the program in events.
 const PRODUCER: &str = concat!("urn:shardify:", env!("CARGO_PKG_VERSION"));
-/// Where servers take events, unless the URL says so itself.
+/// Path at which servers accept events, unless the URL has one.
 const ENDPOINT: &str = "/api/v1/lineage";
-/// Setting with the key that servers ask for.
+/// Setting with the API key of the server.
 const KEY_SETTING: &str = "OPENLINEAGE_API_KEY";
 /// Setting with the namespace of jobs.
 const NAMESPACE_SETTING: &str = "OPENLINEAGE_NAMESPACE";
@@ -41,12 +41,12 @@ const ERROR_SCHEMA: &str =
     "https://openlineage.io/spec/facets/1-0-1/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet";
 const JOB_SCHEMA: &str = "https://openlineage.io/spec/facets/2-0-4/JobTypeJobFacet.json#/$defs/JobTypeJobFacet";
 
-/// What a run is about to do.
+/// Description of a run before it starts.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     /// The command.
     pub name: &'static str,
-    /// What it reads, as the user names it; nothing: the dataset itself.
+    /// Sources as the user names them; empty if the run reads the dataset itself.
     pub sources: &'a [String],
     /// The dataset that it writes.
     pub output: &'a Location,
@@ -54,14 +54,14 @@ pub struct Job<'a> {
     pub private: PrivateChoice,
 }
 
-/// What a run has done.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The version made, or the current one when there was nothing to do.
+    /// The new version, or the current one if there was nothing to do.
     pub version: Option<Version>,
-    /// What was counted.
+    /// Counts of the run.
     pub counts: Counts,
-    /// Columns with their types, where they are known.
+    /// Columns with their types, if known.
     pub columns: Vec<(String, String)>,
 }
 
@@ -101,31 +101,32 @@ impl From<&RevertReport> for Outcome {
     }
 }
 
-/// Runs a command and tells whoever wants to know, which is `to`: a file or a URL.
+/// Runs a command and sends its lineage events to `to`: a file or a URL.
 ///
 /// # Errors
-/// Those of the run alone, and when `to` is no place for events.
+/// Only those of the run itself, and when `to` is not a valid destination of events.
 pub fn told<R>(context: &Context<'_>, to: Option<&str>, job: &Job<'_>, run: impl FnOnce() -> Result<R>) -> Result<R>
 where
     for<'r> Outcome: From<&'r R>,
 {
     let Some(to) = to else { return run() };
-    let teller = Teller { context, to: context.location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
-    if teller.to.local_path().is_none() && !matches!(teller.to.url().scheme(), "http" | "https") {
+    let emitter =
+        Emitter { context, to: context.location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
+    if emitter.to.local_path().is_none() && !matches!(emitter.to.url().scheme(), "http" | "https") {
         return Err(
             Error::usage("expected a file or an http(s) URL for --openlineage, found another store").at(plain_urls(to))
         );
     }
-    teller.tell("START", None, None);
+    emitter.emit("START", None, None);
     let result = run();
     match &result {
-        Ok(report) => teller.tell("COMPLETE", Some(&Outcome::from(report)), None),
-        Err(error) => teller.tell("FAIL", None, Some(error)),
+        Ok(report) => emitter.emit("COMPLETE", Some(&Outcome::from(report)), None),
+        Err(error) => emitter.emit("FAIL", None, Some(error)),
     }
     result
 }
 
-/// What the dataset says about its ids, or will say.
+/// Returns how the dataset stores its ids, or will store them.
 fn private_ids(context: &Context<'_>, job: &Job<'_>) -> Option<PrivateIds> {
     let latest = context.dataset(job.output).and_then(|dataset| dataset.latest()).ok().flatten();
     match latest {
@@ -134,13 +135,14 @@ fn private_ids(context: &Context<'_>, job: &Job<'_>) -> Option<PrivateIds> {
     }
 }
 
-/// A new dataset draws its own salt: until it is made, nobody knows what stands for its sources.
+/// Returns the settings with an unknown salt: a new dataset draws its own, so its sources' tokens are not known until
+/// it exists.
 fn unknown_salt(private: PrivateIds) -> PrivateIds {
     let check = if private.salt.is_some() { String::new() } else { private.check };
     PrivateIds { check, ..private }
 }
 
-struct Teller<'a> {
+struct Emitter<'a> {
     context: &'a Context<'a>,
     to: Location,
     job: &'a Job<'a>,
@@ -148,8 +150,8 @@ struct Teller<'a> {
     private: Option<PrivateIds>,
 }
 
-impl Teller<'_> {
-    fn tell(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) {
+impl Emitter<'_> {
+    fn emit(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) {
         if let Err(error) = self.send(&self.event(kind, outcome, error)) {
             let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
             let note = format!("the {kind} event of --openlineage was not delivered: {error}{cause}");
@@ -175,7 +177,7 @@ impl Teller<'_> {
     fn event(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) -> Value {
         let mut run = json!({ "runId": self.id });
         if let Some(error) = error {
-            // Messages name files, ids and values.
+            // Messages may contain names of files, ids and values.
             let message = match self.private {
                 Some(_) => format!("shardify {} failed ({:?})", self.job.name, error.kind()),
                 None => error.to_string(),
@@ -200,7 +202,7 @@ impl Teller<'_> {
         })
     }
 
-    /// A dataset for each folder of the sources.
+    /// Returns a dataset for each folder of the sources.
     fn inputs(&self) -> Vec<Value> {
         let mut names: BTreeSet<(String, String)> = BTreeSet::new();
         let redacted = self.private.as_ref().filter(|private| private.redacted_sources);
@@ -218,7 +220,7 @@ impl Teller<'_> {
                         let name = hiding.uri(&folder.to_string()).into_owned();
                         names.insert(("shardify".to_owned(), name));
                     }
-                    // Without the key nobody can say which folder it was.
+                    // Without the key, the folder cannot be determined.
                     Some(Err(_)) => {}
                 }
             }
@@ -263,7 +265,7 @@ fn facet(schema: &str, fields: Value) -> Value {
     Value::Object(facet)
 }
 
-/// What a source names: itself, or the folder that stands before the first wildcard.
+/// Returns the location that a source names: itself, or the folder before the first wildcard.
 pub(super) fn source_folder_or_file(context: &Context<'_>, source: &str) -> Option<Location> {
     let exists = |text: &str| context.location(text).ok().is_some_and(|l| l.local_path().is_some_and(|p| p.exists()));
     let plain = match source.find(['*', '?', '[', '{']) {
@@ -276,12 +278,12 @@ pub(super) fn source_folder_or_file(context: &Context<'_>, source: &str) -> Opti
     context.location(plain).ok()
 }
 
-/// The folder that a source names: itself, that of the file, or what stands before the first wildcard.
+/// Returns the folder that a source names: itself, the folder of the file, or the folder before the first wildcard.
 fn source_folder(context: &Context<'_>, source: &str) -> Option<Location> {
     let location = source_folder_or_file(context, source)?;
     match location.local_path() {
         Some(path) if !path.is_dir() => location.split_name().map(|(folder, _)| folder),
-        // What looks like a file is one: stores have no folders to ask for.
+        // A name with a dot is taken for a file: stores cannot be asked whether it is a folder.
         None if location.split_name().is_some_and(|(_, name)| name.contains('.')) => {
             location.split_name().map(|(folder, _)| folder)
         }
@@ -289,7 +291,7 @@ fn source_folder(context: &Context<'_>, source: &str) -> Option<Location> {
     }
 }
 
-/// Namespace and name of a dataset, as OpenLineage names them.
+/// Returns namespace and name of a dataset by OpenLineage's naming.
 fn name_of(location: &Location) -> (String, String) {
     if let Some(path) = location.local_path() {
         return ("file".to_owned(), path.to_string_lossy().into_owned());

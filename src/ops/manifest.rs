@@ -1,4 +1,4 @@
-//! `manifest`: what a dataset holds, where a record is, and how it came to be.
+//! `manifest`: what a dataset contains, where a record is, and how it was made.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
     units::parse_duration,
 };
 
-/// Opens the snapshot that a command is to look at.
+/// Opens the snapshot at a point in time.
 ///
 /// # Errors
 /// When there is no dataset, or it had no version at that time.
@@ -28,7 +28,7 @@ pub fn snapshot(context: &Context<'_>, location: &Location, at: Option<&str>) ->
     super::of_newest(&context.dataset(location)?, &mut |newest| then(newest, at))
 }
 
-/// The snapshot at some time, given the newest one.
+/// Returns the snapshot at a point in time, given the newest one.
 fn then(newest: &Snapshot, at: Option<&str>) -> Result<Snapshot> {
     let dataset = newest.dataset();
     match when(newest, at)? {
@@ -43,7 +43,7 @@ fn then(newest: &Snapshot, at: Option<&str>) -> Result<Snapshot> {
     }
 }
 
-/// Understands a tag, and all that [`parse_when`] does.
+/// Parses a tag, or anything that [`parse_when`] accepts.
 ///
 /// # Errors
 /// When the text is none of these.
@@ -61,7 +61,7 @@ pub fn when(newest: &Snapshot, text: Option<&str>) -> Result<Option<When>> {
     }
 }
 
-/// Understands a duration back from now, an instant, a date, or a version.
+/// Parses a duration back from now, an instant, a date, or a version.
 ///
 /// # Errors
 /// When the text is none of these.
@@ -95,9 +95,9 @@ pub struct SummaryReport {
     pub version: Version,
     /// When it was committed.
     pub committed_at: String,
-    /// What made it.
+    /// Operation that made it.
     pub operation: String,
-    /// What the dataset is.
+    /// Settings of the dataset.
     pub settings: Settings,
     /// Live shards, records and bytes.
     #[serde(flatten)]
@@ -106,12 +106,12 @@ pub struct SummaryReport {
     pub sources: u64,
     /// Smallest, median and largest shard in bytes.
     pub shard_bytes: [u64; 3],
-    /// Whether subject ids can be found.
+    /// Column of the subject id; absent if there is none.
     pub subject: Option<String>,
-    /// Versions that have names.
+    /// Tags and the versions that they name.
     pub tags: BTreeMap<String, Version>,
-    /// One hash for the version, as its commit has it; absent where an older release wrote something of it, or where
-    /// somebody was erased from it since: `--root` works it out.
+    /// Root hash of the version, as stored by its commit; absent if an older release wrote a part of it, or if records
+    /// were erased from it since: `--root` computes it then.
     #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
 }
@@ -140,12 +140,12 @@ pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
     })
 }
 
-/// A hit as it is reported.
+/// A hit in a report.
 #[derive(Debug, Clone, Serialize)]
 pub struct HitReport {
-    /// The id that was asked for.
+    /// The requested id.
     pub id: String,
-    /// `record` or `subject`: which of its ids matched.
+    /// `record` or `subject`: which of the record's ids matched.
     pub kind: &'static str,
     /// Record id.
     pub record_id: String,
@@ -159,34 +159,34 @@ pub struct HitReport {
     pub offset: Option<u64>,
     /// Length in bytes.
     pub length: Option<u64>,
-    /// Where the compressed unit that holds it begins in the stored shard; absent where the shard is not compressed as
-    /// a whole. zstd: a frame; gzip: raw deflate data.
+    /// Offset in the stored shard of the compressed unit that holds the record; absent if the shard is not compressed
+    /// as a whole. zstd: a frame; gzip: raw deflate data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_offset: Option<u64>,
     /// Stored bytes of that unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_length: Option<u64>,
-    /// Offset of the record in that unit once it is decompressed.
+    /// Offset of the record in the decompressed unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset_in_frame: Option<u64>,
-    /// Where it came from.
+    /// Origin of the record.
     pub origin: OriginReport,
-    /// Versions that have it.
+    /// Versions that contain it.
     pub versions: VersionsReport,
-    /// `live`, `removed` or `erased` at the version that was asked; `vacuumed` when that version was.
+    /// `live`, `removed` or `erased` at the requested version; `vacuumed` if that version was vacuumed.
     pub state: State,
-    /// Whether the bytes are still there.
+    /// Whether the bytes still exist.
     pub stored: bool,
     /// Content hash, XXH3-64 in hexadecimal.
     pub hash: String,
     /// Earlier places of the record, oldest first.
     pub earlier: Vec<EarlierReport>,
-    /// Where the newest version has the record; only where a vacuumed version was asked for.
+    /// Place of the record in the newest version; present only if a vacuumed version was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<NowReport>,
 }
 
-/// Where the newest version has a record.
+/// Place of a record in the newest version.
 #[derive(Debug, Clone, Serialize)]
 pub struct NowReport {
     /// Path of the shard.
@@ -195,24 +195,24 @@ pub struct NowReport {
     pub ordinal: u64,
 }
 
-/// Where a record came from.
+/// Origin of a record.
 #[derive(Debug, Clone, Serialize)]
 pub struct OriginReport {
     /// Name of the source.
     pub source: String,
-    /// Row in it, from 1; absent when the source is the record.
+    /// Row in it, from 1; absent if the whole source is the record.
     pub row: Option<u64>,
     /// URL or path of the source.
     pub uri: Option<String>,
-    /// Where it lies in the arrays of the source; absent where that holds none.
+    /// Position in the arrays of the source; absent if the source contains no arrays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyperslab: Option<HyperslabReport>,
 }
 
-/// A part of some arrays.
+/// A hyperslab of some arrays.
 #[derive(Debug, Clone, Serialize)]
 pub struct HyperslabReport {
-    /// The part in words: `time[17:18], lat[0:64]`.
+    /// The hyperslab as text: `time[17:18], lat[0:64]`.
     pub text: String,
     /// First index of each dimension, and the one after the last.
     pub ranges: BTreeMap<String, (u64, u64)>,
@@ -233,9 +233,9 @@ impl HyperslabReport {
 /// An interval of versions.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct VersionsReport {
-    /// First version that has the record.
+    /// First version that contains the record.
     pub from: Version,
-    /// Last version that has it; absent while it is live.
+    /// Last version that contains it; absent while it is live.
     pub to: Option<Version>,
 }
 
@@ -248,31 +248,31 @@ pub struct EarlierReport {
     pub ordinal: u64,
     /// Versions that have it there.
     pub versions: VersionsReport,
-    /// `compacted`: it moved on to the next place; `vacuumed`: and what was here is deleted.
+    /// `compacted`: the record moved to the next place; `vacuumed`: it moved, and the bytes here are deleted.
     pub state: State,
-    /// Whether the bytes are still there.
+    /// Whether the bytes still exist.
     pub stored: bool,
 }
 
 /// An id that was erased.
 #[derive(Debug, Clone, Serialize)]
 pub struct ErasedReport {
-    /// The id that was asked for.
+    /// The requested id.
     pub id: String,
     /// Always `erased`.
     pub state: &'static str,
     /// Version that erased it.
     pub version: Version,
-    /// Records that carried it.
+    /// Records that had it.
     pub records: u64,
-    /// What was given as the reason.
+    /// Stated reason.
     pub reason: Option<String>,
 }
 
-/// Those of some ids that were erased before a version, or from all.
+/// Returns those of the ids that were erased before a version, or from all versions.
 ///
 /// # Errors
-/// When the lists of what was erased cannot be read.
+/// When the lists of erased ids cannot be read.
 pub fn find_erased(
     context: &Context<'_>,
     location: &Location,
@@ -292,8 +292,8 @@ pub fn find_erased(
     Ok(ids.iter().filter_map(report).collect())
 }
 
-/// The same in the version that was current at some time, which may have been vacuumed: then the answer says where the
-/// records were, and where they are now. Also returns the version.
+/// Looks up ids in the version that was current at some time, which may have been vacuumed: in that case the hits state
+/// where the records were, and where they are now. Also returns the version.
 ///
 /// # Errors
 /// When there was no such version, or the index, the lineage or a sidecar cannot be read.
@@ -312,20 +312,20 @@ pub fn find_at(
     Ok((found, report.version))
 }
 
-/// What is to be found.
+/// Ids and prefixes to look up.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Ids as they are.
+    /// Exact ids.
     pub ids: Vec<String>,
-    /// Begins of ids.
+    /// Prefixes of ids.
     pub prefixes: Vec<String>,
-    /// Most records to show of each begin; all of them are counted.
+    /// Maximum number of records to show for each prefix; all of them are counted.
     pub limit: Option<u64>,
 }
 
 impl Wanted {
-    /// Adds what a person typed: an id, or the begin of ids with `*` behind it. An id that ends in `*` itself has a `\`
-    /// before that.
+    /// Adds a query as typed: an id, or a prefix of ids followed by `*`. For an id that itself ends in `*`, a `\`
+    /// precedes the `*`.
     pub fn add(&mut self, text: &str) {
         match (text.strip_suffix("\\*"), text.strip_suffix('*')) {
             (Some(begin), _) => self.ids.push(format!("{begin}*")),
@@ -335,26 +335,26 @@ impl Wanted {
     }
 }
 
-/// What a search came to.
+/// Result of a search.
 #[derive(Debug, Clone, Serialize)]
 pub struct FindReport {
-    /// The version that answered.
+    /// The version that was searched.
     pub version: Version,
-    /// Ids and begins of ids that were asked for.
+    /// Number of requested ids and prefixes.
     pub ids: u64,
-    /// Records that have them.
+    /// Number of records found.
     pub hits: u64,
-    /// Records that were shown; fewer where there is a limit.
+    /// Number of records shown; lower than `hits` if there is a limit.
     pub shown: u64,
-    /// Those that no record has.
+    /// Ids and prefixes without a record.
     pub missing: Vec<String>,
 }
 
-/// Finds records by ids and begins of ids, at some time, and shows them to `visit` as they are found: those of ids first,
-/// in the order of the ids, then of the records.
+/// Finds records by ids and prefixes at some time, and passes them to `visit` as they are found: those of ids first, in
+/// the order of the ids, then of the records.
 ///
 /// # Errors
-/// Those of [`find_at`], and whatever `visit` fails with.
+/// Those of [`find_at`], and any error of `visit`.
 pub fn find_wanted(
     context: &Context<'_>,
     location: &Location,
@@ -427,7 +427,8 @@ fn find_from(
     Ok(report)
 }
 
-/// Prefixes are looked up in the ids as they are, which nobody has where they are private.
+/// Returns an error for prefixes in a dataset with private ids: prefixes are compared with plain ids, which it does not
+/// store.
 fn check_prefixes(newest: &Snapshot, wanted: &Wanted) -> Result<()> {
     match wanted.prefixes.first().filter(|_| newest.entry().settings.private.is_some()) {
         None => Ok(()),
@@ -437,7 +438,7 @@ fn check_prefixes(newest: &Snapshot, wanted: &Wanted) -> Result<()> {
     }
 }
 
-/// Nor can they be looked up in versions whose sidecars are gone.
+/// Returns an error for prefixes in a version whose sidecars are deleted.
 fn refuse_prefixes(newest: &Snapshot, version: Version, wanted: &Wanted) -> Result<()> {
     match wanted.prefixes.first() {
         None => Ok(()),
@@ -497,8 +498,8 @@ pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
     or_overtaken(Some(snapshot), snapshot.shards())
 }
 
-/// Patterns that name all live shards, as training tools expand them: `TAG/{000000..000123}.tar`. Shards that are not
-/// numbered stand for themselves.
+/// Returns brace patterns that match all live shards, as training tools expand them: `TAG/{000000..000123}.tar`. Shards
+/// without a number are listed as they are.
 pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
     let mut paths: Vec<&str> = shards.iter().map(|s| s.path.as_str()).collect();
     paths.sort_unstable();
@@ -521,7 +522,7 @@ pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
     out
 }
 
-/// Paths that differ in a number alone: `folder/`, the numbers, `.tar`.
+/// Paths that differ only in a number: `folder/`, the numbers, `.tar`.
 struct Numbered<'a> {
     folder: &'a str,
     first: u64,
@@ -554,7 +555,7 @@ impl std::fmt::Display for Numbered<'_> {
     }
 }
 
-/// A version and all before it, oldest first.
+/// Returns the log entries of a version and all versions before it, oldest first.
 ///
 /// # Errors
 /// When the log cannot be read.

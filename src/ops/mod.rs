@@ -38,28 +38,28 @@ use crate::{
     units::Size,
 };
 
-/// What every operation is given.
+/// Context that every operation receives.
 pub struct Context<'a> {
-    /// Folder that relative paths are taken from.
+    /// Folder that relative paths are resolved against.
     pub folder: PathBuf,
     /// How stores are opened.
     pub settings: StoreSettings,
     /// Opens standard input.
     pub stdin: fn() -> Box<dyn Read + Send>,
-    /// Threads to work with.
+    /// Number of worker threads.
     pub jobs: usize,
-    /// Memory to work in.
+    /// Memory limit.
     pub memory: Size,
     /// The key of private ids, if one is given.
     pub id_key: Option<Arc<IdKey>>,
-    /// Is told what happens.
+    /// Receives progress events.
     pub observer: &'a dyn Observer,
-    /// Stops the run.
+    /// Cancellation token.
     pub cancel: Cancel,
 }
 
 impl Context<'_> {
-    /// The dataset at a location.
+    /// Returns the dataset at a location.
     ///
     /// # Errors
     /// When its store cannot be opened.
@@ -67,7 +67,7 @@ impl Context<'_> {
         Ok(Dataset::new(storage::open(location, &self.settings)?).with_key(self.id_key.clone()))
     }
 
-    /// Understands a path or URL.
+    /// Parses a path or URL.
     ///
     /// # Errors
     /// When the text is neither.
@@ -76,13 +76,13 @@ impl Context<'_> {
     }
 }
 
-/// Times that a command starts again because what it read was vacuumed.
+/// Maximum number of restarts of a command because objects it was reading were vacuumed.
 const RESTARTS: usize = 3;
 
-/// Runs something on the newest version, again if others have deleted what it read.
+/// Runs an operation on the newest version, and restarts it if another run deleted objects that it was reading.
 ///
 /// # Errors
-/// Those of `run`; [`Kind::Conflict`] when it was overtaken each time.
+/// Those of `run`; [`Kind::Conflict`] if objects were deleted in every attempt.
 fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) -> Result<T> {
     for _ in 0..RESTARTS {
         let snapshot = dataset.open()?;
@@ -94,11 +94,11 @@ fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) 
     Err(overtaken(dataset))
 }
 
-/// The result of a run that read some snapshots; a conflict in place of an error if others have deleted meanwhile what
-/// could be read when they were opened.
+/// Returns the result of a run that read some snapshots, or a conflict if it failed because another run deleted objects
+/// that were readable when the snapshots were opened.
 ///
 /// # Errors
-/// That of the run, or [`Kind::Conflict`].
+/// Those of the run, or [`Kind::Conflict`].
 fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Result<T>) -> Result<T> {
     let Err(error) = &result else { return result };
     match read.into_iter().find(|snapshot| is_overtaken(snapshot.dataset(), Some(snapshot), error)) {
@@ -107,7 +107,7 @@ fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Res
     }
 }
 
-/// The same of a run that adds to a dataset which may have had no version when it began.
+/// Like [`or_overtaken`], for a run that adds to a dataset which may have had no version when the run began.
 fn or_overtaken_since<T>(dataset: &Dataset, seen: Option<&Snapshot>, result: Result<T>) -> Result<T> {
     match &result {
         Err(error) if is_overtaken(dataset, seen, error) => Err(overtaken(dataset)),
@@ -115,26 +115,28 @@ fn or_overtaken_since<T>(dataset: &Dataset, seen: Option<&Snapshot>, result: Res
     }
 }
 
-/// What a run says that found gone what it was reading.
+/// Returns the error of a run whose input was deleted while it read it.
 fn overtaken(dataset: &Dataset) -> Error {
-    Error::conflict("a vacuum or an erasure has taken away what this command was reading or writing")
+    Error::conflict("a vacuum or an erasure has deleted what this command was reading or writing")
         .at(dataset.store().location().to_string())
-        .hint("nothing was changed; run the command again, and let `vacuum` retain more than a run takes")
+        .hint(
+            "nothing was changed; run the command again, and let `vacuum` retain versions for longer than a run takes",
+        )
 }
 
-/// Whether an error may come from reading what others have deleted.
+/// Returns whether an error may result from reading objects that another run deleted.
 fn is_overtaken(dataset: &Dataset, seen: Option<&Snapshot>, error: &Error) -> bool {
-    // What this run may have committed itself is not what others did.
+    // An error after this run's own commit is not caused by other runs.
     error.effect() == Effect::None
         && matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input)
         && dataset.is_overtaken(seen).is_ok_and(|overtaken| overtaken)
 }
 
-/// How far clocks may disagree without a word.
+/// Maximum difference between clocks that is not reported.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Tells the user where the clock of this machine, that of the store and the times of the log contradict one another.
-fn tell_of_clocks(context: &Context<'_>, snapshot: &Snapshot, now: Timestamp) {
+/// Warns if the clock of this machine, the clock of the store and the times of the log contradict each other.
+fn warn_about_clocks(context: &Context<'_>, snapshot: &Snapshot, now: Timestamp) {
     let tell = |text: String| context.observer.event(Event::Note(text));
     let here = Timestamp::now().duration_since(now);
     if here.abs() > CLOCK_TOLERANCE {

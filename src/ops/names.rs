@@ -1,4 +1,4 @@
-//! Names and parts of samples that are made of files: all are known before anything is written.
+//! Names and parts of samples made of files: all are checked before anything is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,44 +19,46 @@ use crate::{
     scan::SourceFile,
 };
 
-/// What the user asks for.
+/// The user's choices for names and parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Choices {
-    /// Names that a reader cannot take; `None` stops the run for those that an index cannot have.
+    /// What to do with names that a reader cannot handle; `None` stops the run only for names that an index cannot
+    /// store.
     pub on_name: Option<OnName>,
-    /// Samples that lack a part which others have.
+    /// What to do with samples that lack a part which others have.
     pub missing: OnMissing,
-    /// Whether the indexes were asked for by name, or are those of the dataset; others give way to names.
+    /// Whether the indexes were requested explicitly or are those of the dataset; other indexes are omitted if they
+    /// cannot store the names.
     pub asked: bool,
 }
 
-/// What is to be done about the samples.
+/// Result of checking the samples.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Samples to be rejected, by number, and why.
-    pub left_out: BTreeMap<usize, String>,
-    /// Samples whose names are changed.
+    /// Samples to be rejected, by number, with the reason.
+    pub rejected: BTreeMap<usize, String>,
+    /// Number of samples whose names are changed.
     pub renamed: u64,
-    /// Samples that lack a part which others have, and are kept.
+    /// Number of samples that lack a part which others have, and are kept.
     pub incomplete: u64,
 }
 
-/// How a run deals with names.
+/// How a run handles names.
 #[derive(Debug, Default)]
 pub struct Naming {
-    /// Of samples made of files.
+    /// Result for samples made of files.
     pub checked: Checked,
-    /// What looks at records while they are read.
+    /// Validates record names while reading; `None` if every name is acceptable.
     pub gate: Option<NameGate>,
-    /// What looks at the parts of samples while they are read.
+    /// Validates the parts of samples while reading; `None` if nothing has to be validated.
     pub parts: Option<PartsGate>,
     /// How the encoder changes names.
     pub renaming: Renaming,
 }
 
 impl Naming {
-    /// Looks at the names of samples made of files, or says how to look at those of records, which are made of ids.
-    /// Indexes that were not asked for and cannot hold the names of files are taken out of the settings.
+    /// Checks the names of samples made of files, or returns how to check those of records, which are made from ids.
+    /// Indexes that were not requested and cannot store the names of files are removed from the settings.
     ///
     /// # Errors
     /// As [`check`].
@@ -82,8 +84,8 @@ impl Naming {
         Ok(Self { checked, renaming, ..Self::default() })
     }
 
-    /// Nobody ever saw the names of records, so they are changed where an index could not hold them, unless that index
-    /// was asked for.
+    /// Returns how names of records are handled. They are not the user's file names, so they are changed if an index
+    /// could not store them, unless that index was requested.
     fn of_records(settings: &Settings, choices: Choices) -> Self {
         let rules = NameRules::new(settings.shard_format, &settings.indexes, false);
         match choices.on_name.unwrap_or(if choices.asked { OnName::Fail } else { OnName::Rename }) {
@@ -97,8 +99,7 @@ impl Naming {
     }
 }
 
-/// Of the kinds that nobody asked for by name, those that can take the names of all samples, and what to say of the
-/// others.
+/// Returns the default kinds that can store the names of all samples, and notes about the kinds that cannot.
 pub fn fitting<F: TreeFile>(
     kinds: &[IndexKind],
     format: OutputFormat,
@@ -113,7 +114,7 @@ pub fn fitting<F: TreeFile>(
         let Some((name, rule)) = broken.next() else { return true };
         let count = 1 + broken.count();
         notes.push(format!(
-            "the index {kind} is left out: {count} names that it cannot hold, first `{name}` ({}); --on-name rename escapes them",
+            "the index {kind} is omitted: it cannot store {count} names, first `{name}` ({}); --on-name rename escapes them",
             rule.fault
         ));
         false
@@ -121,7 +122,7 @@ pub fn fitting<F: TreeFile>(
     (fit.collect(), notes)
 }
 
-/// Looks at all names and parts.
+/// Checks all names and parts.
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) with the number of names and examples, or the first incomplete sample.
@@ -145,13 +146,13 @@ pub fn check<F: TreeFile + Sync>(
         }
         OnName::Fail => {}
         OnName::Rename => checked.renamed = found.len() as u64,
-        OnName::Skip => checked.left_out.extend(found.iter().map(|(i, name, rule)| (*i, reason(name, rule)))),
+        OnName::Skip => checked.rejected.extend(found.iter().map(|(i, name, rule)| (*i, reason(name, rule)))),
     }
     missing(samples, files, choices.missing, &mut checked)?;
     Ok(checked)
 }
 
-/// The first file of a sample whose name breaks a rule.
+/// Returns the first file of a sample whose name breaks a rule.
 fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Option<(&'a str, &'static Rule)> {
     sample.files().find_map(|file| {
         let path = file.path();
@@ -160,11 +161,11 @@ fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Opt
     })
 }
 
-/// Samples without a part that another sample has.
+/// Finds samples that lack a part which another sample has.
 fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
     let all = files::column_names(files);
     for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
-        if sample.files().count() >= all.len() || checked.left_out.contains_key(&i) {
+        if sample.files().count() >= all.len() || checked.rejected.contains_key(&i) {
             continue;
         }
         let own: BTreeSet<String> = sample.files().map(|file| split_key(file.path()).1).collect();
@@ -173,7 +174,7 @@ fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, ch
         match on {
             OnMissing::Keep => checked.incomplete += 1,
             OnMissing::Skip => {
-                checked.left_out.insert(i, problem());
+                checked.rejected.insert(i, problem());
             }
             OnMissing::Fail => return Err(incomplete(problem())),
         }
@@ -224,24 +225,24 @@ mod tests {
         assert!(error.message().contains("found 2 that some cannot: `a b.jpg` (dali: blanks), `d e.jpg`"), "{error}");
         assert!(error.hints()[0].contains("--on-name rename"));
         assert_eq!(checked(&paths, &dali, Some(OnName::Rename), OnMissing::Keep).unwrap().renamed, 2);
-        let left = checked(&paths, &dali, Some(OnName::Skip), OnMissing::Keep).unwrap().left_out;
+        let left = checked(&paths, &dali, Some(OnName::Skip), OnMissing::Keep).unwrap().rejected;
         assert_eq!(left.keys().copied().collect::<Vec<_>>(), [0, 1, 3], "README has no extension");
         assert_eq!(checked(&paths, &[], None, OnMissing::Keep).unwrap().renamed, 0);
     }
 
     #[test]
-    fn kinds_that_nobody_chose_give_way() {
+    fn default_kinds_give_way_to_names() {
         let (files, samples) = tree(&["a b.jpg", "c.jpg"]);
         let (fit, notes) = fitting(&[IndexKind::Dali, IndexKind::Wids], OutputFormat::Tar, &samples, &files);
         assert_eq!((fit, notes.len()), (vec![IndexKind::Wids], 1));
-        assert!(notes[0].contains("1 names that it cannot hold, first `a b.jpg`"), "{notes:?}");
+        assert!(notes[0].contains("it cannot store 1 names, first `a b.jpg`"), "{notes:?}");
     }
 
     #[test]
     fn incomplete_samples_are_counted_named_or_left_out() {
         let paths = ["a.jpg", "a.txt", "b.jpg", "c.txt", "d.jpg", "d.txt"];
         assert_eq!(checked(&paths, &[], None, OnMissing::Keep).unwrap().incomplete, 2);
-        let left = checked(&paths, &[], None, OnMissing::Skip).unwrap().left_out;
+        let left = checked(&paths, &[], None, OnMissing::Skip).unwrap().rejected;
         assert_eq!(
             left.values().collect::<Vec<_>>(),
             ["b: expected the parts jpg, txt, found no txt", "c: expected the parts jpg, txt, found no jpg"]

@@ -1,8 +1,8 @@
-//! `remove`: takes the records of a source, or of a run, out of the newest version.
+//! `remove`: removes the records of a source, or of a run, from the newest version.
 //!
-//! The opposite of `convert`, not of collecting data: nothing blocks the source from coming back, older versions keep the
-//! records until `vacuum` deletes them, and `revert` restores them. To make a person's records unreadable and keep them out,
-//! there is `erase`.
+//! It undoes `convert`, not the collection of data: nothing blocks the source from being imported again, older versions
+//! keep the records until `vacuum` deletes them, and `revert` restores them. To make a person's records unreadable and
+//! block their re-import, use `erase`.
 //!
 //! ```text
 //! list of sources -> record numbers of the sources -> rows of live shards -> shards without them -> commit
@@ -32,20 +32,20 @@ use crate::{
     storage::Location,
 };
 
-/// Times that a removal is planned anew because other runs replaced its shards meanwhile.
+/// Maximum number of times a removal is planned again because other runs replaced its shards.
 const ATTEMPTS: usize = 20;
 
 /// Sidecar rows read at a time.
 const ROWS: usize = 1 << 16;
 
-/// What the user asks for.
+/// Options of `remove`.
 #[derive(Debug, Clone, Default)]
 pub struct RemoveOptions {
     /// Names, paths or URLs of sources; all sources of the run if empty.
     pub sources: Vec<String>,
-    /// The version that took the sources in; any if `None`.
+    /// The version that imported the sources; any version if `None`.
     pub run: Option<Version>,
-    /// Only plan.
+    /// Plan without changing anything.
     pub dry_run: bool,
 }
 
@@ -56,33 +56,33 @@ pub struct RemovedSource {
     pub source: String,
     /// Its URL or absolute path.
     pub uri: String,
-    /// The version that took it in.
+    /// The version that imported it.
     pub version: Version,
 }
 
-/// What was done, or would be.
+/// Report of a `remove` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RemoveReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when nothing was removed.
+    /// The new version; the current one if nothing was removed.
     pub version: Version,
     /// Whether this is only a plan.
     pub dry_run: bool,
     /// Counts of the run.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Records that the newest version does not have any more; of a plan those that it would not have.
+    /// Records removed from the newest version, or that would be removed.
     pub records: u64,
-    /// Records that it still has.
+    /// Records that remain in it.
     pub records_left: u64,
-    /// Shards without the records.
+    /// Number of shards rewritten without the records.
     pub shards_rewritten: u64,
-    /// Shards of which nothing is left.
+    /// Number of shards that lost all records.
     pub shards_dropped: u64,
     /// Number of sources removed.
     pub sources: u64,
-    /// Names that no source has, or none whose records are still there.
+    /// Names of no source, or of sources without remaining records.
     pub missing: Vec<String>,
     /// Time taken.
     pub seconds: f64,
@@ -94,8 +94,8 @@ pub struct RemoveReport {
 /// Removes records of sources.
 ///
 /// # Errors
-/// When there is no dataset, a name stands for several sources, a shard is damaged, other runs keep replacing the shards, or
-/// the store fails; nothing is committed then.
+/// When there is no dataset, a name matches several sources, a shard is damaged, other runs keep replacing the shards,
+/// or the store fails; nothing is committed then.
 pub fn remove(context: &Context<'_>, location: &Location, options: &RemoveOptions) -> Result<RemoveReport> {
     let started = Instant::now();
     if options.sources.is_empty() && options.run.is_none() {
@@ -120,7 +120,7 @@ pub fn remove(context: &Context<'_>, location: &Location, options: &RemoveOption
     Ok(report)
 }
 
-/// One attempt.
+/// One attempt of a removal.
 struct Removal<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
@@ -217,7 +217,7 @@ impl<'a> Removal<'a> {
         if let Some(run) = self.options.run {
             out.insert("run".to_owned(), run.to_string());
         }
-        // As the dataset stores them, which where sources are private is as tokens.
+        // The names as the dataset stores them: tokens, if sources are private.
         let names: BTreeSet<&str> = self.selection.sources.iter().map(|source| source.source.as_str()).collect();
         if !self.options.sources.is_empty() {
             out.insert("source".to_owned(), names.into_iter().collect::<Vec<_>>().join(","));
@@ -226,22 +226,24 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Fails unless a version took sources in.
+/// Returns an error unless a version imported sources.
 fn check_run(newest: &Snapshot, run: Version) -> Result<()> {
     let entry = newest.dataset().entry(run)?;
     match entry.operation.as_str() {
         "convert" | "adopt" => Ok(()),
-        other => Err(Error::usage(format!("expected a version that took sources in, found {run}, which is a {other}"))
-            .at(newest.dataset().store().location().to_string())
-            .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version")),
+        other => {
+            Err(Error::usage(format!("expected a version that imported sources, found {run}, which is a {other}"))
+                .at(newest.dataset().store().location().to_string())
+                .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
+        }
     }
 }
 
-/// What the user calls sources, and which sources that are.
+/// Source names given by the user, and the sources that match them.
 struct Names<'a> {
-    /// For each argument the texts that may stand in the list: the name, and the path or URL.
+    /// For each argument, the texts that the list may contain: the name, and the path or URL.
     wanted: Vec<(&'a str, String, String)>,
-    /// For each argument the URIs that it stands for as a name.
+    /// For each argument, the URIs of the sources that have it as their name.
     found: Vec<BTreeSet<String>>,
     by_uri: HashSet<usize>,
 }
@@ -259,7 +261,7 @@ impl<'a> Names<'a> {
         Self { found: vec![BTreeSet::new(); wanted.len()], wanted, by_uri: HashSet::new() }
     }
 
-    /// Whether a source is among those asked for; all are if none is named.
+    /// Returns whether a source is requested; all sources are if no name is given.
     fn take(&mut self, row: &SourceRow) -> bool {
         let mut taken = self.wanted.is_empty();
         for (i, (_, name, uri)) in self.wanted.iter().enumerate() {
@@ -274,7 +276,7 @@ impl<'a> Names<'a> {
         taken
     }
 
-    /// Returns the names that stand for no source; fails when one stands for several.
+    /// Returns the names that match no source; fails if one matches several.
     fn missing(&self) -> Result<Vec<String>> {
         let mut missing = Vec::new();
         for (i, (text, _, _)) in self.wanted.iter().enumerate() {
@@ -286,27 +288,27 @@ impl<'a> Names<'a> {
                 let some: Vec<&str> = self.found[i].iter().take(3).map(String::as_str).collect();
                 return Err(Error::usage(format!("`{text}` is the name of {uris} sources: which is meant?"))
                     .hint(format!("name the source by its path or URL, such as {}", some.join(" or ")))
-                    .hint("or name the run that took it in with --run"));
+                    .hint("or name the run that imported it with --run"));
             }
         }
         Ok(missing)
     }
 }
 
-/// Sources that go, and the records that came from them.
+/// Selected sources and the records that came from them.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
-    /// Numbers of all records of tables and archives among them.
+    /// Numbers of all records of the selected tables and archives.
     ranges: Ranges,
-    /// Keys of samples whose files are among them, as stored, with the numbers of the run that took them in.
+    /// Stored keys of samples with selected files, with the record numbers of the run that imported them.
     samples: Vec<((u64, u64), HashSet<String>)>,
-    /// URI and version of the rows of the list that go.
+    /// URI and version of the selected rows of the list.
     rows: HashSet<(String, Version)>,
     /// The sources, for the report.
     sources: Vec<RemovedSource>,
 }
 
-/// A row of the list of sources, as far as it says which record numbers are whose.
+/// A row of the list of sources, reduced to what decides which record numbers belong to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
     first: u64,
@@ -350,7 +352,7 @@ impl Selection {
             let next = starts.partition_point(|start| start.first <= first);
             starts.get(next).map_or(newest.entry().next_record, |start| start.first)
         };
-        // Sources without a record begin where the next one begins: the last of them has the records.
+        // A source without records begins where the next one begins: the last of these has the records.
         let owns = |start: &&Start| {
             let next = starts.partition_point(|other| other.first <= start.first);
             next.checked_sub(1).and_then(|last| starts.get(last)) == Some(*start)
@@ -367,7 +369,7 @@ impl Selection {
         Ok(selection)
     }
 
-    /// A sample goes with all its files.
+    /// Selects all files of a sample that has a selected file.
     fn with_other_parts(&mut self, newest: &Snapshot, parts: &BTreeMap<(u64, Version), HashSet<String>>) -> Result<()> {
         newest.each_source(&mut |row| {
             let keys = parts.get(&(row.first_record, row.version)).filter(|_| is_part(&row) && row.removed.is_none());
@@ -380,7 +382,7 @@ impl Selection {
         })
     }
 
-    /// The version that removed a source, if `version` removes the selected ones.
+    /// Returns the version that removed a source, if `version` removes the selected ones.
     pub(super) fn removed_by(&self, row: &SourceRow, version: Version) -> Option<Version> {
         match row.removed {
             None if self.rows.contains(&(row.uri.clone(), row.version)) => Some(version),
@@ -388,7 +390,7 @@ impl Selection {
         }
     }
 
-    /// The live shards that hold records of the selected sources, with their rows.
+    /// Returns the live shards that hold records of the selected sources, with their rows.
     ///
     /// # Errors
     /// When sidecars or record numbers cannot be read.
@@ -414,12 +416,12 @@ impl Selection {
     }
 }
 
-/// Whether a row of the list is a file that is one part of a sample.
+/// Returns whether a row of the list is a file that is one part of a sample.
 fn is_part(row: &SourceRow) -> bool {
     row.records == 0 && row.hash == 0
 }
 
-/// Those of some rows, which ascend, whose record id is among `keys`.
+/// Returns those of the ascending `rows` whose record id is in `keys`.
 fn rows_with(newest: &Snapshot, shard: &ShardMeta, keys: &HashSet<String>, rows: &[u64]) -> Result<Vec<u64>> {
     let mut out = Vec::new();
     if rows.is_empty() {

@@ -1,7 +1,7 @@
-//! `revert`: makes the newest version hold what an older one held.
+//! `revert`: restores the content of an older version as a new version.
 //!
-//! A revert is a version of its own: nothing of the history goes, and it can be reverted in turn. Shards that the older version
-//! has and the newest has not become live again, as they lie there; records that were erased since stay erased.
+//! A revert adds a version and keeps the history, so it can itself be reverted. Shards that the older version has and
+//! the newest does not become live again unchanged; records that were erased since stay erased.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -28,18 +28,18 @@ use crate::{
     storage::Location,
 };
 
-/// Times that a revert is planned anew because other runs committed meanwhile.
+/// Maximum number of times a revert is planned again because other runs committed.
 const ATTEMPTS: usize = 20;
 
 /// Sidecar rows read at a time.
 const ROWS: usize = 1 << 16;
 
-/// What was done, or would be.
+/// Report of a `revert` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RevertReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when it held the same already.
+    /// The new version; the current one if its content was the same already.
     pub version: Version,
     /// The version whose content it has.
     pub to: Version,
@@ -48,21 +48,21 @@ pub struct RevertReport {
     /// Counts of the run.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Records before.
+    /// Live records before the run.
     pub records_before: u64,
-    /// Records after.
+    /// Live records after the run.
     pub records_after: u64,
-    /// Records of the older version that stay out because they were erased since.
+    /// Records of the older version that are not restored because they were erased since.
     pub records_kept_out: u64,
     /// Time taken.
     pub seconds: f64,
 }
 
-/// Goes back to a version, a tag, an instant or a duration.
+/// Reverts to a version, a tag, an instant or a duration.
 ///
 /// # Errors
-/// When there is no such version or it cannot be read any more, other runs keep committing, or the store fails; nothing is
-/// committed then.
+/// When there is no such version or it is no longer readable, other runs keep committing, or the store fails; nothing
+/// is committed then.
 pub fn revert(context: &Context<'_>, location: &Location, to: &str, dry_run: bool) -> Result<RevertReport> {
     let started = Instant::now();
     let dataset = context.dataset(location)?;
@@ -73,7 +73,7 @@ pub fn revert(context: &Context<'_>, location: &Location, to: &str, dry_run: boo
     let mut report = Err(Error::internal("a revert was never attempted"));
     for _ in 0..ATTEMPTS {
         report = super::of_newest(&dataset, &mut |newest| {
-            // An erasure from all versions may have changed what the older one holds.
+            // An erasure from all versions may have changed the content of the older one.
             let then = dataset.at(then.version())?;
             Revert { context, dataset: &dataset, newest, then: &then }.run(dry_run)
         });
@@ -87,7 +87,7 @@ pub fn revert(context: &Context<'_>, location: &Location, to: &str, dry_run: boo
     Ok(report)
 }
 
-/// One attempt.
+/// One attempt of a revert.
 struct Revert<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
@@ -95,7 +95,7 @@ struct Revert<'a> {
     then: &'a Snapshot,
 }
 
-/// Shards to be restored: as they are, and without some of their records.
+/// Shards to be restored: unchanged ones, and ones that lose some of their records.
 #[derive(Default)]
 struct Wanted<'a> {
     whole: HashSet<&'a str>,
@@ -186,7 +186,7 @@ impl<'a> Revert<'a> {
         })
     }
 
-    /// Shards of the older version that the newest does not have, and their records that nobody has erased since.
+    /// Returns the shards of the older version that the newest lacks, without the records that were erased since.
     fn restored(&self, live: &HashSet<&str>) -> Result<Wanted<'a>> {
         let erased = tombstones(self.dataset, self.newest.entry())?;
         let erased = Ranges::new(erased.iter().map(|stone| (stone.first, stone.first + stone.records)).collect());
@@ -215,7 +215,7 @@ impl<'a> Revert<'a> {
         Ok(out)
     }
 
-    /// Rows of a shard with an id that was erased.
+    /// Returns the rows of a shard that have an erased id.
     fn suppressed(&self, list: &SuppressList, shard: &ShardMeta) -> Result<Vec<u64>> {
         let mut rows = Vec::new();
         let mut first = 0;
@@ -231,7 +231,7 @@ impl<'a> Revert<'a> {
         Ok(rows)
     }
 
-    /// The sources whose records the older version has.
+    /// Returns the sources whose records the older version contains.
     fn sources_then(&self) -> Result<HashSet<(String, Version)>> {
         let mut out = HashSet::new();
         self.then.each_source(&mut |row| {

@@ -1,8 +1,10 @@
-//! Which revision of a repository a source is, as far as local files tell: commits of git, hashes of DVC, commits of lakeFS.
+//! The revision of a source in its repository, as far as local files state it: commits of git, hashes of DVC, commits
+//! of lakeFS.
 //!
-//! Nothing is asked of a program or a server. Of git, `HEAD` is followed through worktrees and packed references to a
-//! commit; whether files differ from it would take reading them all, so that stays unknown. Of DVC, the `.dvc` file beside
-//! the source or a folder above it has the hash. Of lakeFS, a URL of its gateway shows the commit where it names one.
+//! No program or server is queried. For git, `HEAD` is followed through worktrees and packed references to a commit;
+//! whether files differ from it remains unknown, because all of them would have to be read. For DVC, the `.dvc` file
+//! beside the source or beside a folder above it contains the hash. For lakeFS, the URL of a gateway may contain the
+//! commit.
 
 use std::{
     fs,
@@ -14,12 +16,12 @@ use crate::{
     storage::Location,
 };
 
-/// Longest file that is looked at: packed references of large repositories take some.
-const MOST_BYTES: u64 = 64 << 20;
-/// References may lead to others, but not in circles.
-const MOST_STEPS: usize = 5;
+/// Size limit of a file that is read: packed references of large repositories can be long.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Maximum number of references followed, so that circular ones end.
+const MAX_STEPS: usize = 5;
 
-/// Revisions of the repositories that sources lie in.
+/// Returns the revisions of the repositories that contain the sources.
 pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hiding>) -> Vec<Revision> {
     let mut sources: Vec<Location> = sources.collect();
     sources.sort();
@@ -27,7 +29,7 @@ pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hidin
     let hidden = |revision: Revision| match hiding {
         Some(hiding) => {
             let source = hiding.uri(&revision.source).into_owned();
-            // What names a folder or a branch would tell what was hidden.
+            // The name of a folder or branch could reveal what is private.
             let is_shown = source == revision.source;
             let root = revision.root.filter(|_| is_shown);
             let reference = revision.reference.filter(|_| is_shown || revision.system != "git");
@@ -38,7 +40,7 @@ pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hidin
     sources.iter().flat_map(revisions).map(hidden).collect()
 }
 
-/// Revisions of the repositories that a source lies in.
+/// Returns the revisions of the repositories that contain a source.
 fn revisions(source: &Location) -> Vec<Revision> {
     let uri = source.to_string();
     let found = match source.local_path() {
@@ -53,24 +55,24 @@ fn revision(system: &str, revision: String) -> Revision {
 }
 
 fn read(path: &Path) -> Option<String> {
-    let small = fs::metadata(path).ok().is_some_and(|facts| facts.is_file() && facts.len() <= MOST_BYTES);
+    let small = fs::metadata(path).ok().is_some_and(|facts| facts.is_file() && facts.len() <= MAX_FILE_BYTES);
     small.then(|| fs::read_to_string(path).ok()).flatten()
 }
 
-/// The commit that is checked out where a path lies.
+/// Returns the commit that is checked out at a path.
 fn git(path: &Path) -> Option<Revision> {
     let (root, entry) = path.ancestors().map(|above| (above, above.join(".git"))).find(|(_, entry)| entry.exists())?;
     let folder = if entry.is_dir() {
         entry
     } else {
-        // A worktree or submodule: the file says where its folder is.
+        // A worktree or submodule: the file contains the path of its git directory.
         let text = read(&entry)?;
         root.join(text.strip_prefix("gitdir:")?.trim())
     };
     let common = read(&folder.join("commondir")).map_or_else(|| folder.clone(), |text| folder.join(text.trim()));
     let mut head = read(&folder.join("HEAD"))?.trim().to_owned();
     let mut reference = None;
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let Some(name) = head.strip_prefix("ref:").map(|name| name.trim().to_owned()) else { break };
         head = loose(&[&folder, &common], &name).or_else(|| packed(&common, &name))?;
         reference.get_or_insert(name);
@@ -84,7 +86,7 @@ fn git(path: &Path) -> Option<Revision> {
 }
 
 fn loose(folders: &[&PathBuf], name: &str) -> Option<String> {
-    // A reference is a path below the folder, and nothing else.
+    // A reference must be a path below the directory.
     if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
         return None;
     }
@@ -100,7 +102,7 @@ fn packed(common: &Path, name: &str) -> Option<String> {
         .map(|(hash, _)| hash.to_owned())
 }
 
-/// The hash in the `.dvc` file beside a path, or beside a folder above it.
+/// Returns the hash in the `.dvc` file beside a path, or beside a folder above it.
 fn dvc(path: &Path) -> Option<Revision> {
     path.ancestors().find_map(|tracked| {
         let name = tracked.file_name()?.to_str()?;
@@ -114,7 +116,7 @@ fn dvc(path: &Path) -> Option<Revision> {
     })
 }
 
-/// Algorithm and hash of an output in a `.dvc` file, which is YAML of a few plain lines.
+/// Returns algorithm and hash of an output in a `.dvc` file, which is YAML of a few plain lines.
 ///
 /// ```text
 /// outs:
@@ -152,8 +154,8 @@ fn dvc_hash(text: &str, name: &str) -> Option<(String, String)> {
     None
 }
 
-/// A gateway of lakeFS has the repository as its bucket and the reference as first part of the path. Only an id of a commit
-/// can be told from other folders.
+/// Returns the commit in a URL of a lakeFS gateway, where the bucket is the repository and the first part of the path
+/// is the reference. Only commit ids can be distinguished from other folders.
 fn lakefs(source: &Location) -> Option<Revision> {
     let url = source.url();
     let first = url.path_segments()?.next()?.to_owned();

@@ -1,5 +1,6 @@
-//! Rewriting shards without some of their records: the work that `erase`, `remove`, `revert` and `convert --on-changed replace`
-//! share. Which records go is up to the caller; the records that stay keep their numbers, ids and order.
+//! Rewrites shards without some of their records: the work that `erase`, `remove`, `revert` and `convert --on-changed
+//! replace` share. The caller decides which records are dropped; the records that stay keep their numbers, ids and
+//! order.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Names the new shards of `victims`, whose naming has only the partition so far: one folder of the run for each old folder.
-/// `folders` counts the folders that the run has named.
+/// Names the new shards of `victims`, whose naming contains only the partition so far: each old folder becomes one
+/// folder of the run. `folders` counts the folders that the run has named.
 pub(super) fn name(victims: &mut [Victim], id: &TransactionId, folders: &mut usize) {
     let mut by_folder: BTreeMap<String, Vec<&mut Victim>> = BTreeMap::new();
     for victim in victims {
@@ -44,7 +45,7 @@ pub(super) fn name(victims: &mut [Victim], id: &TransactionId, folders: &mut usi
     }
 }
 
-/// Writes the shards without their records. Nothing has its name yet.
+/// Writes the shards without the dropped records. Nothing is published yet.
 ///
 /// # Errors
 /// When a shard is damaged, the store fails, or the run is cancelled.
@@ -73,7 +74,7 @@ pub(super) fn rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> 
     Rewriter { dataset: snapshot.dataset(), row_group, observer: context.observer, cancel: &context.cancel }
 }
 
-/// Stages what describes the folders of new shards: the list of wids, the types of rows and constants. Returns it by folder.
+/// Stages the descriptions of the new shards' folders: wids lists, types of rows and constants. Returns them by folder.
 ///
 /// # Errors
 /// When the old folders cannot be read or the store fails.
@@ -102,7 +103,7 @@ pub(super) fn describe<'v>(
 pub(super) struct Ranges(Vec<(u64, u64)>);
 
 impl Ranges {
-    /// Unites ranges.
+    /// Sorts ranges and merges those that overlap or touch.
     pub(super) fn new(mut ranges: Vec<(u64, u64)>) -> Self {
         ranges.retain(|(first, end)| first < end);
         ranges.sort_unstable();
@@ -116,13 +117,13 @@ impl Ranges {
         Self(out)
     }
 
-    /// Whether a number is in one of them.
+    /// Returns whether a number is in one of the ranges.
     pub(super) fn contain(&self, number: u64) -> bool {
         let next = self.0.partition_point(|(first, _)| *first <= number);
         next.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|(_, end)| number < *end)
     }
 
-    /// The parts of `first .. end` that are in them.
+    /// Returns the parts of `first .. end` that are in the ranges.
     pub(super) fn within(&self, first: u64, end: u64) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
         let start = self.0.partition_point(|range| range.1 <= first);
         let here = self.0[start..].iter().take_while(move |range| range.0 < end);
@@ -161,11 +162,11 @@ pub(super) fn rows_in(
     Ok(rows)
 }
 
-/// Makes a victim of a shard: its new shard is in the same format, codec and partition.
+/// Returns the rewrite of a shard: the new shard has the same format, codec and partition.
 pub(super) fn victim(snapshot: &Snapshot, shard: &ShardMeta, runs: &[&crate::dataset::Run], rows: Vec<u64>) -> Victim {
     let settings = &snapshot.entry().settings;
     let naming = ShardNaming {
-        // The folder before it is named when it is written.
+        // The leading folder is named when the shard is written.
         tag: partition(&shard.path).clone(),
         format: settings.shard_format,
         codec: shard.codec,
@@ -175,18 +176,18 @@ pub(super) fn victim(snapshot: &Snapshot, shard: &ShardMeta, runs: &[&crate::dat
     Victim { shard: shard.clone(), runs, ordinals: rows, naming, number: 0 }
 }
 
-/// Shards that were written anew and have their names.
+/// Rewritten shards that are published.
 #[derive(Debug, Default)]
 pub(super) struct Rewritten {
     /// Paths of the old shards.
     pub(super) removes: Vec<String>,
     /// The new shards.
     pub(super) shards: Vec<NewShard>,
-    /// Position tables of sorted ones.
+    /// Position tables of new sorted shards.
     pub(super) places: Vec<PlaceRef>,
-    /// Everything that was published.
+    /// Paths of all published objects.
     pub(super) paths: Vec<String>,
-    /// Records that are in none of the new shards.
+    /// Number of records that were dropped.
     pub(super) records: u64,
     /// Bytes of the new shards.
     pub(super) bytes: u64,
@@ -237,7 +238,8 @@ pub(super) fn publish(
     Ok(out)
 }
 
-/// The folders `key=value/` of a path; readers take columns from them, so shards of different ones are never merged.
+/// Returns the `key=value/` folders of a path; readers derive columns from them, so shards of different partitions are
+/// never merged.
 pub(super) fn partition(path: &str) -> String {
     let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
     folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()

@@ -1,4 +1,4 @@
-//! The part of `compact` that keeps the id index quick: segments of about one size become one.
+//! The part of `compact` that keeps lookups in the id index fast: segments of about the same size are merged.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::{
     storage::Staged,
 };
 
-/// Merged segments that a commit is to name.
+/// Merged segments to be named by a commit.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
-    /// Which replace which.
+    /// Which segment replaces which.
     pub(super) merges: Vec<SegmentMerge>,
-    /// Their buckets, to be published before.
+    /// Their buckets, which must be published before the commit.
     pub(super) staged: Vec<Staged>,
 }
 
-/// Segments that a run would merge.
+/// Returns the number of segments that a run would merge.
 pub(super) fn to_merge(snapshot: &Snapshot) -> u64 {
     crowded(&snapshot.entry().segments).iter().map(|group| group.len() as u64).sum()
 }
 
-/// Merges the segments of which there are too many.
+/// Merges segments of a size of which there are too many.
 ///
 /// # Errors
 /// When one of them is damaged, or the store fails.
@@ -47,7 +47,7 @@ pub(super) fn merge_crowded(context: &Context<'_>, snapshot: &Snapshot) -> Resul
     Ok(all)
 }
 
-/// Merges them in a version of their own: where no shard is to be rewritten, or after one is.
+/// Merges segments in a version of their own: if no shard is to be rewritten, or after a shard was rewritten.
 ///
 /// # Errors
 /// As [`merge_crowded`], and when the commit fails.

@@ -1,4 +1,5 @@
-//! `compact --sort-by` and `--zorder`: rewrites shards so that their records are in order, or says what it would rewrite.
+//! `compact --sort-by` and `--zorder`: rewrites shards so that their records are in order, or reports what it would
+//! rewrite.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,21 +28,21 @@ use crate::{
     storage::Staged,
 };
 
-/// What is to be sorted, and how.
+/// Inputs and settings of a sort.
 pub(super) struct Sorting<'a> {
-    /// What every operation is given.
+    /// Context of the operation.
     pub(super) context: &'a Context<'a>,
     /// The version that is sorted.
     pub(super) snapshot: &'a Snapshot,
-    /// Settings of the dataset, with what the user wants otherwise.
+    /// Settings of the dataset, with the user's changes.
     pub(super) settings: Settings,
-    /// The wanted order.
+    /// The requested order.
     pub(super) order: &'a Order,
-    /// What constants shards have.
+    /// Constants of the shards.
     pub(super) kinds: Kinds,
 }
 
-/// A group and what became of it.
+/// A group and its result.
 struct Done<'a> {
     group: &'a SortGroup,
     sorted: Sorted,
@@ -52,7 +53,7 @@ fn is_gone(group: &SortGroup, replaced: &BTreeSet<usize>) -> bool {
 }
 
 impl Sorting<'_> {
-    /// Plans, and sorts unless only the plan is wanted.
+    /// Plans the sort, and carries it out unless `dry_run` is set.
     pub(super) fn run(&self, options: &CompactOptions, dry_run: bool) -> Result<CompactReport> {
         if self.settings.shard_format != OutputFormat::Parquet {
             return Err(Error::usage(format!(
@@ -70,7 +71,7 @@ impl Sorting<'_> {
             return Ok(report);
         }
         if plan.groups.is_empty() {
-            // A run that was killed after its commit may have left them behind.
+            // A run that was killed after its commit may have left outdated indexes.
             refresh(self.snapshot, None)?;
             return Ok(report);
         }
@@ -165,7 +166,7 @@ impl Sorting<'_> {
             match sorter.sort(sort) {
                 Ok(sorted) => done.push(Done { group, sorted }),
                 Err(error) if error.kind() == Kind::Interrupted => return Err(error),
-                // Another run was faster, and what it replaced may have been vacuumed.
+                // Another run committed first, and the shards it replaced may have been vacuumed.
                 Err(_) if is_gone(group, &replaced(self.snapshot)?) => {}
                 Err(error) => return Err(error),
             }
@@ -191,8 +192,8 @@ impl Sorting<'_> {
         Ok(plan.groups.iter().enumerate().map(sort).collect())
     }
 
-    /// Commits what was sorted; groups whose inputs another run has replaced meanwhile are left out, and what was written for
-    /// them disappears.
+    /// Commits the sorted groups; groups whose inputs another run has replaced are skipped, and what was written for
+    /// them is deleted.
     fn commit(
         &self,
         plan: &SortPlan,

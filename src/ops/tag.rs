@@ -1,6 +1,6 @@
-//! `manifest --tag` and `--untag`: names for versions, which keep them readable for good.
+//! `manifest --tag` and `--untag`: tags that name versions and keep them readable permanently.
 //!
-//! A name is told from everything else that `--at` takes, so that a text never means two things.
+//! A tag differs from everything else that `--at` accepts, so that a text is never ambiguous.
 
 use serde::Serialize;
 
@@ -12,32 +12,32 @@ use crate::{
     storage::Location,
 };
 
-/// Longest name in bytes.
-const LONGEST: usize = 128;
+/// Maximum length of a tag in bytes.
+const MAX_BYTES: usize = 128;
 
-/// What became of a tag.
+/// Report of a change of tags.
 #[derive(Debug, Clone, Serialize)]
 pub struct TagReport {
     /// The dataset.
     pub dataset: String,
-    /// The newest version now; one that the command made if it changed something.
+    /// The newest version after the command; a new one if the command changed something.
     pub version: Version,
-    /// The name.
+    /// The tag.
     pub tag: String,
-    /// The version that has it, or had it.
+    /// The version that it names, or named.
     pub tagged: Version,
-    /// Whether it was taken away.
+    /// Whether the tag was removed.
     pub removed: bool,
     /// Whether anything was changed.
     pub changed: bool,
-    /// Whether that version can be read afterwards.
+    /// Whether the tagged version is readable after the command.
     pub readable: bool,
 }
 
-/// Gives the version that was current at some time a name.
+/// Tags the version that was current at some time.
 ///
 /// # Errors
-/// When the name is none, another version has it, or there is no such version.
+/// When the name is not valid, another version has it, or there is no such version.
 pub fn tag(context: &Context<'_>, location: &Location, name: &str, at: Option<&str>) -> Result<TagReport> {
     check(name)?;
     let snapshot = super::manifest::snapshot(context, location, at)?;
@@ -56,10 +56,10 @@ pub fn tag(context: &Context<'_>, location: &Location, name: &str, at: Option<&s
     })
 }
 
-/// Takes a name away.
+/// Removes a tag.
 ///
 /// # Errors
-/// When no version has it.
+/// When no version has the tag.
 pub fn untag(context: &Context<'_>, location: &Location, name: &str) -> Result<TagReport> {
     let dataset = context.dataset(location)?;
     super::erase::finish_cut_short(context, dataset.latest()?.as_ref())?;
@@ -75,18 +75,19 @@ pub fn untag(context: &Context<'_>, location: &Location, name: &str) -> Result<T
     })
 }
 
-/// Fails unless a text is a name, and nothing else that names a version.
+/// Returns an error unless the text is a valid tag that cannot be mistaken for another way to name a version.
 fn check(name: &str) -> Result<()> {
     let bad = |found: &str| {
-        Error::usage(format!("expected a name for --tag, found {found}"))
-            .hint("names are letters, digits and . _ - + /, begin with a letter, and are no version such as v42")
+        Error::usage(format!("expected a name for --tag, found {found}")).hint(
+            "names consist of letters, digits and . _ - + /, begin with a letter, and are not versions such as v42",
+        )
     };
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '/');
     if name.is_empty() {
         return Err(bad("nothing"));
     }
-    if name.len() > LONGEST {
-        return Err(bad(&format!("{} bytes, more than {LONGEST}", name.len())));
+    if name.len() > MAX_BYTES {
+        return Err(bad(&format!("{} bytes, more than {MAX_BYTES}", name.len())));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(allowed) {
         return Err(bad(&format!("`{name}`")));
@@ -107,7 +108,7 @@ mod tests {
         for good in ["train-2026-11", "validation", "release/1.0", "v2-final", "a"] {
             assert!(check(good).is_ok(), "{good}");
         }
-        let long = "x".repeat(LONGEST + 1);
+        let long = "x".repeat(MAX_BYTES + 1);
         for bad in ["", "v42", "V7", "v99999999999999999999999", "7d", "2026-11-21", "-x", "a b", "é", &long, "a\nb"] {
             assert!(check(bad).is_err(), "{bad}");
         }

@@ -1,8 +1,9 @@
-//! `vacuum`: deletes what no retained version needs, or says what it would delete.
+//! `vacuum`: deletes what no retained version needs, or reports what it would delete.
 //!
-//! First the log learns which versions can no longer be read and which runs can no longer commit, then objects go, shards
-//! first and lists last. A run that is cut short leaves a dataset that is in order, and the next one finishes. Where the
-//! store has locks, a run that is active is noticed, and what it may have written is left alone however old it is.
+//! First the log records which versions are no longer readable and which runs can no longer commit; then objects are
+//! deleted, shards first and lists last. An interrupted run leaves a consistent dataset, and the next one finishes the
+//! work. If the store supports locks, active runs are detected, and whatever they may have written is kept regardless
+//! of its age.
 
 use std::{
     collections::BTreeMap,
@@ -24,28 +25,28 @@ use crate::{
     storage::{Location, SYSTEM_FOLDER},
 };
 
-/// Versions are kept for so long unless told otherwise.
+/// Default time for which versions are retained.
 pub const DEFAULT_RETAIN: Duration = Duration::from_secs(7 * 86_400);
-/// Less than this may be shorter than a run takes.
+/// Minimum time to retain without `force`: a shorter one may be less than the duration of a run.
 const SHORTEST_RETAIN: Duration = Duration::from_secs(86_400);
-/// Deletions at once: each is a request of its own, and mostly waits.
+/// Concurrent deletions: each is a request of its own, and mostly waits.
 const DELETIONS_AT_ONCE: usize = 32;
 
-/// What the user asks for.
+/// Options of `vacuum`.
 #[derive(Debug, Clone)]
 pub struct VacuumOptions {
-    /// Versions that were current within this time back from now stay readable.
+    /// Versions that were current within this time before now stay readable.
     pub retain: Duration,
-    /// Allow to retain less than a day.
+    /// Allow retaining less than a day.
     pub force: bool,
-    /// Only plan.
+    /// Plan without changing anything.
     pub dry_run: bool,
 }
 
 /// Number and size of objects of a kind.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Amount {
-    /// How many.
+    /// Number of objects.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -56,44 +57,44 @@ pub struct Amount {
 pub struct Deleted {
     /// Its path.
     pub path: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Its size.
     pub bytes: u64,
 }
 
-/// What was done, or would be.
+/// Report of a `vacuum` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct VacuumReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when no version stops being readable.
+    /// The new version; the current one if no version becomes unreadable.
     pub version: Version,
     /// Whether this is only a plan.
     pub dry_run: bool,
-    /// The oldest version that can be read afterwards.
+    /// The oldest version that is readable after the run.
     pub readable_from: Version,
-    /// Versions that stop being readable.
+    /// Versions that become unreadable.
     pub versions_expired: u64,
-    /// Versions that stay readable because they have a tag, though the retention is over.
+    /// Versions beyond the retention time that stay readable because they have a tag.
     pub versions_tagged: u64,
     /// Objects deleted.
     pub objects_deleted: u64,
     /// Their bytes.
     pub bytes_deleted: u64,
-    /// The same by kind.
+    /// Deleted objects by kind.
     pub by_kind: BTreeMap<ObjectKind, Amount>,
-    /// Objects without a reference that are too young to be deleted.
+    /// Unreferenced objects that are too young to be deleted.
     pub objects_young: u64,
-    /// Objects without a reference that an active run may need.
+    /// Unreferenced objects that an active run may need.
     pub objects_in_use: u64,
-    /// Runs that did not finish, whose objects are deleted; one that is still active fails when it tries to commit.
+    /// Unfinished runs whose objects are deleted; one that is still active fails when it tries to commit.
     pub runs_abandoned: u64,
-    /// Files that were adopted where they lie, and have other bytes now: they stay.
+    /// Files that were adopted in place and have changed since: they are kept.
     pub files_changed: Vec<String>,
-    /// Places that cannot be listed: folders that cannot be read, names that are not UTF-8. They are left alone.
+    /// Locations that cannot be listed: unreadable folders, names that are not UTF-8. They are left alone.
     pub unlisted: Vec<String>,
-    /// Files in the folder that shardify did not write.
+    /// Files in the dataset's folder that shardify did not write.
     pub files_foreign: u64,
     /// Time taken.
     pub seconds: f64,
@@ -108,12 +109,12 @@ pub struct VacuumReport {
 /// Vacuums a dataset.
 ///
 /// # Errors
-/// When there is no dataset, the log cannot be read, or the store fails; running it again finishes what was begun.
+/// When there is no dataset, the log cannot be read, or the store fails; running it again finishes the work.
 pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOptions) -> Result<VacuumReport> {
     let started = Instant::now();
     if options.retain < SHORTEST_RETAIN && !options.force {
         return Err(Error::usage("expected --retain of a day or more, found less")
-            .hint("what a running command has written but not committed yet must not be taken for rubbish")
+            .hint("otherwise, what a running command has written but not committed yet could be deleted")
             .hint("when no other command runs on this dataset, add --force"));
     }
     let dataset = context.dataset(location)?;
@@ -122,7 +123,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         super::erase::finish_cut_short(context, Some(&newest))?;
     }
     let now = dataset.now()?;
-    super::tell_of_clocks(context, &newest, now);
+    super::warn_about_clocks(context, &newest, now);
     let cutoff = now
         .checked_sub(options.retain)
         .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
@@ -131,7 +132,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let leased = holders.iter().map(|(_, version)| *version).min();
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
-    let idle = look_at_locks(&dataset, &mut retention)?;
+    let idle = detect_active_runs(&dataset, &mut retention)?;
     let mut found = super::or_overtaken(Some(&newest), unreferenced(&dataset, &retention))?;
     let mut report = VacuumReport {
         dataset: location.to_string(),
@@ -166,7 +167,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     Ok(report)
 }
 
-/// Commits what has to be known before, and deletes.
+/// Commits the log entry that must precede the deletions, and deletes.
 fn carry_out(
     context: &Context<'_>,
     dataset: &Dataset,
@@ -188,11 +189,11 @@ fn carry_out(
     Ok(())
 }
 
-/// The lock of `vacuum` itself.
+/// Name of the lock of `vacuum` itself.
 const OWN_LOCK: &str = "vacuum";
 
-/// Sees which runs are active by their locks, one at a time; returns the names of locks that nobody holds any more.
-fn look_at_locks(dataset: &Dataset, retention: &mut Retention) -> Result<Vec<String>> {
+/// Detects active runs by their locks, one at a time; returns the names of locks that are no longer held.
+fn detect_active_runs(dataset: &Dataset, retention: &mut Retention) -> Result<Vec<String>> {
     let folder = format!("{SYSTEM_FOLDER}/locks");
     let mut idle = Vec::new();
     for facts in dataset.store().list(&folder)? {
@@ -206,27 +207,28 @@ fn look_at_locks(dataset: &Dataset, retention: &mut Retention) -> Result<Vec<Str
             }
             (Some(true), None) => retention.unknown_active = true,
             (Some(false), _) => idle.push(name),
-            // Where locks cannot be seen, the age of objects and the log decide.
+            // If locks cannot be queried, the age of objects and the log decide.
             (None, _) => {}
         }
     }
     Ok(idle)
 }
 
-/// Deletes the file of a lock that nobody holds, while it is held here.
+/// Deletes the file of an abandoned lock while holding the lock.
 fn delete_lock(dataset: &Dataset, name: &str) -> Result<()> {
-    // Locks with fixed names are taken again and again.
+    // Locks with fixed names are used repeatedly.
     if run_of_folder(name).is_none() {
         return Ok(());
     }
     match dataset.store().lock(name) {
         Ok(_held) => dataset.store().delete(&format!("{SYSTEM_FOLDER}/locks/{name}")),
-        // Somebody is faster.
+        // Another process holds the lock.
         Err(_) => Ok(()),
     }
 }
 
-/// Takes out files of the user that are not what was adopted any more; returns the others and the paths of these.
+/// Removes from the list the user's files that have changed since they were adopted; returns the others and the paths
+/// of the changed ones.
 fn check_files(
     context: &Context<'_>,
     dataset: &Dataset,
@@ -268,7 +270,7 @@ fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[Unneeded]) -> Res
 fn delete_one(dataset: &Dataset, object: &Unneeded) -> Result<()> {
     let store = dataset.store();
     let path = &object.facts.path;
-    // What is new is not what was looked at.
+    // An object that has changed is not the one that was examined.
     if !object.committed && store.head(path)?.is_none_or(|now| now != object.facts) {
         return Ok(());
     }

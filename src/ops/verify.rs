@@ -1,9 +1,9 @@
-//! `verify`: whether a dataset is what its log says.
+//! `verify`: checks that a dataset agrees with its log.
 //!
-//! Without reading data: every live shard is there in its size, sidecars have a row for each record, runs number each
-//! record exactly once, the id index is sorted and holds every id of every sidecar, lists of shards and the index have the
-//! hashes that the log knows. With `--read-data` every byte of
-//! every shard is read: checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
+//! Without reading data: every live shard exists with its recorded size, sidecars have a row for each record, runs
+//! number each record exactly once, the id index is sorted and contains every id of every sidecar, and lists of shards
+//! and the index have the hashes that the log records. With `--read-data`, every byte of every shard is read:
+//! checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
 
 mod ids;
 
@@ -41,7 +41,7 @@ use crate::{
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
 
-/// Something that is wrong.
+/// A problem that was found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
     /// The object.
@@ -50,12 +50,12 @@ pub struct Problem {
     pub problem: String,
 }
 
-/// What was found.
+/// Report of `verify`.
 #[derive(Debug, Clone, Serialize)]
 pub struct VerifyReport {
     /// The dataset.
     pub dataset: String,
-    /// The version looked at; absent when nothing was ever committed.
+    /// The verified version; absent if nothing was ever committed.
     pub version: Option<Version>,
     /// Whether every byte was read.
     pub read_data: bool,
@@ -67,9 +67,9 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// Ids in the index.
     pub ids: u64,
-    /// Objects that no version refers to: left by a run that did not finish.
+    /// Objects that no version refers to: left by an unfinished run.
     pub unreferenced: u64,
-    /// Erasures so far: after one, what runs left behind may hold records of somebody who was erased.
+    /// Erasures so far: after one, objects left by unfinished runs may contain erased records.
     pub erasures: u64,
     /// Number of problems.
     pub problem_count: u64,
@@ -83,8 +83,8 @@ pub struct VerifyReport {
 /// Verifies a snapshot.
 ///
 /// # Errors
-/// When there is no dataset, the store fails or the run is interrupted; [`Kind::Conflict`] when others have deleted meanwhile
-/// what was to be verified. Damage is in the report, not an error.
+/// When there is no dataset, the store fails or the run is interrupted; [`Kind::Conflict`] if other runs deleted what
+/// was to be verified. Damage is in the report and not an error.
 pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read_data: bool) -> Result<VerifyReport> {
     let started = Instant::now();
     let dataset = context.dataset(location)?;
@@ -103,7 +103,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         seconds: 0.0,
     };
     if dataset.latest()?.is_none() && at.is_none() {
-        // A first run that was killed leaves a folder without a version, which is in order.
+        // A killed first run leaves a folder without a version, which is valid.
         if dataset.store().first(SYSTEM_FOLDER, &|_| true)?.is_none() {
             dataset.open()?;
         }
@@ -111,13 +111,13 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         return Ok(report);
     }
     let snapshot = super::manifest::snapshot(context, location, at)?;
-    // Ids in the data are plain, and tokens cannot be made of them without the key.
+    // Ids in the data are plain, and without the key their tokens cannot be computed.
     let private = snapshot.entry().settings.private.is_some();
     let hiding = if private && dataset.key().is_some() { hiding_of(&snapshot)? } else { None };
     let compare = read_data && (!private || hiding.is_some());
     let columns = if compare { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
     let newest = dataset.latest()?.map(|latest| latest.version()) == Some(snapshot.version());
-    // Older versions may still have those who were erased later.
+    // Older versions may still contain records that were erased later.
     let suppress = if newest { SuppressList::of_stored(&snapshot)? } else { None };
     let (dataset, snapshot) = (&dataset, &snapshot);
     let hashes = ContentHashes::of(snapshot);
@@ -125,7 +125,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     report.version = Some(snapshot.version());
     report.erasures = snapshot.entry().erasures.as_ref().map_or(0, |erasures| erasures.count);
     super::or_overtaken(Some(snapshot), verification.run(&mut report))?;
-    // What somebody else deleted is no damage.
+    // Objects that another run deleted are not damage.
     if !report.problems.is_empty() && snapshot.is_overtaken().is_ok_and(|overtaken| overtaken) {
         return Err(super::overtaken(dataset));
     }
@@ -134,7 +134,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     Ok(report)
 }
 
-/// The columns of ids in all versions up to a snapshot, without repetition.
+/// Returns the id columns of all versions up to a snapshot, without repetition.
 fn id_columns(dataset: &Dataset, snapshot: &Snapshot, problems: &mut Vec<Problem>) -> Result<Vec<IdColumns>> {
     let entries = match dataset.history(snapshot.version()) {
         Ok(entries) => entries,
@@ -159,17 +159,17 @@ struct Verification<'a> {
     dataset: &'a Dataset,
     snapshot: &'a Snapshot,
     read_data: bool,
-    /// Columns of the ids, in all versions so far: what was added before others were named keeps its ids.
+    /// Id columns of all versions so far: records added before other columns were named keep their ids.
     columns: Vec<IdColumns>,
     /// How ids are stored, if they are private and their key is known.
     hiding: Option<Hiding>,
     /// How content hashes are compared.
     hashes: ContentHashes,
-    /// Who must not be there; known of the newest version.
+    /// Ids that must not occur; known for the newest version only.
     suppress: Option<SuppressList>,
 }
 
-/// Columns that make record ids, and subject ids, and whether subject ids are in no column.
+/// Columns of the record id, column of the subject id, and whether subject ids have no column.
 type IdColumns = (Vec<String>, Option<String>, bool);
 
 impl Verification<'_> {
@@ -227,8 +227,8 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// The chain of checksums: from the entries of the log to everything that versions lead to, which can be read. Live shards
-    /// are looked at one by one.
+    /// Verifies the chain of checksums: from the entries of the log to every object that readable versions refer to.
+    /// Live shards are verified one by one elsewhere.
     fn chain(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
         let newest = self.dataset.open()?;
         let only = (newest.version() != self.snapshot.version()).then(|| self.snapshot.version());
@@ -242,7 +242,7 @@ impl Verification<'_> {
         found.into_iter().try_for_each(|error| damage(error, problems))
     }
 
-    /// Everything that is wrong with a shard.
+    /// Returns all problems of a shard.
     fn shard(&self, number: usize, shard: &ShardMeta, index: &Index<'_>) -> Result<Vec<Problem>> {
         self.context.cancel.check()?;
         let mut problems = Vec::new();
@@ -269,7 +269,7 @@ impl Verification<'_> {
         }
     }
 
-    /// Indexes for training tools; a shard that is not there or not whole is a finding of its own.
+    /// Verifies the indexes for training tools; a missing or incomplete shard is reported separately.
     fn indexes(&self, shard: &ShardMeta) -> Result<()> {
         if self.size(shard).is_err() {
             return Ok(());
@@ -278,14 +278,14 @@ impl Verification<'_> {
         indexes::check_shard(self.dataset.store(), shard, settings.shard_format, &settings.indexes)
     }
 
-    /// Indexes of the live shards, which follow the newest version.
+    /// Verifies the indexes of the live shards, which follow the newest version.
     fn live_indexes(&self, problems: &mut Vec<Problem>) -> Result<()> {
         if self.dataset.latest()?.map(|latest| latest.version()) != Some(self.snapshot.version()) {
             return Ok(());
         }
         match live::stale(self.snapshot) {
             Ok(found) => {
-                let hint = "`shardify compact` or `convert` writes it anew";
+                let hint = "`shardify compact` or `convert` rewrites it";
                 let all = found.into_iter();
                 problems.extend(all.map(|(object, what)| Problem { object, problem: format!("{what}; {hint}") }));
                 Ok(())
@@ -294,14 +294,14 @@ impl Verification<'_> {
         }
     }
 
-    /// Objects of which an erasure has made others are deleted.
+    /// Verifies that objects which an erasure replaced are deleted.
     fn erased(&self, problems: &mut Vec<Problem>) -> Result<()> {
         let Some(latest) = self.dataset.latest()? else { return Ok(()) };
         let found = match leftovers(&latest) {
             Ok(found) => found,
             Err(e) => return damage(e, problems),
         };
-        let what = "holds records that were erased; run the same `shardify erase` again, it was cut short";
+        let what = "holds records that were erased; run the same `shardify erase` again, it was interrupted";
         problems.extend(found.into_iter().map(|o| Problem { object: o.path, problem: what.to_owned() }));
         Ok(())
     }
@@ -397,7 +397,7 @@ impl Verification<'_> {
         Err(Error::integrity(format!("expected {} records, found {rows}", shard.records)))
     }
 
-    /// Sorted shards together have other ids than the index: says what it is about.
+    /// Reports the sorted shards whose ids, taken together, differ from the index.
     fn sorted_ids(&self, shards: &[ShardMeta], index: &Index<'_>, problems: &mut Vec<Problem>) -> Result<()> {
         for shard in shards {
             match if index.is_sorted(shard)? { index.explain(shard) } else { Ok(()) } {
@@ -409,13 +409,13 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Runs of the version.
+    /// Returns the runs of the version.
     fn live_runs(&self) -> Result<impl Iterator<Item = &Run>> {
         let version = self.snapshot.version();
         Ok(self.snapshot.runs()?.all().iter().filter(move |run| run.contains(version)))
     }
 
-    /// Every live record has exactly one number; `sorted` are those of sorted shards.
+    /// Verifies that every live record has exactly one number; `sorted` are the numbers of sorted shards.
     fn numbers(&self, shards: &[ShardMeta], sorted: &[Run], problems: &mut Vec<Problem>) -> Result<()> {
         let mut live: Vec<&Run> = self.live_runs()?.filter(|run| run.scattered.is_none()).collect();
         live.extend(sorted);
@@ -433,16 +433,17 @@ impl Verification<'_> {
             report(format!("expected numbers for {records} records, found {numbered}"));
         }
         if live.last().is_some_and(|r| r.first + r.records > self.snapshot.entry().next_record) {
-            report("a record has a number that was never given".to_owned());
+            report("a record has a number that was never assigned".to_owned());
         }
         Ok(())
     }
 
-    /// Numbers of sorted shards, as ranges. Each number is there once, and its place leads back to its row.
+    /// Returns the numbers of sorted shards as ranges. Verifies that each number occurs once and that its place leads
+    /// back to its row.
     fn sorted_numbers(&self, runs: &[&Run]) -> Result<Vec<Run>> {
         let store = self.dataset.store();
         let mut numbers = NumberSet::default();
-        // Sums over all places that do not depend on their order.
+        // Order-independent sums over all places.
         let mut sums: BTreeMap<(&str, u64), (u64, u64)> = BTreeMap::new();
         for run in runs {
             let Some(scattered) = &run.scattered else { continue };
@@ -450,7 +451,7 @@ impl Verification<'_> {
             for (ordinal, known) in (0..).zip(numbered(store, &[run], self.snapshot.runs()?)?) {
                 let Some(known) = known? else { continue };
                 if !numbers.insert(known.record) || !(run.first..run.end()).contains(&known.record) {
-                    return Err(Error::integrity(format!("record {} is there twice, or out of bounds", known.record))
+                    return Err(Error::integrity(format!("record {} occurs twice, or is out of bounds", known.record))
                         .at(store.location().join(&run.shard).to_string()));
                 }
                 *sum = sum.wrapping_add(place_hash(known.record, ordinal));
@@ -461,7 +462,7 @@ impl Verification<'_> {
                 continue;
             }
             read_places(store, table, &mut |record, shard, ordinal| {
-                // Shards of the set that are not live any more have places too.
+                // Shards of the set that are no longer live have places too.
                 if let Some((_, sum)) = sums.get_mut(&(table.set.as_str(), shard)) {
                     *sum = sum.wrapping_add(place_hash(record, ordinal));
                 }
@@ -486,7 +487,7 @@ impl Verification<'_> {
         Ok(numbers.ranges().into_iter().map(range).collect())
     }
 
-    /// Shards in the folder that no version of the run table knows.
+    /// Returns the number of objects in the folder that no version of the run table refers to.
     fn unreferenced(&self) -> Result<u64> {
         let mut runs = self.snapshot.runs()?.all().to_vec();
         // Versions that only their tags keep are not in the run table of newer ones.
@@ -509,7 +510,7 @@ impl Verification<'_> {
     }
 }
 
-/// Objects in a dataset that has no version yet: whatever runs wrote there that did not finish.
+/// Returns the number of objects in a dataset that has no version yet, all left by unfinished runs.
 fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
     let kept = ["store.json", "locks/"].map(|name| format!("{SYSTEM_FOLDER}/{name}"));
     let system = format!("{SYSTEM_FOLDER}/");
@@ -525,11 +526,11 @@ fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
     Ok(count)
 }
 
-/// Ids of a sidecar, read along with the rows of its shard.
+/// Ids of a sidecar, read together with the rows of its shard.
 struct SidecarIds<'a> {
     rows: Box<dyn Iterator<Item = (&'a RecordBatch, usize)> + 'a>,
     ordinal: u64,
-    /// Whether the columns of ids were always the same, so that a row with a value has an id.
+    /// Whether the id columns never changed, so that every row with a value has an id.
     all_named: bool,
     hiding: Option<&'a Hiding>,
 }
@@ -540,7 +541,7 @@ impl<'a> SidecarIds<'a> {
         Self { rows: Box::new(rows), ordinal: 0, all_named, hiding }
     }
 
-    /// Compares with the ids that columns give, record ids first, and with hashes of the rows.
+    /// Compares with the ids from the columns, record ids first, and with the hashes of the rows.
     fn compare(&mut self, rows: usize, ids: [&[StringArray]; 2], hashes: Option<&[u64]>) -> Result<()> {
         for row in 0..rows {
             let Some((batch, at)) = self.rows.next() else {
@@ -548,7 +549,10 @@ impl<'a> SidecarIds<'a> {
             };
             let stored = batch.column(6).as_any().downcast_ref::<UInt64Array>().map(|hashes| hashes.value(at));
             if hashes.is_some_and(|hashes| hashes.get(row).copied() != stored) {
-                return Err(Error::integrity(format!("row {}: the record is not what the sidecar says", self.ordinal)));
+                return Err(Error::integrity(format!(
+                    "row {}: the record does not agree with the sidecar",
+                    self.ordinal
+                )));
             }
             for (column, ids) in ids.into_iter().enumerate() {
                 let Some(newest) = ids.last() else { continue };
@@ -560,7 +564,7 @@ impl<'a> SidecarIds<'a> {
                     _ => false,
                 };
                 if !ids.iter().any(is) && (stored.is_some() || self.all_named) {
-                    // A private id is told neither way.
+                    // The message contains neither form of a private id.
                     let found = if self.hiding.is_some() { None } else { found(newest) };
                     return Err(Error::integrity(format!(
                         "expected the id `{}` in row {}, found `{}`",
@@ -576,12 +580,12 @@ impl<'a> SidecarIds<'a> {
     }
 }
 
-/// Whether an id that is stored is that of a text.
+/// Returns whether a stored id is the stored form of `id`.
 fn is_stored(hiding: Option<&Hiding>, stored: &str, id: &str) -> bool {
     hiding.map_or(stored == id, |hiding| hiding.is(stored, id))
 }
 
-/// Whether a record is what its row in the sidecar says.
+/// Returns an error unless a record agrees with its row in the sidecar.
 fn check_row(
     batch: &RecordBatch,
     row: usize,
@@ -592,7 +596,7 @@ fn check_row(
     let number = |column: usize| batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row));
     let same_hash = hashes.stored(found.hash).is_none_or(|hash| number(6) == Some(hash));
     if (number(2), number(3)) != (Some(found.offset), Some(found.length)) || !same_hash {
-        return Err("the record is not what the sidecar says".to_owned());
+        return Err("the record does not agree with the sidecar".to_owned());
     }
     if has_its_ids {
         return Ok(());
@@ -606,7 +610,7 @@ fn text_at(batch: &RecordBatch, column: usize, row: usize) -> Option<&str> {
     array.is_valid(row).then(|| array.value(row))
 }
 
-/// A hash of a record's place, for sums in which no two places make up for each other.
+/// Returns a hash of a record's place, such that errors in two places do not cancel out in a sum.
 fn place_hash(record: u64, ordinal: u64) -> u64 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&record.to_le_bytes());
@@ -624,7 +628,7 @@ fn problem(error: &Error, object: &str) -> Problem {
     Problem { object: object.to_owned(), problem: text }
 }
 
-/// Damage that makes further looking pointless is a finding; everything else is an error.
+/// Records damage that prevents further checks as a problem; returns every other error.
 fn damage(error: Error, problems: &mut Vec<Problem>) -> Result<()> {
     if error.kind() != Kind::Integrity {
         return Err(error);

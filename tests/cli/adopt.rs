@@ -260,7 +260,7 @@ fn rows_of_adopted_parquet_are_held_against_their_hashes() {
     folder.run("verify mine").ok();
     let ran = folder.run("verify mine --read-data");
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.stdout.contains("row 0: the record is not what the sidecar says"), "{ran:?}");
+    assert!(ran.stdout.contains("row 0: the record does not agree with the sidecar"), "{ran:?}");
 }
 
 #[test]

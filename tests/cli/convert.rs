@@ -72,7 +72,7 @@ fn a_late_misfit_widens_the_column_and_loses_nothing() {
     text.push_str("1.5,2024-01-01 10:00:00,maybe\n007,soon,true\n");
     folder.write("a.csv", text);
     let ran = folder.run("convert a.csv --json").ok();
-    assert!(ran.stderr.contains("looking at all values"), "{ran:?}");
+    assert!(ran.stderr.contains("reading all values"), "{ran:?}");
     let summary = ran.summary();
     assert_eq!(summary["records_out"], 60_002);
     let types: Vec<&str> = summary["columns"].as_array().unwrap().iter().map(|c| c[1].as_str().unwrap()).collect();

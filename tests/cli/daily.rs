@@ -397,7 +397,7 @@ fn inspect_says_what_is_there_and_what_to_run_next() {
       note        text  25.0% null
     next
       shardify convert a.csv --id record_id --subject patient_id
-      makes shards of 128 MiB in ./shards; `record_id` differs in each of the 100 records looked at, and the run counts those where it does not
+      makes shards of 128 MiB in ./shards; `record_id` is unique in the 100 sampled records; the run counts the records where it repeats
     ");
     folder.run("convert a.csv --id record_id --subject patient_id").ok();
     let summary = folder.run("inspect shards --json").ok().summary();

@@ -36,7 +36,7 @@ fn folders_become_columns_where_that_is_asked_for() {
     folder.write("in/dt=2026-11-02/site=__HIVE_DEFAULT_PARTITION__/b.csv", "id,v\n3,z\n");
     folder.write("in/dt=2026-11-03/c.csv", "id,site\n4,own\n");
     let told = folder.run("convert in --out plain").ok();
-    assert!(told.stderr.contains("folders such as `dt=` make no columns; --hive-columns"), "{}", told.stderr);
+    assert!(told.stderr.contains("folders such as `dt=` do not become columns; --hive-columns"), "{}", told.stderr);
     folder.run("convert in --hive-columns --out ds --id id").ok();
     insta::assert_snapshot!(rows(&folder, "ds"), @r"
     id Int64, v Utf8, dt Date32, site Utf8

@@ -101,7 +101,7 @@ fn damaged_indexes_are_found() {
         std::fs::write(&path, bytes).unwrap();
         let ran = folder.run("verify");
         assert_eq!(ran.code, 1, "{options} {extension}: {ran:?}");
-        let expected = if older { "is not what the sidecar says" } else { "expected 90 bytes, found 70" };
+        let expected = if older { "does not agree with the sidecar" } else { "expected 90 bytes, found 70" };
         assert!(ran.stdout.contains(expected), "{ran:?}");
         std::fs::remove_file(&path).unwrap();
         assert!(folder.run("verify").stdout.contains("found none"), "{options} {extension}");

@@ -131,7 +131,7 @@ fn standard_input_is_known_by_its_content() {
     assert_eq!((again["sources_unchanged"].as_u64(), again["version"].as_u64()), (Some(1), Some(1)));
     let nameless = folder.run_input(&["convert", "-"], &csv);
     assert_eq!(nameless.code, 2);
-    assert_snapshot!(nameless.stderr, @"error: expected --from beside `-`, for standard input has no name to go by");
+    assert_snapshot!(nameless.stderr, @"error: expected --from with `-`, because the format of standard input cannot be derived from a name");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn a_table_that_may_mean_two_things_is_refused() {
     folder.write("short.csv", "key,subject\n1,x\n2,y\n");
     let refused = folder.run("convert scans --subject-table short.csv");
     assert_eq!(refused.code, 6, "{}", refused.stderr);
-    assert!(refused.stderr.contains("`1`, which fits `PAT-1/1` and `PAT-2/1`"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("`1`, which matches `PAT-1/1` and `PAT-2/1`"), "{}", refused.stderr);
     folder.write("twice.csv", "path,subject\nPAT-1/1,x\nPAT-1/1,y\n");
     let refused = folder.run("convert scans --subject-table twice.csv");
     assert!(refused.code == 6 && refused.stderr.contains("found `x` and `y`"), "{}", refused.stderr);

@@ -1,4 +1,4 @@
-//! Text columns read as bytes: some writers put text into them that is not UTF-8, which no column of text can hold.
+//! Text columns read as bytes: some writers store text that is not UTF-8 in them, which a text column cannot hold.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use ::parquet::{
 };
 use arrow::datatypes::{DataType, Field, Fields};
 
-/// The fields with the text columns of these names as binary.
+/// Returns the fields with the text columns of these names as binary.
 pub(super) fn as_binary(fields: &Fields, names: &[String]) -> Fields {
     let binary = |field: &Arc<Field>| match is_text(field.data_type()) && names.contains(field.name()) {
         true => Arc::new(field.as_ref().clone().with_data_type(DataType::Binary)),
@@ -19,7 +19,7 @@ pub(super) fn as_binary(fields: &Fields, names: &[String]) -> Fields {
     fields.iter().map(binary).collect()
 }
 
-/// Whether values are text, however they are packed.
+/// Returns whether values are text, in any of Arrow's layouts.
 pub(super) fn is_text(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, value) => value.is_string(),
@@ -27,7 +27,7 @@ pub(super) fn is_text(data_type: &DataType) -> bool {
     }
 }
 
-/// The same metadata, in which the columns of these names are not annotated as text.
+/// Returns the metadata without the text annotation of the columns of these names.
 pub(super) fn without_text(metadata: &ParquetMetaData, names: &[String]) -> Result<ParquetMetaData, ParquetError> {
     let file = metadata.file_metadata();
     let root = file.schema();

@@ -1,6 +1,6 @@
-//! The reader against files of the real world, where a corpus of them is at hand.
+//! Runs the reader on a corpus of real-world files, if one is available.
 //!
-//! Without one these tests say that they were not run (`format/corpus.rs`).
+//! Without a corpus, these tests report that they were not run (`format/corpus.rs`).
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
@@ -18,23 +18,24 @@ use crate::{
     schema,
 };
 
-/// Files on which pyarrow and this reader disagree: the rows found here, or none where the file is refused.
+/// Files on which pyarrow and this reader disagree: the number of rows found here, or `None` if the file is rejected.
 const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
     // A decimal of 45 digits in 6 bytes.
     ("clusterfuzz-testcase-minimized-parquet-arrow-fuzz-5068991573000192", None),
-    // The dictionary page is cut short.
+    // The dictionary page is truncated.
     ("nation.dict-malformed.parquet", None),
-    // The footer says 0 rows, its row group 6.
+    // The footer states 0 rows, its row group 6.
     ("repeated_no_annotation.parquet", None),
-    // Decimals in no bytes are taken for zero.
+    // Decimals without bytes are read as zero.
     ("byte_array_decimal_empty_value.parquet", Some(24)),
-    // A page does not match its checksum, which pyarrow looks at only when told to.
+    // A page does not match its checksum, which pyarrow verifies only on request.
     ("datapage_v1-corrupt-checksum.parquet", None),
     // Text that is not UTF-8.
     ("invalid_utf8_dictionary.parquet", None),
 ];
 
-/// File, and the rows that should be read from it: pyarrow's, unless both disagree; `None` where it is refused.
+/// Returns each file with the number of rows that should be read: pyarrow's, unless the two disagree; `None` if it is
+/// rejected.
 pub(super) fn oracle() -> Vec<(PathBuf, Option<u64>)> {
     let Some(root) = corpus::folder() else { return Vec::new() };
     let oracle = std::fs::read_to_string(root.join("ORACLE.tsv")).unwrap();
@@ -52,7 +53,7 @@ pub(super) fn oracle() -> Vec<(PathBuf, Option<u64>)> {
     found
 }
 
-/// All rows of a file, read in small splits.
+/// Reads all rows of a file in small splits.
 pub(super) fn read(bytes: Bytes) -> Result<Vec<RecordBatch>> {
     let length = bytes.len() as u64;
     let reader = ParquetReader::open(RangedInput::Bytes(bytes), "test")?;
@@ -95,7 +96,7 @@ fn files_agree_with_the_oracle() {
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
 }
 
-/// Whatever a file may hold, all shard formats take it or refuse it with a reason, and Parquet gives it back.
+/// All shard formats accept the rows of every file or reject them with a reason, and Parquet round-trips them.
 #[test]
 fn every_output_takes_the_rows_of_every_file() {
     let mut refused = std::collections::BTreeSet::new();

@@ -1,9 +1,9 @@
-//! Turns record batches into row groups, and row groups into a shard.
+//! Encodes record batches as row groups, and writes row groups to a shard.
 //!
-//! Encoding and compression happen in [`ParquetEncoder::encode`], which needs nothing of the shard that the row group
-//! will stand in; appending only copies pages and adjusts their offsets. Column chunks are encoded side by side, each
-//! by one thread from start to end, so that the bytes cannot depend on how many threads there are. Nearly all columns are
-//! encoded by [`chunk`], lists within lists and unusual types by the parquet crate.
+//! [`ParquetEncoder::encode`] encodes and compresses, independently of the shard that will contain the row group;
+//! appending only copies pages and adjusts their offsets. Column chunks are encoded in parallel, each by one thread
+//! from start to end, so that the bytes cannot depend on the number of threads. Nearly all columns are encoded by
+//! [`chunk`], lists within lists and unusual types by the parquet crate.
 
 use std::{
     cmp::Reverse,
@@ -57,7 +57,7 @@ pub struct ParquetEncoder {
     codec: Codec,
     /// Parquet columns of each top-level Arrow field.
     leaves: Vec<Vec<ColumnDescPtr>>,
-    /// Whether the schema is that of other files, whose columns need not be those that Arrow would make.
+    /// Whether the schema is that of other files, whose columns may differ from those that Arrow would make.
     keeps: bool,
 }
 
@@ -67,13 +67,13 @@ pub struct RowGroup {
     columns: Vec<Encoded>,
     /// Number of rows.
     pub rows: usize,
-    /// Bytes that it takes in a shard, without its share of the footer and the page indexes.
+    /// Bytes in a shard, without a share of the footer and the page indexes.
     pub encoded_bytes: u64,
     /// Bytes of its values in memory, as [`logical_bytes`] counts them.
     pub raw_bytes: u64,
 }
 
-/// A column chunk, by whom it was encoded.
+/// A column chunk, by its encoder.
 #[derive(Debug)]
 pub(super) enum Encoded {
     Own(Chunk),
@@ -86,17 +86,17 @@ pub struct ParquetShard<W: Write + Send> {
     writer: SerializedFileWriter<Slot<W>>,
 }
 
-/// A sink that can be taken back after the footer was flushed. The file writer's own way of giving back its sink turns
-/// errors of the last flush into text, and a full disk into a bug of ours. It also hands pages on in pieces that are too
-/// small for a sink that hashes them.
+/// A sink that can be recovered after the footer was flushed. The file writer's own method to return its sink turns
+/// errors of the last flush into text, so that a full disk would look like a bug of ours. It also writes pages in
+/// pieces that are too small for a sink that hashes them.
 struct Slot<W: Write>(Option<BufWriter<W>>);
 
-/// Bytes that go to the sink at once; they should stay in the processor's cache.
-const PIECE: usize = 128 << 10;
+/// Size in bytes of a write to the sink; it should fit into the processor's cache.
+const PIECE_BYTES: usize = 128 << 10;
 
 impl ParquetEncoder {
-    /// Prepares for batches of `schema`. `metadata` goes into the footer in the given order, followed by the Arrow
-    /// schema, from which readers restore zones and extension types.
+    /// Creates an encoder of batches of `schema`. `metadata` is written to the footer in the given order, followed by
+    /// the Arrow schema, from which readers restore time zones and extension types.
     ///
     /// # Errors
     /// When the schema has no Parquet equivalent, or the codec's level is out of range.
@@ -105,13 +105,13 @@ impl ParquetEncoder {
         let root = with_meaning(made.root_schema(), schema.fields()).map_err(encoding_failed)?;
         let parquet_schema = SchemaDescriptor::new(Arc::new(root));
         let mut properties = properties(&parquet_schema, codec, metadata)?;
-        // pyarrow, and Hugging Face with it, looks for metadata in the Arrow schema only, where there is one.
+        // pyarrow, and thus Hugging Face, reads metadata only from the Arrow schema, if there is one.
         let described = Schema::new(published(schema.fields()))
             .with_metadata(metadata.iter().cloned().collect::<std::collections::BTreeMap<_, _>>());
         add_encoded_arrow_schema_to_metadata(&described, &mut properties);
         let properties = Arc::new(properties);
         let root = parquet_schema.root_schema_ptr();
-        // The factory takes schema and options from a file writer; nothing is ever written to this one.
+        // The factory needs schema and options from a file writer; nothing is ever written to this one.
         let template = SerializedFileWriter::new(std::io::sink(), Arc::clone(&root), Arc::clone(&properties))
             .map_err(encoding_failed)?;
         let factory = ArrowRowGroupWriterFactory::new(&template, Arc::clone(schema));
@@ -119,11 +119,12 @@ impl ParquetEncoder {
         Ok(Self { schema: Arc::clone(schema), root, properties, factory, codec, leaves, keeps: false })
     }
 
-    /// Prepares for row groups that are spliced of those of other files, whose Parquet schema is kept. `hint` is Arrow's
-    /// schema as those files have it; without, it is written anew. `None` when Arrow sees other fields in the schema, or it has types of which nothing is known.
+    /// Creates an encoder for row groups that are spliced from those of other files, whose Parquet schema is kept.
+    /// `hint` is the Arrow schema stored in those files; without it, the schema is serialised again. `None` if Arrow
+    /// derives other fields from the schema, or if it has unknown types.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// Those of [`Self::new`].
     pub(super) fn keeping(
         schema: &SchemaRef,
         kept: &SchemaDescriptor,
@@ -152,22 +153,22 @@ impl ParquetEncoder {
         Ok(Some(encoder))
     }
 
-    /// Compression of the pages.
+    /// Returns the compression of the pages.
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// Parquet columns of each field.
+    /// Returns the Parquet columns of each field.
     pub(super) fn leaves(&self) -> &[Vec<ColumnDescPtr>] {
         &self.leaves
     }
 
-    /// Whether the schema is that of the files that row groups come from.
+    /// Returns whether the schema is that of the files that row groups come from.
     pub(super) fn keeps(&self) -> bool {
         self.keeps
     }
 
-    /// Encodes one field by itself; `None` if its columns are other ones than Arrow would make.
+    /// Encodes one field separately; `None` if its columns differ from those that Arrow would make.
     pub(super) fn encode_field(&self, field: usize, arrays: &[ArrayRef]) -> Result<Option<Vec<Encoded>>> {
         if let Ok(chunks) = self.encode_own(field, arrays.to_vec(), false)? {
             return Ok(Some(chunks.into_iter().map(Encoded::Own).collect()));
@@ -181,8 +182,8 @@ impl ParquetEncoder {
         encode_parts(self.schema.field(field), arrays.iter(), writers).map(Some)
     }
 
-    /// Says in every row group that its rows are sorted by these columns, ascending, nulls first. Columns with parts have no
-    /// order that a row group could state; they are left out together with what follows them.
+    /// States in every row group that its rows are sorted by these columns, ascending, nulls first. A row group cannot
+    /// state the order of nested columns; they and all columns after them are omitted.
     #[must_use]
     pub fn sorted_by(self, columns: &[usize]) -> Self {
         let mut leaf = 0;
@@ -205,36 +206,36 @@ impl ParquetEncoder {
         Self { properties: Arc::new(properties), ..self }
     }
 
-    /// Schema of the batches and of the shards.
+    /// Returns the schema of the batches and of the shards.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Estimate of the bytes that the footer and the page index of a shard with so many row groups take.
+    /// Estimates the bytes of the footer and the page index of a shard with that many row groups.
     pub fn footer_bytes(&self, row_groups: u64) -> u64 {
-        /// Metadata, statistics and page index of a column chunk, as they come out on ordinary data.
+        /// Typical bytes of metadata, statistics and page index of a column chunk.
         const CHUNK_BYTES: u64 = 140;
-        /// A column in the Parquet schema and in the Arrow schema, in base64.
+        /// Typical bytes of a column in the Parquet schema and, in base64, in the Arrow schema.
         const COLUMN_BYTES: u64 = 90;
         let names: u64 = self.schema.fields().iter().map(|f| 3 * f.name().len() as u64).sum();
         let columns = self.leaves.iter().map(Vec::len).sum::<usize>() as u64;
         512 + names + columns * COLUMN_BYTES + row_groups * columns * CHUNK_BYTES
     }
 
-    /// Encodes all rows of all batches to one row group, columns in parallel on the current rayon pool.
+    /// Encodes all rows of all batches into one row group, columns in parallel on the current rayon pool.
     ///
     /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when a batch has another schema, or a null where the schema
-    /// allows none.
+    /// [`Kind::Internal`](crate::error::Kind::Internal) if a batch has another schema, or a null in a non-nullable
+    /// column.
     pub fn encode(&self, batches: &[RecordBatch]) -> Result<RowGroup> {
         Ok(self.encode_noting(batches.to_vec(), &[])?.0)
     }
 
-    /// The same; also tells of some fields which values are the same, where the encoder found out. Columns are dropped one
-    /// by one when they are encoded.
+    /// Like [`Self::encode`]; also returns for some fields which values are equal, if the encoder has found out.
+    /// Columns are dropped one by one as they are encoded.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// Those of [`Self::encode`].
     pub fn encode_noting(
         &self,
         batches: Vec<RecordBatch>,
@@ -247,7 +248,7 @@ impl ParquetEncoder {
         let raw_bytes = batches.iter().map(logical_bytes).sum();
         let named = |field: usize| move |e: Error| e.column(self.schema.field(field).name().as_str());
         let mut columns: Vec<(usize, Vec<ArrayRef>)> = columns_of(batches, self.leaves.len());
-        // The largest first: begun last, it would keep one thread busy while the others have nothing left to do.
+        // The largest first: if it started last, it would keep one thread busy while the others are idle.
         columns.sort_by_key(|(_, arrays)| Reverse(arrays.iter().map(|a| a.get_buffer_memory_size()).sum::<usize>()));
         let mut first = columns
             .into_iter()
@@ -290,25 +291,25 @@ impl ParquetEncoder {
         Ok((RowGroup { rows, encoded_bytes, raw_bytes, columns }, repeats))
     }
 
-    /// Encodes the columns of a field, or gives back the arrays if that is left to the parquet crate.
+    /// Encodes the columns of a field, or returns the arrays if the parquet crate has to encode them.
     fn encode_own(
         &self,
         field: usize,
         arrays: Vec<ArrayRef>,
-        tells_repeats: bool,
+        reports_repeats: bool,
     ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
-        // Lists in the schemas of others are made in more ways than one.
-        let options = chunk::Options { codec: self.codec, looks: true, parts: !self.keeps, tells_repeats };
+        // In the schemas of other writers, lists have several forms.
+        let options = chunk::Options { codec: self.codec, inspects_values: true, nested: !self.keeps, reports_repeats };
         chunk::encode(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
     }
 
-    /// Begins a shard. Bytes reach `sink` in pieces; it needs no buffer of its own.
+    /// Starts a shard. Bytes are written to `sink` in large pieces, so it needs no buffer.
     ///
     /// # Errors
     /// When `sink` fails.
     pub fn start<W: Write + Send>(&self, sink: W) -> Result<ParquetShard<W>> {
         let writer = SerializedFileWriter::new(
-            Slot(Some(BufWriter::with_capacity(PIECE, sink))),
+            Slot(Some(BufWriter::with_capacity(PIECE_BYTES, sink))),
             Arc::clone(&self.root),
             Arc::clone(&self.properties),
         )
@@ -337,13 +338,13 @@ impl ParquetEncoder {
     }
 }
 
-/// What our own encoder made of a column, or the column if that is none of its own.
+/// The column chunks from our own encoder, or the arrays if it does not support the column.
 enum Attempt {
     Own(Vec<Chunk>),
     General(Vec<ArrayRef>),
 }
 
-/// Each field with its arrays in all batches.
+/// Returns each field with its arrays in all batches.
 fn columns_of(batches: Vec<RecordBatch>, fields: usize) -> Vec<(usize, Vec<ArrayRef>)> {
     let mut columns: Vec<_> = (0..fields).map(|field| (field, Vec::with_capacity(batches.len()))).collect();
     for batch in batches {
@@ -354,7 +355,7 @@ fn columns_of(batches: Vec<RecordBatch>, fields: usize) -> Vec<(usize, Vec<Array
 }
 
 impl<W: Write + Send> ParquetShard<W> {
-    /// Appends a row group; one without rows leaves no trace.
+    /// Appends a row group; one without rows is ignored.
     ///
     /// # Errors
     /// When the sink fails, or the row group comes from an encoder with another schema.
@@ -372,7 +373,7 @@ impl<W: Write + Send> ParquetShard<W> {
             .map_err(encoding_failed)?;
         }
         let written = writer.close().map_err(encoding_failed)?;
-        // A schema without columns leaves the row count to the first column chunk, and there is none.
+        // Without columns, the row count would come from the first column chunk, which does not exist.
         if usize::try_from(written.num_rows()).ok() != Some(group.rows) {
             let message = format!("expected a row group of {} rows, wrote {}", group.rows, written.num_rows());
             return Err(Error::internal(message));
@@ -380,12 +381,12 @@ impl<W: Write + Send> ParquetShard<W> {
         Ok(())
     }
 
-    /// Bytes written so far, those still in the buffer included, the footer to come not.
+    /// Returns the bytes written so far, including buffered ones, but without the footer.
     pub fn bytes_written(&self) -> u64 {
         self.writer.bytes_written() as u64
     }
 
-    /// Writes the page indexes and the footer, and gives back the sink.
+    /// Writes the page indexes and the footer, and returns the sink.
     ///
     /// # Errors
     /// When the sink fails.
@@ -414,7 +415,7 @@ impl<W: Write + Send> std::fmt::Debug for ParquetShard<W> {
 }
 
 impl RowGroup {
-    /// Bytes of the pages before compression.
+    /// Returns the bytes of the pages before compression.
     pub fn uncompressed_bytes(&self) -> u64 {
         let bytes = self.columns.iter().map(|column| match column {
             Encoded::Own(chunk) => chunk.close.metadata.uncompressed_size(),
@@ -424,7 +425,7 @@ impl RowGroup {
         bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
     }
 
-    /// What a file that has this row group is compared with.
+    /// Returns the note with which a file that contains this row group is compared.
     pub fn note(&self) -> GroupNote {
         let columns = self.columns.iter().map(|column| match column {
             Encoded::Spliced(chunk) => Some(chunk.note.clone()),
@@ -433,7 +434,7 @@ impl RowGroup {
         GroupNote { rows: self.rows as u64, columns: columns.collect() }
     }
 
-    /// A row group of columns that are there already.
+    /// Creates a row group from finished columns.
     pub(super) fn of(columns: Vec<Encoded>, rows: usize, raw_bytes: u64) -> Self {
         Self { encoded_bytes: columns.iter().map(Encoded::bytes).sum(), columns, rows, raw_bytes }
     }
@@ -484,7 +485,7 @@ fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, Stri
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_key_value_metadata(Some(properties_metadata(metadata)));
     for column in schema.columns().iter().filter(|column| is_binary(column)) {
-        // Whole files: no two are alike, and nobody filters by their first bytes.
+        // Whole files: all are different, and filters by their first bytes are unlikely.
         builder = builder
             .set_column_dictionary_enabled(column.path().clone(), false)
             .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
@@ -496,7 +497,7 @@ fn properties_metadata(metadata: &[(String, String)]) -> Vec<KeyValue> {
     metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect()
 }
 
-/// Shapes count, too: bounds of their bytes say nothing.
+/// Returns whether a column's values are not examined. This includes shapes: bounds of their bytes are meaningless.
 fn is_binary(column: &ColumnDescriptor) -> bool {
     let shape = matches!(column.logical_type_ref(), Some(LogicalType::Geometry(_) | LogicalType::Geography(_)));
     column.physical_type() == PhysicalType::BYTE_ARRAY
@@ -504,7 +505,7 @@ fn is_binary(column: &ColumnDescriptor) -> bool {
         && column.converted_type() == ConvertedType::NONE
 }
 
-/// Errors of the sink keep their kind; anything else is ours, because the batches are.
+/// Converts an error: errors of the sink keep their kind; any other is internal, because the batches are our own.
 fn encoding_failed(error: ParquetError) -> Error {
     match crate::format::guard::io_error(error) {
         Ok(io) => Error::from(io),
@@ -558,7 +559,7 @@ mod tests {
         concat_batches(schema, &batches).unwrap()
     }
 
-    /// Every type that readers of this crate produce, with nulls, and a slice to make offsets matter.
+    /// Returns a table of every type that readers of this crate produce, with nulls, sliced so that offsets matter.
     fn everything() -> RecordBatch {
         let list = ListArray::from_iter_primitive::<Int64Type, _, _>([
             Some(vec![Some(1), None]),
@@ -641,7 +642,7 @@ mod tests {
         assert_eq!(one, with_threads(4));
     }
 
-    /// Row groups, pages, encodings and indexes of a shard in words.
+    /// Describes row groups, pages, encodings and indexes of a shard as text.
     fn layout(bytes: &Bytes) -> String {
         let reader = SerializedFileReader::new(bytes.clone()).unwrap();
         let metadata = ParquetMetaDataReader::new()
@@ -779,7 +780,7 @@ group of 25000 rows
     }
 
     proptest! {
-        /// What goes in comes out, wherever batches and row groups are cut.
+        /// Rows round-trip, wherever batches and row groups are cut.
         #[test]
         fn round_trip(
             values in prop::collection::vec((prop::option::of(any::<i64>()), prop::option::of(".{0,8}")), 1..60),

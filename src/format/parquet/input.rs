@@ -1,16 +1,17 @@
-//! Parquet files as inputs: cut by rows, each piece decoded on its own, whoever wrote the file.
+//! Parquet files as inputs: files from any writer are cut by rows, and each piece is decoded separately.
 //!
 //! ```text
 //! row group 0        row group 1                                      row group 2, 3, 4
 //! |-- split --|      |-- split --|-- split --|-- split --|            |-- split --------|
 //! ```
 //!
-//! A split is as many rows as decode to about the size of a split: a part of a large row group or several small ones. A
-//! worker opens the file at its row groups, passes over the pages before its rows and decodes its rows alone, a few
-//! columns at a time where pages are large, so that no row group is ever held as a whole.
+//! A split has as many rows as decode to about the size of a split: a part of a large row group or several small ones.
+//! A worker opens the file at its row groups, skips the pages before its rows and decodes its rows alone, a few columns
+//! at a time if pages are large, so that no row group is ever held in memory as a whole.
 //!
-//! Texts are decoded to views, which share the dictionary of their page; only after the rows were weighed are they copied
-//! out. A dictionary of one long text that a million rows refer to is so refused before it takes memory.
+//! Texts are decoded to views, which share the dictionary of their page; they are copied only after the size of the
+//! rows was checked. So a dictionary with one long text that a million rows refer to is rejected before it takes
+//! memory.
 //!
 //! Types are those of the file, in their plain form ([`schema::plain_fields`]). INT96 is a timestamp in nanoseconds.
 
@@ -52,36 +53,36 @@ use crate::{
     schema,
 };
 
-/// Bytes that pages and splits may take before `splits` tells the bound of the run.
+/// Maximum bytes of pages and splits until `splits` sets the run's limit.
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
-/// Refuses the codec that nothing here has a decoder of.
+/// Returns an error for the codec that has no decoder here.
 fn refuse_codecs(metadata: &ParquetMetaData) -> Result<()> {
     let mut chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
     if chunks.all(|chunk| chunk.compression() != Compression::LZO) {
         return Ok(());
     }
-    Err(Error::input("expected pages of a codec that is read, found pages compressed with lzo")
+    Err(Error::input("expected pages of a supported codec, found pages compressed with lzo")
         .hint("write the file again with another codec, such as zstd, or leave it out with --exclude"))
 }
 
-/// What the decoder says of text that is none.
+/// The decoder's message about text that is not UTF-8.
 const NOT_UTF8: &str = "non UTF-8 data";
 
-/// The length of the metadata and the magic bytes at the end of a file.
+/// Bytes of the metadata's length and the magic bytes at the end of a file.
 const TAIL_BYTES: u64 = 8;
 
-/// Whether a file that begins so is Parquet.
+/// Returns whether a file that begins with `head` is Parquet.
 pub fn sniff(head: &[u8]) -> bool {
     head.starts_with(b"PAR1")
 }
 
-/// Whether a file that begins so is Parquet with an encrypted footer.
+/// Returns whether a file that begins with `head` is Parquet with an encrypted footer.
 pub fn is_encrypted(head: &[u8]) -> bool {
     head.starts_with(b"PARE")
 }
 
-/// The error of a file that nothing here has the keys of.
+/// Returns the error for an encrypted file.
 pub fn encrypted() -> Error {
     Error::input("expected a Parquet file, found an encrypted one")
         .hint("decrypt it with the program that has its keys; --from files takes it as it is, --exclude leaves it out")
@@ -94,13 +95,13 @@ pub struct ParquetReader {
     input: RangedInput,
     /// Metadata with the types to decode to.
     metadata: ArrowReaderMetadata,
-    /// The columns as they are handed on.
+    /// Schema of the decoded columns.
     schema: SchemaRef,
     columns: Vec<String>,
-    /// Where each column stands in the file's schema, in which groups without fields stand too.
+    /// Position of each column in the file's schema, which also has groups without fields.
     roots: Vec<usize>,
     groups: Vec<Group>,
-    /// Bytes that a page, a row or the rows of a split may take; `splits` sets it.
+    /// Maximum bytes of a page, a row or the rows of a split; set by `splits`.
     limit: AtomicU64,
 }
 
@@ -112,24 +113,24 @@ struct Group {
     encoded: u64,
     /// Estimate of the bytes of a decoded row.
     row_bytes: u64,
-    /// For each column the bytes that its pages take while they are decoded; set once the page headers were looked at.
+    /// For each column, the bytes of its pages while they are decoded; set once the page headers were read.
     pages: OnceLock<Vec<u64>>,
 }
 
 impl ParquetReader {
-    /// Reads the footer. `name` stands in errors.
+    /// Reads the footer. `name` is the file's name in errors.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read,
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when its counts of rows disagree.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file,
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if its counts of rows disagree.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         Self::open_with_bytes(input, name, &[])
     }
 
-    /// The same, with the text columns named in `binary` read as bytes, whatever they hold.
+    /// Like [`open`](Self::open), with the text columns named in `binary` read as bytes.
     ///
     /// # Errors
-    /// As those of [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_with_bytes(input: RangedInput, name: &str, binary: &[String]) -> Result<Self> {
         let footer = read_footer(&input).map_err(|e| e.at(name))?;
         let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
@@ -180,7 +181,7 @@ impl ParquetReader {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Decodes `count` rows from `first` on, in the types that the file was given.
+    /// Decodes `count` rows from `first` on, in the types of the file.
     fn decode(&self, first: u64, count: u64) -> Result<RecordBatch> {
         let from = self.groups.partition_point(|group| group.first_row + group.rows <= first);
         let to = self.groups.partition_point(|group| group.first_row < first + count);
@@ -246,7 +247,7 @@ impl ParquetReader {
         Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
     }
 
-    /// Names the column whose text is not UTF-8, if that is what the error is about: the first that cannot be decoded alone.
+    /// If the error is about text that is not UTF-8, names the column: the first that cannot be decoded alone.
     fn naming_text(
         &self,
         error: Error,
@@ -271,7 +272,7 @@ impl ParquetReader {
         }
     }
 
-    /// Looks at the page headers of a row group, once; see [`Group::pages`].
+    /// Reads the page headers of a row group, once; see [`Group::pages`].
     fn pages<'a>(&self, number: usize, group: &'a Group) -> Result<&'a [u64]> {
         if let Some(pages) = group.pages.get() {
             return Ok(pages);
@@ -297,7 +298,8 @@ impl ParquetReader {
         .hint("raise --memory; a record may take an eighth of it")
     }
 
-    /// Bytes of the file that rows up to `row` of a row group stand for, so that all of them together are the file.
+    /// Returns the share of the file's bytes that corresponds to the rows of a row group before `row`; the shares of
+    /// all rows add up to the file.
     fn share(&self, group: usize, row: u64) -> u64 {
         let encoded = |groups: &[Group]| groups.iter().map(|group| u128::from(group.encoded)).sum::<u128>();
         let at = &self.groups[group];
@@ -315,7 +317,7 @@ impl ParquetReader {
         self.groups.last().map_or(0, |group| group.first_row + group.rows)
     }
 
-    /// Cuts all rows into pieces of about `split_bytes`: first row, rows, and where the piece ends.
+    /// Cuts all rows into pieces of about `split_bytes`: first row, number of rows, and end of the piece.
     fn cut(&self, split_bytes: u64, max_record_bytes: u64) -> Result<Vec<Split>> {
         let mut splits = Vec::new();
         let (mut first, mut rows, mut budget, mut done) = (0, 0_u64, split_bytes, 0);
@@ -341,7 +343,7 @@ impl ParquetReader {
     }
 }
 
-/// Rows of a split at most, so that columns of next to no bytes do not make endless splits.
+/// Maximum rows of a split, so that splits end even if columns have almost no bytes.
 const MAX_ROWS: u64 = 1 << 20;
 
 impl RecordReader for ParquetReader {
@@ -392,7 +394,7 @@ impl Group {
     }
 }
 
-/// How many of the columns can be decoded side by side within `limit`; at least one.
+/// Returns how many of the columns can be decoded together within `limit`; at least one.
 fn fitting(held: &[u64], limit: u64) -> usize {
     let mut sum = 0_u64;
     held.iter()
@@ -404,12 +406,12 @@ fn fitting(held: &[u64], limit: u64) -> usize {
         .max(1)
 }
 
-/// The metadata at the end of the file, walked through.
+/// Returns the metadata at the end of the file, after validating it.
 pub(super) fn read_footer(input: &RangedInput) -> Result<Bytes> {
     footer(input.bytes(), |range| input.range(range))
 }
 
-/// The same of a file of so many bytes.
+/// Returns the metadata of a file of that many bytes.
 pub(super) fn footer(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) -> Result<Bytes> {
     let no_footer = || {
         Error::input("expected a Parquet file, found one that does not end with a footer")
@@ -431,14 +433,14 @@ pub(super) fn footer(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) ->
     Ok(bytes)
 }
 
-/// The same metadata with texts decoded to views, where the file's types allow it.
+/// Returns the metadata with texts decoded to views, if the file's types allow it.
 fn with_views(given: &ArrowReaderMetadata, name: &str) -> Result<ArrowReaderMetadata> {
     let views = Arc::new(Schema::new(schema::view_fields(given.schema().fields())));
     let options = ArrowReaderOptions::new().with_schema(views);
     let metadata: Arc<ParquetMetaData> = Arc::clone(given.metadata());
     match guard(PARQUET, name, || ArrowReaderMetadata::try_new(metadata, options)) {
         Ok(metadata) => Ok(metadata),
-        // A type that the file itself hints at need not be one that may be asked for.
+        // A type in the file's own Arrow schema may not be accepted as a requested type.
         Err(_) => Ok(given.clone()),
     }
 }
@@ -544,7 +546,7 @@ mod tests {
         shard.append(encoder.encode(&[batch]).unwrap()).unwrap();
         let mut bytes = shard.finish().unwrap();
         assert!(read(&bytes, 8 << 20, 8 << 20).is_ok());
-        // A digit of a value, of which no length and no offset tells.
+        // A digit of a value, which no length and no offset depends on.
         bytes[300] ^= 1;
         let error = read(&bytes, 8 << 20, 8 << 20).unwrap_err();
         assert_eq!(error.kind(), Kind::Input);

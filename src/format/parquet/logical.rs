@@ -1,7 +1,8 @@
-//! Logical types that Arrow does not know, between the schema of a Parquet file and marks on Arrow's fields ([`Logical`]).
+//! Logical types that Arrow lacks: translates between the schema of a Parquet file and the marks on Arrow's fields
+//! ([`Logical`]).
 //!
-//! The parquet crate knows most logical types by Arrow's types alone, and drops the others in both directions: UUID, JSON, BSON,
-//! ENUM, VARIANT, GEOMETRY, GEOGRAPHY, and that a TIME is in UTC.
+//! The parquet crate derives most logical types from Arrow's types alone, and drops the others in both directions:
+//! UUID, JSON, BSON, ENUM, VARIANT, GEOMETRY, GEOGRAPHY, and that a TIME is in UTC.
 
 use std::sync::Arc;
 
@@ -28,13 +29,14 @@ use crate::{
     schema::{Logical, changed, stated},
 };
 
-/// The metadata of a file with the types to decode to, marked as its schema says. `name` stands in errors.
+/// Returns the metadata of a file with the types to decode to, marked as its schema states. `name` is the file's name
+/// in errors.
 ///
-/// Items of lists of two levels have no marks here, for the decoder makes fields of them that carry none, and refuses a
-/// schema in which they do; [`with_item_marks`] adds them.
+/// Items of two-level lists have no marks here, because the decoder creates their fields without marks and rejects a
+/// schema that has them; [`with_item_marks`] adds them.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when the schema has no equivalent in Arrow.
+/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent.
 pub(super) fn arrow_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Result<ArrowReaderMetadata> {
     let given = guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(metadata), ArrowReaderOptions::new()))?;
     let root = metadata.file_metadata().schema_descr().root_schema();
@@ -47,17 +49,17 @@ pub(super) fn arrow_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Res
     let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
     match guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(metadata), options)) {
         Ok(marked) => Ok(marked),
-        // A type that the file itself hints at need not be one that may be asked for.
+        // A type in the file's own Arrow schema may not be accepted as a requested type.
         Err(_) => Ok(given),
     }
 }
 
-/// The same fields with the marks of items of lists of two levels, as the schema of the file has them.
+/// Returns the fields with the marks of items of two-level lists, from the schema of the file.
 pub(super) fn with_item_marks(fields: &Fields, metadata: &ParquetMetaData) -> Fields {
     parts_of(fields, metadata.file_metadata().schema_descr().root_schema().get_fields())
 }
 
-/// Takes the marks off all items of lists of two levels.
+/// Removes the marks of all items of two-level lists.
 fn without_item_marks(fields: &Fields, types: &[TypePtr]) -> Fields {
     let mut types = types.iter();
     let unmarked = |field: &FieldRef| match types.find(|found| found.name() == field.name()) {
@@ -67,7 +69,8 @@ fn without_item_marks(fields: &Fields, types: &[TypePtr]) -> Fields {
     fields.iter().map(unmarked).collect()
 }
 
-/// The same in one field; `bare` says that it is a list because its column is repeated, without a group around it.
+/// Removes them from one field; `bare` means that it is a list because its column is repeated, without a group around
+/// it.
 fn item_unmarked(field: &FieldRef, found: &Type, bare: bool) -> FieldRef {
     let inner = |item: &FieldRef| match item_of(found) {
         _ if bare => item_unmarked(item, found, false),
@@ -103,8 +106,8 @@ fn is_repeated(found: &Type) -> bool {
     found.get_basic_info().has_repetition() && found.get_basic_info().repetition() == Repetition::REPEATED
 }
 
-/// Gives instants their zone. The parquet crate takes it only from columns that were given to the writer in the unit that they
-/// are stored in, while Parquet has no seconds.
+/// Sets the time zone of instants. The parquet crate takes it only from columns whose Arrow unit is the stored one, and
+/// Parquet has no seconds.
 fn with_zones(fields: &Fields, metadata: &ParquetMetaData) -> Fields {
     let given = |field: &FieldRef| matches!(field.data_type(), DataType::Timestamp(ArrowUnit::Millisecond, Some(_)));
     if !fields.iter().any(given) {
@@ -113,7 +116,7 @@ fn with_zones(fields: &Fields, metadata: &ParquetMetaData) -> Fields {
     let entries = metadata.file_metadata().key_value_metadata();
     let hint = entries.into_iter().flatten().find(|entry| entry.key == ARROW_SCHEMA_META_KEY);
     let hint = hint.and_then(|entry| from_base64(entry.value.as_deref()?)).unwrap_or_default();
-    // Behind the mark and the length of a message.
+    // The message follows a marker and its length.
     let message = hint.strip_prefix(&[0xff; 4]).and_then(|rest| rest.get(4..)).unwrap_or(&hint);
     let schema = ipc::root_as_message(message).ok().and_then(|message| message.header_as_schema());
     let Some(Ok(schema)) = schema.map(ipc::convert::try_fb_to_schema) else { return fields.clone() };
@@ -126,7 +129,7 @@ fn with_zones(fields: &Fields, metadata: &ParquetMetaData) -> Fields {
     fields.iter().map(zoned).collect()
 }
 
-/// Marks fields as the types in a group say, of which those without columns are missing in Arrow.
+/// Marks fields as stated by the types in a group; Arrow lacks those without columns.
 fn parts_of(fields: &Fields, types: &[TypePtr]) -> Fields {
     let mut types = types.iter();
     fields
@@ -145,7 +148,7 @@ fn marked(field: &FieldRef, found: &Type) -> FieldRef {
             return Some(bare(item, found));
         }
         match item_of(found)? {
-            // Items of two levels are decoded as text, and text that becomes JSON would be quoted.
+            // Items of two-level lists are decoded as text, and text that is marked as JSON would be quoted.
             item_type if is_repeated(item_type) && meaning(item_type) == Some(Logical::Json) => None,
             item_type if is_repeated(item_type) => Some(bare(item, item_type)),
             item_type => Some(marked(item, item_type)),
@@ -164,14 +167,14 @@ fn marked(field: &FieldRef, found: &Type) -> FieldRef {
     }
 }
 
-/// Marks a field that is no list.
+/// Marks a field that is not a list.
 fn bare(field: &FieldRef, found: &Type) -> FieldRef {
     let mut out = field.as_ref().clone();
     match (field.data_type(), found) {
         (DataType::Struct(parts), Type::GroupType { fields, .. }) => {
             out = out.with_data_type(DataType::Struct(parts_of(parts, fields)));
         }
-        // A date that some writer had in milliseconds is stored as any other.
+        // A date that the writer had in milliseconds is stored as any other date.
         (DataType::Date64, Type::PrimitiveType { physical_type: PhysicalType::INT32, .. }) => {
             out = out.with_data_type(DataType::Date32);
         }
@@ -189,7 +192,7 @@ fn bare(field: &FieldRef, found: &Type) -> FieldRef {
     let known = Logical::of(&out);
     match meaning(found).filter(|logical| logical.fits(field.data_type())) {
         Some(logical) if known.as_ref() != Some(&logical) => out = logical.mark(out),
-        // Beside the schema files may call bytes a shape that the schema does not, and that are none.
+        // The embedded Arrow schema may mark bytes as a shape that the Parquet schema does not, and that they are not.
         None if known.is_some_and(|known| !matches!(known, Logical::Uuid | Logical::Json)) => {
             out = Logical::unmark(out)
         }
@@ -198,7 +201,7 @@ fn bare(field: &FieldRef, found: &Type) -> FieldRef {
     Arc::new(out)
 }
 
-/// The items of a list, which has a group around them or has not.
+/// Returns the items of a list, which may be enclosed in a group or not.
 fn item_of(list: &Type) -> Option<&Type> {
     if !list.is_group() {
         return None;
@@ -213,7 +216,7 @@ fn item_of(list: &Type) -> Option<&Type> {
     }
 }
 
-/// What a type says that Arrow's types do not.
+/// Returns the part of a type's meaning that Arrow's types lack.
 fn meaning(found: &Type) -> Option<Logical> {
     let info = found.get_basic_info();
     Some(match (info.logical_type_ref(), info.converted_type()) {
@@ -238,7 +241,7 @@ fn meaning(found: &Type) -> Option<Logical> {
     })
 }
 
-/// The logical type of Parquet for what values mean, in a column of this physical type.
+/// Returns Parquet's logical type for a meaning, in a column of this physical type.
 fn stated_type(logical: &Logical, column: &Type) -> Option<LogicalType> {
     Some(match logical {
         Logical::Uuid => LogicalType::Uuid,
@@ -264,10 +267,10 @@ fn stated_type(logical: &Logical, column: &Type) -> Option<LogicalType> {
     })
 }
 
-/// The types of a schema that Arrow's converter made of these fields, with what their marks say.
+/// Adds the meaning of the fields' marks to the types that Arrow's converter made from these fields.
 ///
 /// # Errors
-/// When the parquet crate refuses a type; marks that do not fit are none.
+/// When the parquet crate rejects a type; marks that do not fit are ignored.
 pub(super) fn with_meaning(root: &Type, fields: &Fields) -> Result<Type, ParquetError> {
     Type::group_type_builder(root.name()).with_fields(types_of(root.get_fields(), fields)?).build()
 }
@@ -326,7 +329,7 @@ fn type_of(made: &TypePtr, field: &Field) -> Result<TypePtr, ParquetError> {
     })
 }
 
-/// The group with other parts, and another meaning if there is one.
+/// Returns the group with other parts, and another logical type if one is given.
 fn regrouped(group: &TypePtr, parts: Vec<TypePtr>, logical: Option<LogicalType>) -> Result<TypePtr, ParquetError> {
     let info = group.get_basic_info();
     let known = logical.or_else(|| info.logical_type_ref().cloned());
@@ -339,8 +342,8 @@ fn regrouped(group: &TypePtr, parts: Vec<TypePtr>, logical: Option<LogicalType>)
     built.build().map(Arc::new)
 }
 
-/// Types that readers of Parquet know, in place of those that Parquet has no word for: with them a date in milliseconds and times
-/// in seconds would be bare numbers to all readers but Arrow's.
+/// Replaces types that have no Parquet equivalent by types that all readers know: otherwise, a date in milliseconds or
+/// a time in seconds would be a plain number to all readers but Arrow's.
 #[must_use]
 pub fn storable_fields(fields: &Fields) -> Fields {
     changed(fields, &|field| {

@@ -6,8 +6,8 @@
 //! chunk: [dictionary page] data page*    V1 pages of about 1 MiB or 20,000 rows, whichever comes first
 //! ```
 //!
-//! A [`RowGroup`] is encoded in memory on any thread; a [`ParquetShard`] appends row groups in order. What is written
-//! depends on the records and the options alone: there is no clock and no thread count in the bytes.
+//! A [`RowGroup`] is encoded in memory on any thread; a [`ParquetShard`] appends row groups in order. The bytes depend
+//! only on the records and the options, not on the clock or the number of threads.
 
 mod as_bytes;
 mod chunk;
@@ -22,7 +22,7 @@ mod samples;
 mod splice;
 mod thrift;
 
-// For tables whose columns are known well enough to be written without looking at them.
+// For tables with known columns, which are written without examining them.
 pub use ::parquet::arrow::ARROW_SCHEMA_META_KEY as ARROW_SCHEMA;
 pub use chunk::Repeats;
 pub(crate) use chunk::{

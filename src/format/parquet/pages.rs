@@ -1,9 +1,9 @@
-//! Looks at the page headers of a column chunk before any page is inflated.
+//! Checks the page headers of a column chunk before any page is decompressed.
 //!
-//! The crate reserves what a page header promises, and brotli, gzip and lz4 inflate as far as they go, whatever was
-//! promised. Here headers are held against the footer, against a bound, and against what a codec can do; only then may
-//! the pages be read. Pages that could become larger than promised are inflated once to count their bytes, without
-//! keeping them. What a chunk will hold in memory while it is decoded comes out on the way.
+//! The parquet crate reserves the memory that a page header declares, and brotli, gzip and lz4 decompress regardless of
+//! the declared size. Here headers are checked against the footer, a limit, and the possible ratio of the codec before
+//! the pages may be read. Pages that could become larger than declared are decompressed once to count their bytes,
+//! without keeping them. The result includes the memory that a chunk needs while it is decoded.
 
 use std::io::Read;
 
@@ -19,34 +19,34 @@ use ::parquet::{
 use super::thrift::{Fault, PageHeader, PageKind, page_header};
 use crate::error::Error;
 
-/// Bytes in which nearly every page header fits.
+/// Size in bytes that nearly every page header fits in.
 const HEADER_BYTES: u64 = 512;
 
-/// Inflated pages up to this size are taken however well they were compressed.
+/// Decompressed size in bytes up to which any compression ratio is accepted.
 const FREE_BYTES: u64 = 32 << 20;
 
-/// More than honest pages larger than [`FREE_BYTES`] are ever compressed.
+/// Maximum compression ratio of pages larger than [`FREE_BYTES`]; honest pages never reach it.
 const MAX_RATIO: u64 = 4096;
 
-/// The most that a byte of deflate can become; lz4 has a lower bound.
+/// Maximum compression ratio of deflate; that of lz4 is lower.
 const DEFLATE_RATIO: u64 = 1032;
 
-/// Bytes of brotli that are inflated at a time.
+/// Number of bytes of brotli that are decompressed at a time.
 const BROTLI_BYTES: usize = 64 << 10;
 
-/// Largest page of brotli where the caller has no bound of its own.
+/// Maximum size of a brotli page if the caller has no limit of its own.
 pub(super) const MAX_BROTLI_BYTES: u64 = 256 << 20;
 
-/// Whether a column chunk has pages of brotli. A few bytes of it can become gigabytes, so [`check_brotli`] has to look at
-/// them before they are decoded.
+/// Returns whether a column chunk has brotli pages. A few bytes of brotli can become gigabytes, so [`check_brotli`] has
+/// to check them before they are decoded.
 pub(super) fn is_brotli(chunk: &ColumnChunkMetaData) -> bool {
     matches!(chunk.compression(), Compression::BROTLI(_))
 }
 
-/// Checks the brotli pages of a row group, in the columns that `is_read` takes; other codecs are not looked at.
+/// Checks the brotli pages of a row group, in the columns that `is_read` accepts; other codecs are ignored.
 ///
 /// # Errors
-/// As [`check_chunk`].
+/// Those of [`check_chunk`].
 pub(super) fn check_brotli<R: ChunkReader>(
     input: &R,
     group: &RowGroupMetaData,
@@ -56,10 +56,10 @@ pub(super) fn check_brotli<R: ChunkReader>(
     chunks.try_for_each(|(_, chunk)| check_chunk(input, chunk, MAX_BROTLI_BYTES).map(drop))
 }
 
-/// A decoder of one page of brotli.
+/// Returns a decoder of one brotli page.
 ///
 /// # Errors
-/// When the window is one of those that Parquet does not have: up to a gigabyte, which the decoder would reserve.
+/// When the window is larger than Parquet allows: it may have up to a gigabyte, which the decoder would reserve.
 pub(super) fn brotli_reader(page: &[u8]) -> Result<impl Read, &'static str> {
     const LARGE_WINDOW: u8 = 0x11;
     match page.first() {
@@ -68,11 +68,11 @@ pub(super) fn brotli_reader(page: &[u8]) -> Result<impl Read, &'static str> {
     }
 }
 
-/// Walks through the pages of a chunk and returns the bytes that its largest pages take at once: a dictionary and a data
-/// page. `limit` bounds each of them.
+/// Checks the pages of a chunk and returns the memory that its largest pages need together: a dictionary and a data
+/// page. `limit` is the maximum of each.
 ///
 /// # Errors
-/// When a header cannot be read, or a page would inflate beyond what footer, codec or `limit` allow.
+/// When a header cannot be read, or a page would decompress beyond what the footer, the codec or `limit` allow.
 pub(super) fn check_chunk<R: ChunkReader>(
     input: &R,
     chunk: &ColumnChunkMetaData,
@@ -83,7 +83,7 @@ pub(super) fn check_chunk<R: ChunkReader>(
     let start = at;
     let end = end.ok_or_else(|| fault("expected a column chunk within the file", chunk, start))?;
     let (mut dictionary, mut largest, mut total, mut values) = (0, 0, 0_u64, 0_u64);
-    // Some writers leave bytes behind the last page.
+    // Some writers leave bytes after the last page.
     let promised_values = u64::try_from(chunk.num_values()).unwrap_or(0);
     while at < end && values < promised_values {
         let header = read_header(input, at, end, chunk)?;
@@ -111,7 +111,7 @@ pub(super) fn check_chunk<R: ChunkReader>(
         let message = format!("expected {promised_values} values as in the footer, found {values} in the pages");
         return Err(fault(&message, chunk, start));
     }
-    // The decoder of brotli has a buffer as large as the page, and the page grows by doubling.
+    // The brotli decoder has a buffer as large as the page, and the page grows by doubling.
     let factor = if is_brotli(chunk) { 3 } else { 1 };
     Ok((dictionary + largest).saturating_mul(factor))
 }
@@ -142,14 +142,14 @@ fn check_page<R: ChunkReader>(
         let message = format!("expected a page that inflates to {uncompressed} bytes, found more");
         return Err(fault(&message, chunk, at));
     }
-    // A page of a nested column may be decoded at once. Its values take bytes that the page need not have.
+    // A page of a nested column may be decoded at once, and its decoded values may be larger than the page.
     if chunk.column_descr().max_rep_level() > 0 && header.values.saturating_mul(value_bytes(chunk)) > limit {
         return Err(fault(&format!("expected pages that decode to {limit} bytes, found one of more"), chunk, at));
     }
     Ok(())
 }
 
-/// Bytes that a value takes once it is decoded, its levels included, apart from the bytes of texts.
+/// Returns the bytes of a decoded value, including its levels, but without the bytes of texts.
 fn value_bytes(chunk: &ColumnChunkMetaData) -> u64 {
     let descriptor = chunk.column_descr();
     let levels = if descriptor.max_rep_level() > 0 { 4 } else { 0 };
@@ -163,8 +163,8 @@ fn value_bytes(chunk: &ColumnChunkMetaData) -> u64 {
         }
 }
 
-/// Whether a page inflates to more than its header says. Counts bytes without keeping them, up to the first that is too
-/// many. Damage is left to the decoder, which meets it at the same byte.
+/// Returns whether a page decompresses to more than its header declares. Counts bytes without keeping them, up to the
+/// first excess byte. Damage is left to the decoder, which encounters it at the same byte.
 fn inflates_beyond<R: ChunkReader>(
     input: &R,
     at: u64,
@@ -173,7 +173,7 @@ fn inflates_beyond<R: ChunkReader>(
 ) -> Result<bool, ParquetError> {
     let levels = match header.kind {
         PageKind::DataV2 { compressed: false, .. } => return Ok(false),
-        // They stand before the values and are not compressed.
+        // Levels precede the values and are not compressed.
         PageKind::DataV2 { levels: [repetition, definition], .. } => repetition.saturating_add(definition),
         _ => 0,
     };
@@ -202,7 +202,7 @@ fn read_header<R: ChunkReader>(
         let bytes = input.get_bytes(at, usize::try_from(length)?)?;
         match page_header(&bytes) {
             Ok(header) => return Ok(header),
-            // Statistics may hold long values.
+            // Statistics may contain long values.
             Err(Fault::Short) if length < FREE_BYTES.min(end - at) => length = (length * 8).min(end - at),
             Err(Fault::Short) => return Err(fault("expected page headers within the column chunk", chunk, at)),
             Err(Fault::Encrypted) => return Err(fault("expected page headers, found encrypted ones", chunk, at)),
@@ -211,16 +211,16 @@ fn read_header<R: ChunkReader>(
     }
 }
 
-/// The error of a page or chunk that begins at byte `at` of the file.
+/// Returns the error for a page or chunk that begins at byte `at` of the file.
 fn fault(message: &str, chunk: &ColumnChunkMetaData, at: u64) -> ParquetError {
     let cause = format!("column {}: {message}", chunk.column_path());
     let error = Error::input("expected a Parquet file, found one that cannot be decoded").cause(cause);
     ParquetError::External(Box::new(error.byte(at)))
 }
 
-/// Estimate of the bytes of all values of a chunk once they are decoded.
+/// Estimates the bytes of all values of a chunk once they are decoded.
 pub(super) fn decoded_bytes(chunk: &ColumnChunkMetaData) -> u64 {
-    /// Texts of a dictionary are repeated, how often is not known.
+    /// Bytes assumed per value in a dictionary: texts repeat an unknown number of times.
     const DICTIONARY_BYTES: u64 = 24;
     let values = u64::try_from(chunk.num_values()).unwrap_or(u64::MAX);
     if chunk.column_type() != PhysicalType::BYTE_ARRAY {

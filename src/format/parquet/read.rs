@@ -1,8 +1,8 @@
 //! Reads Parquet files of any origin.
 //!
 //! The parquet crate panics on some damaged files, and returns fewer rows than the footer promises for others. Here
-//! every call into it is guarded, so that a panic becomes an error which names the file, and three counts have to
-//! agree before a file counts as read: the footer's, the sum over the row groups, and the rows decoded.
+//! every call into it is guarded, so that a panic becomes an error that names the file. A file counts as read only if
+//! three counts agree: the footer's, the sum over the row groups, and the number of decoded rows.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -32,14 +32,14 @@ use crate::{
     format::guard::guard,
 };
 
-/// What the guard expects.
+/// Format name in errors of the guard.
 pub(super) const PARQUET: &str = "a Parquet file";
 
-/// Reads the footer. `name` stands in errors.
+/// Reads the footer. `name` is the file's name in errors.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read, and
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) when footer and row groups disagree about the number of rows.
+/// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, and
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if footer and row groups disagree about the number of rows.
 pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
     let footer = footer(input.len(), |range| {
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -65,7 +65,7 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
     })
 }
 
-/// Number of rows of a file, on which its footer and its row groups must agree.
+/// Returns the number of rows of a file, on which its footer and its row groups must agree.
 pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64> {
     let group_rows = groups.iter().map(|&rows| u128::from(rows)).sum::<u128>();
     match u64::try_from(file_rows) {
@@ -85,13 +85,13 @@ pub struct ParquetFile<R: ChunkReader + 'static> {
     builder: ParquetRecordBatchReaderBuilder<Shared<R>>,
     /// The columns that are decoded.
     mask: ProjectionMask,
-    /// Whether only the first row and the last are decoded.
+    /// Whether only the first and the last row are decoded.
     ends_only: bool,
     rows: u64,
     groups: Vec<RowGroupSize>,
 }
 
-/// An input that the decoder and the check of pages read from.
+/// An input shared by the decoder and the check of pages.
 #[derive(Debug)]
 struct Shared<R>(Arc<R>);
 
@@ -119,7 +119,7 @@ impl<R: ChunkReader> ChunkReader for Shared<R> {
     }
 }
 
-/// What the footer says about a row group.
+/// A row group's sizes, from the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowGroupSize {
     /// Number of rows.
@@ -131,12 +131,12 @@ pub struct RowGroupSize {
 }
 
 impl<R: ChunkReader + 'static> ParquetFile<R> {
-    /// Schema, with what the writer kept of Arrow's types.
+    /// Returns the schema, including the Arrow types that the writer recorded.
     pub fn schema(&self) -> &SchemaRef {
         self.builder.schema()
     }
 
-    /// Compression of the first column; files of most writers have one for all.
+    /// Returns the compression of the first column; most writers use one codec for all columns.
     pub fn codec(&self) -> Codec {
         let first = self.builder.metadata().row_groups().first().and_then(|group| group.columns().first());
         let named = |name: &str| name.parse().unwrap_or_default();
@@ -145,29 +145,29 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             Some(Compression::LZ4 | Compression::LZ4_RAW) => Codec::Lz4,
             Some(Compression::ZSTD(_)) => named("zstd"),
             Some(Compression::GZIP(_)) => named("gzip"),
-            // No writer of ours makes brotli; where such files are merged, their pages become zstd.
+            // Our writers do not use brotli; if such files are merged, their pages are compressed with zstd.
             Some(Compression::BROTLI(_)) => named("zstd"),
             _ => Codec::None,
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The row groups in order.
+    /// Returns the row groups in order.
     pub fn row_groups(&self) -> &[RowGroupSize] {
         &self.groups
     }
 
-    /// Key-value metadata of the footer, in its order; keys without a value have an empty one.
+    /// Returns the key-value metadata of the footer, in its order; a missing value becomes an empty one.
     pub fn metadata(&self) -> Vec<(String, String)> {
         let entries = self.builder.metadata().file_metadata().key_value_metadata();
         entries.into_iter().flatten().map(|e| (e.key.clone(), e.value.clone().unwrap_or_default())).collect()
     }
 
-    /// Decodes only some columns, those of the given names; they stay in the order of the file.
+    /// Selects the columns of the given names for decoding; they stay in the order of the file.
     #[must_use]
     pub fn with_columns(mut self, names: &[&str]) -> Self {
         let fields = self.builder.schema().fields();
@@ -178,7 +178,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self
     }
 
-    /// Decodes only the first row and the last.
+    /// Decodes only the first and the last row.
     #[must_use]
     pub fn with_ends(mut self) -> Self {
         if let Ok(between @ 1..) = usize::try_from(self.rows.saturating_sub(2)) {
@@ -205,14 +205,14 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         Batches { name, reader, failure, expected: rows, seen: 0, batch_rows, unchecked, check: Box::new(check) }
     }
 
-    /// Row groups whose pages have to be checked before they are decoded, with the number of the first row of each.
+    /// Returns the row groups whose pages have to be checked before they are decoded, with the first row of each.
     fn unchecked(&self) -> VecDeque<(u64, usize)> {
         let metadata = self.builder.metadata();
         let mut first = 0;
         let mut out = VecDeque::new();
         for (number, (group, size)) in metadata.row_groups().iter().zip(&self.groups).enumerate() {
             if group.columns().iter().any(is_brotli) {
-                // What is passed over may be decoded, too.
+                // Skipped rows may be decoded, too.
                 out.push_back((if self.ends_only { 0 } else { first }, number));
             }
             first += size.rows;
@@ -224,12 +224,12 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
 /// The rows of a file, in batches.
 pub struct Batches {
     name: String,
-    /// Gone once the file is read or an error was met.
+    /// The decoder; `None` once the file is read or an error occurred.
     reader: Option<ParquetRecordBatchReader>,
     failure: Option<Error>,
     expected: u64,
     seen: u64,
-    /// Rows that are decoded at once.
+    /// Number of rows that are decoded at once.
     batch_rows: u64,
     unchecked: VecDeque<(u64, usize)>,
     check: Box<PageCheck>,
@@ -269,7 +269,7 @@ impl Iterator for Batches {
 }
 
 impl Batches {
-    /// Checks the row groups that the next rows are in.
+    /// Checks the row groups that contain the next rows.
     fn check_pages(&mut self) -> Result<()> {
         while let Some((_, group)) = self.unchecked.front().filter(|(first, _)| *first < self.seen + self.batch_rows) {
             guard(PARQUET, &self.name, || (self.check)(*group))?;
@@ -346,7 +346,8 @@ mod tests {
         }
     }
 
-    /// What stands beside pages has no checksum, so metadata may be wrong; the number of rows may not, and nothing may panic.
+    /// Metadata beside pages has no checksum, so it may be wrong; the number of rows must not be, and nothing may
+    /// panic.
     #[test]
     fn flipped_bits_never_change_the_count_unnoticed() {
         let whole = small_file();
@@ -360,8 +361,8 @@ mod tests {
         }
     }
 
-    /// Every Parquet file of the corpus ends in the oracle's count or in a clean error, and one that the oracle could
-    /// read is not refused without being listed.
+    /// Every Parquet file of the corpus yields the oracle's count or a clean error, and a file that the oracle reads is
+    /// rejected only if it is listed.
     #[test]
     fn corpus_agrees_with_the_oracle() {
         let mut surprises = Vec::new();

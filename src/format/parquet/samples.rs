@@ -26,10 +26,10 @@ use crate::{
     },
 };
 
-/// Schema of samples whose parts have these types, in any order; a field `__key__` among them changes nothing. With
-/// `media`, pictures and recordings are stored as Hugging Face does.
+/// Returns the schema of samples whose parts have these types, in any order; a field `__key__` among them is ignored.
+/// With `media`, images and audio are stored as Hugging Face does.
 ///
-/// Every column is nullable, the key too, so that schemas united from several conversions stay equal to their parts.
+/// Every column is nullable, including the key, so that schemas united from several conversions equal their parts.
 pub fn schema_of_samples(parts: &Fields, media: bool) -> SchemaRef {
     let mut parts: Vec<&Arc<Field>> = parts.iter().filter(|f| f.name() != KEY_COLUMN).collect();
     parts.sort_by_key(|f| f.name());
@@ -42,7 +42,8 @@ pub fn schema_of_samples(parts: &Fields, media: bool) -> SchemaRef {
     Arc::new(Schema::new(std::iter::once(key).chain(parts.into_iter().map(part)).collect::<Vec<_>>()))
 }
 
-/// What the footer says so that Hugging Face decodes media: key and value; `None` when there are none.
+/// Returns the footer metadata that makes Hugging Face decode media: key and value; `None` if there are no media
+/// columns.
 pub fn media_metadata(schema: &SchemaRef) -> Option<(String, String)> {
     let media = schema.fields().iter().any(|f| is_media(f.data_type()));
     if !media || !is_table_of_samples(schema.fields()) {
@@ -57,12 +58,12 @@ pub fn media_metadata(schema: &SchemaRef) -> Option<(String, String)> {
     Some(("huggingface".to_owned(), json!({ "info": { "features": features } }).to_string()))
 }
 
-/// One row per sample, in order, with the columns of a schema made by [`schema_of_samples`].
+/// Returns a batch with one row per sample, in order, with the columns of a schema made by [`schema_of_samples`].
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a part's extension is not in the schema or a part of a text
-/// column is no text, and [`Kind::Input`](crate::error::Kind::Input) when the parts of one column exceed the 2 GiB that a
-/// batch can hold.
+/// [`Kind::Internal`](crate::error::Kind::Internal) if a part's extension is not in the schema or a part of a text
+/// column is not text, and [`Kind::Input`](crate::error::Kind::Input) if the parts of one column exceed the 2 GiB that
+/// a batch can hold.
 pub fn batch_of_samples(samples: &[Sample], schema: &SchemaRef) -> Result<RecordBatch> {
     let Some((_, fields)) = schema.fields().split_first().filter(|(key, _)| key.name() == KEY_COLUMN) else {
         return Err(Error::internal("expected the key of the sample to be the first column"));
@@ -102,7 +103,7 @@ fn column(samples: &[Sample], field: &Field) -> Result<ArrayRef> {
     })
 }
 
-/// The parts of one extension.
+/// Returns the parts of one extension.
 fn contents(samples: &[Sample], extension: &str) -> Result<BinaryArray> {
     let part = |sample: &'_ Sample| sample.parts.iter().position(|part| part.extension == extension);
     let mut bytes = 0_usize;

@@ -1,8 +1,9 @@
-//! A walk through thrift's compact protocol that builds nothing.
+//! Walks through Thrift's compact protocol without building anything.
 //!
-//! The parquet crate allocates what a list in the footer says it holds, follows nested schemas by recursion and
-//! allocates what a page header says it inflates to. A few bytes can so ask for all memory, or for a stack that ends the
-//! process, neither of which can be caught. So the footer is walked here first, and so are the page headers.
+//! The parquet crate allocates as many elements as a list in the footer declares, follows nested schemas by recursion,
+//! and allocates the decompressed size that a page header declares. So a few bytes can request all memory, or a
+//! recursion that overflows the stack, and neither can be caught. Therefore the footer and the page headers are
+//! validated here first.
 //!
 //! ```text
 //! struct  [ field ]* 00       field  delta << 4 | type  (delta 0: zigzag id follows)  value
@@ -11,10 +12,10 @@
 //! binary  varint length       bytes
 //! ```
 
-/// Nesting that no footer or page header comes near to.
+/// Maximum nesting depth; no footer or page header comes close to it.
 const MAX_DEPTH: usize = 32;
 
-/// Levels of nested columns, far below what the stack of a thread holds.
+/// Maximum nesting depth of columns, far below what a thread's stack allows.
 const MAX_SCHEMA_DEPTH: usize = 64;
 
 const STOP: u8 = 0;
@@ -29,22 +30,22 @@ const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 const UUID: u8 = 13;
 
-/// What a page header says that matters before the page is read.
+/// Fields of a page header that are needed before the page is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageHeader {
-    /// Bytes of the header itself.
+    /// Size of the header in bytes.
     pub(super) header_bytes: u64,
-    /// Bytes of the page in the file.
+    /// Size of the page in the file in bytes.
     pub(super) compressed: u64,
-    /// Bytes of the page once inflated.
+    /// Size of the decompressed page in bytes.
     pub(super) uncompressed: u64,
-    /// Values, nulls included.
+    /// Number of values, including nulls.
     pub(super) values: u64,
     /// Whether it is the dictionary of its column chunk.
     pub(super) dictionary: bool,
-    /// CRC-32 of the page as it is stored, where the writer gave one.
+    /// CRC-32 of the page as stored, if the writer computed one.
     pub(super) crc: Option<u32>,
-    /// What kind of page it is.
+    /// Kind of the page.
     pub(super) kind: PageKind,
     /// Number of the encoding of its values.
     pub(super) encoding: i64,
@@ -55,38 +56,38 @@ pub(super) struct PageHeader {
 pub(super) enum PageKind {
     /// Values that data pages refer to.
     Dictionary,
-    /// Version 1: levels and values are compressed as one.
+    /// Version 1: levels and values are compressed together.
     Data {
         /// Numbers of the encodings of definition and repetition levels.
         levels: [i64; 2],
     },
-    /// Version 2: levels stand before the values and are never compressed.
+    /// Version 2: levels precede the values and are never compressed.
     DataV2 {
-        /// Nulls among the values.
+        /// Number of nulls among the values.
         nulls: u64,
-        /// Rows that begin in the page.
+        /// Number of rows that begin in the page.
         rows: u64,
-        /// Bytes of the repetition levels and of the definition levels behind them.
+        /// Bytes of the repetition levels and of the definition levels that follow them.
         levels: [u64; 2],
         /// Whether the values are compressed.
         compressed: bool,
     },
-    /// Something that readers pass over.
+    /// A kind that readers ignore.
     Other,
 }
 
-/// Why a walk ended early.
+/// Reason why a walk ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The bytes end within a value.
     Short,
-    /// The bytes are no thrift, or say what cannot be.
+    /// The bytes are not Thrift, or state something impossible.
     Malformed(&'static str),
     /// Columns are encrypted.
     Encrypted,
 }
 
-/// Reads the page header that `bytes` begin with.
+/// Reads the page header at the start of `bytes`.
 pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
     let mut walk = Walk { bytes, at: 0 };
     let (mut sizes, mut kind, mut crc, mut fields) = ([None, None], None, None, [0; FIELDS]);
@@ -105,7 +106,8 @@ pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
     let [Some(uncompressed), Some(compressed)] = sizes else {
         return Err(Fault::Malformed("expected a page header with sizes"));
     };
-    let size = |size: i64| u64::try_from(size).map_err(|_| Fault::Malformed("expected a page size, found one below 0"));
+    let size =
+        |size: i64| u64::try_from(size).map_err(|_| Fault::Malformed("expected a page size, found a negative one"));
     let (encoding, kind) = match kind {
         Some(0) => (fields[2], PageKind::Data { levels: [fields[3], fields[4]] }),
         Some(2) => (fields[2], PageKind::Dictionary),
@@ -128,21 +130,21 @@ pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
     })
 }
 
-/// Fields of the headers of pages that are numbers; the first one has number 1.
+/// Number of numeric fields read from the headers of pages; the first one has id 1.
 const FIELDS: usize = 8;
 
-/// The bits of a number that has 32.
+/// Returns the low 32 bits of a number.
 fn low_half(number: i64) -> u32 {
     u32::try_from(number & 0xffff_ffff).unwrap_or_default()
 }
 
-/// Walks through a struct, as the page indexes are: every list and text must fit in its bytes.
+/// Validates a struct, such as a page index: every list and text must fit in its bytes.
 pub(super) fn check_struct(bytes: &[u8]) -> Result<(), Fault> {
     Walk { bytes, at: 0 }.skip(STRUCT, MAX_DEPTH)
 }
 
-/// Walks through the metadata of a footer: every list and text must fit in its bytes, and columns must not be nested
-/// deeper than a stack can follow. Nor may there be encrypted columns, which nothing here reads.
+/// Validates the metadata of a footer: every list and text must fit in its bytes, and columns must not be nested deeper
+/// than a stack can follow. Encrypted columns, which nothing here reads, are errors.
 pub(super) fn check_footer(bytes: &[u8]) -> Result<(), Fault> {
     let mut walk = Walk { bytes, at: 0 };
     let mut last = 0;
@@ -150,7 +152,7 @@ pub(super) fn check_footer(bytes: &[u8]) -> Result<(), Fault> {
         match (id, of) {
             (2, LIST) => walk.schema()?,
             (2, _) => return Err(Fault::Malformed("expected a list of columns")),
-            // The algorithm, in footers that are not encrypted themselves.
+            // The encryption algorithm, in footers that are not encrypted themselves.
             (8, STRUCT) => return Err(Fault::Encrypted),
             _ => walk.skip(of, MAX_DEPTH)?,
         }
@@ -200,7 +202,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Id and type of the next field; `None` at the end of the struct.
+    /// Returns id and type of the next field; `None` at the end of the struct.
     fn field(&mut self, last: &mut i64) -> Result<Option<(i64, u8)>, Fault> {
         let head = self.byte()?;
         if head & 0x0f == STOP {
@@ -210,15 +212,15 @@ impl Walk<'_> {
             0 => self.zigzag()?,
             delta => last.saturating_add(i64::from(delta)),
         };
-        // The parquet crate cuts longer numbers off, and would see another field than this walk.
+        // The parquet crate truncates longer numbers, and would see a different field than this walk.
         if i16::try_from(*last).is_err() {
             return Err(Fault::Malformed("expected the number of a field, of 16 bits"));
         }
         Ok(Some((*last, head & 0x0f)))
     }
 
-    /// Walks through a struct and gives its first fields that are numbers, by their number; 0 without one. A boolean
-    /// is given as 0 or 1, inverted, for the one that there is is true unless told otherwise.
+    /// Walks through a struct and returns its first numeric fields, by their id; 0 for a missing one. A boolean is
+    /// returned as 0 or 1, inverted, because the only one has the default true.
     fn numbers(&mut self) -> Result<[i64; FIELDS], Fault> {
         let (mut last, mut found) = (0, [0; FIELDS]);
         while let Some((id, of)) = self.field(&mut last)? {
@@ -242,10 +244,10 @@ impl Walk<'_> {
         Ok((size, head & 0x0f))
     }
 
-    /// Walks through the schema, which lists groups and columns depth first, each group with its number of children.
+    /// Validates the schema, which lists groups and columns depth first, each group with its number of children.
     fn schema(&mut self) -> Result<(), Fault> {
         let (count, of) = self.list()?;
-        // Children still to come of each open group.
+        // Number of remaining children of each open group.
         let mut open: Vec<i64> = Vec::new();
         for number in 0..count {
             if of != STRUCT {
@@ -255,7 +257,7 @@ impl Walk<'_> {
             while let Some((id, of)) = self.field(&mut last)? {
                 if id == 5 { children = self.integer(of)? } else { self.skip(of, MAX_DEPTH)? }
             }
-            // The parquet crate cuts what is longer than 32 bits off, so that a count below 0 may be a large one to it.
+            // The parquet crate truncates numbers to 32 bits, so it may see a large count in place of a negative one.
             if i32::try_from(children).is_err() || children > 0 && children.cast_unsigned() >= count - number {
                 return Err(Fault::Malformed("expected a schema with as many columns as its groups say"));
             }
@@ -312,7 +314,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Inside of collections booleans take a byte; in fields their type is their value.
+    /// Skips an element of a collection, where booleans have a byte of their own; in fields, their type is their value.
     fn skip_element(&mut self, of: u8, depth: usize) -> Result<(), Fault> {
         if matches!(of, TRUE | FALSE) { self.advance(1) } else { self.skip(of, depth) }
     }
@@ -323,7 +325,7 @@ impl Walk<'_> {
 mod tests {
     use super::*;
 
-    /// Type 0, inflated 300, stored 7, a data page header with 5 values of encoding 0.
+    /// Type 0, decompressed 300, stored 7, a data page header with 5 values of encoding 0.
     const HEADER: [u8; 15] = [0x15, 0, 0x15, 0xd8, 0x04, 0x15, 14, 0x2c, 0x15, 10, 0x15, 0, 0, 0, 0xaa];
 
     #[test]
@@ -377,19 +379,19 @@ mod tests {
 
     #[test]
     fn groups_without_their_columns_are_refused() {
-        // A schema of one group that says it has 1, or 2^31 - 1, columns; then of one that has its column.
+        // A schema with one group that declares 1, or 2^31 - 1, columns; then with one that has its column.
         assert!(matches!(check_footer(&[0x29, 0x1c, 0x55, 2, 0, 0]), Err(Fault::Malformed(_))));
         let many = [0x29, 0x1c, 0x55, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0];
         assert!(matches!(check_footer(&many), Err(Fault::Malformed(_))));
         assert_eq!(check_footer(&[0x29, 0x2c, 0x55, 2, 0, 0, 0]), Ok(()));
     }
 
-    /// The parquet crate takes the low bits of a number as the number.
+    /// The parquet crate uses the low bits of a number as the number.
     #[test]
     fn numbers_that_are_too_long_for_their_field_are_refused() {
         let malformed =
             |footer: &[u8]| assert!(matches!(check_footer(footer), Err(Fault::Malformed(_))), "{footer:x?}");
-        // A count of columns below 0, with 1,200,000,000 in its low 32 bits.
+        // A negative count of columns, with 1,200,000,000 in its low 32 bits.
         let mut footer = vec![0x29, 0x1c, 0x55];
         let count = (-1_i64 << 32) + 1_200_000_000;
         let mut rest = ((count << 1) ^ (count >> 63)).cast_unsigned();
@@ -399,7 +401,7 @@ mod tests {
         }
         footer.extend([u8::try_from(rest).unwrap(), 0, 0]);
         malformed(&footer);
-        // The same field with the number 65541, in place of 5.
+        // The same field with the id 65541 instead of 5.
         malformed(&[0x29, 0x1c, 0x05, 0x8a, 0x80, 0x08, 2, 0, 0]);
         // A set of columns.
         malformed(&[0x2a, 0x1c, 0, 0]);

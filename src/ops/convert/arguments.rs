@@ -1,4 +1,4 @@
-//! The options that decided what is in the shards of a run, as the log keeps them.
+//! The options that determined the content of a run's shards, as recorded in the log.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     schema,
 };
 
-/// The options that decided, by name; those that were left out are not in it.
+/// Returns the options that were given, by name; options left at their default are absent.
 pub(super) fn arguments(
     options: &ConvertOptions,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Columns of rows: those that the sources have together, with the types that the user gave, so that they fit the dataset.
+//! Columns of rows: the united columns of the sources, with the types that the user gave, adapted to the dataset.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,14 +21,14 @@ use crate::{
 /// Types that the user gave and that are not inferred.
 #[derive(Debug, Clone)]
 pub(super) struct GivenTypes {
-    /// All columns there are, by `--schema`.
+    /// All columns, from `--schema`.
     pub(super) prescribed: Option<Fields>,
     /// Single columns, by `--type`.
     types: Vec<Field>,
 }
 
 impl GivenTypes {
-    /// Reads the schema file, if there is one.
+    /// Reads the schema file, if one is given.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -36,23 +36,23 @@ impl GivenTypes {
         Ok(Self { prescribed: prescribed_columns(job)?, types: job.options.types.clone() })
     }
 
-    /// Names of the columns whose types the user gave.
+    /// Returns the names of the columns whose types the user gave.
     pub(super) fn names(&self) -> Vec<String> {
         let prescribed = self.prescribed.iter().flatten().map(|field| field.name());
         prescribed.chain(self.types.iter().map(Field::name)).cloned().collect()
     }
 
-    /// Those of them that are to be bytes.
+    /// Returns the names of those columns that are to be binary.
     pub(super) fn binary_names(&self) -> Vec<String> {
         let prescribed = self.prescribed.iter().flatten().map(AsRef::as_ref);
         let given = prescribed.chain(&self.types);
         given.filter(|field| field.data_type().is_binary()).map(|field| field.name().clone()).collect()
     }
 
-    /// Refuses types that values of a source cannot have, before anything is read.
+    /// Returns an error for types that the values of a source cannot have, before anything is read.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for the first.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for the first such type.
     pub(super) fn check(&self, sources: &[RecordSource]) -> Result<()> {
         let prescribed: Vec<Field> = self.prescribed.iter().flatten().map(|field| field.as_ref().clone()).collect();
         for source in sources {
@@ -68,7 +68,7 @@ impl GivenTypes {
         Ok(())
     }
 
-    /// Columns of all sources together, as the shards store them.
+    /// Unites the columns of all sources, as the shards store them.
     pub(super) fn unite(&self, settings: &Settings, fields: &[Fields], sources: &[RecordSource]) -> Fields {
         let storable = |fields: Fields| match settings.shard_format {
             OutputFormat::Parquet => parquet::storable_fields(&fields),
@@ -83,7 +83,7 @@ impl GivenTypes {
         let plain = |t: &DataType| matches!(t, DataType::Int64 | DataType::Utf8 | DataType::Null);
         let pin = |field: &Arc<Field>| match self.types.iter().find(|f| f.name() == field.name()) {
             Some(given) => Arc::new(given.clone()),
-            // The text of an id must survive: `1.50` as a number would be found as `1.5` only.
+            // The text of an id must be preserved: the number `1.50` would be found only as `1.5`.
             None if !typed
                 && is_id(field.name())
                 && schema::is_scalar(field.data_type())
@@ -97,7 +97,7 @@ impl GivenTypes {
     }
 }
 
-/// The columns of `--schema`, with the types of `--type`.
+/// Returns the columns of `--schema`, with the types of `--type`.
 fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
     let Some(path) = &job.options.schema else { return Ok(None) };
     let location = job.context.location(path)?;
@@ -119,7 +119,8 @@ fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
     Ok(Some(fields.iter().map(given).collect()))
 }
 
-/// Fails where sources must have the same columns and have not, or none has a column that an option names.
+/// Returns an error if sources must have the same columns and do not, or if no source has a column that an option
+/// names.
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input), [`Kind::Usage`](crate::error::Kind::Usage).
@@ -145,7 +146,7 @@ pub(super) fn check_same_columns(
     let columns: Vec<String> = fields.iter().flat_map(names).collect();
     let wanted = settings.id.iter().chain(&settings.subject);
     for column in wanted.chain(options.types.iter().map(Field::name)) {
-        // JSON may have a field that the sample does not show.
+        // JSON may have a field that does not occur in the sample.
         let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
         if !columns.contains(column) && !hidden {
             return Err(Error::usage("no source has this column")
@@ -156,10 +157,10 @@ pub(super) fn check_same_columns(
     Ok(())
 }
 
-/// Two sources that state their types must mean the same by a column.
+/// Returns an error if two sources that state their types give a column different meanings.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) for the first column of which they do not.
+/// [`Kind::Input`](crate::error::Kind::Input) for the first such column.
 pub(super) fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields], given: &[Field]) -> Result<()> {
     let mut first: BTreeMap<&str, (usize, &Field)> = BTreeMap::new();
     for (i, fields) in fields.iter().enumerate().filter(|(i, _)| sources[*i].format.is_typed()) {
@@ -177,11 +178,11 @@ pub(super) fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields], give
     Ok(())
 }
 
-/// Tensors of a column are in all shards of Parquet what the dataset has, whoever added them: of one shape, or each of its
-/// own.
+/// Adapts tensor columns to the dataset: in all its Parquet shards, whichever run added them, the tensors of a column
+/// either have one common shape or each have their own.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) for tensors of another shape; when a shard cannot be read.
+/// [`Kind::Input`](crate::error::Kind::Input) for tensors of a different shape; when a shard cannot be read.
 pub(super) fn fit_shapes(job: &Job<'_>, format: OutputFormat, fields: Fields) -> Result<Fields> {
     let Some(snapshot) = job.snapshot.filter(|_| format == OutputFormat::Parquet) else {
         return Ok(fields);

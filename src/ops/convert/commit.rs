@@ -1,4 +1,4 @@
-//! Folds what a run made into one transaction, and commits it.
+//! Folds the result of a run into one transaction, and commits it.
 
 use super::{
     job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, sources::Fresh,
@@ -11,7 +11,7 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// What a transaction is made of.
+/// Parts of a transaction.
 struct Folded {
     staged: Vec<Staged>,
     adds: Vec<NewShard>,
@@ -19,10 +19,10 @@ struct Folded {
     counts: Counts,
 }
 
-/// Publishes and commits what a run made.
+/// Publishes and commits the result of a run.
 ///
 /// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict), or that the store fails; nothing is committed then.
+/// [`Kind::Conflict`](crate::error::Kind::Conflict), or when the store fails; nothing is committed then.
 pub(super) fn commit(
     job: &Job<'_>,
     plan: &ConvertPlan,
@@ -76,7 +76,7 @@ pub(super) fn commit(
     Ok(report)
 }
 
-/// Puts together what gets a name, what is added to the dataset, and what was counted.
+/// Collects the objects to be published, the additions to the dataset, and the counts.
 fn fold(
     store: &dyn Store,
     plan: &ConvertPlan,
@@ -114,7 +114,7 @@ fn fold(
     Ok(Folded { staged, adds, segments: segments.refs, counts })
 }
 
-/// Revisions that the sources are of; each repository once.
+/// Returns the revisions of the sources; each repository occurs once.
 fn revisions(job: &Job<'_>) -> Vec<Revision> {
     let sources = job.options.sources.iter().filter(|source| *source != STDIN);
     let folders = sources.filter_map(|source| lineage::source_folder_or_file(job.context, source));

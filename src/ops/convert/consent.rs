@@ -1,9 +1,9 @@
-//! Whether new data looks like what the dataset has: a wrong `--out`, or two runs without one, must not mix pictures and clinical
-//! rows in silence.
+//! Checks that new data resembles the data of the dataset: a wrong `--out`, or two runs without one, must not silently
+//! mix pictures with clinical rows.
 //!
-//! Columns that come or go with the years are no reason to stop, and neither is another table with a column in common. Other data
-//! is: samples in a dataset of rows, rows that share no column with the dataset, and ids from other columns than before. Each
-//! takes a word: `--accept`.
+//! Columns that are added or removed over time do not stop a run, and neither does another table that shares a column.
+//! A run stops for samples in a dataset of rows, for rows that share no column with the dataset, and for ids from other
+//! columns than before. Each of these requires consent by `--accept`.
 
 use std::collections::HashSet;
 
@@ -24,11 +24,13 @@ use crate::{
     schema,
 };
 
-/// Commits whose columns are looked at where the last one's have nothing in common with new data.
+/// Maximum number of earlier commits whose columns are compared if those of the last commit share none with the new
+/// data.
 const COMMITS: usize = 64;
 
 impl Job<'_> {
-    /// Fails when the new data is of another kind than that of the dataset, and says which columns change their type.
+    /// Returns an error if the new data is of another kind than the dataset's, and notes which columns change their
+    /// type.
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when a shard of the dataset cannot be read.
@@ -36,7 +38,7 @@ impl Job<'_> {
         let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
         let Some(last) = shards.last() else { return Ok(()) };
         let known = self.columns_of(last, format)?;
-        // Tar without types of rows holds samples, or rows as parts, which cannot be told from samples.
+        // Tar without types of rows holds samples, or rows as parts, which cannot be distinguished from samples.
         let Some(known) = known else { return Ok(()) };
         let had_samples = known.find(KEY_COLUMN).is_some();
         if inputs.give_samples() != had_samples && !fields.is_empty() {
@@ -45,7 +47,7 @@ impl Job<'_> {
             return if is_table_of_samples {
                 Ok(())
             } else {
-                self.unless(Accept::Kind, "kind", || {
+                self.require_accepted(Accept::Kind, "kind", || {
                     format!("expected {}, as this dataset has, found {}", name(had_samples), name(!had_samples))
                 })
             };
@@ -57,7 +59,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Columns of a shard; `None` where nothing says which types its rows have.
+    /// Returns the columns of a shard; `None` if the types of its rows are not recorded.
     fn columns_of(&self, shard: &ShardMeta, format: OutputFormat) -> Result<Option<Fields>> {
         let store = self.dataset.store();
         match format {
@@ -72,7 +74,7 @@ impl Job<'_> {
         }
     }
 
-    /// Rows have to share a column with the last shard, or with one of another of the last commits.
+    /// Returns an error unless the rows share a column with the last shard, or with a shard of another recent commit.
     fn check_columns(
         &self,
         (shards, format): (&[ShardMeta], OutputFormat),
@@ -91,12 +93,12 @@ impl Job<'_> {
                 return Ok(());
             }
         }
-        self.unless(Accept::Columns, "columns", || {
+        self.require_accepted(Accept::Columns, "columns", || {
             format!("expected at least one of this dataset's columns, {}, found {}", some(&before), some(&now))
         })
     }
 
-    /// Columns whose types differ from those in the dataset are an error where no schema may change, and told otherwise.
+    /// Reports columns whose types differ from the dataset's: as an error if the schema may not change, else as a note.
     fn check_types(&self, known: &Fields, found: &Fields) -> Result<()> {
         let strict = self.options.on_schema == OnSchema::Fail;
         let place = || self.dataset.store().location().to_string();
@@ -136,13 +138,13 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Fails where ids or subjects would come from other columns than before, and tells what else changes.
+    /// Returns an error if ids or subjects would come from other columns than before, and notes other changes.
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent.
     pub(super) fn check_settings(&self, old: &Settings, now: &Settings) -> Result<()> {
         let changed = |what: &str, then: &str, now: &str| {
-            self.unless(Accept::Settings, "settings", || {
+            self.require_accepted(Accept::Settings, "settings", || {
                 format!("expected --{what} {then}, as this dataset has, found {now}")
             })
         };
@@ -153,7 +155,7 @@ impl Job<'_> {
             changed("subject", &named(old.subject.as_slice()), &named(now.subject.as_slice()))?;
         }
         if now.subjects_from != old.subjects_from {
-            self.unless(Accept::Settings, "settings", || {
+            self.require_accepted(Accept::Settings, "settings", || {
                 format!("expected {}, as this dataset has, found {}", from(old), from(now))
             })?;
         }
@@ -175,7 +177,7 @@ fn named(columns: &[String]) -> String {
     if columns.is_empty() { "of none".to_owned() } else { columns.join(",") }
 }
 
-/// Where subjects come from, as options say it.
+/// Describes the origin of subject ids as the options spell it.
 fn from(settings: &Settings) -> String {
     match (&settings.subjects_from, &settings.subject) {
         (Some(SubjectsFrom::Path(pattern)), _) => format!("--subject-from-path {pattern}"),
@@ -185,7 +187,7 @@ fn from(settings: &Settings) -> String {
     }
 }
 
-/// The first of some names.
+/// Lists the first few of some names.
 fn some(names: &[String]) -> String {
     let more = if names.len() > 5 { ", ..." } else { "" };
     format!("{}{more}", names.iter().take(5).cloned().collect::<Vec<_>>().join(", "))

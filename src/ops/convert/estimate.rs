@@ -1,4 +1,4 @@
-//! What a conversion would write, judged by the first records of each source.
+//! Estimates what a conversion would write, from the first records of each source.
 
 use super::{
     Estimate,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl ConvertPlan {
-    /// Encodes the first records of each source to see what becomes of a byte.
+    /// Encodes the first records of each source to find the ratio of output to input bytes.
     pub(super) fn estimate(&self, job: &Job<'_>) -> Result<Estimate> {
         let (records, bytes) = match &self.inputs {
             Inputs::Records(sources) => self.estimate_records(job, sources)?,
@@ -36,7 +36,7 @@ impl ConvertPlan {
             let Some(sample) = &source.sample else { continue };
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
             looked_at += source.file.bytes();
-            // Of a compressed source only the size as stored is known.
+            // For a compressed source, only the stored size is known.
             let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
             let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
             records += block.payload.len() as f64 * scale;
@@ -53,7 +53,7 @@ impl ConvertPlan {
                     Body::Stream { bytes, .. } => bytes.len() as f64,
                 };
         }
-        // Of many sources only some were kept to be looked at; the others will be like them.
+        // If there are many sources, samples are kept only of some; the others are assumed to be alike.
         let others: u64 = sources.iter().skip(SAMPLES_KEPT).map(|source| source.file.bytes()).sum();
         let scale = if looked_at > 0 { 1.0 + others as f64 / looked_at as f64 } else { 1.0 };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive estimates")]

@@ -1,4 +1,4 @@
-//! The sources of a run, opened: their formats are known, and how each is read.
+//! The opened sources of a run: their formats are known, and how each is read.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,19 +27,20 @@ use crate::{
     scan::{Input, RecordSource, SniffOptions, SourceFile, classify},
 };
 
-/// Sources whose first records stay in memory, for an estimate; those of thousands would take too much of it.
+/// Maximum number of sources whose first records stay in memory for an estimate; those of thousands would need too
+/// much.
 pub(super) const SAMPLES_KEPT: usize = 64;
 
-/// The sources, in the order in which they are converted.
+/// The sources, in the order of conversion.
 pub(super) enum Inputs {
-    /// Sources that hold records.
+    /// Sources that contain records.
     Records(Vec<RecordSource>),
     /// Files that make up samples.
     Samples { files: Vec<SourceFile>, samples: Samples },
 }
 
 impl Inputs {
-    /// Whether the records are samples rather than rows.
+    /// Returns whether the records are samples rather than rows.
     pub(super) fn give_samples(&self) -> bool {
         match self {
             Self::Records(sources) => sources.iter().any(RecordSource::gives_samples),
@@ -47,7 +48,7 @@ impl Inputs {
         }
     }
 
-    /// The files to be read.
+    /// Returns the files to be read.
     pub(super) fn files(&self) -> Box<dyn Iterator<Item = &SourceFile> + '_> {
         match self {
             Self::Records(sources) => Box::new(sources.iter().map(|source| &source.file)),
@@ -55,7 +56,7 @@ impl Inputs {
         }
     }
 
-    /// What is the same for all records of arrays, or of the datasets among the sources.
+    /// Returns the constants of all records: those of arrays, or those of the datasets among the sources.
     pub(super) fn constants(&self, live: &[Live]) -> Result<Option<Bytes>> {
         if !live.is_empty() {
             let files: Vec<String> = self.files().map(SourceFile::uri).collect();
@@ -81,17 +82,17 @@ impl Inputs {
     }
 }
 
-/// Tells the formats of files by their content.
+/// Detects the formats of files by their content.
 ///
 /// # Errors
-/// When one cannot be read, or they have no reading together.
+/// When a file cannot be read, or the files have no common reading.
 pub(super) fn open(job: &Job<'_>, files: Vec<SourceFile>, given: &GivenTypes, format: OutputFormat) -> Result<Input> {
     let options = sniff_options(job, files.len(), given, format);
     let remote = files.iter().any(SourceFile::is_remote);
     opening(files.len(), remote, || classify(files, &options))?
 }
 
-/// How the formats of so many sources are told, and what is known of them beforehand.
+/// Returns the detection options for that many sources, with what is known beforehand.
 fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
     let pinned = given.names();
     SniffOptions {
@@ -114,7 +115,7 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
     }
 }
 
-/// Names of sources and of the keys of their rows: the name without extension where that is unique.
+/// Returns the names of sources and of the keys of their rows: the name without extension if that is unique.
 pub(super) fn source_facts(sources: &[RecordSource], resolver: Option<&SubjectResolver>) -> Vec<SourceFacts> {
     let stem = |name: &str| files::split_key(name).0.to_owned();
     let mut stems: BTreeMap<String, usize> = BTreeMap::new();

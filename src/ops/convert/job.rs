@@ -1,4 +1,4 @@
-//! What a run has at hand and never writes down: the dataset, keys, lists of those who were erased, and what the user asked for.
+//! Context of a run that is never serialised: the dataset, keys, lists of erased ids, and the user's options.
 
 use super::options::{Accept, ConvertOptions};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     units::Size,
 };
 
-/// The surroundings of a conversion.
+/// The context of a conversion.
 pub(super) struct Job<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) dataset: &'a Dataset,
@@ -76,31 +76,31 @@ impl<'a> Job<'a> {
         Ok((Self { context, dataset, snapshot, options, hiding, suppress }, settings))
     }
 
-    /// Version that the run is planned on; 0 if the dataset is new.
+    /// Returns the version that the run is planned on; 0 if the dataset is new.
     pub(super) fn base(&self) -> Version {
         self.snapshot.map_or(Version(0), Snapshot::version)
     }
 
-    /// The indexes that shards get.
+    /// Returns the indexes that shards get.
     ///
     /// # Errors
-    /// When shards of the format cannot have one that was asked for.
+    /// When shards of the format cannot have a requested index.
     pub(super) fn indexes(&self, settings: &Settings) -> Result<Vec<IndexKind>> {
         let old = self.snapshot.map(|s| s.entry().settings.indexes.as_slice());
         indexes::choose(self.options.index.as_deref(), old, settings.shard_format, settings.codec)
     }
 
-    /// Fails unless the user has accepted a difference between new data and the dataset.
+    /// Returns an error unless the user has accepted a difference between new data and the dataset.
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) with the message.
-    pub(super) fn unless(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn require_accepted(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
         if self.options.accept.contains(&accept) {
             return Ok(());
         }
         Err(Error::changed(message())
             .at(self.dataset.store().location().to_string())
             .hint("name another dataset with --out")
-            .hint(format!("or take it in all the same with --accept {word}")))
+            .hint(format!("or accept it with --accept {word}")))
     }
 }

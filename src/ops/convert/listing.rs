@@ -1,4 +1,4 @@
-//! What there is to convert: the found files, without those that the dataset has already or must not get again.
+//! The files to convert: the found files, without those that the dataset contains already or that must not be imported.
 
 use std::collections::HashSet;
 
@@ -19,37 +19,38 @@ use crate::{
 /// Sources and files that are not converted, by the reason why.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Skipped {
-    /// Files that are no sources: hidden, configuration, or of datasets.
+    /// Files that are not sources: hidden, configuration, or parts of datasets.
     pub(super) ignored: u64,
-    /// Sources converted before and the same since.
+    /// Sources that have not changed since they were converted.
     pub(super) unchanged: u64,
-    /// Sources that changed since, where `--on-changed skip` leaves them out.
+    /// Sources that have changed since, if `--on-changed skip` is set.
     pub(super) changed: u64,
     /// Sources known under another name.
     pub(super) moved: u64,
-    /// Sources that were erased, or are about somebody who was.
+    /// Sources that were erased, or whose subject was.
     pub(super) erased: u64,
 }
 
-/// The sources of a run, before anybody has looked into them.
+/// The listed sources of a run; none of them is opened yet.
 pub(super) struct Listing {
     /// Files to be converted, in order.
     pub(super) fresh: Vec<SourceFile>,
-    /// Places that could not be listed; each counts as a rejected record.
+    /// Locations that could not be listed; each counts as a rejected record.
     pub(super) faults: Vec<Error>,
     /// Datasets among the sources.
     pub(super) live: Vec<inputs::Live>,
-    /// URIs, as stored, of sources whose old records are to be removed.
+    /// Stored URIs of sources whose old records are to be removed.
     pub(super) replaced: HashSet<String>,
-    /// What is left out.
+    /// Skipped sources and files.
     pub(super) skipped: Skipped,
 }
 
 impl Listing {
-    /// Lists the sources, and what was erased from the dataset, which nothing of them may bring back.
+    /// Lists the sources, without those that were erased from the dataset.
     ///
     /// # Errors
-    /// When there are no sources, one cannot be listed and no rejects are allowed, or one has changed and may not.
+    /// When there are no sources, a location cannot be listed and no rejects are allowed, or a source has changed and
+    /// must not.
     pub(super) fn new(
         context: &Context<'_>,
         (out, snapshot): (&Location, Option<&Snapshot>),
@@ -78,10 +79,10 @@ impl Listing {
     }
 }
 
-/// The name that standard input has among sources.
+/// The name of standard input among the sources.
 pub(super) const STDIN: &str = "-";
 
-/// Finds the inputs, standard input among them.
+/// Finds the inputs, including standard input.
 fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<(Found, Vec<inputs::Live>)> {
     let scan_options = ScanOptions {
         include: options.include.clone(),
@@ -103,7 +104,11 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     }
     if !streams.is_empty() {
         match options.from {
-            None => return Err(Error::usage("expected --from beside `-`, for standard input has no name to go by")),
+            None => {
+                return Err(Error::usage(
+                    "expected --from with `-`, because the format of standard input cannot be derived from a name",
+                ));
+            }
             Some(InputFormat::Files) => {
                 return Err(Error::usage("expected records from standard input, found --from files"));
             }
@@ -111,7 +116,7 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
         }
     }
     if let Some(SubjectSource::Table { place, .. }) = &options.subjects {
-        // It may lie among what it is about.
+        // The table of subjects may be in a folder of sources.
         let table = subjects::table_file(context, place)?.uri();
         let files = found.files.len();
         found.files.retain(|file| file.uri() != table);

@@ -1,11 +1,11 @@
-//! `convert`: sources become shards of a dataset.
+//! `convert`: converts sources into shards of a dataset.
 //!
 //! ```text
 //! Listing --decide--> ConvertPlan --carry out--> shards, segments, counts --fold--> Transaction --commit--> version
 //! ```
 //!
-//! When a value turns up that does not fit the types seen in the samples, all tables are looked at in full and the run starts
-//! again with types that every value fits; nothing of the first attempt is kept.
+//! If a value does not fit the types seen in the samples, all tables are read in full and the run starts again with
+//! types that fit every value; nothing of the first attempt is kept.
 
 mod arguments;
 mod columns;
@@ -57,7 +57,7 @@ pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) 
     Ok(report)
 }
 
-/// Converts sources into a dataset whose newest snapshot is given.
+/// Converts sources into a dataset, given its newest snapshot.
 fn convert_onto(
     context: &Context<'_>,
     (out, dataset, snapshot): (&Location, &Dataset, Option<&Snapshot>),
@@ -75,7 +75,7 @@ fn convert_onto(
     }
 }
 
-/// Ends a run for which nothing is new; indexes that a killed run left behind are brought up to date.
+/// Ends a run without new sources; indexes that a killed run left outdated are updated.
 fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Result<ConvertReport> {
     job.indexes(settings)?;
     if let Some(snapshot) = job.snapshot.filter(|_| !job.options.dry_run) {
@@ -84,7 +84,7 @@ fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize)
     Ok(ConvertReport::new(job, settings, skipped, faults))
 }
 
-/// What a plan would make.
+/// Returns the report of a plan that is not carried out.
 fn forecast(job: &Job<'_>, plan: &ConvertPlan) -> Result<ConvertReport> {
     let mut report = report_of(job, plan);
     report.columns = plan.columns();
@@ -92,7 +92,7 @@ fn forecast(job: &Job<'_>, plan: &ConvertPlan) -> Result<ConvertReport> {
     Ok(report)
 }
 
-/// Carries out a plan, and commits what came of it.
+/// Carries out a plan, and commits the result.
 fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
     let transaction = TransactionId::fresh();
     let naming = ShardNaming {
@@ -109,7 +109,7 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
     commit::commit(job, &plan, &naming.tag, publication, made, report)
 }
 
-/// The report of a plan of which nothing is done yet.
+/// Returns the report of a plan that has not been carried out yet.
 fn report_of(job: &Job<'_>, plan: &ConvertPlan) -> ConvertReport {
     let mut report = ConvertReport::new(job, &plan.settings, plan.skipped, plan.faults.len());
     report.samples_renamed = plan.naming.checked.renamed;

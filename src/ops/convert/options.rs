@@ -28,22 +28,22 @@ pub enum Accept {
     Subjects,
 }
 
-/// Origin of subject ids that no column has.
+/// Origin of subject ids that are not in a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubjectSource {
     /// The path of each source or sample.
     Path(SubjectPattern),
     /// A table.
     Table {
-        /// Where it lies.
+        /// Path or URL of the table.
         place: String,
-        /// Its column with the subjects.
+        /// The table's column of subject ids.
         column: Option<String>,
     },
 }
 
 impl SubjectSource {
-    /// How the log keeps it.
+    /// Returns the form that the log records.
     pub(super) fn kept(&self) -> SubjectsFrom {
         match self {
             Self::Path(pattern) => SubjectsFrom::Path(pattern.clone()),
@@ -52,26 +52,26 @@ impl SubjectSource {
     }
 }
 
-/// Sources with different columns.
+/// How sources with different columns are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnSchema {
-    /// Are united by name.
+    /// They are united by name.
     #[default]
     Union,
-    /// Are an error.
+    /// They are an error.
     Fail,
 }
 
-/// What to convert, and how.
+/// Sources and options of a conversion.
 #[derive(Debug, Clone, Default)]
 pub struct ConvertOptions {
     /// Files, folders, globs or URLs.
     pub sources: Vec<String>,
-    /// Their format, where it is not to be told from the content.
+    /// Format of the sources; `None` detects it from the content.
     pub from: Option<InputFormat>,
     /// Format of the shards.
     pub to: Option<OutputFormat>,
-    /// Size of a shard.
+    /// Target size of a shard.
     pub target_shard: Option<Size>,
     /// Compression.
     pub codec: Option<Codec>,
@@ -79,56 +79,56 @@ pub struct ConvertOptions {
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
-    /// Where subject ids come from that are in no column.
+    /// Origin of subject ids that are not in a column.
     pub subjects: Option<SubjectSource>,
     /// Uncompressed bytes of a row group.
     pub row_group: Option<Size>,
-    /// Whether folders `key=value` in the paths of sources are columns.
+    /// Whether `key=value` folders in the paths of sources become columns.
     pub hive_columns: bool,
-    /// What records of arrays are.
+    /// How arrays are divided into records.
     pub arrays: ArrayOptions,
     /// Whether tensors in TFRecord are lists of numbers rather than bytes.
     pub tensor_lists: bool,
-    /// Globs of inputs to take.
+    /// Globs of inputs to include.
     pub include: Vec<String>,
-    /// Globs of inputs to leave out.
+    /// Globs of inputs to exclude.
     pub exclude: Vec<String>,
-    /// File that says which columns there are, with their types: a schema file or Parquet.
+    /// File that defines the columns and their types: a schema file or Parquet.
     pub schema: Option<String>,
-    /// Types of columns that are not to be inferred.
+    /// Types of single columns; the others are inferred.
     pub types: Vec<Field>,
-    /// Encoding of text, where the content does not tell.
+    /// Encoding of text; `None` detects it from the content.
     pub encoding: Option<Encoding>,
     /// Text that means null.
     pub null: Option<String>,
     /// Delimiter.
     pub delimiter: Option<u8>,
-    /// Delimited text has no header.
+    /// Whether delimited text has no header.
     pub no_header: bool,
-    /// Names that a reader cannot take.
+    /// How names that a reader cannot handle are treated.
     pub on_name: Option<OnName>,
-    /// Samples that lack a part which others have.
+    /// How samples that lack a part which others have are treated.
     pub missing: OnMissing,
-    /// What rows become in tar, unless that follows from their columns.
+    /// Form of rows in tar; `None` derives it from their columns.
     pub rows: Option<RowsAs>,
     /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
     pub media: bool,
-    /// Sources with different columns.
+    /// How sources with different columns are handled.
     pub on_schema: OnSchema,
-    /// Bad records.
+    /// How bad records are handled.
     pub on_error: OnError,
-    /// Sources that changed.
+    /// How changed sources are handled.
     pub on_changed: OnChanged,
-    /// What makes a source known.
+    /// What identifies a source that was converted before.
     pub identity: Identity,
     /// How ids are stored.
     pub private: PrivateChoice,
-    /// Differences between the sources and the dataset that are meant.
+    /// Differences between the sources and the dataset that the user accepts.
     pub accept: Vec<Accept>,
-    /// Whether records stay out whose ids are other spellings of erased ones.
+    /// Whether records are rejected whose ids are other spellings of erased ids.
     pub id_normalize: bool,
-    /// Only plan.
+    /// Plan without writing anything.
     pub dry_run: bool,
-    /// Indexes for training tools; those that suit the shards and cost little unless given.
+    /// Indexes for training tools; `None` chooses those that suit the shards and are cheap.
     pub index: Option<Vec<IndexKind>>,
 }

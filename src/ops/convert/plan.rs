@@ -1,12 +1,12 @@
-//! Decides what a run converts, and how: the plan of a conversion is a value.
+//! Decides what a run converts, and how. The plan of a conversion is a value.
 //!
 //! ```text
 //! Listing --open--> Opened --name--> Named --finish--> ConvertPlan
 //!           formats, columns   indexes, names      sizes, shapes, constants, arguments
 //! ```
 //!
-//! Each stage consumes the one before it, so that nothing is asked for before it is known: the format of the shards follows from the
-//! formats of the sources, indexes from the format of the shards, and names from the indexes.
+//! Each stage consumes the one before it, so that nothing can be used before it is known: the format of the shards
+//! follows from the formats of the sources, indexes from the format of the shards, and names from the indexes.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -53,65 +53,65 @@ use crate::{
     units::Size,
 };
 
-/// What is to be done.
+/// The decision about a run.
 pub(super) enum Decision {
-    /// Nothing is new.
+    /// There are no new sources.
     Nothing {
         /// Settings of the dataset.
         settings: Box<Settings>,
-        /// What was left out.
+        /// Skipped sources and files.
         skipped: Skipped,
-        /// Places that could not be listed.
+        /// Number of locations that could not be listed.
         faults: usize,
     },
     /// Sources are to be converted.
     Convert(Box<ConvertPlan>),
 }
 
-/// What a run converts, and how. Nothing of it refers to the dataset or to the options.
+/// What a run converts, and how. It has no references into the dataset or the options.
 pub(super) struct ConvertPlan {
-    /// Version that it was made for; 0 if the dataset is new.
+    /// Version that the plan was made for; 0 if the dataset is new.
     pub(super) base: Version,
-    /// Settings of the dataset from now on.
+    /// Settings of the dataset after the run.
     pub(super) settings: Settings,
-    /// The options that decided, as the log keeps them.
+    /// The options that determined the content of the shards, as recorded in the log.
     pub(super) arguments: BTreeMap<String, String>,
-    /// Sizes that keep the run within its memory.
+    /// Sizes that keep the run within its memory limit.
     pub(super) memory: MemoryPlan,
     /// The sources, in order.
     pub(super) inputs: Inputs,
-    /// Bytes of the listed sources as stored.
+    /// Stored bytes of the listed sources.
     pub(super) bytes: u64,
-    /// Places that could not be listed; each counts as a rejected record.
+    /// Locations that could not be listed; each counts as a rejected record.
     pub(super) faults: Vec<Error>,
-    /// What was left out.
+    /// Skipped sources and files.
     pub(super) skipped: Skipped,
-    /// Samples of files whose keys are other spellings of erased ones.
+    /// Number of samples of files whose keys are other spellings of erased ones.
     pub(super) similar: u64,
-    /// URIs, as stored, of sources whose old records are to be removed.
+    /// Stored URIs of sources whose old records are to be removed.
     pub(super) replaced: HashSet<String>,
-    /// Columns of the rows, or the parts of the samples. A run that meets a value which does not fit widens them.
+    /// Columns of the rows, or the parts of the samples. They are widened if a value does not fit.
     pub(super) fields: Fields,
-    /// Types that the user gave, which are never widened.
+    /// Types that the user gave; they are never widened.
     pub(super) given: GivenTypes,
-    /// What rows become, if the user chose.
+    /// Form of rows, if the user chose one.
     pub(super) rows: Option<RowsAs>,
     /// Whether tensors in TFRecord are lists of numbers rather than bytes.
     pub(super) tensor_lists: bool,
     /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
     pub(super) media: bool,
-    /// Names of records that are changed or refused, and samples that are rejected unread.
+    /// Record names that are changed or refused, and samples that are rejected without being read.
     pub(super) naming: Naming,
     /// Resolves subject ids; `None` if a column has them, or if there are none.
     pub(super) subjects: Option<SubjectResolver>,
-    /// What is the same for all records of arrays.
+    /// Constants of all records of arrays.
     pub(super) constants: Option<Bytes>,
 }
 
-/// Decides what to do about the sources.
+/// Decides what to convert.
 ///
 /// # Errors
-/// When the options contradict the sources, the sources each other, or both the dataset.
+/// When the options contradict the sources, the sources contradict each other, or either contradicts the dataset.
 pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Result<Decision> {
     let Listing { fresh, faults, live, replaced, skipped } = listing;
     if fresh.is_empty() {
@@ -128,7 +128,7 @@ pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Res
     Ok(Decision::Convert(Box::new(opened.name(job)?.finish(job, listed)?)))
 }
 
-/// What the listing says besides the files.
+/// Results of the listing besides the files.
 struct Listed {
     bytes: u64,
     faults: Vec<Error>,
@@ -137,14 +137,14 @@ struct Listed {
     skipped: Skipped,
 }
 
-/// Sources whose formats and columns are known, and with them the format of the shards.
+/// Sources with known formats and columns, from which the format of the shards follows.
 struct Opened {
     settings: Settings,
     given: GivenTypes,
     subjects: Option<SubjectResolver>,
     inputs: Inputs,
     fields: Fields,
-    /// Sources left out because they were erased, or are about somebody who was.
+    /// Number of sources skipped because they were erased, or their subject was.
     erased: u64,
     similar: u64,
 }
@@ -156,18 +156,18 @@ impl Opened {
         }
         let subjects = subjects::resolver(job, &settings)?;
         let given = GivenTypes::read(job)?;
-        let (inputs, fields, left_out) = match inputs::open(job, fresh, &given, settings.shard_format)? {
+        let (inputs, fields, skipped_erased) = match inputs::open(job, fresh, &given, settings.shard_format)? {
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
                 let fields = columns_of(job, &settings, &given, &sources)?;
-                (Inputs::Records(sources), fields, subjects::LeftOut { erased, similar: 0 })
+                (Inputs::Records(sources), fields, subjects::SkippedErased { erased, similar: 0 })
             }
             Input::Files(files) => {
-                let (files, left_out) = subjects::without_erased_files(job, subjects.as_ref(), files);
+                let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = files::column_names(&files).into_iter().map(part).collect();
-                (Inputs::Samples { samples: files::group(&files), files }, fields, left_out)
+                (Inputs::Samples { samples: files::group(&files), files }, fields, skipped_erased)
             }
         };
         if inputs.give_samples() {
@@ -177,11 +177,11 @@ impl Opened {
                 settings.codec = job.options.codec.unwrap_or(Codec::None);
             }
         }
-        let subjects::LeftOut { erased, similar } = left_out;
+        let subjects::SkippedErased { erased, similar } = skipped_erased;
         Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
     }
 
-    /// Holds the sources against the dataset.
+    /// Checks the sources against the dataset.
     fn check(&self, job: &Job<'_>) -> Result<()> {
         if let Some(resolver) = &self.subjects {
             subjects::check(job, resolver, &self.inputs)?;
@@ -189,7 +189,7 @@ impl Opened {
         job.check_alike(&self.inputs, &self.fields, self.settings.shard_format)
     }
 
-    /// Chooses indexes, and what is done about names that they or the format cannot have.
+    /// Chooses indexes, and how to treat names that they or the format cannot store.
     fn name(mut self, job: &Job<'_>) -> Result<Named> {
         self.settings.shard_format.check_codec(self.settings.codec)?;
         self.settings.indexes = job.indexes(&self.settings)?;
@@ -209,11 +209,11 @@ impl Opened {
         Ok(Named { opened: self, memory, naming })
     }
 
-    /// Which parts samples in archives should have is known only once all of them were looked at.
+    /// Returns the check of parts of samples in archives. It needs all samples to be read first.
     fn parts_of_records(&mut self, job: &Job<'_>, memory: MemoryPlan) -> Result<Option<PartsGate>> {
         let Inputs::Records(sources) = &self.inputs else { return Ok(None) };
         let observer = job.context.observer;
-        observer.event(Event::Phase { name: "looking at parts", bytes: None });
+        observer.event(Event::Phase { name: "reading parts", bytes: None });
         let seen = infer_all(sources, memory, job.context.jobs, observer, &job.context.cancel)?;
         self.fields = unite_lists(&self.fields, &self.given.unite(&self.settings, &seen, sources));
         let names = self.fields.iter().map(|f| f.name().clone());
@@ -223,7 +223,7 @@ impl Opened {
     }
 }
 
-/// Sources whose names are dealt with.
+/// Sources whose names are checked.
 struct Named {
     opened: Opened,
     memory: MemoryPlan,
@@ -231,7 +231,7 @@ struct Named {
 }
 
 impl Named {
-    /// Checks the sizes of samples and the shapes of tensors, and looks for constants.
+    /// Checks the sizes of samples and the shapes of tensors, and reads constants.
     fn finish(self, job: &Job<'_>, listed: Listed) -> Result<ConvertPlan> {
         let Self { opened, memory, naming } = self;
         let Opened { settings, given, subjects, inputs, mut fields, similar, .. } = opened;
@@ -264,12 +264,12 @@ impl Named {
 }
 
 impl ConvertPlan {
-    /// The schema that records are brought to.
+    /// Returns the schema that all records are cast to.
     pub(super) fn schema(&self) -> SchemaRef {
         if self.inputs.give_samples() { schema_of_samples(&self.fields, self.media) } else { schema_of(&self.fields) }
     }
 
-    /// What a row becomes in tar: what the user said, else a table of samples becomes samples again.
+    /// Returns the form of rows in tar: the user's choice, or samples if the table contains samples.
     pub(super) fn rows_as(&self, schema: &SchemaRef) -> RowsAs {
         let samples = is_table_of_samples(schema.fields());
         let lists = self.tensor_lists && self.settings.shard_format == OutputFormat::TfRecord;
@@ -281,7 +281,7 @@ impl ConvertPlan {
         self.rows.unwrap_or(default)
     }
 
-    /// Columns that make the record id of rows; the key of a table of samples needs no naming.
+    /// Returns the columns that make the record id of rows; the key of a table of samples is one without being named.
     pub(super) fn id_columns(&self, schema: &SchemaRef) -> Vec<String> {
         if self.inputs.give_samples() {
             return Vec::new();
@@ -290,12 +290,12 @@ impl ConvertPlan {
         if self.settings.id.is_empty() && key { vec![KEY_COLUMN.to_owned()] } else { self.settings.id.clone() }
     }
 
-    /// Names and types of the columns, for people.
+    /// Returns names and types of the columns, for reports.
     pub(super) fn columns(&self) -> Vec<(String, String)> {
         self.schema().fields().iter().map(|f| (f.name().clone(), schema::file::print_type(f))).collect()
     }
 
-    /// The encoder of the records.
+    /// Returns the encoder of the records.
     ///
     /// # Errors
     /// When no source has a column that makes ids, or the format cannot store the schema.
@@ -303,7 +303,7 @@ impl ConvertPlan {
         let mut ids = self.id_columns(schema);
         let mut subject = self.settings.subject.clone().filter(|_| !self.inputs.give_samples());
         if schema.fields().is_empty() {
-            // All sources are empty, or have nothing but a header.
+            // All sources are empty or contain only a header.
             (ids, subject) = (Vec::new(), None);
         }
         if let Some(column) = ids.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
@@ -317,10 +317,10 @@ impl ConvertPlan {
             .hiding(hiding.cloned()))
     }
 
-    /// Columns whose types the shards do not tell.
+    /// Returns the columns whose types the shards do not store.
     pub(super) fn fields_to_keep(&self) -> Option<Fields> {
         let schema = self.schema();
-        let untold = match self.settings.shard_format {
+        let is_untyped = match self.settings.shard_format {
             OutputFormat::Parquet => false,
             OutputFormat::Tar => self.rows_as(&schema) == RowsAs::Json,
             OutputFormat::TfRecord => true,
@@ -329,11 +329,11 @@ impl ConvertPlan {
             RowsAs::Tensors => outputs::feature_fields(schema.fields()),
             RowsAs::Json | RowsAs::Parts => schema.fields().clone(),
         };
-        (untold && !self.inputs.give_samples()).then(fields)
+        (is_untyped && !self.inputs.give_samples()).then(fields)
     }
 }
 
-/// The columns that sources of records have together.
+/// Returns the united columns of record sources.
 fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &[RecordSource]) -> Result<Fields> {
     let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
     columns::check_same_columns(job.options, settings, sources, &fields)?;
@@ -348,12 +348,12 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
             print_dims(&dims)
         ))
         .column(field.name())
-        .hint("leave --tensors out: bytes have their shape beside them"));
+        .hint("leave --tensors out: as bytes, tensors are stored with their shapes"));
     }
     Ok(fields)
 }
 
-/// Fails where samples were found and an option is for rows.
+/// Returns an error if samples were found and an option applies only to rows.
 fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
     if given.prescribed.is_some() {
         return Err(Error::usage("expected rows for --schema, found samples").hint("leave --schema out"));
@@ -369,7 +369,7 @@ fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
     Ok(())
 }
 
-/// Sources with the columns that their folders say, if they are wanted.
+/// Adds the columns that folders of the sources state, if they are wanted.
 fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordSource> {
     if job.options.hive_columns {
         return with_partitions(sources);
@@ -379,13 +379,13 @@ fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordS
         folders.into_iter().map(|(key, _)| key).find(|key| source.fields.find(key).is_none())
     });
     if let Some(key) = unused {
-        let note = format!("folders such as `{key}=` make no columns; --hive-columns makes them");
+        let note = format!("folders such as `{key}=` do not become columns; --hive-columns makes them columns");
         job.context.observer.event(Event::Note(note));
     }
     sources
 }
 
-/// A file that cannot be held in memory is refused before anything is written.
+/// Returns an error for a file that does not fit into memory, before anything is written.
 fn check_sizes(files: &[SourceFile], samples: &files::Samples, memory: MemoryPlan) -> Result<()> {
     for sample in samples.range(0..samples.len(), files) {
         let bytes = sample.bytes();

@@ -1,7 +1,7 @@
-//! `--on-changed replace`: the old records of changed sources leave in the version that takes in the new ones.
+//! `--on-changed replace`: removes the old records of changed sources in the version that adds the new ones.
 //!
-//! Which shards hold the old records is looked up right before the commit, and again whenever another run has replaced some
-//! of these shards meanwhile: converted shards stay, only the removal is planned anew.
+//! The shards that hold the old records are looked up right before the commit, and again whenever another run has
+//! replaced some of these shards: the converted shards stay, only the removal is planned again.
 
 use std::collections::HashSet;
 
@@ -12,20 +12,20 @@ use crate::{
     ops::{remove::Selection, rewrite},
 };
 
-/// Times that the removal is planned anew.
+/// Maximum number of times the removal is planned again.
 const ATTEMPTS: usize = 20;
 
 /// Commits the new records of replaced sources, and removes their old ones.
 ///
 /// # Errors
-/// As a commit; when a shard that holds old records is damaged.
+/// Those of a commit; when a shard that holds old records is damaged.
 pub(super) fn replace(
     job: &Job<'_>,
     plan: &ConvertPlan,
     transaction: Transaction<'_>,
     mut publication: Publication<'_>,
 ) -> Result<Snapshot> {
-    // The first folder has the new shards.
+    // The first folder contains the converted shards.
     let mut folders = 1;
     for attempt in 0.. {
         let newest = job.dataset.open()?;
@@ -67,5 +67,5 @@ pub(super) fn replace(
             result => return result,
         }
     }
-    Err(Error::internal("a replacement ended without an answer"))
+    Err(Error::internal("a replacement ended without a result"))
 }

@@ -1,4 +1,4 @@
-//! What `convert` reports.
+//! Report of `convert`.
 
 use serde::Serialize;
 
@@ -10,12 +10,12 @@ use crate::{
     id::Version,
 };
 
-/// What was done, or would be.
+/// Report of a `convert` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConvertReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when there was nothing to do.
+    /// The new version; the current one if there was nothing to do.
     pub version: Option<Version>,
     /// Whether this is only a plan.
     pub dry_run: bool,
@@ -32,38 +32,38 @@ pub struct ConvertReport {
     pub counts: Counts,
     /// Sources converted.
     pub sources: u64,
-    /// Sources that were there already.
+    /// Sources that the dataset contains already.
     pub sources_unchanged: u64,
-    /// Sources left out because they changed.
+    /// Sources skipped because they have changed.
     pub sources_changed: u64,
-    /// Sources left out because their content is known under another name.
+    /// Sources skipped because their content is known under another name.
     pub sources_moved: u64,
-    /// Sources left out because they were of somebody who was erased.
+    /// Sources skipped because they, or their subject, were erased.
     pub sources_erased: u64,
-    /// Shards written anew without the old records of replaced sources; they count as added, too.
+    /// Shards rewritten without the old records of replaced sources; they count as added, too.
     pub shards_rewritten: u64,
-    /// Files passed over: hidden, configuration or datasets.
+    /// Ignored files: hidden, configuration or datasets.
     pub files_passed_over: u64,
     /// Samples whose names were changed for a reader.
     pub samples_renamed: u64,
     /// Samples that lack a part which others have.
     pub samples_incomplete: u64,
-    /// Entries of archives passed over: folders, links and devices.
+    /// Ignored entries of archives: folders, links and devices.
     pub entries_passed_over: u64,
     /// Empty lines, which are not records.
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
     pub records_padded: u64,
-    /// Records whose record id another record of the run has before them, as far as that is cheap to tell: among some
-    /// millions that follow one another.
+    /// Records whose record id occurred before in the run, as far as that is cheap to detect: among some millions of
+    /// consecutive records.
     pub ids_repeated: u64,
-    /// Records taken in whose record id or subject id is another spelling of an erased one.
+    /// Imported records whose record id or subject id is another spelling of an erased one.
     pub records_similar: u64,
     /// File with the rejected records, relative to the dataset.
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.
     pub memory_bytes: u64,
-    /// What would be written, of a plan.
+    /// Estimated output; present for plans only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
     /// Columns of the shards.
@@ -73,7 +73,7 @@ pub struct ConvertReport {
 }
 
 impl ConvertReport {
-    /// The report of a run that has written nothing, in which so many places could not be listed.
+    /// Returns the report of a run that has written nothing yet and could not list `faults` locations.
     pub(super) fn new(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Self {
         Self {
             dataset: job.dataset.store().location().to_string(),
@@ -107,7 +107,7 @@ impl ConvertReport {
     }
 }
 
-/// What a conversion would write, judged by the first records of each source.
+/// Estimated output of a conversion, from the first records of each source.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Estimate {
     /// Records.

@@ -1,4 +1,4 @@
-//! Carries out a plan: the pipeline, again with wider types for as long as a value does not fit its column.
+//! Carries out a plan: runs the pipeline, and again with wider types as long as a value does not fit its column.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -32,13 +32,13 @@ use crate::{
     storage::{SYSTEM_FOLDER, Staged},
 };
 
-/// What a run made, before it has its names.
+/// Unpublished result of a run.
 pub(super) struct Made {
     /// Shards and segments.
     pub(super) converted: Converted,
-    /// What was counted.
+    /// Counts of the run.
     pub(super) tally: Tally,
-    /// Hash of each file of samples, in their order; empty if nobody asked for them.
+    /// Hash of each file of samples, in their order; empty if they are not needed.
     pub(super) part_hashes: Vec<AtomicU64>,
     /// The file of rejected records.
     pub(super) rejects: Option<Staged>,
@@ -47,7 +47,7 @@ pub(super) struct Made {
 /// Runs the pipeline until every value fits its column; returns the plan with the types that hold all of them.
 ///
 /// # Errors
-/// When a source cannot be read, a record is bad and may not be, or the store fails.
+/// When a source cannot be read, a record is bad and rejects are not allowed, or the store fails.
 pub(super) fn carry_out(
     job: &Job<'_>,
     mut plan: ConvertPlan,
@@ -80,11 +80,11 @@ pub(super) fn carry_out(
     }
 }
 
-/// Types that hold a value which did not fit; `None` when there are none.
+/// Returns types that hold a value which did not fit; `None` if there are none.
 fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> Result<Option<Fields>> {
     let changed = |wider: Fields| (wider != plan.fields).then_some(wider);
     let Inputs::Records(sources) = &plan.inputs else {
-        // The name of a part promised text, and the content is something else.
+        // The part's name indicated text, but its content is not text.
         return Ok(changed(force_binary(&plan.fields, &misfit.column)));
     };
     if plan.given.prescribed.is_some() || plan.given.names().contains(&misfit.column) {
@@ -92,7 +92,7 @@ fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> R
     }
     let observer = job.context.observer;
     observer.event(Event::Note(format!(
-        "{}: column `{}` was taken for {} but holds `{}`; looking at all values and starting again",
+        "{}: column `{}` was inferred as {} but contains `{}`; reading all values and starting again",
         sources[source].file.name(),
         misfit.column,
         misfit.expected,
@@ -102,11 +102,11 @@ fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> R
     let seen = infer_all(sources, plan.memory, job.context.jobs, observer, &job.context.cancel)?;
     let unite = |fields: &[Fields]| plan.given.unite(&plan.settings, fields, sources);
     let wider = unite(&[unite_lists(&plan.fields, &unite(&seen))]);
-    // The types seen already allow for everything: only text can hold this value.
+    // The sampled types already include everything else: only text can hold this value.
     Ok(changed(if wider == plan.fields { schema::force_text(&wider, &misfit.column) } else { wider }))
 }
 
-/// Where an attempt writes besides the shards.
+/// Outputs of an attempt besides the shards.
 struct Outputs<'a> {
     naming: &'a ShardNaming,
     transaction: &'a TransactionId,
@@ -124,7 +124,7 @@ fn rejects_file(job: &Job<'_>, plan: &ConvertPlan, transaction: &TransactionId) 
     Ok(Some(file))
 }
 
-/// Room for the hash of each file of samples, if they are asked for.
+/// Allocates the hash of each file of samples, if they are needed.
 fn part_hashes(job: &Job<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
     match inputs {
         Inputs::Samples { files, .. } if job.options.identity == Identity::Content => {
@@ -145,7 +145,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         }
         Inputs::Samples { files, samples } => {
             reading = Reading::new(files, samples, plan.memory, job.context.jobs);
-            let (left_out, hashes) = (&plan.naming.checked.left_out, outputs.part_hashes);
+            let (left_out, hashes) = (&plan.naming.checked.rejected, outputs.part_hashes);
             (facts_of_samples(files), Work::Samples { files, samples, reading: &reading, left_out, hashes })
         }
     };
@@ -185,7 +185,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
     Ok(converted)
 }
 
-/// Samples are one source, whose records name their files themselves.
+/// Returns the facts of samples, which form one source: their records name their files themselves.
 fn facts_of_samples(files: &[SourceFile]) -> Vec<SourceFacts> {
     let name = SourceName { name: String::new(), key: String::new(), columns: None, subject: None };
     let facts = files.first().map(|file| SourceFacts {

@@ -10,10 +10,10 @@ use crate::{
     scan::SourceFile,
 };
 
-/// Sources of a run as the dataset will know them.
+/// Sources of a run as the dataset will record them.
 pub(super) struct Fresh<'a> {
     pub(super) inputs: &'a Inputs,
-    /// Hash of each file of samples; empty if they were not asked for.
+    /// Hash of each file of samples; empty if they are not needed.
     pub(super) part_hashes: &'a [AtomicU64],
     pub(super) tally: &'a Tally,
     pub(super) hiding: Option<&'a Hiding>,
@@ -52,7 +52,7 @@ impl NewSources for Fresh<'_> {
                     SourceRow { arrays, ..row(&source.file, tally) }
                 }))
             }
-            // Each file is read once, as part of its sample; its own hash takes time, so it is made where it is asked for.
+            // Each file is read once, as part of its sample; its own hash costs time, so it is computed only if needed.
             Inputs::Samples { files, .. } => Box::new(files.iter().enumerate().map(move |(number, file)| {
                 let hash =
                     self.part_hashes.get(number).map(|hash| hash.load(Ordering::Relaxed)).filter(|hash| *hash != 0);

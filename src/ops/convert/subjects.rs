@@ -39,24 +39,24 @@ use crate::{
     units::Size,
 };
 
-/// Columns of a table that name files, best first.
+/// Columns of a table that may name files, in order of preference.
 const PATHS: [&str; 7] = ["path", "file", "file_name", "filename", "key", "__key__", "sample"];
-/// Columns of a table that name subjects, best first.
+/// Columns of a table that may name subjects, in order of preference.
 const SUBJECTS: [&str; 7] =
     ["subject", "subject_id", "patient", "patient_id", "person_id", "participant_id", "participant"];
 /// Bytes of a table read at a time.
 const SPLIT_BYTES: usize = 4 << 20;
-/// Share of the memory that a table may take.
+/// Divisor of the memory limit: a table may use an eighth of it.
 const SHARE: u64 = 8;
-/// Bytes of a row besides its texts.
+/// Memory of a row besides its texts, in bytes.
 const ROW_BYTES: u64 = 96;
 
-/// What was left out for the sake of those who were erased.
+/// Counts of what is skipped or noted because of erased ids.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct LeftOut {
-    /// Sources.
+pub(super) struct SkippedErased {
+    /// Sources skipped because they, or their subject, were erased.
     pub(super) erased: u64,
-    /// Samples that were taken in, for their keys are only other spellings of erased ones.
+    /// Samples that were kept although their keys are other spellings of erased ones.
     pub(super) similar: u64,
 }
 
@@ -74,8 +74,8 @@ pub(super) fn resolver(job: &Job<'_>, settings: &Settings) -> Result<Option<Subj
             Subjects::Table(read_table(job.context, place, column.as_ref())?)
         }
         (None, Some(SubjectsFrom::Table)) => {
-            job.unless(Accept::Subjects, "subjects", || {
-                "expected --subject-table, for subjects of this dataset come from a table, found none".to_owned()
+            job.require_accepted(Accept::Subjects, "subjects", || {
+                "expected --subject-table, because subjects of this dataset come from a table, found none".to_owned()
             })?;
             return Ok(None);
         }
@@ -84,13 +84,13 @@ pub(super) fn resolver(job: &Job<'_>, settings: &Settings) -> Result<Option<Subj
     Ok(Some(SubjectResolver { subjects, required }))
 }
 
-/// Leaves out files of samples that were erased, or whose subjects were: of such a sample all files.
+/// Skips all files of samples that were erased, or whose subjects were.
 pub(super) fn without_erased_files(
     job: &Job<'_>,
     resolver: Option<&SubjectResolver>,
     mut files: Vec<SourceFile>,
-) -> (Vec<SourceFile>, LeftOut) {
-    let Some(list) = &job.suppress else { return (files, LeftOut::default()) };
+) -> (Vec<SourceFile>, SkippedErased) {
+    let Some(list) = &job.suppress else { return (files, SkippedErased::default()) };
     let normalize = job.options.id_normalize;
     let (mut erased, mut similar) = (HashSet::new(), HashSet::new());
     for file in files.iter() {
@@ -112,10 +112,10 @@ pub(super) fn without_erased_files(
     files.retain(|file| !erased.contains(split_key(file.name()).0));
     let similar = similar.difference(&erased).count() as u64;
     let erased = (before - files.len()) as u64;
-    (files, LeftOut { erased, similar })
+    (files, SkippedErased { erased, similar })
 }
 
-/// Leaves out sources about those who were erased; returns how many there were, too.
+/// Skips sources whose subjects were erased; also returns their number.
 pub(super) fn without_erased_sources(
     job: &Job<'_>,
     resolver: Option<&SubjectResolver>,
@@ -148,7 +148,7 @@ pub(super) fn check(job: &Job<'_>, resolver: &SubjectResolver, inputs: &Inputs) 
                     Some(matched) => rows.note(matched.partial_key, file.name(), file).map(|()| true),
                     None => Ok(false),
                 })?;
-                // Of an archive the names of its samples may tell.
+                // For an archive, the names of its samples may give the subject id.
                 if !known && resolver.required && !source.gives_samples() {
                     return Err(missing("the records of this source").at(file.uri()));
                 }
@@ -201,7 +201,7 @@ fn check_samples(job: &Job<'_>, resolver: &SubjectResolver, files: &[SourceFile]
     Ok(())
 }
 
-/// Rows of a table that match only the end of a path, with the sample or source that each has matched.
+/// Rows of a table that match only the end of a path, with the sample or source that each matched.
 #[derive(Default)]
 struct PartialKeys {
     seen: HashMap<String, String>,
@@ -212,7 +212,7 @@ impl PartialKeys {
         let Some(row) = row else { return Ok(()) };
         match self.seen.get(row) {
             Some(other) if other != key => Err(Error::input(format!(
-                "expected rows of --subject-table that name one thing, found `{row}`, which fits `{other}` and `{key}`"
+                "expected rows of --subject-table that match one path, found `{row}`, which matches `{other}` and `{key}`"
             ))
             .at(file.uri())
             .hint("write more of the path into the table")),
@@ -225,7 +225,7 @@ impl PartialKeys {
     }
 }
 
-/// Where a table lies, as sources say it.
+/// Returns the location of a table, resolved as sources are.
 pub(super) fn table_file(context: &Context<'_>, place: &str) -> Result<SourceFile> {
     let sources = [place.to_owned()];
     let found = scan::scan(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
@@ -255,7 +255,7 @@ fn read_table(context: &Context<'_>, place: &str, column: Option<&String>) -> Re
     .map_err(at)?;
     let (path, subject) = columns_of(&fields, column).map_err(at)?;
     let text = |field: &Arc<Field>| match is_scalar(field.data_type()) && !source.format.is_typed() {
-        // The text of an id must survive: `007` is not `7`.
+        // The text of an id must be preserved: `007` is not `7`.
         true => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
         false => Arc::clone(field),
     };
@@ -293,7 +293,7 @@ fn add_rows(
         }
     };
     if let Some(reject) = block.rejects.first() {
-        return Err(Error::input(format!("expected rows of a table, found one that is none: {}", reject.reason))
+        return Err(Error::input(format!("expected rows of a table, found an invalid one: {}", reject.reason))
             .byte(split.offset + reject.byte));
     }
     let Payload::Rows(batch) = &block.payload else { return Ok(()) };
@@ -317,7 +317,7 @@ fn add_rows(
     Ok(())
 }
 
-/// The columns of a table that name files and subjects.
+/// Returns the columns of a table that name files and subjects.
 fn columns_of(fields: &Fields, column: Option<&String>) -> Result<(String, String)> {
     let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
     let all = names.join(", ");

@@ -1,12 +1,12 @@
 //! Records that only one of two versions has, matched by their ids.
 //!
-//! Only sidecars of shards that hold such records are read: what both versions share was told from the run tables. While
-//! all of them fit into the memory they are sorted by id there; otherwise they are dealt out to files by the hash of their
-//! ids, and each file is looked at alone.
+//! Only sidecars of shards that hold such records are read; the run tables show which ones those are. If all rows fit
+//! into memory, they are sorted by id there; otherwise they are partitioned into files by the hash of their ids, and
+//! each file is processed by itself.
 //!
 //! ```text
 //! rows of both sides -> in memory, sorted by id -> pairs and singles
-//!                    -> 32 files by 5 bits of the hash -> each the same again, with the next 5 bits
+//!                    -> 32 files by 5 bits of the hash -> each of them in the same way, with the next 5 bits
 //! ```
 
 use std::{
@@ -26,13 +26,13 @@ use crate::{
     storage::{Location, Scratch, scratch},
 };
 
-/// Share of the memory that rows may take: sorting and writing need some, too.
+/// Divisor of the memory limit for rows: sorting and writing need some memory, too.
 const MEMORY_SHARE: u64 = 4;
 /// Bits of the hash that choose a file; each file has a buffer.
 const FILE_BITS: u32 = 5;
-/// After so many levels rows are of a few ids that have very many records.
+/// Maximum depth of partitioning: below it, the rows belong to a few ids with very many records.
 const LEVELS: u32 = 10;
-/// Memory of a row besides its texts.
+/// Memory of a row besides its texts, in bytes.
 const ROW_BYTES: usize = 96;
 
 /// A record that was added, removed or changed.
@@ -44,15 +44,15 @@ pub struct RecordChange {
     pub record_id: String,
     /// Subject id.
     pub subject_id: Option<String>,
-    /// Where the first version has it.
+    /// Place of the record in the first version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<RecordPlace>,
-    /// Where the second version has it.
+    /// Place of the record in the second version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<RecordPlace>,
 }
 
-/// Where a version has a record.
+/// Place of a record in a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordPlace {
     /// Path of the shard.
@@ -63,7 +63,7 @@ pub struct RecordPlace {
     pub hash: String,
 }
 
-/// Finds what changed among records that one version alone has, and corrects the counts by what both have after all.
+/// Finds changes among records that one version alone has, and corrects the counts by ids that both versions have.
 pub(super) fn changes(
     context: &Context<'_>,
     first: &Snapshot,
@@ -74,7 +74,7 @@ pub(super) fn changes(
 ) -> Result<()> {
     let sides = [(first, &only.first), (second, &only.second)];
     if sides.iter().any(|(_, ranges)| ranges.is_empty()) {
-        // Nothing to match: who is not asked for the rest does not read it.
+        // Nothing to match: the remaining rows are not read unless they are wanted.
         for (side, (snapshot, ranges)) in sides.into_iter().enumerate() {
             read(snapshot, ranges, side == 1, &context.cancel, &mut |row| visit(row.change()))?;
         }
@@ -134,7 +134,7 @@ impl Row {
     }
 }
 
-/// Reads the rows of a snapshot whose numbers lie in ranges.
+/// Reads the rows of a snapshot whose numbers are in `ranges`.
 fn read(
     snapshot: &Snapshot,
     ranges: &[(u64, u64)],
@@ -151,7 +151,7 @@ fn read(
     };
     let table = snapshot.runs()?;
     let store = snapshot.dataset().store();
-    // In the order of the records: the names of shards are random.
+    // In the order of the records, because the names of shards are random.
     let mut shards: Vec<(&str, Vec<&Run>)> = table.by_shard(snapshot.version()).into_iter().collect();
     shards.sort_by_key(|(shard, runs)| {
         let first = runs.iter().map(|run| run.first).min();
@@ -194,7 +194,7 @@ struct Matcher {
     rows: Vec<Row>,
     bytes: usize,
     files: Vec<(Scratch, Box<dyn Write + Send>)>,
-    /// Shards that rows in files refer to by number.
+    /// Shards that rows in files refer to by index.
     shards: Vec<Arc<str>>,
 }
 
@@ -255,7 +255,8 @@ impl Matcher {
     }
 }
 
-/// Pairs the rows of one id: first those of equal content, then the others in order; what is left is single.
+/// Pairs the rows of one id: first those of equal content, then the others in order; unpaired rows were added or
+/// removed.
 fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Result<()> {
     let (mut first, mut second): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| !row.second);
     let change = |change, before: &Row, after: &Row| RecordChange {
@@ -272,7 +273,7 @@ fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Resu
         while let Some(after) = others.next_if(|after| after.hash < before.hash) {
             second.push(after);
         }
-        // A hash of 0 was not taken, and says nothing.
+        // A hash of 0 means that none was computed, so it proves nothing.
         match others.next_if(|after| after.hash == before.hash && before.hash != 0) {
             Some(after) => visit(change(Change::Rewritten, before, after))?,
             None => unlike.push(before),
@@ -286,7 +287,8 @@ fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Resu
     unlike[pairs..].iter().chain(&second[pairs..]).try_for_each(|row| visit((*row).clone().change()))
 }
 
-/// A row in a file: numbers little-endian, texts with their lengths; a subject that is absent has the greatest length.
+/// Encodes a row for a file: numbers little-endian, texts after their lengths; the length `u64::MAX` stands for an
+/// absent subject.
 fn encode(row: &Row, shard: u64, out: &mut dyn Write) -> Result<()> {
     let length = |text: Option<&String>| text.map_or(u64::MAX, |text| text.len() as u64);
     let subject = row.subject_id.as_ref();
@@ -352,10 +354,10 @@ mod tests {
     fn ids_are_matched_with_any_memory() {
         let mut rows = vec![row("gone", 1, false), row("new", 2, true)];
         rows.extend([row("other", 1, false), row("other", 2, true), row("same", 7, true), row("same", 7, false)]);
-        // Twice before, three times after, one of them as it was.
+        // Two before, three after; one of them is unchanged.
         rows.extend([row("many", 1, false), row("many", 2, false)]);
         rows.extend([row("many", 2, true), row("many", 3, true), row("many", 4, true)]);
-        // What has no hash may have changed.
+        // Without a hash, the content may have changed.
         rows.extend([row("unknown", 0, false), row("unknown", 0, true)]);
         let expected = [
             (Change::Removed, "gone"),

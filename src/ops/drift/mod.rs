@@ -1,8 +1,9 @@
-//! `manifest --drift`: whether the values of a newer version are still those of an older one.
+//! `manifest --drift`: compares the distributions of values in two versions.
 //!
-//! Every shard of either version is read, those of both once. A first look at the older version samples its rows, and the
-//! bins of each column are made of that; a second look at both counts exactly. Of tar and TFRecord, whose records have
-//! no columns that could be read without all of their bytes, the sizes of records stand for a column.
+//! Every shard of either version is read; shards of both are read once per pass. The first pass samples the rows of the
+//! older version, and the bins of each column are made from the sample; the second pass counts both versions exactly.
+//! Records of tar and TFRecord have no columns that could be read without all of their bytes, so the sizes of records
+//! are compared instead.
 //!
 //! ```text
 //! older shards -> sample of rows -> bins of each column -> shards of both, counted -> index, share of nulls
@@ -31,14 +32,14 @@ use crate::{
     record::BATCH_ROWS,
 };
 
-/// How much may change before it counts as drift.
+/// Limits beyond which a change counts as drift.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Thresholds {
     /// Population stability index of a column.
     pub psi: f64,
     /// Difference between the shares of nulls.
     pub null_share: f64,
-    /// Change of the number of records, as a share of the older number.
+    /// Relative change of the number of records.
     pub volume: f64,
 }
 
@@ -48,41 +49,42 @@ impl Default for Thresholds {
     }
 }
 
-/// What became of a column.
+/// Drift of a column.
 #[derive(Debug, Clone, Serialize)]
 pub struct ColumnDrift {
-    /// Its name; of nested ones a path.
+    /// Its name; a path for nested columns.
     pub column: String,
     /// `number`, `category`, `list` (its lengths) or `size` (bytes of records).
     pub kind: &'static str,
-    /// Population stability index; absent where a version has no values.
+    /// Population stability index; absent if a version has no values.
     pub psi: Option<f64>,
-    /// Share of nulls in the older version, NaN among them.
+    /// Share of nulls in the older version; NaN counts as null.
     pub nulls_before: f64,
     /// Share of nulls in the newer version.
     pub nulls_after: f64,
-    /// What went beyond its threshold: `psi`, `nulls`, `gone`; `type` where a column has values of another kind than it had.
+    /// Exceeded thresholds: `psi`, `nulls`; `gone` if the column is missing; `type` if its values are of another kind
+    /// than before.
     pub beyond: Vec<&'static str>,
-    /// Shares of the bins.
+    /// Counts of the bins.
     pub bins: Vec<BinDrift>,
 }
 
-/// What became of a bin.
+/// Counts of a bin.
 #[derive(Debug, Clone, Serialize)]
 pub struct BinDrift {
-    /// Greatest value in it; of the last bin absent.
+    /// Upper bound, inclusive; absent for the last bin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_to: Option<f64>,
-    /// Its one value; absent in the bin of all others.
+    /// The bin's only value; absent for the bin of all other values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Values in it in the older version.
+    /// Number of its values in the older version.
     pub before: u64,
-    /// Values in it in the newer version.
+    /// Number of its values in the newer version.
     pub after: u64,
 }
 
-/// What became of a version.
+/// Drift of a version.
 #[derive(Debug, Clone, Serialize)]
 pub struct DriftReport {
     /// The dataset.
@@ -95,23 +97,23 @@ pub struct DriftReport {
     pub records_before: u64,
     /// Records in the newer version.
     pub records_after: u64,
-    /// Change of their number, as a share of the older one.
+    /// Relative change of the number of records.
     pub volume_change: f64,
-    /// Whether that is beyond its threshold.
+    /// Whether that exceeds its threshold.
     pub volume_beyond: bool,
-    /// How much may change.
+    /// Thresholds that were applied.
     pub thresholds: Thresholds,
     /// Columns compared.
     pub columns_compared: u64,
-    /// Columns beyond a threshold.
+    /// Columns that exceed a threshold.
     pub columns_beyond: u64,
-    /// Whether anything is beyond a threshold.
+    /// Whether any threshold is exceeded.
     pub drifted: bool,
-    /// Rows that the bins are made of.
+    /// Number of rows from which the bins are made.
     pub sampled_rows: u64,
     /// What was not compared, and why.
     pub not_compared: Option<&'static str>,
-    /// The columns, those that drifted most first.
+    /// The columns, ordered by decreasing drift.
     #[serde(skip)]
     pub columns: Vec<ColumnDrift>,
 }
@@ -148,7 +150,7 @@ fn judge(
     if psi.is_some_and(|psi| psi > thresholds.psi) {
         beyond.push("psi");
     }
-    // A column that is new has nothing to drift from.
+    // A new column has no older values to compare with.
     if (after - before).abs() > thresholds.null_share && sides[0].values > 0 {
         beyond.push("nulls");
     }
@@ -171,7 +173,8 @@ fn judge(
     }
 }
 
-/// Columns that have values of a kind now of which they had none, when they had values of another kind.
+/// Returns the columns that now have values of a kind of which they had none before, while they had values of another
+/// kind.
 fn of_another_kind(counted: &BTreeMap<Column, Sides>) -> HashSet<(String, &'static str)> {
     let had_others = |column: &Column| {
         let mut others = counted.iter().filter(|(other, _)| other.name == column.name && other.kind != column.kind);
@@ -223,13 +226,14 @@ impl Comparison<'_> {
             columns_beyond,
             drifted: volume_beyond || columns_beyond > 0,
             sampled_rows: rows,
-            not_compared: (!tables)
-                .then_some("values inside records: of tar and TFRecord, number and sizes are compared"),
+            not_compared: (!tables).then_some(
+                "values inside records: for tar and TFRecord, only the number and the sizes of records are compared",
+            ),
             columns,
         })
     }
 
-    /// Samples of the columns of the older version, and how many rows they are.
+    /// Samples the columns of the older version; also returns the number of sampled rows.
     fn sample(&self) -> Result<(BTreeMap<Column, Sample>, u64)> {
         let shards = self.older.shards()?;
         let bytes = shards.iter().map(|s| s.bytes).sum();
@@ -313,7 +317,7 @@ impl Comparison<'_> {
         Ok(counted)
     }
 
-    /// The records of a shard, of tar and TFRecord their sizes.
+    /// Reads the records of a shard, or their sizes for tar and TFRecord.
     fn batches(
         &self,
         snapshot: &Snapshot,
@@ -335,7 +339,7 @@ impl Comparison<'_> {
                 Ok(RecordBatch::try_from_iter([(profile::RECORD_BYTES, lengths)])?)
             }))
         };
-        // A row that no run holds is not a record any more.
+        // A row that is in no run is not a record any more.
         let whole = runs.iter().map(|run| run.records).sum::<u64>() == shard.records;
         let mut live = LiveRows { runs, ordinal: 0 };
         batches.try_for_each(|batch| {
@@ -353,7 +357,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Which rows of a shard runs hold, told batch by batch. Runs are in row order.
+/// Masks of the live rows of a shard, batch by batch. Runs are in row order.
 struct LiveRows<'a> {
     runs: &'a [&'a Run],
     ordinal: u64,
@@ -380,7 +384,7 @@ impl LiveRows<'_> {
     }
 }
 
-/// Whether two versions have the same rows of a shard.
+/// Returns whether two versions have the same rows of a shard.
 fn same_rows(one: &[Run], other: &[Run]) -> bool {
     let rows = |runs: &[Run]| runs.iter().map(|run| (run.ordinal, run.records)).collect::<Vec<_>>();
     rows(one) == rows(other)

@@ -1,7 +1,7 @@
-//! What is noted of a column: a sample of its rows, the bins made of that, and counts.
+//! Profile of a column: a sample of its rows, bins made from the sample, and counts.
 //!
-//! Each row gets a rank by hashing where it is, and a sample keeps the rows of least rank. So it does not matter in what
-//! order or by how many threads shards are read, and samples of shards merge to a sample of all of them.
+//! Each row has a rank, a hash of its place, and a sample keeps the rows of lowest rank. So neither the order nor the
+//! number of threads in which shards are read matters, and samples of shards merge into a sample of all of them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,16 +21,16 @@ use crate::{
     plan::drift::{FEW_VALUES, bin, edges},
 };
 
-/// Name of the column that sizes of records make.
+/// Name of the column of record sizes.
 pub(super) const RECORD_BYTES: &str = "(record bytes)";
-/// Most rows of a sample: the share of a value is known to about half a percent.
-const MOST_ROWS: usize = 65_536;
-/// Fewest rows of a sample.
-const LEAST_ROWS: usize = 1_024;
-/// Memory of a value in a sample.
+/// Maximum number of rows in a sample: it gives the share of a value to about half a percent.
+const MAX_ROWS: usize = 65_536;
+/// Minimum number of rows in a sample.
+const MIN_ROWS: usize = 1_024;
+/// Memory of a value in a sample, in bytes.
 const VALUE_BYTES: u64 = 64;
-/// Longer texts stand for themselves by their begin and their hash.
-const LONGEST_TEXT: usize = 96;
+/// Maximum length of a text in bytes; longer texts are represented by their prefix and their hash.
+const MAX_TEXT_BYTES: usize = 96;
 
 /// Kinds of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,20 +52,20 @@ impl Kind {
     }
 }
 
-/// Names a column: one that changed from numbers to text is two.
+/// Identifies a column: one that changed from numbers to text counts as two.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) kind: Kind,
 }
 
-/// Rows that a sample of each of some columns may have within `bytes`.
+/// Returns how many rows a sample of each of `columns` columns may have within `bytes`.
 pub(super) fn sample_rows(bytes: u64, columns: usize) -> usize {
     let rows = bytes / VALUE_BYTES / (columns as u64).max(1);
-    usize::try_from(rows).unwrap_or(MOST_ROWS).clamp(LEAST_ROWS, MOST_ROWS)
+    usize::try_from(rows).unwrap_or(MAX_ROWS).clamp(MIN_ROWS, MAX_ROWS)
 }
 
-/// Ranks of consecutive rows of a shard.
+/// Returns the ranks of consecutive rows of a shard.
 pub(super) fn ranks(shard: u64, first: u64, rows: usize) -> Vec<u64> {
     let rank = |row: u64| {
         let mut key = [0; 16];
@@ -76,7 +76,7 @@ pub(super) fn ranks(shard: u64, first: u64, rows: usize) -> Vec<u64> {
     (first..first + rows as u64).map(rank).collect()
 }
 
-/// Columns of a batch; structs are taken apart, of lists the lengths are taken.
+/// Returns the columns of a batch: structs are flattened, lists are replaced by their lengths.
 pub(super) fn columns_of(batch: &RecordBatch) -> Result<Vec<(Column, ArrayRef)>> {
     let mut out = Vec::new();
     for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
@@ -128,13 +128,13 @@ fn add_column(name: &str, array: &ArrayRef, out: &mut Vec<(Column, ArrayRef)>) -
     Ok(())
 }
 
-/// A value that is not null.
+/// A non-null value.
 enum Value<'a> {
     Number(f64),
     Text(&'a [u8]),
 }
 
-/// Shows each value with its row; NaN is none.
+/// Passes each value with its row to `visit`; nulls and NaN are skipped.
 fn each(array: &ArrayRef, visit: &mut dyn FnMut(usize, Value<'_>)) {
     let rows = (0..array.len()).filter(|row| array.is_valid(*row));
     match array.data_type() {
@@ -151,21 +151,21 @@ fn each(array: &ArrayRef, visit: &mut dyn FnMut(usize, Value<'_>)) {
     }
 }
 
-/// A text as it stands in samples and bins.
+/// Returns a text in the form used in samples and bins.
 fn key(text: &[u8]) -> Vec<u8> {
-    if text.len() <= LONGEST_TEXT {
+    if text.len() <= MAX_TEXT_BYTES {
         return text.to_vec();
     }
-    let mut key = text[..LONGEST_TEXT].to_vec();
+    let mut key = text[..MAX_TEXT_BYTES].to_vec();
     key.extend_from_slice(format!("... {:016x}", xxh3_64(text)).as_bytes());
     key
 }
 
-/// Values of some rows.
+/// Sampled values of a column.
 #[derive(Debug)]
 pub(super) struct Sample {
     limit: usize,
-    /// Rows of a greater rank are not in it.
+    /// Rows of a higher rank are not in the sample.
     highest: u64,
     numbers: Vec<(u64, f64)>,
     texts: Vec<(u64, Vec<u8>)>,
@@ -203,7 +203,7 @@ impl Sample {
         self.shrink(self.limit);
     }
 
-    /// Keeps the rows of least rank where there are more than `most`.
+    /// Keeps the rows of lowest rank if there are more than `most`.
     fn shrink(&mut self, most: usize) {
         if self.rows() > most {
             let highest = least(&mut self.numbers, self.limit).or(least(&mut self.texts, self.limit));
@@ -211,7 +211,7 @@ impl Sample {
         }
     }
 
-    /// Bins made of the sample.
+    /// Makes bins from the sample.
     pub(super) fn bins(mut self) -> Bins {
         self.shrink(self.limit);
         let mut values: Vec<f64> =
@@ -222,7 +222,7 @@ impl Sample {
             *counts.entry(text).or_default() += 1;
         }
         let mut texts: Vec<(Vec<u8>, u64)> = counts.into_iter().collect();
-        // The commonest first; of equally common ones the order of the map decides.
+        // The most frequent first; the order of the map decides between equally frequent ones.
         texts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         texts.truncate(FEW_VALUES);
         let texts: Vec<Vec<u8>> = texts.into_iter().map(|(text, _)| text).collect();
@@ -231,7 +231,7 @@ impl Sample {
     }
 }
 
-/// Keeps the rows of least rank, and tells the greatest rank among them; `None` where there are fewer.
+/// Keeps the rows of lowest rank, and returns the highest rank among them; `None` if there are fewer than `limit`.
 fn least<T>(rows: &mut Vec<(u64, T)>, limit: usize) -> Option<u64> {
     if rows.len() <= limit {
         return None;
@@ -242,12 +242,12 @@ fn least<T>(rows: &mut Vec<(u64, T)>, limit: usize) -> Option<u64> {
     Some(highest)
 }
 
-/// Bins of a column; behind them is one for what is in none of them.
+/// Bins of a column, followed by one for values in none of them.
 #[derive(Debug, Default)]
 pub(super) struct Bins {
     edges: Vec<f64>,
     texts: Vec<Vec<u8>>,
-    /// Number of each text.
+    /// Index of each text's bin.
     numbers: HashMap<Vec<u8>, usize>,
 }
 
@@ -258,22 +258,22 @@ impl Bins {
 
     fn of_text(&self, text: &[u8]) -> usize {
         let known =
-            if text.len() <= LONGEST_TEXT { self.numbers.get(text) } else { self.numbers.get(key(text).as_slice()) };
+            if text.len() <= MAX_TEXT_BYTES { self.numbers.get(text) } else { self.numbers.get(key(text).as_slice()) };
         known.copied().unwrap_or(self.texts.len())
     }
 
-    /// Greatest value of a bin of numbers, value of a bin of texts.
+    /// Returns the upper bound of a bin of numbers, or the value of a bin of texts.
     pub(super) fn label(&self, bin: usize) -> (Option<f64>, Option<String>) {
         (self.edges.get(bin).copied(), self.texts.get(bin).map(|text| String::from_utf8_lossy(text).into_owned()))
     }
 }
 
-/// Values of a column, counted.
+/// Counts of a column's values.
 #[derive(Debug, Clone)]
 pub(super) struct Counted {
-    /// Values that are not null.
+    /// Number of non-null values.
     pub(super) values: u64,
-    /// Values in each bin.
+    /// Number of values in each bin.
     pub(super) bins: Vec<u64>,
 }
 

@@ -1,7 +1,8 @@
-//! What an erasure does after its commit: delete what the commit put out of use, clean rejects, write the receipt.
+//! The work of an erasure after its commit: deletes the replaced objects, cleans the files of rejects, writes the
+//! receipt.
 //!
-//! All that it takes stands in an order that the entry names, so that an erasure which was killed is finished by whichever
-//! command writes next.
+//! An order, named by the log entry, contains everything this needs, so the next command that writes finishes an
+//! interrupted erasure.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::{
     storage::SYSTEM_FOLDER,
 };
 
-/// What a snapshot knows of the versions that can be read.
+/// Versions of a snapshot that are readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Readable {
     from: Version,
@@ -37,10 +38,10 @@ pub(super) struct Finished {
     pub(super) receipt: Receipt,
 }
 
-/// Finishes all erasures that were cut short, as the newest version tells of them.
+/// Finishes all interrupted erasures that the newest version names.
 ///
 /// # Errors
-/// When an order is missing or damaged; when the store fails.
+/// When an order is missing or damaged, or the store fails.
 pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finished>> {
     let dataset = newest.dataset();
     let mut finished = Vec::new();
@@ -53,7 +54,7 @@ pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finish
         let words = Words::hidden(erasures.salt()?, &order.words);
         let done = one(context, dataset, unfinished, order, &words)?;
         context.observer.event(Event::Note(format!(
-            "finished the erasure of {}, which was cut short; objects deleted: {}",
+            "finished the interrupted erasure of {}; objects deleted: {}",
             unfinished.version,
             done.receipt.objects_deleted.len()
         )));
@@ -75,22 +76,22 @@ pub(super) fn one(
 ) -> Result<Finished> {
     let mut receipt = Receipt::of_value(order.receipt)?;
     let wanted = order.delete.len();
-    // What the version of the erasure refers to may be vacuumed by now; what counts is the newest one.
+    // What the erasure's version refers to may be vacuumed by now, so the newest version decides.
     let allowed = of_newest(dataset, &mut |newest| without_used(newest, order.delete.clone()))?;
     let mut kept = wanted - allowed.len();
     for object in allowed {
         context.cancel.check()?;
-        // What a run that was killed has deleted is not there any more.
+        // An object that is missing was deleted by an interrupted run.
         let gone = object.delete(dataset)? || dataset.store().head(&object.path)?.is_none();
         if gone { receipt.objects_deleted.push(object.path) } else { kept += 1 }
     }
     if kept > 0 {
-        context.observer.event(Event::Note(format!(
-            "objects that stayed, because something else is at their paths by now: {kept}"
-        )));
+        context
+            .observer
+            .event(Event::Note(format!("objects not deleted because their paths now hold something else: {kept}")));
     }
     receipt.rejects_erased = rejects::erase(dataset.store().as_ref(), words)?;
-    // The receipt says that they are gone, so a loss of power must not bring them back.
+    // The receipt states that they are deleted, so the deletions must survive a power failure.
     let rejects = format!("{SYSTEM_FOLDER}/rejects/x");
     dataset.store().settle_deletions(&receipt.objects_deleted.iter().cloned().chain([rejects]).collect::<Vec<_>>())?;
     receipt.version_after = unfinished.version;
@@ -104,17 +105,17 @@ pub(super) fn one(
     Ok(Finished { path, receipt })
 }
 
-/// How many objects no version refers to; not known where the dataset cannot be listed.
+/// Returns the number of objects that no version refers to; `None` if the dataset cannot be listed.
 pub(super) fn unreferenced(context: &Context<'_>, dataset: &Dataset) -> Option<u64> {
     let all = Retention { cutoff: jiff::Timestamp::MAX, ..Retention::default() };
     match crate::dataset::unreferenced(dataset, &all) {
-        // What runs say of themselves holds no records; the lease of this very run is among it.
+        // Objects with which runs describe themselves contain no records; the lease of this run is among them.
         Ok(found) => {
             let may_hold = |object: &&Unneeded| !object.committed && object.kind != ObjectKind::Intent;
             Some(found.objects.iter().filter(may_hold).count() as u64)
         }
         Err(error) => {
-            context.observer.event(Event::Note(format!("what no version refers to is not known: {error}")));
+            context.observer.event(Event::Note(format!("unreferenced objects could not be counted: {error}")));
             None
         }
     }

@@ -1,5 +1,5 @@
-//! Notes in the footers of adopted Parquet files that name an erased person. Files that others wrote say there what they like, and
-//! a shard that holds none of the person's records is not written anew: it is listed.
+//! Notes in the footers of adopted Parquet files that name an erased person. Other programs may write anything into
+//! footers, and a shard that holds none of the person's records is not rewritten; instead, it is reported.
 
 use std::collections::HashSet;
 
@@ -14,13 +14,13 @@ use crate::{
 };
 
 impl Run<'_> {
-    /// Lists live shards, besides those that were rewritten, whose footers name an erased id.
+    /// Reports live shards, other than rewritten ones, whose footers name an erased id.
     pub(super) fn footers_that_name(&self, rewrites: &[Rewrite], report: &mut EraseReport) -> Result<()> {
         let settings = &self.newest.entry().settings;
         if !self.options.all_versions || settings.shard_format != OutputFormat::Parquet {
             return Ok(());
         }
-        // What shardify converts has no notes.
+        // Shards that shardify converted have no notes.
         let history = self.dataset.history(self.newest.version())?;
         if history.iter().all(|entry| entry.operation != "adopt") {
             return Ok(());
@@ -46,7 +46,7 @@ fn is_named(key: &str, value: &str, needle: &str) -> bool {
     if rejects::has_word(key, needle) || rejects::has_word(value, needle) {
         return true;
     }
-    // Arrow's schema is a message in base64, and may have notes of its own.
+    // The Arrow schema is a message in base64, and may contain notes itself.
     let message = if key == parquet::ARROW_SCHEMA { from_any_base64(value) } else { None };
     message.is_some_and(|message| rejects::has_word(&String::from_utf8_lossy(&message), needle))
 }

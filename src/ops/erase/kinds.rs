@@ -1,7 +1,8 @@
-//! What an id is the name of: record ids, subject ids and origins are told apart, so that an erasure takes nobody else's records.
+//! Kinds of ids: record ids, subject ids and origins are distinguished, so that an erasure removes only the records it
+//! is meant for.
 //!
-//! An id without a kind stands for whatever carries it, as long as that is one thing: where measurement 8 and patient 8 are
-//! different records, nobody can tell which of them is meant.
+//! An id without a kind matches records of any kind as long as only one kind matches: if measurement 8 and patient 8
+//! are different records, the id is ambiguous.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +14,20 @@ use crate::{
     id::Version,
 };
 
-/// What an id is the name of.
+/// What an id identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameKind {
     /// One record, by its record id.
     Record,
-    /// Whom records are about.
+    /// The subject of records, by its subject id.
     Subject,
     /// A row of a source, `source#row`.
     Source,
 }
 
 impl NameKind {
-    /// What carried the id.
+    /// Returns the kind in which a hit matched.
     pub(in crate::ops) fn of(hit: &Hit) -> Self {
         match hit.kind {
             IdKind::Subject => Self::Subject,
@@ -35,7 +36,7 @@ impl NameKind {
         }
     }
 
-    /// How messages call it.
+    /// Returns the kind's name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Record => "record id",
@@ -52,7 +53,8 @@ impl NameKind {
         }
     }
 
-    /// What a list keeps out for it. Where a dataset has no subjects its record ids may be those of people, too.
+    /// Returns the kind under which the id is blocked. If a dataset has no subjects, its record ids may identify
+    /// people, too.
     pub(super) fn suppressed(self, has_subjects: bool) -> SuppressedKind {
         match self {
             Self::Source => SuppressedKind::Origin,
@@ -68,17 +70,17 @@ impl NameKind {
 pub struct EraseId {
     /// The id.
     pub id: String,
-    /// What it is the name of; `None`: whatever carries it, if that is one thing.
+    /// Its kind; `None` stands for any kind, if only one matches.
     pub kind: Option<NameKind>,
 }
 
 impl EraseId {
-    /// An id of any kind.
+    /// Returns an id of any kind.
     pub fn any(id: impl Into<String>) -> Self {
         Self { id: id.into(), kind: None }
     }
 
-    /// The version that erased it before as what it is, and how many records carried it.
+    /// Returns the version that erased this id in this kind before, and how many records carried it.
     pub(super) fn erased_before(&self, list: &SuppressList) -> Option<(Version, u64)> {
         use SuppressedKind::{Id, Origin, Place, Record, Subject, Was};
         match self.kind {
@@ -89,10 +91,10 @@ impl EraseId {
         }
     }
 
-    /// Leaves what is meant of the records that carry the id.
+    /// Reduces the hits to those that are meant.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when several things carry it.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if several kinds match different records.
     pub(super) fn meant(&self, hits: &mut Vec<Hit>) -> Result<()> {
         if let Some(kind) = self.kind {
             hits.retain(|hit| NameKind::of(hit) == kind);
@@ -104,7 +106,7 @@ impl EraseId {
         }
         let all: BTreeSet<u64> = kinds.values().flatten().copied().collect();
         let sources = kinds.get(&NameKind::Source).map_or(0, BTreeSet::len);
-        // Of a subject with the id of one of its own records that one is among the others.
+        // A subject may have the id of one of its own records, which is then among the subject's records.
         if kinds.values().all(|records| *records != all) && !all.is_empty() || sources > 1 {
             let counts: Vec<String> = kinds.iter().map(|(kind, records)| is_of(*kind, records.len())).collect();
             let options: Vec<String> = kinds.keys().map(|kind| format!("{} {}", kind.option(), self.id)).collect();
@@ -120,14 +122,14 @@ fn is_of(kind: NameKind, records: usize) -> String {
     format!("{article} {} of {records} record{}", kind.name(), if records == 1 { "" } else { "s" })
 }
 
-/// Records that carry an id, by what it is to them.
+/// Counts the records that carry an id, by its kind.
 pub(super) fn counts(hits: &[Hit]) -> BTreeMap<NameKind, u64> {
     let mut out = BTreeMap::new();
     hits.iter().for_each(|hit| *out.entry(NameKind::of(hit)).or_default() += 1);
     out
 }
 
-/// Whether the record id is the origin of the record: no other id is stored.
+/// Returns whether the record id is the record's origin, so that no other id is stored.
 pub(super) fn is_origin(hit: &Hit) -> bool {
     hit.row.is_some_and(|row| {
         let origin = hit.record_id.strip_prefix(&hit.source).and_then(|rest| rest.strip_prefix('#'));

@@ -1,9 +1,9 @@
-//! `erase`: takes records, or everybody's records about one subject, out of the newest version or of all of them.
+//! `erase`: removes records, or all records about a subject, from the newest version or from all versions.
 //!
-//! Look up the ids, write touched shards anew, read these back, take the ids out of the index, commit, and then delete what
-//! the commit has put others in the place of. A run that is killed before the commit leaves the dataset as it was; one that is
-//! killed after it leaves objects which nobody reads any more, and an order that says what has to be done: the next command
-//! that writes to the dataset does it ([`finish_cut_short`]).
+//! Steps: look up the ids, rewrite the affected shards, read them back, remove the ids from the index, commit, and then
+//! delete the objects that the commit replaced. A run that is killed before the commit leaves the dataset unchanged;
+//! one that is killed after it leaves objects that are not read any more, and an order that states the remaining work,
+//! which the next command that writes to the dataset does ([`finish_cut_short`]).
 
 mod finish;
 mod footers;
@@ -52,22 +52,24 @@ use crate::{
     storage::{Location, Lock},
 };
 
-/// Times that an erasure is planned anew because other runs committed meanwhile; each time it has to write only what is new.
+/// Maximum number of times an erasure is planned again because other runs committed; each attempt writes only what is
+/// new.
 const ATTEMPTS: u32 = 40;
 
-/// Attempts after which others are asked to hold back their commits for some seconds.
+/// Number of attempts after which other runs are asked to hold back their commits for some seconds.
 const PATIENT_ATTEMPTS: u32 = 2;
 
-/// Longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Maximum pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long an erasure waits for another one on the same machine.
-const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time to wait for another erasure on the same machine.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Finishes erasures that were killed between their commit and their receipt; every command that writes does so first.
+/// Finishes erasures that were killed between their commit and their receipt; every command that writes does this
+/// first.
 ///
 /// # Errors
-/// When what is left to do cannot be read or done.
+/// When the remaining work cannot be read or done.
 pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>) -> Result<()> {
     newest.map_or(Ok(()), |newest| finish::all(context, newest).map(drop))
 }
@@ -75,8 +77,8 @@ pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>)
 /// Erases records.
 ///
 /// # Errors
-/// When there is no dataset, an id is the name of several things, a touched shard is damaged, other runs keep committing, or the
-/// store fails.
+/// When there is no dataset, an id is ambiguous, an affected shard is damaged, other runs keep committing, or the store
+/// fails.
 pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions) -> Result<EraseReport> {
     let started = Instant::now();
     let mut ids: Vec<EraseId> = Vec::new();
@@ -98,29 +100,30 @@ pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions)
     Ok(report)
 }
 
-/// Waits until no other erasure runs on this machine: two at a time would only hinder each other.
+/// Waits until no other erasure runs on this machine: two at a time would only delay each other.
 fn lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
     let begun = Instant::now();
     loop {
         match dataset.store().lock("erase") {
-            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_PATIENCE => pause(context, 0)?,
+            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_TIMEOUT => pause(context, 0)?,
             taken => return taken,
         }
     }
 }
 
-/// Waits for a time that grows with the attempts and is never the same for two runs.
+/// Pauses for a time that grows with the attempts and differs between runs.
 fn pause(context: &Context<'_>, attempt: u32) -> Result<()> {
     let random = u64::from_str_radix(&TransactionId::fresh().0[..8], 16).unwrap_or_default();
-    let longest = Duration::from_millis(50 << attempt.min(6)).min(LONGEST_PAUSE);
+    let longest = Duration::from_millis(50 << attempt.min(6)).min(MAX_PAUSE);
     std::thread::sleep(longest.mul_f64((random % 1000) as f64 / 1000.0) + Duration::from_millis(5));
     context.cancel.check()
 }
 
-/// An error from finishing an erasure that stands: it is no conflict, after which nothing would have been changed.
+/// Converts an error that occurred after the commit: it is no conflict, because a conflict means that nothing has
+/// changed.
 fn after_commit(error: Error) -> Error {
     let error = match error.kind() {
-        Kind::Conflict => Error::storage("the erasure is committed, and what it put out of use is not deleted yet")
+        Kind::Conflict => Error::storage("the erasure is committed, but the objects it replaced are not deleted yet")
             .cause(error)
             .hint("the next command that writes to the dataset deletes it and writes the receipt"),
         _ => error,
@@ -128,7 +131,7 @@ fn after_commit(error: Error) -> Error {
     error.effect_is(Effect::Certain)
 }
 
-/// An erasure with its attempts.
+/// An erasure with all its attempts.
 struct Session<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
@@ -144,7 +147,7 @@ impl Session<'_> {
             let begun_on = newest.version();
             let lease = Lease::take(self.dataset, &transaction, "erase", self.oldest(&newest), leases::LEASE)?;
             match self.attempts(&transaction, &lease) {
-                // What it wrote may be deleted by now: it has to begin from nothing, under another name.
+                // The objects it wrote may be deleted by now: it has to start afresh, under another transaction id.
                 Err(e) if e.kind() == Kind::Conflict && self.dataset.is_abandoned(&transaction, begun_on)? => {}
                 result => return result,
             }
@@ -152,7 +155,7 @@ impl Session<'_> {
         }
     }
 
-    /// The oldest version that is read.
+    /// Returns the oldest version that is searched.
     fn oldest(&self, newest: &Snapshot) -> Version {
         if self.options.all_versions { newest.readable_from().max(Version(1)) } else { newest.version() }
     }
@@ -169,7 +172,7 @@ impl Session<'_> {
                 Err(e) if attempt < ATTEMPTS && is_overtaken(self.dataset, &e, &seen) => {
                     if work.as_ref().is_some_and(|work| work.is_abandoned()) {
                         work.into_iter().for_each(|work| work.give_up());
-                        // Whatever it met because of that, it has to begin from nothing.
+                        // Whatever the cause of the error, the run has to start afresh.
                         return Err(super::overtaken(self.dataset).cause(e));
                     }
                     pause(self.context, attempt)?;
@@ -179,13 +182,13 @@ impl Session<'_> {
                     return Err(e);
                 }
                 Ok(report) => {
-                    // What is left of it was written in vain: others have erased the same meanwhile.
+                    // The remaining objects are not needed: another run has erased the same records.
                     work.into_iter().for_each(|work| work.give_up());
                     return Ok(report);
                 }
             }
         }
-        Err(Error::internal("an erasure ended without an answer"))
+        Err(Error::internal("an erasure ended without a result"))
     }
 }
 
@@ -194,7 +197,7 @@ struct Run<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
     newest: Snapshot,
-    /// Versions that only their names keep.
+    /// Versions that only their tags keep.
     named: Named,
     ids: &'a [EraseId],
     /// How ids are stored, if they are private.
@@ -203,9 +206,9 @@ struct Run<'a> {
     salt: Salt,
     segments: Vec<crate::dataset::SegmentRef>,
     sources: Vec<crate::dataset::ListRef>,
-    /// For each id the records that carry it.
+    /// Matching records of each id.
     hits: Vec<Vec<Hit>>,
-    /// For each id what is known of it from before.
+    /// Earlier erasure of each id: version and number of records.
     before: Vec<Option<(Version, u64)>>,
 }
 
@@ -232,7 +235,7 @@ impl<'a> Run<'a> {
         Ok(Self { context, dataset, newest, named, ids, hiding, options, salt, segments, sources, hits, before })
     }
 
-    /// The ids as the dataset stores them.
+    /// Returns the ids as the dataset stores them.
     fn asked(&self) -> Vec<Asked<'_>> {
         asked(self.ids, self.hiding.as_ref())
     }
@@ -241,7 +244,7 @@ impl<'a> Run<'a> {
         self.hits.iter().flatten()
     }
 
-    /// What would be done.
+    /// Returns the report of a plan.
     fn plan(&self) -> Result<EraseReport> {
         let mut report = self.report();
         let victims = self.victims()?;
@@ -251,7 +254,7 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
-    /// One attempt; what it writes is kept in `work` for the next one, should it come too late.
+    /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict.
     fn run(&self, transaction: &TransactionId, work: &mut Option<Work<'a>>) -> Result<EraseReport> {
         let mut report = self.report();
         let victims = self.victims()?;
@@ -283,7 +286,7 @@ impl<'a> Run<'a> {
         };
         report.version = snapshot.version();
         refresh(&snapshot, None)?;
-        // What is left to do is on record with the commit: another attempt would find nobody to erase.
+        // The commit records the remaining work: another attempt would find nothing to erase.
         self.finish(&unfinished.of_version(snapshot.version()), order, &mut report).map_err(after_commit)?;
         Ok(report)
     }
@@ -341,13 +344,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The shards that hold the records, and whether the newest version has them; by folders, and numbered in these.
+    /// Returns the shards that hold the records, and whether the newest version has them; grouped by folder, and
+    /// numbered in it.
     fn victims(&self) -> Result<Vec<(Victim, bool)>> {
         let mut ordinals: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
         let mut versions: BTreeMap<String, Version> = BTreeMap::new();
         for place in self.hits().flat_map(|hit| &hit.places) {
             ordinals.entry(place.shard.clone()).or_default().insert(place.ordinal);
-            // A version that has the shard, and can be read.
+            // A readable version that contains the shard.
             let oldest = || place.from.max(Version(self.newest.readable_from().0.max(1)));
             versions.insert(place.shard.clone(), self.named.version_of(&place.shard).unwrap_or_else(oldest));
         }
@@ -371,7 +375,7 @@ impl<'a> Run<'a> {
         Ok(out)
     }
 
-    /// Writes everything that the new version needs, and gives it its names.
+    /// Writes and publishes everything that the new version needs.
     fn write(
         &self,
         victims: &[(Victim, bool)],
@@ -405,7 +409,7 @@ impl<'a> Run<'a> {
         report.shards = rewrites.iter().map(ShardReceipt::of).collect();
         self.footers_that_name(&rewrites, report)?;
         let counts = counts(&rewrites)?;
-        // How many were erased, older versions included, the report says itself.
+        // The report counts erased records itself, including those of older versions.
         report.counts = Counts { records_erased: 0, ..counts };
         let reindexed = self.reindex(gone, work)?;
         report.sources_erased = gone.len() as u64;
@@ -437,7 +441,8 @@ impl<'a> Run<'a> {
         Ok((erasure, order))
     }
 
-    /// What there is to do after the commit. From the newest version alone nothing is deleted: older ones have it.
+    /// Returns the work to be done after the commit. For an erasure from the newest version alone nothing is deleted,
+    /// because older versions need the objects.
     fn order(
         &self,
         rewrites: &[Rewrite],
@@ -455,7 +460,8 @@ impl<'a> Run<'a> {
         Ok(ErasureOrder { delete, words, receipt })
     }
 
-    /// Texts that must not be left anywhere: the ids, and other names of the records, as far as they can be known.
+    /// Returns texts that must not remain anywhere: the ids, and other names of the records, as far as they can be
+    /// known.
     fn needles(&self) -> Result<Vec<String>> {
         let mut all: BTreeSet<String> = self.ids.iter().map(|id| id.id.clone()).collect();
         all.extend(self.asked().iter().map(|asked| asked.text().to_owned()));
@@ -466,7 +472,7 @@ impl<'a> Run<'a> {
         Ok(all.into_iter().collect())
     }
 
-    /// What of a stored id is hashed.
+    /// Returns the part of a stored id that is hashed.
     fn stored<'t>(&self, stored: &'t str) -> &'t str {
         if self.hiding.is_some() { token_of(stored) } else { stored }
     }
@@ -482,7 +488,7 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// Takes back what earlier attempts wrote and this one does not want.
+    /// Deletes what earlier attempts wrote and this one does not need.
     fn keep(&self, victims: &[(Victim, bool)], gone: &HashSet<String>, work: &mut Work<'_>) -> Result<()> {
         let segments = self.segments.iter().map(|segment| segment.path.as_str());
         let lists = self.sources.iter().map(|list| list.path.as_str()).filter(|_| !gone.is_empty());
@@ -495,7 +501,7 @@ impl<'a> Run<'a> {
         work.keep(victims, &segments.chain(lists).collect(), wanted, listed)
     }
 
-    /// Writes segments and lists of sources anew that name somebody who goes.
+    /// Rewrites segments and lists of sources that name erased records.
     fn reindex(&self, gone: &HashSet<String>, work: &mut Work<'_>) -> Result<Vec<Reindexed>> {
         let erased: HashSet<u64> = self.hits().map(|hit| hit.record).collect();
         let settings = &self.newest.entry().settings;
@@ -508,7 +514,7 @@ impl<'a> Run<'a> {
         };
         let (records, subjects) = (hashes(IdKind::Record), hashes(IdKind::Subject));
         let transaction = work.transaction().clone();
-        let mut out = work.look_into(
+        let mut out = work.examine(
             &self.segments,
             |segment| segment.path.as_str(),
             |segment, number| {
@@ -517,7 +523,7 @@ impl<'a> Run<'a> {
             },
         )?;
         if !gone.is_empty() {
-            out.extend(work.look_into(
+            out.extend(work.examine(
                 &self.sources,
                 |list| list.path.as_str(),
                 |list, number| relist(self.dataset, list, gone, (&transaction, number)),
@@ -526,8 +532,8 @@ impl<'a> Run<'a> {
         Ok(out)
     }
 
-    /// URIs of sources that are the person's own: files of erased samples, and sources of which nothing is left and whose
-    /// name holds an erased id.
+    /// Returns the URIs of sources that belong to the subject: files of erased samples, and sources without remaining
+    /// records whose name contains an erased id.
     fn sources_to_drop(&self, report: &mut EraseReport) -> Result<HashSet<String>> {
         let mut gone = HashSet::new();
         if report.records_erased == 0 {
@@ -580,7 +586,7 @@ impl<'a> Run<'a> {
         Ok(gone)
     }
 
-    /// Lists log entries whose reasons, options or revisions hold an erased id: entries are never changed.
+    /// Reports log entries whose reasons, options or revisions contain an erased id; entries are never changed.
     fn entries_that_name(&self, needles: &[String], report: &mut EraseReport) -> Result<()> {
         if !self.options.all_versions {
             return Ok(());
@@ -600,12 +606,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Who is not to come back.
+    /// Returns the ids and contents to be blocked.
     fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
         let asked = self.asked();
         let has_subjects = self.newest.entry().settings.has_subjects();
         let mut rows: HashMap<Text<'_>, (Option<&str>, u64)> = HashMap::new();
-        // Content hashes in sidecars of other shards are not those of the sources' bytes.
+        // Content hashes in sidecars of other formats are not those of the sources' bytes.
         let has_contents = self.newest.entry().settings.shard_format == OutputFormat::Parquet;
         let forms: Vec<String> = asked.iter().map(|asked| normal_form(asked.id())).collect();
         let forms: Vec<Asked<'_>> = forms.iter().map(|form| Asked::new(self.hiding.as_ref(), form)).collect();
@@ -629,7 +635,7 @@ impl<'a> Run<'a> {
             }
         }
         for hit in self.hits() {
-            // Other records, about others, may have the same record id: it keeps nobody out.
+            // Records about other subjects may have the same record id, so it blocks nothing.
             rows.entry((SuppressedKind::Was, self.stored(&hit.record_id).into())).or_insert((None, 1));
         }
         for uri in gone {
@@ -643,12 +649,12 @@ impl<'a> Run<'a> {
             records,
         };
         let mut out: Vec<Suppressed> = rows.into_iter().map(row).collect();
-        // In an order that tells nothing of the order of the ids.
+        // The order reveals nothing about the order of the ids.
         out.sort_unstable_by_key(|row| (row.hash, row.kind));
         out
     }
 
-    /// Deletes what the commit has put others in the place of, and writes the receipt.
+    /// Deletes the objects that the commit replaced, and writes the receipt.
     fn finish(&self, unfinished: &Unfinished, order: ErasureOrder, report: &mut EraseReport) -> Result<()> {
         let needles = if self.options.all_versions { self.needles()? } else { Vec::new() };
         let done = finish::one(self.context, self.dataset, unfinished, order, &Words::Known(&needles))?;
@@ -658,7 +664,7 @@ impl<'a> Run<'a> {
         self.hand_over(done.path, report)
     }
 
-    /// Keeps the receipt where the user wants it, too.
+    /// Copies the receipt to the user's destination, if one is given.
     fn hand_over(&self, path: String, report: &mut EraseReport) -> Result<()> {
         if let Some(location) = &self.options.receipt {
             receipt::copy(self.dataset.store().as_ref(), &path, location, &self.context.settings)?;
@@ -667,8 +673,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Looks again for what an earlier erasure of the same ids may have left: objects that somebody has put back, or that a
-    /// release left which kept no record of it, and lines of rejects.
+    /// Repeats the cleaning of an earlier erasure of the same ids: objects that were put back, objects left by a
+    /// release that kept no record of them, and lines of rejects.
     fn clean_again(&self, report: &mut EraseReport) -> Result<()> {
         let store = self.dataset.store();
         let mut deleted = Vec::new();
@@ -690,22 +696,22 @@ impl<'a> Run<'a> {
             receipt.objects_unreferenced = Some(report.objects_unreferenced);
             return self.hand_over(receipt.write(store.as_ref(), &TransactionId::fresh())?, report);
         }
-        // There was nothing to do: what was done is told by the receipt of the erasure.
+        // Nothing was left to erase, so the receipt is that of the earlier erasure.
         let Some(version) = report.ids.iter().filter_map(|id| id.erased_in).max() else { return Ok(()) };
         let path = receipt_path(&self.dataset.transaction_of(version)?);
         if store.head(&path)?.is_some() { self.hand_over(path, report) } else { Ok(()) }
     }
 }
 
-/// Ids as a dataset stores them.
+/// Returns ids as a dataset stores them.
 fn asked<'a>(ids: &'a [EraseId], hiding: Option<&'a Hiding>) -> Vec<Asked<'a>> {
     ids.iter().map(|id| Asked::new(hiding, &id.id)).collect()
 }
 
-/// A text of the list of erased ids, and what it is.
+/// A text of the list of erased ids, and its kind.
 type Text<'a> = (SuppressedKind, Cow<'a, str>);
 
-/// Counts of what happens to the newest version: what goes counts as rejected because it was erased.
+/// Returns the counts for the newest version: erased records count as rejected, too.
 fn counts(rewrites: &[Rewrite]) -> Result<Counts> {
     let live = || rewrites.iter().filter(|rewrite| rewrite.live);
     let adds = || live().filter_map(|rewrite| rewrite.now.as_ref());

@@ -3,17 +3,17 @@
 use super::kinds::EraseId;
 use crate::storage::Location;
 
-/// What to erase, and how.
+/// Options of `erase`.
 #[derive(Debug, Clone, Default)]
 pub struct EraseOptions {
-    /// Whom, or what.
+    /// Ids of the records to erase.
     pub ids: Vec<EraseId>,
-    /// Whether older versions lose the records as well.
+    /// Whether the records are also erased from older versions.
     pub all_versions: bool,
-    /// Why; it is kept.
+    /// Reason for the erasure, recorded in the log.
     pub reason: Option<String>,
-    /// File for the receipt, besides the one in the dataset.
+    /// Destination of a copy of the receipt.
     pub receipt: Option<Location>,
-    /// Only plan.
+    /// Plan without erasing anything.
     pub dry_run: bool,
 }

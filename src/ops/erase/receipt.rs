@@ -1,8 +1,8 @@
-//! The receipt of an erasure: what was erased, where, when and by what, for whoever has to show that it was done.
+//! The receipt of an erasure: a record of what was erased, where, when and by which program, as evidence.
 //!
-//! It names nobody: ids are HMAC-SHA-256 under the dataset's salt, which stands beside them, so that whoever knows an id can
-//! find it; of private ids the token is hashed, so that it takes their key, too. It is one JSON object, kept as
-//! `_shardify/receipts/<txn>.json` for ever.
+//! It contains no ids: they are replaced by HMAC-SHA-256 under the dataset's salt, which the receipt contains, so a
+//! known id can be matched; for private ids the token is hashed, so that matching requires their key as well. It is one
+//! JSON object, kept permanently as `_shardify/receipts/<txn>.json`.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -26,29 +26,29 @@ use crate::{
     storage::{self, Location, Store, StoreSettings},
 };
 
-/// What became of a shard.
+/// Effect of the erasure on a shard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShardReceipt {
     /// Path of the old shard.
     pub was: String,
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 of the old shard.
     pub was_blake3: String,
-    /// Its records.
+    /// Number of its records.
     pub records_before: u64,
-    /// Records of it that were erased.
+    /// Number of its records that were erased.
     pub records_erased: u64,
     /// Whether the newest version had it.
     pub live: bool,
-    /// Path of the new shard; absent when no record was left.
+    /// Path of the new shard; absent if no record was left.
     pub now: Option<String>,
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 of the new shard.
     pub now_blake3: Option<String>,
-    /// Its size.
+    /// Size of the new shard in bytes.
     pub now_bytes: Option<u64>,
 }
 
 impl ShardReceipt {
-    /// A shard that was written anew.
+    /// Returns the entry of a rewritten shard.
     pub(super) fn of(rewrite: &Rewrite) -> Self {
         let now = rewrite.now.as_ref().map(|shard| &shard.meta);
         Self {
@@ -63,7 +63,7 @@ impl ShardReceipt {
         }
     }
 
-    /// A shard that would be.
+    /// Returns the entry of a shard that a plan would rewrite.
     pub(super) fn planned(victim: &Victim, live: bool) -> Self {
         Self {
             was: victim.shard.path.clone(),
@@ -87,7 +87,7 @@ struct IdReceipt {
     erased_in: Option<Version>,
 }
 
-/// The receipt. What it has of versions and of deletions is known only when all is done.
+/// The receipt. Its statements about versions and deletions are known only when the erasure is finished.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Receipt {
     r#type: String,
@@ -100,25 +100,25 @@ pub(super) struct Receipt {
     pub(super) all_versions: bool,
     pub(super) version_before: Version,
     pub(super) version_after: Version,
-    /// What `manifest --root` prints of these versions; absent where an older release wrote something of them.
+    /// Root hashes that `manifest --root` prints for these versions; absent if an older release wrote a part of them.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub(super) root_before: Option<Hash>,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub(super) root_after: Option<Hash>,
-    /// Versions that still have the records, until they are vacuumed.
+    /// Oldest and newest version that still contain the records, until they are vacuumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_in: Option<(Version, Version)>,
     salt: String,
     ids: Vec<IdReceipt>,
     records_erased: u64,
     shards: Vec<ShardReceipt>,
-    /// What the new shards were held against: record by record, after they were written.
+    /// Whether the new shards were read back and compared with the old ones, record by record.
     verified: bool,
     pub(super) objects_deleted: Vec<String>,
     pub(super) rejects_erased: u64,
     sources_erased: u64,
     names_kept: u64,
-    /// Objects that no version refers to; absent where not all places of the dataset could be listed.
+    /// Objects that no version refers to; absent if not all locations of the dataset could be listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) objects_unreferenced: Option<u64>,
 }
@@ -162,12 +162,12 @@ impl Receipt {
         }
     }
 
-    /// As it stands in an order until it is complete.
+    /// Returns its form in an order, before it is complete.
     pub(super) fn to_value(&self) -> Result<Value> {
         serde_json::to_value(self).map_err(|e| Error::internal("encoding a receipt failed").cause(e))
     }
 
-    /// Reads it back.
+    /// Parses that form.
     pub(super) fn of_value(value: Value) -> Result<Self> {
         serde_json::from_value(value).map_err(|e| Error::integrity("the receipt of an erasure is damaged").cause(e))
     }
@@ -178,7 +178,7 @@ impl Receipt {
         Ok(close_json(json).ok_or_else(failed)?.into())
     }
 
-    /// Keeps it in the dataset, unless another run has done so by now; returns its path.
+    /// Writes it to the dataset, unless another run has done so already; returns its path.
     pub(super) fn write(&self, store: &dyn Store, transaction: &TransactionId) -> Result<String> {
         let path = receipt_path(transaction);
         store.put_if_absent(&path, self.encode()?)?;
@@ -186,7 +186,7 @@ impl Receipt {
     }
 }
 
-/// Copies a receipt to where the user wants it.
+/// Copies a receipt to the user's destination.
 pub(super) fn copy(store: &dyn Store, path: &str, to: &Location, settings: &StoreSettings) -> Result<()> {
     let missing = || Error::storage("the receipt is missing").at(store.location().join(path).to_string());
     storage::save(to, settings, store.get(path)?.ok_or_else(missing)?)

@@ -1,4 +1,4 @@
-//! Rejected records that name somebody who is erased: they lie in files of lines, as text.
+//! Removes rejected records that name an erased person from the files of rejects, which are lines of text.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,16 +13,16 @@ use crate::{
     storage::{SYSTEM_FOLDER, Store},
 };
 
-/// Texts that must not be left: as they are, or where an erasure is finished by another run, by their hashes alone.
+/// Texts that must not remain: in plain form, or as hashes if another run finishes the erasure.
 pub(super) enum Words<'a> {
     /// The texts.
     Known(&'a [String]),
-    /// Their hashes, and the lengths that they have.
+    /// Their hashes and their lengths.
     Hidden { salt: Salt, hashes: HashSet<Word>, lengths: BTreeSet<usize> },
 }
 
 impl Words<'_> {
-    /// Takes texts that an order names.
+    /// Creates the hashed form from an order.
     pub(super) fn hidden(salt: Salt, words: &[Word]) -> Self {
         let lengths = words.iter().map(|word| word.bytes).filter(|bytes| *bytes > 0).collect();
         Self::Hidden { salt, hashes: words.iter().copied().collect(), lengths }
@@ -35,12 +35,12 @@ impl Words<'_> {
         }
     }
 
-    /// Whether one of them is in a text, and not as a part of a longer word.
+    /// Returns whether a text contains one of them as a whole word, not as a part of a longer word.
     fn are_in(&self, text: &[u8]) -> bool {
         match self {
             Self::Known(texts) => texts.iter().any(|word| has_word_in(text, word)),
             Self::Hidden { salt, hashes, lengths } => {
-                // What is between two borders of words may be one of them, and its hash tells.
+                // A text between two word borders may be one of them; its hash decides.
                 let begins = |at: &usize| !is_inner(at.checked_sub(1).and_then(|before| text.get(before)));
                 let ends =
                     |(at, bytes): &(usize, &usize)| at + *bytes <= text.len() && !is_inner(text.get(at + *bytes));
@@ -54,8 +54,8 @@ impl Words<'_> {
     }
 }
 
-/// Takes lines out of all files of rejects that hold one of the texts as a word; returns how many there were. A file of
-/// which nothing is left is deleted.
+/// Removes the lines that contain one of the texts as a word from all files of rejects; returns their number. A file
+/// without remaining lines is deleted.
 ///
 /// # Errors
 /// When the store fails or a file is damaged.
@@ -83,7 +83,7 @@ pub(super) fn erase(store: &dyn Store, words: &Words<'_>) -> Result<u64> {
     Ok(erased)
 }
 
-/// Whether a line holds one of the texts; one that cannot be understood is looked at as it is.
+/// Returns whether a line contains one of the texts; a line that cannot be parsed is searched as it is.
 fn names(line: &str, words: &Words<'_>) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
         return words.are_in(line.as_bytes());
@@ -98,12 +98,12 @@ fn names(line: &str, words: &Words<'_>) -> bool {
     })
 }
 
-/// Whether one of them is in a text, as it is or without escapes.
+/// Returns whether a text contains one of them, as it is or without escapes.
 fn are_in_text(words: &Words<'_>, text: &str) -> bool {
     with_unescaped(text).any(|text| words.are_in(text.as_bytes()))
 }
 
-/// Whether a text holds another one that is not part of a longer word.
+/// Returns whether a text contains a word that is not part of a longer word.
 pub(super) fn has_word(text: &str, word: &str) -> bool {
     has_word_in(text.as_bytes(), word)
 }

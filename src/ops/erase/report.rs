@@ -1,4 +1,4 @@
-//! What an erasure reports: of each id, of each shard, and of the run.
+//! Report of an erasure: about each id, about each shard, and about the run.
 
 use std::collections::BTreeMap;
 
@@ -7,73 +7,73 @@ use serde::Serialize;
 use super::{kinds::NameKind, receipt::ShardReceipt};
 use crate::{dataset::Counts, id::Version};
 
-/// What became of an id.
+/// Result for an id.
 #[derive(Debug, Clone, Serialize)]
 pub struct IdReport {
     /// The id.
     pub id: String,
     /// Records that carried it.
     pub records: u64,
-    /// The same by what it was to them.
+    /// Those records by the kind of the id.
     pub carried_as: BTreeMap<NameKind, u64>,
-    /// Version that erased it before, if one did.
+    /// Version that erased it before, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub erased_in: Option<Version>,
 }
 
 impl IdReport {
-    /// Whether nobody carries the id, nor ever did as far as anybody knows.
+    /// Returns whether no record carries the id and no earlier erasure of it is known.
     pub fn is_missing(&self) -> bool {
         self.records == 0 && self.erased_in.is_none()
     }
 }
 
-/// What was done, or would be.
+/// Report of an `erase` run.
 #[derive(Debug, Clone, Serialize)]
 pub struct EraseReport {
     /// The dataset.
     pub dataset: String,
-    /// The version made; the current one when there was nothing to erase.
+    /// The new version; the current one if there was nothing to erase.
     pub version: Version,
     /// Whether this is only a plan.
     pub dry_run: bool,
-    /// Whether older versions lose the records as well.
+    /// Whether the records were also erased from older versions.
     pub all_versions: bool,
     /// Records erased.
     pub records_erased: u64,
-    /// Oldest and newest version that still have some of them, until they are vacuumed.
+    /// Oldest and newest version that still contain some of them, until they are vacuumed.
     pub kept_in: Option<(Version, Version)>,
-    /// Tags of versions that may still have some of them; no vacuum takes these.
+    /// Tags of versions that may still contain some of them; `vacuum` never deletes these versions.
     pub kept_by: Vec<String>,
     /// Counts of the run.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Shards written anew.
+    /// Rewritten shards.
     pub shards_rewritten: u64,
-    /// Bytes copied as they were stored.
+    /// Bytes copied unchanged.
     pub bytes_copied: u64,
-    /// Bytes encoded anew.
+    /// Bytes encoded again.
     pub bytes_reencoded: u64,
     /// Objects deleted.
     pub objects_deleted: u64,
-    /// Lines taken out of files of rejects.
+    /// Lines removed from files of rejects.
     pub rejects_erased: u64,
-    /// Sources that the dataset no longer lists, because their names said whom they were about.
+    /// Sources that the dataset no longer lists, because their names identified the erased subject.
     pub sources_erased: u64,
-    /// Names of sources and shards that hold an erased id, and stay because of other records.
+    /// Names of sources and shards that contain an erased id, and are kept because of other records.
     pub names_kept: Vec<String>,
-    /// Objects that no version refers to: runs that did not finish may have left records there.
+    /// Objects that no version refers to: unfinished runs may have left records in them.
     pub objects_unreferenced: u64,
-    /// The receipt, relative to the dataset.
+    /// Path of the receipt, relative to the dataset.
     pub receipt: Option<String>,
-    /// Ids that nobody carries.
+    /// Ids that no record carries.
     pub missing: Vec<String>,
     /// Time taken.
     pub seconds: f64,
     /// The ids.
     #[serde(skip)]
     pub ids: Vec<IdReport>,
-    /// The touched shards.
+    /// The affected shards.
     #[serde(skip)]
     pub shards: Vec<ShardReceipt>,
 }

@@ -1,8 +1,8 @@
-//! What the attempts of one erasure have in common.
+//! State shared by the attempts of one erasure.
 //!
-//! When others commit in between, the erasure is planned anew on top of them; shards, segments and lists that were written
-//! stay as far as the new plan wants them as they are, so that an attempt has to write only what has come since. What it
-//! does not want any more is taken back at once.
+//! If other runs commit in between, the erasure is planned again on top of them. Shards, segments and lists that were
+//! written are reused if the new plan needs them unchanged, so an attempt writes only what is new. Objects that the new
+//! plan does not need are deleted at once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -17,10 +17,10 @@ use crate::{
     storage::Staged,
 };
 
-/// More attempts than one plan makes to commit.
-const MOST_COMMITS: usize = 1000;
+/// Upper bound on the number of commit attempts of one plan.
+const MAX_COMMITS: usize = 1000;
 
-/// A shard that was written anew.
+/// A shard that was rewritten.
 pub(super) struct Done {
     ordinals: Vec<u64>,
     /// Folder of the new shard, with its partition.
@@ -29,50 +29,51 @@ pub(super) struct Done {
     pub(super) places: Vec<PlaceRef>,
     pub(super) bytes_copied: u64,
     pub(super) bytes_reencoded: u64,
-    /// What was published for it alone.
+    /// Paths of the objects published for it alone.
     paths: Vec<String>,
-    /// What it has to be, until it was read back and was that.
-    unproved: Option<Made>,
+    /// Expected content of the new shard, until it was read back and verified.
+    unverified: Option<Made>,
 }
 
-/// A segment or a list that was looked into: what was made of it, if anything, and what was published for it.
-type Looked = (Option<Reindexed>, Vec<String>);
+/// A segment or a list that was examined: its replacement, if any, and the paths published for it.
+type Examined = (Option<Reindexed>, Vec<String>);
 
-/// What segments and lists were written anew for.
+/// Records and sources for which segments and lists were rewritten.
 #[derive(PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Numbers of the records to be erased.
     pub(super) records: BTreeSet<u64>,
-    /// Records with this number and greater ones were not there yet.
+    /// Records with this number or a greater one did not exist yet.
     pub(super) next_record: u64,
     /// Sources to be dropped.
     pub(super) sources: HashSet<String>,
 }
 
 impl Wanted {
-    /// Whether what was written for this is right for a later plan, too: records that came since are in none of it.
+    /// Returns whether objects written for this are valid for a later plan: they contain no records that were added
+    /// since.
     fn holds_for(&self, later: &Self) -> bool {
         self.sources == later.sources && later.records.range(..self.next_record).eq(self.records.iter())
     }
 }
 
-/// What was written so far.
+/// Everything that was written so far.
 pub(super) struct Work<'a> {
     dataset: &'a Dataset,
     publication: Publication<'a>,
-    /// The version that the first attempt looked at.
+    /// The version that the first attempt read.
     pub(super) begun_on: Version,
-    /// By the paths of old shards.
+    /// Rewritten shards by the paths of the old ones.
     shards: HashMap<String, Done>,
-    /// What describes the folders of new shards.
+    /// Paths of the objects that describe the folders of new shards.
     folders: HashMap<String, Vec<String>>,
-    /// By the paths of segments and lists.
-    others: HashMap<String, Looked>,
+    /// Examined segments and lists by path.
+    others: HashMap<String, Examined>,
     wanted: Option<Wanted>,
     order: Option<Unfinished>,
-    /// Numbers given to folders, and to other objects.
+    /// Next numbers of folders and of other objects.
     numbers: (usize, usize),
-    /// Plans that came as far as the commit.
+    /// Number of plans that reached the commit.
     plans: usize,
 }
 
@@ -97,19 +98,20 @@ impl<'a> Work<'a> {
         self.publication.id()
     }
 
-    /// Attempts to commit that earlier plans may have made: each numbers its lists, which keep their names.
+    /// Returns an upper bound on the commit attempts of earlier plans: each attempt numbers its lists, whose names stay
+    /// in use.
     pub(super) fn attempts_to_commit(&mut self) -> usize {
         self.plans += 1;
-        (self.plans - 1) * MOST_COMMITS
+        (self.plans - 1) * MAX_COMMITS
     }
 
-    /// Whether somebody has taken the run for dead, so that what it wrote may be deleted.
+    /// Returns whether another run has declared this run dead, so that its objects may be deleted.
     pub(super) fn is_abandoned(&self) -> bool {
         self.dataset.is_abandoned(self.publication.id(), self.begun_on).unwrap_or(false)
     }
 
-    /// Takes back what a new plan does not want as it is. A list of the shards of a folder would name what is not there
-    /// any more, so where there are such lists (`listed`) a folder stays as a whole or goes as a whole.
+    /// Deletes what a new plan does not need unchanged. A list of a folder's shards would name shards that do not exist
+    /// any more, so if there are such lists (`listed`), a folder is kept or deleted as a whole.
     pub(super) fn keep(
         &mut self,
         victims: &[(Victim, bool)],
@@ -155,7 +157,7 @@ impl<'a> Work<'a> {
         self.publication.withdraw(&gone)
     }
 
-    /// Names the new shards of victims that were not written yet: a folder for each folder of old ones.
+    /// Names the new shards of victims that were not written yet: one new folder for each old folder.
     pub(super) fn name(&mut self, victims: &[(Victim, bool)]) -> Vec<Victim> {
         let unwritten = victims.iter().filter(|(victim, _)| !self.shards.contains_key(&victim.shard.path));
         let mut out: Vec<Victim> = unwritten.map(|(victim, _)| victim.clone()).collect();
@@ -163,7 +165,7 @@ impl<'a> Work<'a> {
         out
     }
 
-    /// Gives new shards their names, with what describes their folders.
+    /// Publishes new shards together with the descriptions of their folders.
     pub(super) fn publish(&mut self, victims: &[Victim], spared: Vec<Spared>) -> Result<()> {
         let store = self.dataset.store().as_ref();
         let mut staged: Vec<Staged> = Vec::new();
@@ -173,7 +175,7 @@ impl<'a> Work<'a> {
             staged.append(&mut own);
         }
         for (victim, mut one) in victims.iter().zip(spared) {
-            let unproved = one.made();
+            let unverified = one.made();
             let mut own = std::mem::take(&mut one.staged);
             if let Some(finished) = &mut one.finished {
                 own.append(&mut finished.staged);
@@ -186,42 +188,43 @@ impl<'a> Work<'a> {
                 bytes_copied: one.bytes_copied,
                 bytes_reencoded: one.bytes_reencoded,
                 paths: own.iter().map(|staged| staged.path.clone()).collect(),
-                unproved,
+                unverified,
             };
             written.insert(victim.shard.path.clone(), done);
             staged.append(&mut own);
         }
         note_beside(written.values_mut().filter_map(|done| done.now.as_mut()), &staged);
-        // Until it has its name, what was written is nothing that a later attempt could commit.
+        // Until it is published, an object cannot be committed by a later attempt.
         self.publication.publish(staged)?;
         self.folders.extend(beside);
         self.shards.extend(written);
         Ok(())
     }
 
-    /// Reads back what no attempt has yet: nothing old is deleted for the sake of a new shard that is not what was kept.
+    /// Reads back shards that were not verified yet: old objects are deleted only if the new shard contains all kept
+    /// records.
     pub(super) fn prove(&mut self, eraser: &Eraser<'_>) -> Result<()> {
-        let unproved: Vec<&Made> = self.shards.values().filter_map(|done| done.unproved.as_ref()).collect();
-        unproved.into_par_iter().try_for_each(|made| eraser.prove(made))?;
-        self.shards.values_mut().for_each(|done| done.unproved = None);
+        let unverified: Vec<&Made> = self.shards.values().filter_map(|done| done.unverified.as_ref()).collect();
+        unverified.into_par_iter().try_for_each(|made| eraser.prove(made))?;
+        self.shards.values_mut().for_each(|done| done.unverified = None);
         Ok(())
     }
 
-    /// What was made of a shard.
+    /// Returns the rewrite of a shard.
     pub(super) fn of_shard(&self, path: &str) -> Result<&Done> {
-        self.shards.get(path).ok_or_else(|| Error::internal("a shard was not written anew"))
+        self.shards.get(path).ok_or_else(|| Error::internal("a shard was not rewritten"))
     }
 
-    /// What becomes of segments or lists, given their paths: those that were not looked into yet are shown to `make` with a
-    /// number that no other has.
-    pub(super) fn look_into<T>(
+    /// Returns the replacements of segments or lists, given their paths: those that were not examined yet are passed to
+    /// `make` with a unique number.
+    pub(super) fn examine<T>(
         &mut self,
         all: &[T],
         path: impl Fn(&T) -> &str,
         mut make: impl FnMut(&T, usize) -> Result<Option<Reindexed>>,
     ) -> Result<Vec<Reindexed>> {
         let mut staged: Vec<Staged> = Vec::new();
-        let mut looked: Vec<(String, Looked)> = Vec::new();
+        let mut looked: Vec<(String, Examined)> = Vec::new();
         for one in all {
             if self.others.contains_key(path(one)) {
                 continue;
@@ -233,13 +236,13 @@ impl<'a> Work<'a> {
             staged.append(&mut own);
             looked.push((path(one).to_owned(), (made, paths)));
         }
-        // Until it has its name, what was made is nothing that a later attempt could commit.
+        // Until it is published, an object cannot be committed by a later attempt.
         self.publication.publish(staged)?;
         self.others.extend(looked);
         Ok(all.iter().filter_map(|one| self.others.get(path(one))?.0.as_ref()).map(Reindexed::again).collect())
     }
 
-    /// Keeps what is left to do after the commit.
+    /// Writes the order of the work that remains after the commit.
     pub(super) fn keep_order(&mut self, order: &ErasureOrder) -> Result<Unfinished> {
         self.numbers.1 += 1;
         let kept = order.write(self.dataset, self.publication.id(), self.numbers.1)?;
@@ -251,24 +254,24 @@ impl<'a> Work<'a> {
         self.order.take().map_or(Ok(()), |order| self.dataset.store().delete(&order.order))
     }
 
-    /// Makes an attempt to commit what was written.
+    /// Attempts to commit what was written.
     pub(super) fn attempt<T>(&mut self, commit: impl FnOnce() -> Result<T>) -> Result<T> {
         self.publication.attempt(commit)
     }
 
-    /// Ends without a commit, and takes back what was written, unless nobody knows whether the commit took place.
+    /// Ends without a commit and deletes what was written, unless it is unknown whether the commit took place.
     pub(super) fn give_up(mut self) {
         if !self.publication.is_unknown() {
-            // What stays is left to `vacuum`.
+            // Whatever cannot be deleted is left to `vacuum`.
             let _ = self.drop_order();
         }
     }
 }
 
-/// Whether others have taken away what an attempt was reading, or have committed what it did not see, so that it is worth to
-/// begin anew. `seen` is what the attempt knew of the versions that can be read.
+/// Returns whether other runs deleted what an attempt was reading, or committed what it did not see, so that a new
+/// attempt may succeed. `seen` are the readable versions known to the attempt.
 pub(super) fn is_overtaken(dataset: &Dataset, error: &Error, seen: &finish::Readable) -> bool {
-    // What this run may have committed itself is not what others did.
+    // An error after this run's own commit is not caused by other runs.
     if error.effect() != Effect::None {
         return false;
     }
@@ -296,7 +299,7 @@ mod tests {
         let first = wanted(&[3, 7], 10, &["a"]);
         assert!(first.holds_for(&wanted(&[3, 7], 10, &["a"])));
         assert!(first.holds_for(&wanted(&[3, 7, 12], 20, &["a"])), "12 is new");
-        assert!(!first.holds_for(&wanted(&[3], 20, &["a"])), "somebody else has erased 7");
+        assert!(!first.holds_for(&wanted(&[3], 20, &["a"])), "another run has erased 7");
         assert!(!first.holds_for(&wanted(&[3, 7, 9], 20, &["a"])));
         assert!(!first.holds_for(&wanted(&[3, 7], 20, &[])));
     }
@@ -310,7 +313,7 @@ mod tests {
         let mut looked_at: Vec<&str> = Vec::new();
         let mut is_gone = true;
         for _ in 0..2 {
-            let looked = work.look_into(
+            let looked = work.examine(
                 &["a", "b"],
                 |path| path,
                 |path, _| {

@@ -1,4 +1,4 @@
-//! The check of a proof, which needs no dataset: only the root, from elsewhere.
+//! Verifies a proof. This needs no dataset, only the root from a trusted origin.
 
 use serde_json::Value;
 
@@ -17,10 +17,10 @@ use crate::{
     storage::{self, Location},
 };
 
-/// Checks a proof. What it says holds for whoever knows the root from elsewhere.
+/// Verifies a proof. Its statement holds relative to the expected root, which must come from elsewhere.
 ///
 /// # Errors
-/// When the file cannot be read or is no proof; one that does not hold is in the report.
+/// When the file cannot be read or is not a proof; the report states whether the proof holds.
 pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) -> Result<ProofReport> {
     let missing = || Error::usage("expected a proof, found nothing").at(file.to_string());
     let (folder, name) = file.split_name().ok_or_else(missing)?;
@@ -28,10 +28,10 @@ pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) ->
     verify_bytes(&bytes, &file.to_string(), expected, context.id_key.as_deref())
 }
 
-/// Checks a proof that is in memory; `place` says where it came from.
+/// Verifies a proof in memory; `place` names its origin.
 ///
 /// # Errors
-/// When it is no proof.
+/// When it is not a proof.
 pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Option<&IdKey>) -> Result<ProofReport> {
     let bad = |e: serde_json::Error| Error::input("expected a proof, found something else").at(place).cause(e);
     let value: Value = serde_json::from_slice(bytes).map_err(bad)?;
@@ -49,9 +49,9 @@ pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Opti
     Ok(check(&proof, expected, key))
 }
 
-/// What a proof shows, and what is wrong with it.
+/// Returns what a proof shows, and the first problem with it.
 pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) -> ProofReport {
-    // The check value in the head tells whether this is the key of the dataset.
+    // The check value in the head shows whether this is the key of the dataset.
     let salted = proof.salt.as_ref().and_then(|salt| key.map(|key| key.salted(salt)));
     let key = match &salted {
         Some(salted) => salted.as_ref().ok(),
@@ -64,7 +64,7 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
         }
         let claim = if records.is_empty() { Claim::Absent } else { Claim::Present };
         if claim != proof.claim {
-            return Err("it shows the contrary of what it claims".to_owned());
+            return Err("it shows the opposite of what it claims".to_owned());
         }
         match (expected.id, key, &ids) {
             (None, _, _) => {}
@@ -104,9 +104,9 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
     }
 }
 
-/// How ids are stored, as a head says it.
+/// Returns how ids are stored, as stated by a head.
 fn ids_of(head: &str) -> Result<Ids, String> {
-    let wrong = || "the head says nothing that is known of how ids are stored".to_owned();
+    let wrong = || "the head states how ids are stored in an unknown form".to_owned();
     let mut lines = head.lines();
     match lines.next() {
         Some("shardify root 2") => return Ok(Ids::Unbound),
@@ -121,7 +121,7 @@ fn ids_of(head: &str) -> Result<Ids, String> {
     }
 }
 
-/// Numbers of the records that carry the id, as the proof shows them; an error says what does not hold.
+/// Returns the numbers of the records that carry the id, as shown by the proof; the error states what does not hold.
 pub(super) fn records(proof: &Proof) -> Result<Vec<u64>, String> {
     let root = unhex(&proof.root)?;
     let head_path = unhex_all(&proof.head_path)?;
@@ -135,16 +135,16 @@ pub(super) fn records(proof: &Proof) -> Result<Vec<u64>, String> {
         return Err("it leaves out a segment of the id index".to_owned());
     }
     match (ids_of(&proof.head)?, proof.private) {
-        (Ids::Plain, true) => return Err("it is about a token, but ids are stored as they are".to_owned()),
+        (Ids::Plain, true) => return Err("it is about a token, but ids are stored in plain form".to_owned()),
         (Ids::Tokens(..), false) => {
-            return Err("it is about an id as it is, but tokens stand for ids".to_owned());
+            return Err("it is about a plain id, but ids are stored as tokens".to_owned());
         }
         _ => {}
     }
     let is_token = |id: &str| id.len() == 32 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let hash = match proof.private {
         true if is_token(&proof.id) => IdHash::of_token(&proof.id),
-        true => return Err("it is about the token of a private id, which its id is not".to_owned()),
+        true => return Err("its id is not the token of a private id".to_owned()),
         false => IdHash::of(&proof.id),
     };
     let mut records = Vec::new();
@@ -162,7 +162,7 @@ pub(super) fn records(proof: &Proof) -> Result<Vec<u64>, String> {
     Ok(records)
 }
 
-/// How many lists of shards and segments the head tells of; it has to be about the version that the proof is about.
+/// Returns the numbers of lists of shards and of segments in the head; the head must belong to the proof's version.
 fn counts(proof: &Proof) -> Result<(u64, u64), String> {
     let wrong = || "the head is not that of the version".to_owned();
     let lines: Vec<&str> = proof.head.lines().collect();
@@ -173,19 +173,19 @@ fn counts(proof: &Proof) -> Result<(u64, u64), String> {
     if number(1, "version")? != proof.version.0 {
         return Err(wrong());
     }
-    // Heads of the newer form say in between how ids are stored.
+    // Heads of the newer form also contain a line about how ids are stored.
     let first = if ids_of(&proof.head)? == Ids::Unbound { 2 } else { 3 };
     Ok((number(first, "lists")?, number(first + 1, "segments")?))
 }
 
-/// Numbers of the records that a segment has under a hash.
+/// Returns the numbers of the records that a segment contains for a hash.
 fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String> {
     let wrong = || "a segment is not what it should be".to_owned();
     let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
     let words: Vec<&str> = segment.text.trim_end().split(' ').collect();
     let ["segment", _, base, _, buckets, root] = words.as_slice() else { return Err(wrong()) };
     let (base, buckets, root) = (number(base)?, number(buckets)?, unhex(root)?);
-    // Only this bucket can have the hash.
+    // Only this bucket can contain the hash.
     let own = if buckets.is_power_of_two() { bucket_of(wanted, buckets) } else { return Err(wrong()) };
     let BucketProof { text, path, blocks: shown } = &segment.bucket;
     if merkle::climb(merkle::leaf(text.as_bytes()), own, buckets, &unhex_all(path)?) != Some(root) {
@@ -210,7 +210,7 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
     if !found.is_empty() {
         return Ok(found);
     }
-    // Nothing may lie between what is shown to the left of the hash and to the right of it.
+    // The blocks shown to the left and to the right of the hash must be adjacent.
     let first = |(_, pairs): &(u64, Vec<(u64, u64)>)| pairs.first().map_or(0, |pair| pair.0);
     let last = |(_, pairs): &(u64, Vec<(u64, u64)>)| pairs.last().map_or(0, |pair| pair.0);
     let left = shown.iter().filter(|block| first(block) < wanted.0).map(|block| block.0).max();
@@ -224,7 +224,7 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
     if closed { Ok(found) } else { Err("it leaves out the pairs where the id would be".to_owned()) }
 }
 
-/// Pairs of a block, which has to be a part of what has this length and hash.
+/// Returns the pairs of a block, which must belong to a tree of this length and hash.
 fn pairs_of(block: &BlockProof, length: u64, hash: Hash) -> Result<Vec<(u64, u64)>, String> {
     let wrong = || "a block of pairs is not what it should be".to_owned();
     let bytes = from_base64(&block.pairs).ok_or_else(wrong)?;
@@ -265,7 +265,7 @@ mod tests {
     const TOKENS: &str = "shardify root 3\nversion 3\nids hmac 0011223344556677\nlists 1\nsegments ";
     const OLDER: &str = "shardify root 2\nversion 3\nlists 1\nsegments ";
 
-    /// A version of a dataset: the begin of its head, and for each segment its pairs, which are in two buckets.
+    /// A version of a dataset: the beginning of its head, and for each segment its pairs, which are in two buckets.
     struct World {
         head: String,
         segments: Vec<Vec<(u64, u64)>>,
@@ -276,7 +276,8 @@ mod tests {
     }
 
     impl World {
-        /// The proof about an id, which shows the blocks of these numbers of each segment, or those that it takes.
+        /// Returns the proof about an id; it shows the blocks with these numbers of each segment, or the necessary
+        /// ones.
         fn proof(&self, id: &str, private: bool, shown: Option<&[usize]>) -> Proof {
             let hash = if private { IdHash::of_token(id) } else { IdHash::of(id) };
             let own = usize::try_from(bucket_of(hash, 2)).unwrap();
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// A proof about one segment of these pairs, with the blocks of these numbers.
+    /// Returns a proof about one segment of these pairs, with the blocks of these numbers.
     fn proof(pairs: &[(u64, u64)], shown: &[usize], claim: Claim, id: &str) -> Proof {
         // All pairs are in the bucket of the id.
         let world = World { head: PLAIN.into(), segments: vec![pairs.to_vec()] };
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn only_what_is_shown_is_believed() {
         let wanted = IdHash::of("PAT-1").0;
-        // Near the id, so that all are in its bucket.
+        // Close to the id, so that all are in its bucket.
         let below = |i: u64| (wanted - 1_000_000 + 1000 * i, i);
         let above = |i: u64| (wanted + 1000 * i, 500 + i);
         let absent: Vec<(u64, u64)> = (0..200).map(below).chain((1..200).map(above)).collect();
@@ -365,7 +366,7 @@ mod tests {
         present.push((wanted, 9));
         present.sort_unstable();
         let holds = |proof: &Proof| problem(proof, None).is_none();
-        // The hash would stand in block 3 of 7, which has pairs on both sides.
+        // The hash would be in block 3 of 7, which has pairs on both sides.
         assert!(holds(&proof(&absent, &[3], Claim::Absent, "PAT-1")));
         let shown = check(&proof(&present, &[3], Claim::Present, "PAT-1"), Expected::default(), None);
         assert_eq!((shown.records, shown.root_checked), (vec![9], false));
@@ -447,12 +448,12 @@ mod tests {
             report.is_complete()
         };
         assert!(complete(PLAIN, "PAT-1", true) && complete(PLAIN, "PAT-2", true));
-        assert!(!complete(PLAIN, "PAT-1", false), "whose root it is nobody has said");
+        assert!(!complete(PLAIN, "PAT-1", false), "the root is not known from elsewhere");
         assert!(complete(OLDER, "PAT-1", true), "nothing else has that hash");
         assert!(!complete(OLDER, "PAT-2", true), "it may be there as a token");
     }
 
-    /// Numbers that look random.
+    /// Pseudo-random numbers.
     struct Dice(u64);
 
     impl Dice {
@@ -474,8 +475,8 @@ mod tests {
         out.push(at);
     }
 
-    /// One change that knows what proofs are made of: parts are taken from other proofs, left out, doubled, swapped, or changed a
-    /// little.
+    /// Makes one change that respects the structure of proofs: parts are taken from other proofs, omitted, duplicated,
+    /// swapped, or changed a little.
     fn change(proof: &mut Value, donors: &[Value], ids: &[String], dice: &mut Dice) {
         let donor = &donors[dice.below(donors.len())];
         match dice.below(8) {
@@ -593,7 +594,7 @@ mod tests {
             }
             accepted += 1;
             assert_eq!((report.version, report.root.as_str()), (Version(3), root));
-            // What is true: of tokens the first 16 digits are in the index.
+            // The truth: of tokens, only the first 16 digits are in the index.
             let is_there = there.iter().any(|id| match private {
                 true => report.is_token && key.token(id)[..16] == report.id[..16],
                 false => *id == report.id,
@@ -601,7 +602,7 @@ mod tests {
             assert_eq!(report.is_token, *private, "{forged:?}");
             assert_eq!(report.claim == Claim::Present, is_there, "{forged:?}");
         }
-        // What is accepted says something else that is true: another missing id next to the same pairs.
+        // An accepted change makes another true statement: another missing id next to the same pairs.
         assert!(accepted > 0 && accepted < made / 2, "{accepted}");
     }
 }

@@ -1,16 +1,16 @@
-//! Proofs that an id is in a version or not, and the check of such a proof, which needs no dataset.
+//! Creates proofs that an id is in a version or not, and verifies such proofs without a dataset.
 //!
-//! A proof is a JSON object of a few kilobytes. It holds, for each segment of the id index, the block of pairs where the
-//! hash of the id is or would be, with the hashes that lead from there to the root of the version:
+//! A proof is a JSON object of a few kilobytes. It contains, for each segment of the id index, the block of pairs that
+//! contains or would contain the id's hash, and the hashes that lead from there to the root of the version:
 //!
 //! ```text
 //! block -> hash of its bucket -> leaf of the bucket -> root of its segment -> leaf of the segment -> root of the version
 //! ```
 //!
-//! Which bucket it is follows from the hash of the id. A proof shows the hashes of some other ids, but no id. It speaks of ids
-//! that are stored; a record whose only name is `source#row` has none. Whether ids are stored as they are or as tokens is
-//! said by the head that leads to the root: a proof that looks an id up as it is where tokens are stored proves nothing.
-//! What the index has are the first 64 bits of a hash, so the presence of a token is shown as far as its first 16 digits.
+//! The hash of the id determines the bucket. A proof reveals the hashes of some other ids, but no id. It covers stored
+//! ids only; a record whose only name is `source#row` has none. The head that leads to the root states whether ids are
+//! stored as they are or as tokens: a proof that looks up a plain id where tokens are stored proves nothing. The index
+//! contains the first 64 bits of a hash, so the presence of a token is proved only for its first 16 digits.
 
 mod check;
 
@@ -28,7 +28,7 @@ use crate::{
     storage::{self, Location},
 };
 
-/// Version of the form of proofs.
+/// Version of the proof format.
 const SCHEMA: u32 = 2;
 
 /// What a proof proves.
@@ -37,7 +37,7 @@ const SCHEMA: u32 = 2;
 pub enum Claim {
     /// A record of the version carries the id.
     Present,
-    /// None does.
+    /// No record does.
     Absent,
 }
 
@@ -47,11 +47,11 @@ pub struct Proof {
     r#type: String,
     schema: u32,
     claim: Claim,
-    /// The id, or where ids are private its token.
+    /// The id, or its token if ids are private.
     id: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     private: bool,
-    /// Of a dataset whose tokens are its own.
+    /// Salt of a dataset that derives its own tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     salt: Option<String>,
     version: Version,
@@ -62,7 +62,7 @@ pub struct Proof {
     segments: Vec<SegmentProof>,
 }
 
-/// What a proof says of a segment.
+/// The part of a proof about one segment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SegmentProof {
     leaf: u64,
@@ -71,7 +71,7 @@ struct SegmentProof {
     bucket: BucketProof,
 }
 
-/// The bucket of a segment that has the hash of the id, or would have it.
+/// The bucket of a segment that contains the hash of the id, or would contain it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct BucketProof {
     text: String,
@@ -87,64 +87,64 @@ struct BlockProof {
     path: Vec<String>,
 }
 
-/// How the ids of a version are stored, as the head of its root says.
+/// How the ids of a version are stored, as stated by the head of its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ids {
-    /// The head is of an older form, which does not say it: the proof has to be believed.
+    /// Not stated, because the head is of an older form: the proof's own statement is not verified.
     Unbound,
-    /// As they are.
+    /// In plain form.
     Plain,
     /// As tokens: the mode, and the check value of the key.
     Tokens(String, String),
 }
 
-/// What was proved, or checked.
+/// Result of creating or verifying a proof.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProofReport {
-    /// The id, or where ids are private its token.
+    /// The id, or its token if ids are private.
     pub id: String,
     /// Whether it is a token.
     pub is_token: bool,
-    /// What the proof says.
+    /// The statement of the proof.
     pub claim: Claim,
     /// Version of the dataset.
     pub version: Version,
     /// Root of the version, in hexadecimal.
     pub root: String,
-    /// Whether the root is the one that the user expects. Without it the proof shows only what follows from the root that it
-    /// names itself.
+    /// Whether the root equals the one that the user expects. Otherwise the proof shows only what follows from the root
+    /// that it contains itself.
     pub root_checked: bool,
-    /// How ids are stored: `plain`, `hmac` or `sealed`; absent where the root does not say it.
+    /// How ids are stored: `plain`, `hmac` or `sealed`; absent if the root does not state it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<String>,
-    /// Check value of the key of private ids, as the root says it.
+    /// Check value of the key of private ids, as stated by the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_check: Option<String>,
-    /// Whether the proof was made for the id that the user has named; absent when none was.
+    /// Whether the proof is about the id that the user gave; absent if none was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id_checked: Option<bool>,
     /// Numbers of the records that carry the id.
     pub records: Vec<u64>,
-    /// What is wrong with it; absent when it holds.
+    /// What is wrong with the proof; absent if it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 impl ProofReport {
-    /// Whether the proof holds and all that it rests on was checked. Roots of older releases do not say how ids are stored; then
-    /// only the presence of an id as it is follows from them, for nothing else has its hash.
+    /// Returns whether the proof holds and everything that it depends on was verified. Roots of older releases do not
+    /// state how ids are stored; only the presence of a plain id follows from them, because no other id has its hash.
     pub fn is_complete(&self) -> bool {
         let bound = self.ids.is_some() || (self.claim == Claim::Present && !self.is_token);
         self.problem.is_none() && self.root_checked && bound
     }
 }
 
-/// What the user knows from elsewhere.
+/// Values that the user knows from elsewhere.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Expected<'a> {
     /// Root of the version, in hexadecimal.
     pub root: Option<&'a str>,
-    /// The id; where ids are private it takes their key to compare it.
+    /// The id; if ids are private, comparing it requires their key.
     pub id: Option<&'a str>,
 }
 
@@ -152,7 +152,7 @@ fn texts(hashes: &[Hash]) -> Vec<String> {
     hashes.iter().map(|hash| hex(hash)).collect()
 }
 
-/// The root of a version, in hexadecimal.
+/// Returns the root of a version, in hexadecimal.
 ///
 /// # Errors
 /// When there is no such version, or it cannot be read.
@@ -182,22 +182,22 @@ pub fn prove(
     let others = proof.pairs_shown();
     if others > 0 && !proof.private {
         context.observer.event(Event::Note(format!(
-            "the proof shows {others} hashes of ids; who can guess ids may recognise others by them, so give it to \
-             those only who may know them (ids of a private dataset cannot be guessed without its key)"
+            "the proof shows {others} hashes of ids; anyone who can guess ids may recognise others by them, so \
+             give it only to those who may know them (ids of a private dataset cannot be guessed without its key)"
         )));
     }
     Ok(report)
 }
 
 impl Proof {
-    /// Pairs of the index that can be read in it.
+    /// Returns the number of index pairs that the proof reveals.
     fn pairs_shown(&self) -> u64 {
         let blocks = self.segments.iter().flat_map(|segment| &segment.bucket.blocks);
         blocks.map(|block| block.pairs.trim_end_matches('=').len() as u64 * 3 / 4 / PAIR_BYTES as u64).sum()
     }
 }
 
-/// A proof about an id, which was checked.
+/// Creates a proof about an id, and verifies it.
 fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Proof, ProofReport)> {
     if has_origin(snapshot, id)? {
         return Err(Error::usage(

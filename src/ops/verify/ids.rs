@@ -1,16 +1,16 @@
-//! Whether the id index has exactly the ids of the sidecars, in memory that does not depend on how many there are.
+//! Verifies that the id index contains exactly the ids of the sidecars, in memory that does not depend on their number.
 //!
-//! Pairs of the index come in the order of hashes, rows of sidecars in that of shards, so neither can be held against the
-//! other as it comes. But sums over mixed pairs do not depend on an order: what the index has about the records of a shard,
-//! and what its sidecar has, must give one sum. Only where they differ one shard is looked at pair by pair.
+//! Pairs of the index are in the order of hashes, rows of sidecars in that of shards, so the two cannot be compared as
+//! they are read. But a sum over hashed pairs does not depend on the order: the index's pairs for a shard's records and
+//! the sidecar's pairs must have the same sum. Only a shard whose sums differ is compared pair by pair.
 //!
 //! ```text
 //! index     (hash, number) -> shard by the runs -> sum of the shard     |
-//! sidecar   row -> (hash, number)               -> sum of the shard     | equal, or looked at
+//! sidecar   row -> (hash, number)               -> sum of the shard     | equal, or compared pair by pair
 //! ```
 //!
-//! Numbers of sorted shards lie anywhere: all of these shards have one sum together. Pairs about records that are no more
-//! belong to no shard.
+//! Numbers of sorted shards are scattered: all of these shards share one sum. Pairs of records that are not live any
+//! more belong to no shard.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,10 +33,10 @@ use crate::{
 /// Rows of a sidecar read at a time.
 const ROWS: usize = 1 << 16;
 
-/// A pair of the index, and of which kind.
+/// A pair of the index, with its kind.
 type Pair = (IdKind, IdHash, u64);
 
-/// A sum over pairs that does not depend on their order.
+/// An order-independent sum over pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Sum {
     pairs: u64,
@@ -59,20 +59,20 @@ impl Sum {
     }
 }
 
-/// What the index has about the records of each shard.
+/// Sums of the index's pairs for the records of each shard.
 pub(super) struct Index<'a> {
     snapshot: &'a Snapshot,
     suppress: Option<&'a SuppressList>,
     shards: Vec<Sum>,
     sorted: Sum,
-    /// What the sidecars of sorted shards have.
+    /// Sum of the sidecars of sorted shards.
     seen: [AtomicU64; 2],
-    /// Pairs of the index.
+    /// Number of pairs in the index.
     pub(super) pairs: u64,
 }
 
 impl<'a> Index<'a> {
-    /// Sums up the index. `sorted` are the numbers of sorted shards; nothing is known of them if they are damaged.
+    /// Sums up the index. `sorted` are the numbers of sorted shards; they are unknown if they are damaged.
     ///
     /// # Errors
     /// When a segment is damaged or the store fails.
@@ -112,7 +112,7 @@ impl<'a> Index<'a> {
             seen: [AtomicU64::new(0), AtomicU64::new(0)],
             pairs: 0,
         };
-        // A few at a time, for each has a sum for every shard.
+        // Only a few segments at a time, because each has a sum for every shard.
         for segments in snapshot.entry().segments.chunks(rayon::current_num_threads().max(1)) {
             let found: Vec<(Vec<Sum>, Sum, u64)> = segments.par_iter().map(sum).collect::<Result<_>>()?;
             for (sums, sorted, pairs) in found {
@@ -124,10 +124,10 @@ impl<'a> Index<'a> {
         Ok(index)
     }
 
-    /// Holds the sidecar of a shard, given with its number, against the index.
+    /// Compares the sidecar of a shard, given with its number, with the index.
     ///
     /// # Errors
-    /// When it is damaged, holds somebody who was erased, or an id that the index does not have.
+    /// When it is damaged, contains an erased id, or contains an id that the index lacks.
     pub(super) fn check(&self, number: usize, shard: &ShardMeta) -> Result<()> {
         let mut sum = Sum::default();
         let rows = self.each(shard, &mut |_, pair, _| {
@@ -145,22 +145,22 @@ impl<'a> Index<'a> {
         if self.shards.get(number) == Some(&sum) { Ok(()) } else { self.explain(shard) }
     }
 
-    /// Whether what all sorted shards have together is what the index has about them.
+    /// Returns whether the sums of all sorted shards and of the index's pairs for them agree.
     pub(super) fn sorted_agree(&self) -> bool {
         let [pairs, mixed] = &self.seen;
         self.sorted == Sum { pairs: pairs.load(Ordering::Relaxed), mixed: mixed.load(Ordering::Relaxed) }
     }
 
-    /// Whether the numbers of a shard stand beside it.
+    /// Returns whether the record numbers of a shard are in a table beside it.
     pub(super) fn is_sorted(&self, shard: &ShardMeta) -> Result<bool> {
         let runs = self.snapshot.runs()?.of_shard(&shard.path, self.snapshot.version());
         Ok(runs.iter().any(|run| run.scattered.is_some()))
     }
 
-    /// Finds what one shard and the index disagree about.
+    /// Finds a difference between one shard and the index.
     ///
     /// # Errors
-    /// That, or what cannot be read.
+    /// The difference, or what cannot be read.
     pub(super) fn explain(&self, shard: &ShardMeta) -> Result<()> {
         let mut wanted: HashMap<Pair, (u64, String)> = HashMap::new();
         let mut numbers = HashSet::new();
@@ -191,7 +191,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Shows the ids of a sidecar as pairs, each with its row; returns the number of rows.
+    /// Passes the ids of a sidecar as pairs, each with its row, to `visit`; returns the number of rows.
     fn each(&self, shard: &ShardMeta, visit: &mut dyn FnMut(u64, Pair, &str) -> Result<()>) -> Result<u64> {
         let (store, table) = (self.snapshot.dataset().store(), self.snapshot.runs()?);
         let runs = table.of_shard(&shard.path, self.snapshot.version());
@@ -220,7 +220,7 @@ impl<'a> Index<'a> {
         Ok(first)
     }
 
-    /// A column of ids with the hash of each.
+    /// Returns a column of ids with the hash of each.
     fn hashes(
         &self,
         batch: &RecordBatch,

@@ -1,38 +1,38 @@
-//! Integers in as few bits as they need: the hybrid of runs and packed groups in which Parquet stores levels and
-//! dictionary indices, and the packed differences of `DELTA_BINARY_PACKED`.
+//! Integers packed into as few bits as they need: the hybrid of runs and packed groups in which Parquet stores levels
+//! and dictionary indices, and the packed differences of `DELTA_BINARY_PACKED`.
 //!
 //! ```text
 //! hybrid   [ varint count << 1      | value in whole bytes      ]   a run of equal values
 //!          [ varint groups << 1 | 1 | groups x 8 values, packed ]   anything else
 //! delta    varint 128  varint 4  varint values  zigzag first
-//!          [ zigzag least difference | 4 widths | 4 x 32 differences above the least, packed ]
+//!          [ zigzag least difference | 4 widths | 4 x 32 differences minus the least, packed ]
 //! packed   value 0 in the lowest bits of byte 0, value 1 in the bits above, and so on
 //! ```
 //!
-//! A group is always 8 values; the last one is filled up with zeros, since readers know how many values there are.
+//! A group always has 8 values; the last one is padded with zeros, because readers know the number of values.
 
 mod simd;
 
 use arrow::buffer::BooleanBuffer;
 
-/// Values that are packed in one call.
+/// Number of values packed in one call.
 const PACK: usize = 32;
 
-/// Values of a group.
+/// Number of values in a group.
 pub(in super::super) const GROUP: usize = 8;
 
-/// Bits that equal values of some width would take, packed, where a run is worth it; narrow values are taken for wider ones.
+/// Minimum number of bits, when packed, of equal values that become a run; a width of 1 counts as 2.
 const RUN_BITS: usize = 128;
 
-/// Most values of a packed stretch. Readers take some thousands of values at a time, and some of them unpack fast only
-/// from the begin of a stretch on: where nulls, of which there are no indices, make one batch end amid a stretch, they are
-/// slow up to its end.
+/// Maximum number of values in a packed stretch. Readers decode some thousands of values at a time, and some of them
+/// unpack fast only from the start of a stretch: if nulls, which have no indices, make a batch end within a stretch,
+/// they are slow up to its end.
 const PACKED: usize = 256;
 
-/// Words of 64 equal levels that are worth a run of their own.
+/// Minimum number of words of 64 equal levels that become a run.
 const RUN_WORDS: usize = 4;
 
-/// Appends an unsigned number, seven bits a byte.
+/// Appends an unsigned number, seven bits per byte.
 pub(in super::super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
@@ -41,12 +41,12 @@ pub(in super::super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// Appends a signed number so that small ones of either sign are short.
+/// Appends a signed number such that small absolute values are short.
 pub(super) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
     put_varint(out, (value.wrapping_shl(1) ^ (value >> 63)).cast_unsigned());
 }
 
-/// Bits that a number up to `largest` takes.
+/// Returns the number of bits of numbers up to `largest`.
 pub(crate) fn width_of(largest: u64) -> u8 {
     u8::try_from(u64::BITS - largest.leading_zeros()).unwrap_or(u8::MAX)
 }
@@ -66,13 +66,14 @@ pub(crate) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
     }
 }
 
-/// Equal values that are worth a run: shorter ones are packed with what stands beside them, for a run takes bytes of its
-/// own and readers look at each anew. Levels of a column with a few nulls are mostly packed, then.
+/// Returns the minimum length of a run: shorter sequences of equal values are packed with their neighbours, because a
+/// run has a header and readers process each run separately. As a result, levels of a column with a few nulls are
+/// mostly packed.
 pub(in super::super) fn least_run(width: u8) -> usize {
     if width == 0 { GROUP } else { (RUN_BITS / usize::from(width.max(2))).max(GROUP) }
 }
 
-/// How many values come before a run of at least `least` values, in whole groups.
+/// Returns how many values precede a run of at least `least` values, in whole groups.
 fn before_run(values: &[u32], least: usize) -> usize {
     let (groups, _) = values.as_chunks::<GROUP>();
     let mut equal = 0;
@@ -116,7 +117,7 @@ pub(in super::super) fn put_packed(out: &mut Vec<u8>, values: &[u32], width: u8)
     }
 }
 
-/// Packs values, and zeros behind them.
+/// Packs values, padded with zeros.
 fn pack_rest(out: &mut Vec<u8>, values: &[u32], width: u8) {
     let (blocks, tail) = values.as_chunks::<PACK>();
     pack_blocks(out, blocks, width);
@@ -125,7 +126,7 @@ fn pack_rest(out: &mut Vec<u8>, values: &[u32], width: u8) {
     pack_blocks(out, &[last], width);
 }
 
-/// Picks the packer made for the width, so that all its shifts are constants.
+/// Selects the packer for the width, so that all its shifts are constants.
 fn pack_blocks(out: &mut Vec<u8>, blocks: &[[u32; PACK]], width: u8) {
     macro_rules! by_width {
         ($($w:literal)*) => {
@@ -138,7 +139,7 @@ fn pack_blocks(out: &mut Vec<u8>, blocks: &[[u32; PACK]], width: u8) {
     by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
 }
 
-/// Packs 32 values of `W` bits into `W` little-endian words; the bytes behind them are zero.
+/// Packs 32 values of `W` bits into `W` little-endian words; the remaining bytes are zero.
 #[inline]
 fn pack<const W: usize>(values: &[u32; PACK]) -> [u8; PACK * 4] {
     let mut bytes = [0; PACK * 4];
@@ -162,7 +163,7 @@ fn low_word(pending: u64) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Unpacks as many values as `out` takes from the first byte on; what is missing is zero.
+/// Unpacks values from the first byte on until `out` is full; missing bytes are read as zero.
 pub(in super::super) fn unpack(bytes: &[u8], width: u8, out: &mut [u32]) {
     let done = simd::unpack(bytes, width, out);
     if done < out.len() {
@@ -170,7 +171,7 @@ pub(in super::super) fn unpack(bytes: &[u8], width: u8, out: &mut [u32]) {
     }
 }
 
-/// Picks the unpacker made for the width, so that all its shifts are constants.
+/// Selects the unpacker for the width, so that all its shifts are constants.
 fn unpack_rest(bytes: &[u8], width: u8, out: &mut [u32]) {
     macro_rules! by_width {
         ($($w:literal)*) => {
@@ -187,7 +188,7 @@ fn unpack_rest(bytes: &[u8], width: u8, out: &mut [u32]) {
 fn unpack_width<const W: usize>(bytes: &[u8], out: &mut [u32]) {
     let (groups, rest) = out.as_chunks_mut::<GROUP>();
     let whole = groups.len().min((bytes.len() / W).saturating_sub(1));
-    // All but the last groups have bytes behind them that can be read along.
+    // All but the last groups are followed by bytes that can be read with them.
     for (group, out) in groups[..whole].iter_mut().enumerate().map(|(i, out)| (&bytes[i * W..], out)) {
         unpack_group::<W>(group, out);
     }
@@ -224,8 +225,8 @@ fn unpack_group<const W: usize>(bytes: &[u8], out: &mut [u32; GROUP]) {
     }
 }
 
-/// Appends what `put` appends behind its length in four bytes, as levels stand in a page. Tells what `put` gave, and that
-/// length.
+/// Appends the output of `put`, preceded by its length in four bytes, as levels are stored in a page. Returns the
+/// result of `put` and that length.
 pub(crate) fn put_behind_length<T>(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
     let at = out.len() + 4;
     out.extend_from_slice(&[0; 4]);
@@ -235,7 +236,7 @@ pub(crate) fn put_behind_length<T>(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<
     (given, length)
 }
 
-/// Appends levels of one bit in the hybrid form; a set bit is a value, a cleared one a null.
+/// Appends one-bit levels in the hybrid form; a set bit is a value, a cleared one a null.
 pub(crate) fn put_levels(out: &mut Vec<u8>, levels: &BooleanBuffer) {
     let chunks = levels.bit_chunks();
     let words: Vec<u64> = chunks.iter().collect();
@@ -257,12 +258,12 @@ pub(crate) fn put_levels(out: &mut Vec<u8>, levels: &BooleanBuffer) {
     break_off(out, &[], tail_of(&chunks));
 }
 
-/// Bits behind the last whole word, and how many they are.
+/// Returns the bits after the last whole word, and their number.
 fn tail_of(chunks: &arrow::util::bit_chunk_iterator::BitChunks<'_>) -> Option<(u64, usize)> {
     (chunks.remainder_len() > 0).then(|| (chunks.remainder_bits(), chunks.remainder_len()))
 }
 
-/// Words before a run that is worth one.
+/// Returns the number of words before a run that is long enough.
 fn mixed_words(words: &[u64]) -> usize {
     let plain = |word: &u64| *word == 0 || *word == u64::MAX;
     let mut at = 0;
@@ -288,19 +289,19 @@ fn break_off(out: &mut Vec<u8>, words: &[u64], tail: Option<(u64, usize)>) {
     }
 }
 
-/// Levels of a page where all are the same.
+/// Appends the levels of a page in which all are equal.
 pub(crate) fn put_same_levels(out: &mut Vec<u8>, rows: usize, level: u32) {
     if rows > 0 {
         put_run(out, rows as u64, level, 1);
     }
 }
 
-/// Values of a block of differences, and of one of its parts with a width of its own.
+/// Number of values in a block of differences, and in one of its miniblocks, which have separate widths.
 const BLOCK: usize = 128;
 const MINI: usize = 32;
 
-/// Appends whole numbers as packed differences. `narrow` tells that they are numbers of 32 bits, whose differences wrap
-/// around there.
+/// Appends integers as packed differences. `narrow` means that they have 32 bits, so that differences wrap around at 32
+/// bits.
 pub(super) fn put_delta(out: &mut Vec<u8>, values: &[i64], narrow: bool) {
     put_varint(out, BLOCK as u64);
     put_varint(out, (BLOCK / MINI) as u64);
@@ -318,7 +319,7 @@ pub(super) fn put_delta(out: &mut Vec<u8>, values: &[i64], narrow: bool) {
     }
 }
 
-/// The same for numbers that are equally far apart, `count` from `first` on.
+/// Appends `count` equally spaced numbers, starting at `first`, in the same form.
 pub(crate) fn put_even(out: &mut Vec<u8>, first: u64, step: u64, count: usize) {
     put_varint(out, BLOCK as u64);
     put_varint(out, (BLOCK / MINI) as u64);
@@ -364,7 +365,7 @@ fn put_wide(out: &mut Vec<u8>, values: &[u64; MINI], width: u8) {
     by_width!(33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the width tells that there are no more")]
+#[expect(clippy::cast_possible_truncation, reason = "the width guarantees that there are no more")]
 fn low_bits(value: u64) -> u32 {
     value as u32
 }
@@ -374,7 +375,7 @@ fn low_half(pending: u128) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// [`pack`] for wider values, in words of eight bytes.
+/// Like [`pack`], for wider values, in words of eight bytes.
 #[inline]
 fn pack_wide<const W: usize>(values: &[u64; MINI]) -> [u8; MINI * 8] {
     let mut bytes = [0; MINI * 8];
@@ -390,7 +391,7 @@ fn pack_wide<const W: usize>(values: &[u64; MINI]) -> [u8; MINI * 8] {
             filled -= 64;
         }
     }
-    // Of an odd width half a word is left.
+    // For an odd width, half a word remains.
     if filled > 0 {
         words[next] = low_half(pending);
     }
@@ -421,7 +422,7 @@ mod tests {
         (0..width).fold(0, |value, i| value | u64::from(bytes[(at + i) / 8] >> ((at + i) % 8) & 1) << i)
     }
 
-    /// The hybrid form, read bit by bit as its specification says.
+    /// Decodes the hybrid form bit by bit, following its specification.
     fn read_hybrid(mut bytes: &[u8], width: usize, count: usize) -> Vec<u32> {
         let mut out = Vec::new();
         while out.len() < count {
@@ -441,7 +442,7 @@ mod tests {
         out
     }
 
-    /// Packed differences, read as their specification says.
+    /// Decodes packed differences, following their specification.
     fn read_delta(mut bytes: &[u8], narrow: bool) -> Vec<i64> {
         let zigzag = |v: u64| (v >> 1).cast_signed() ^ -(v & 1).cast_signed();
         assert_eq!((varint(&mut bytes), varint(&mut bytes)), (128, 4));
@@ -529,7 +530,7 @@ mod tests {
                 let mut all = vec![7; values.len()];
                 unpack(&packed, width, &mut all);
                 prop_assert_eq!(&all, &values);
-                // What is missing is zero, and nothing behind the bytes is read.
+                // Missing bytes are zero, and nothing is read beyond the slice.
                 unpack(&packed[..bytes / 2], width, &mut all);
             }
         }

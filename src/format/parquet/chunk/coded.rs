@@ -1,13 +1,13 @@
-//! Encodes [coded](crate::record::coded) columns: their keys become indices of a dictionary, their values are looked at
-//! only once each.
+//! Encodes [coded](crate::record::coded) columns: their keys become indices of a dictionary, and each of their values
+//! is processed only once.
 //!
 //! ```text
-//! arrays    keys 2 0 2 | keys 1 1 0            each with its table of values, of which some never occur
+//! arrays    keys 2 0 2 | keys 1 1 0            each with its table of values, some of which never occur
 //! tables    used, index in the dictionary      entries in the order of their values, each once
-//! pages     index of each key, nulls left out --> hybrid
+//! pages     index of each key, without nulls --> hybrid
 //! ```
 //!
-//! Entries lie in the order of their values, so the least and the greatest index of a page say what its bounds are.
+//! Entries are in the order of their values, so the lowest and the highest index of a page give its bounds.
 
 use ::parquet::{
     basic::{Encoding, Type},
@@ -33,46 +33,46 @@ use super::{
 };
 use crate::{error::Result, record::coded::as_coded};
 
-/// Index of keys that stand for no value.
+/// Index of keys without a value.
 const NULL: u32 = u32::MAX;
 
-/// So few entries are never worse than what else there is: they are coordinates, which come again and again.
-const FEW: usize = 4096;
+/// Maximum number of entries for which a dictionary is always used: such values are coordinates, which repeat often.
+const ALWAYS_DICTIONARY_ENTRIES: usize = 4096;
 
-/// Rows for each of them at least.
+/// Minimum number of rows per entry.
 const ROWS_PER_ENTRY: usize = 8;
 
-/// Rows of a run of equal values, on average, where pages are written run by run.
-const RUN: usize = 16;
+/// Minimum average length of runs of equal values, in rows, for pages to be written run by run.
+const MIN_MEAN_RUN: usize = 16;
 
-/// Keys that are looked at together: neighbours are often the same.
+/// Number of keys that are examined together: neighbours are often equal.
 const BLOCK: usize = 64;
 
-/// Values, and for each whether some key stands for it; later its index.
+/// Values of a table, and for each whether a key refers to it; later its index.
 struct Table<'a> {
     values: &'a ArrayRef,
     used: Vec<bool>,
     indices: Vec<u32>,
 }
 
-/// Keys of an array, and the number of their table.
+/// Keys of an array, and the index of their table.
 struct Segment<'a> {
     keys: &'a [u16],
     table: usize,
 }
 
-/// Encodes a column all of whose arrays are coded; `None` if they are not, or their values are better off without a
-/// dictionary.
+/// Encodes a column whose arrays are all coded; `None` if they are not, or if a dictionary would not make their values
+/// smaller.
 ///
 /// # Errors
-/// As [`encode`](super::encode).
+/// Those of [`encode`](super::encode).
 pub(super) fn encode(
     scratch: &mut Scratch,
     descr: &ColumnDescPtr,
     leaf: &Leaf,
     options: Options,
 ) -> Result<Option<Chunk>> {
-    // Levels are made of keys here.
+    // Levels are made from keys here.
     if leaf.layout.levels.is_some() {
         return Ok(None);
     }
@@ -117,7 +117,7 @@ fn tables_of(arrays: &[ArrayRef]) -> Option<(Vec<Table<'_>>, Vec<Segment<'_>>)> 
     Some((tables, segments))
 }
 
-/// Whether all keys are the same.
+/// Returns whether all keys are equal.
 fn uniform(keys: &[u16]) -> bool {
     keys.first().is_some_and(|first| keys.iter().fold(0, |differs, key| differs | (key ^ first)) == 0)
 }
@@ -133,10 +133,10 @@ fn mark(keys: &[u16], used: &mut [bool]) {
     }
 }
 
-/// Words of a table, those of nulls included.
+/// Returns the words of a table, including those of nulls.
 fn values_of(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) -> Option<(Values<'static>, Order)> {
     let filled = make_array(values.to_data().into_builder().nulls(None).build().ok()?);
-    // Texts would have to outlive the table.
+    // Texts are not supported: they would have to outlive the table.
     filled.data_type().primitive_width()?;
     let (words, order) = words(&[filled], descr, scratch)?;
     match (words, descr.physical_type()) {
@@ -146,7 +146,7 @@ fn values_of(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) ->
     }
 }
 
-/// Index that a key leads to.
+/// Returns the index for a key.
 fn index_of(indices: &[u32], key: u16) -> u32 {
     indices.get(usize::from(key)).copied().unwrap_or(NULL)
 }
@@ -169,9 +169,9 @@ impl Coded<'_> {
         }
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
         let mut compressor = scratch.compressor(self.options.codec)?;
-        if entries.len() > FEW.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
+        if entries.len() > ALWAYS_DICTIONARY_ENTRIES.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
             let sample = self.sample(&entries);
-            // Entries in their order take much less than others: packed numbers are equally far apart.
+            // Entries in order are much smaller than others: packed numbers are equally spaced.
             scratch.body.clear();
             W::put(&entries, &mut scratch.body);
             let bytes = compressor.compress(&scratch.body, &mut scratch.packed)?.len() as f64;
@@ -188,7 +188,7 @@ impl Coded<'_> {
         Ok(Some(chunk))
     }
 
-    /// Entries of the dictionary in the order of their values; tables get their indices.
+    /// Returns the entries of the dictionary in the order of their values, and stores their indices in the tables.
     fn index<W: Word>(&mut self, words: &[&[W]]) -> Option<Vec<W>> {
         let mut occurring = Vec::new();
         for (table, words) in self.tables.iter().zip(words) {
@@ -224,7 +224,7 @@ impl Coded<'_> {
         self.segments.iter().map(of).sum()
     }
 
-    /// Some of the values, evenly spread.
+    /// Returns some of the values, evenly spread.
     fn sample<W: Word>(&self, entries: &[W]) -> Vec<W> {
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
         let mut indices = Vec::new();
@@ -236,7 +236,7 @@ impl Coded<'_> {
         indices.into_iter().filter_map(|index| entries.get(index as usize)).copied().collect()
     }
 
-    /// Keys of some rows, block by block, each with the indices that they lead to.
+    /// Returns the keys of some rows, block by block, each block with the indices of its table.
     fn blocks(&self, mut start: usize, mut rows: usize) -> impl Iterator<Item = (&[u16], &[u32])> {
         self.segments.iter().flat_map(move |segment| {
             let from = start.min(segment.keys.len());
@@ -248,7 +248,7 @@ impl Coded<'_> {
         })
     }
 
-    /// Appends the indices of some rows, those of nulls included.
+    /// Appends the indices of some rows, including those of nulls.
     fn put(&self, start: usize, rows: usize, out: &mut Vec<u32>) {
         for (block, indices) in self.blocks(start, rows) {
             match block.first() {
@@ -258,7 +258,7 @@ impl Coded<'_> {
         }
     }
 
-    /// Finds stretches of equal indices in some rows; false if there are more than `most`, or nulls among them.
+    /// Finds runs of equal indices in some rows; returns false if there are more than `most`, or if there are nulls.
     fn runs(&self, start: usize, rows: usize, most: usize, out: &mut Vec<(u32, usize)>) -> bool {
         out.clear();
         let push = |index: u32, count: usize, out: &mut Vec<(u32, usize)>| match out.last_mut() {
@@ -285,9 +285,15 @@ impl Coded<'_> {
         scratch: &mut Scratch,
     ) -> Result<Finished> {
         let packed = std::mem::take(&mut scratch.packed);
-        let mut writer =
-            PageWriter::new(self.descr, compressor, packed, Encoding::RLE_DICTIONARY, self.order, self.options.looks)
-                .storing_noise();
+        let mut writer = PageWriter::new(
+            self.descr,
+            compressor,
+            packed,
+            Encoding::RLE_DICTIONARY,
+            self.order,
+            self.options.inspects_values,
+        )
+        .storing_noise();
         let mut body = Vec::new();
         W::put(entries, &mut body);
         writer.dictionary(entries.len(), &body)?;
@@ -300,7 +306,7 @@ impl Coded<'_> {
         for (number, rows) in pages.into_iter().enumerate() {
             let slots = self.layout.slots_of(rows.clone());
             indices.clear();
-            let in_runs = !has_nans && self.runs(slots.start, slots.len(), slots.len() / RUN, &mut runs);
+            let in_runs = !has_nans && self.runs(slots.start, slots.len(), slots.len() / MIN_MEAN_RUN, &mut runs);
             let mut validity = None;
             if !in_runs {
                 self.put(slots.start, slots.len(), indices);
@@ -324,7 +330,7 @@ impl Coded<'_> {
         writer.finish()
     }
 
-    /// Bounds of a page by its indices, or by its values where some of them are in no order.
+    /// Returns the bounds of a page, from its indices, or from its values if some of them are NaN.
     fn bounds<W: Word>(&self, indices: &[u32], entries: &[W], keys: &[u64], has_nans: bool) -> Option<Bounds> {
         if !has_nans {
             return bounds(indices, keys);
@@ -334,7 +340,7 @@ impl Coded<'_> {
     }
 }
 
-/// Takes out the nulls, and says where they were, if there were some.
+/// Removes the nulls, and returns their positions if there were any.
 fn without_nulls(indices: &mut Vec<u32>) -> Option<BooleanBuffer> {
     let valid = BooleanBuffer::collect_bool(indices.len(), |row| indices[row] != NULL);
     if valid.count_set_bits() == valid.len() {
@@ -344,13 +350,13 @@ fn without_nulls(indices: &mut Vec<u32>) -> Option<BooleanBuffer> {
     Some(valid)
 }
 
-/// Appends indices that come in runs: those too short to be worth one are packed together.
+/// Appends indices that consist of runs: runs that are too short are packed together.
 fn put_runs(entries: usize, runs: &[(u32, usize)], body: &mut Vec<u8>) {
     let width = width_of(entries.saturating_sub(1) as u64);
     body.push(width);
     let (least, mut packed) = (least_run(width), Vec::new());
     for &(index, mut count) in runs {
-        // What is packed comes in whole groups.
+        // Packed values form whole groups.
         let fill = packed.len().next_multiple_of(GROUP) - packed.len();
         let fill = fill.min(count);
         packed.resize(packed.len() + fill, index);
@@ -366,14 +372,14 @@ fn put_runs(entries: usize, runs: &[(u32, usize)], body: &mut Vec<u8>) {
     put_packed(body, &packed, width);
 }
 
-/// Bounds of a page by its runs.
+/// Returns the bounds of a page from its runs.
 fn bounds_of_runs(runs: &[(u32, usize)], keys: &[u64]) -> Option<Bounds> {
     let key = |index: u32| keys.get(index as usize).copied();
     let (least, greatest) = (runs.iter().map(|run| run.0).min()?, runs.iter().map(|run| run.0).max()?);
     Some(Bounds::Keys { least: key(least)?, greatest: key(greatest)?, nans: 0, only_nans: false })
 }
 
-/// Bounds of a page by its indices.
+/// Returns the bounds of a page from its indices.
 fn bounds(indices: &[u32], keys: &[u64]) -> Option<Bounds> {
     let least = indices.iter().fold(u32::MAX, |least, index| least.min(*index));
     let greatest = indices.iter().fold(0, |greatest, index| greatest.max(*index));

@@ -1,6 +1,7 @@
-//! A column as the encoder sees it: its values without the nulls, one behind the other, and where the nulls are.
+//! A column in the encoder's form: its values in sequence without the nulls, and the positions of the nulls.
 //!
-//! Numbers are words of 32 or 64 bits whatever they mean; only an [`Order`] knows that. Text is not copied.
+//! Numbers are words of 32 or 64 bits regardless of their type; only an [`Order`] distinguishes them. Texts are not
+//! copied.
 
 use ::parquet::{basic::SortOrder, basic::Type as Physical, schema::types::ColumnDescriptor};
 use arrow::{
@@ -20,16 +21,16 @@ use crate::record::coded::value_type;
 
 /// A value of fixed width.
 pub(crate) trait Word: Copy + Eq {
-    /// Bytes of it.
+    /// Width in bytes.
     const WIDTH: usize;
 
-    /// Its bits, the upper ones cleared.
+    /// Returns its bits, zero-extended.
     fn bits(self) -> u64;
 
-    /// The number that its bits are, if they are one with a sign.
+    /// Returns its bits as a signed number.
     fn signed(self) -> i64;
 
-    /// Appends values, lowest byte first.
+    /// Appends values in little-endian order.
     fn put(values: &[Self], out: &mut Vec<u8>);
 }
 
@@ -71,23 +72,23 @@ pub(super) enum Values<'a> {
     Wide(Vec<u64>),
     /// One bit each.
     Bits(BooleanBuffer),
-    /// Of variable length.
+    /// Byte strings of variable length.
     Bytes(Vec<&'a [u8]>),
 }
 
 /// A column of one or more arrays.
 pub(super) struct Column<'a> {
-    /// Its rows, and their slots.
+    /// Its rows and their slots.
     pub(super) layout: &'a Layout,
     /// Which slots have a value; `None` if all have.
     pub(super) validity: Option<BooleanBuffer>,
     /// Values of those slots.
     pub(super) values: Values<'a>,
-    /// How they are compared.
+    /// Order in which they are compared.
     pub(super) order: Order,
 }
 
-/// Which slots have a value, by the nulls of the arrays; `None` if all have.
+/// Returns which slots have a value, from the nulls of the arrays; `None` if all have.
 pub(super) fn validity(arrays: &[ArrayRef]) -> Option<BooleanBuffer> {
     if arrays.iter().all(|array| array.null_count() == 0) {
         return None;
@@ -102,7 +103,7 @@ pub(super) fn validity(arrays: &[ArrayRef]) -> Option<BooleanBuffer> {
     Some(all.finish())
 }
 
-/// Whether values of this type, or keys of such values, are stored value by value in a column like this.
+/// Returns whether values of this type, or keys of such values, can be encoded as a column like this.
 pub(super) fn takes(of: &DataType, column: &ColumnDescriptor) -> bool {
     use DataType::{
         Binary, Boolean, Date32, Float32, Float64, Int8, Int16, Int32, Int64, Timestamp, UInt8, UInt16, UInt32, UInt64,
@@ -122,7 +123,7 @@ pub(super) fn takes(of: &DataType, column: &ColumnDescriptor) -> bool {
     stored == column.physical_type()
 }
 
-/// The values of arrays of numbers or bits, which have one type, and their order.
+/// Returns the values of numeric or boolean arrays of one type, and their order.
 pub(super) fn words(
     arrays: &[ArrayRef],
     descr: &ColumnDescriptor,
@@ -168,7 +169,7 @@ pub(super) fn words(
     }
 }
 
-/// The same of texts and bytes.
+/// Returns the values of text or binary arrays, and their order.
 pub(super) fn texts<'a>(arrays: &'a [ArrayRef], scratch: &mut Scratch) -> Option<(Values<'a>, Order)> {
     match arrays.first()?.data_type() {
         DataType::Utf8 => {
@@ -187,7 +188,7 @@ fn values_in(arrays: &[ArrayRef]) -> usize {
     arrays.iter().map(|array| array.len() - array.null_count()).sum()
 }
 
-/// Values in memory that was used before.
+/// Collects values in a reused buffer.
 fn native<T: ArrowPrimitiveType, W>(room: &mut Vec<W>, arrays: &[ArrayRef], word: impl Fn(T::Native) -> W) -> Vec<W> {
     let mut out = std::mem::take(room);
     out.clear();

@@ -1,4 +1,4 @@
-//! Compresses pages, each by itself, with one context for all pages of a chunk.
+//! Compresses pages separately, with one context for all pages of a chunk.
 
 use ::parquet::basic::{Compression, GzipLevel, ZstdLevel};
 
@@ -7,7 +7,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Compresses one page after the other.
+/// Compresses one page after another.
 pub(in super::super) struct Compressor {
     name: Compression,
     context: Context,
@@ -17,16 +17,16 @@ enum Context {
     None,
     Zstd(zstd::bulk::Compressor<'static>),
     Lz4,
-    /// Boxed, for it is larger than everything around it.
+    /// Boxed because it is much larger than the other variants.
     Snappy(Box<snap::raw::Encoder>),
     Gzip(flate2::Compression),
 }
 
 impl Compressor {
-    /// Prepares for pages of a chunk.
+    /// Creates a compressor for the pages of a chunk.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when the level is out of range.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if the level is out of range.
     pub(in super::super) fn new(codec: Codec) -> Result<Self> {
         let context = match codec {
             Codec::None => Context::None,
@@ -38,15 +38,15 @@ impl Compressor {
         Ok(Self { name: name_of(codec)?, context })
     }
 
-    /// Name in the footer.
+    /// Returns the codec's name in the footer.
     pub(in super::super) fn name(&self) -> Compression {
         self.name
     }
 
-    /// Compresses a page; `out` is the place for the result where one is needed, and keeps its memory.
+    /// Compresses a page; `out` holds the result if the codec needs a buffer, and keeps its memory.
     ///
     /// # Errors
-    /// When the library fails, as it does without memory.
+    /// When the library fails, for example without memory.
     pub(in super::super) fn compress<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let failed = |e: String| Error::internal(format!("compressing a page failed: {e}"));
         let length = match &mut self.context {
@@ -75,10 +75,10 @@ impl Compressor {
         Ok(&out[..length])
     }
 
-    /// The page in the format of the codec, but as it is, where the format has room for that.
+    /// Returns the page in the codec's format but uncompressed, if the format allows that.
     ///
     /// # Errors
-    /// As [`Self::compress`].
+    /// Those of [`Self::compress`].
     pub(super) fn store<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         match (&self.context, u32::try_from(page.len())) {
             (Context::Zstd(_), Ok(_)) => {
@@ -91,7 +91,7 @@ impl Compressor {
     }
 }
 
-/// Appends a frame of Zstandard whose blocks are stored as they are.
+/// Appends a Zstandard frame of uncompressed blocks.
 ///
 /// ```text
 /// magic 28 b5 2f fd   a0: one segment, its length in 4 bytes   length   [ size << 3 | last, 3 bytes   bytes ]*
@@ -115,24 +115,24 @@ pub(in super::super) fn put_zstd_frame(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Makes `out` at least this long; what it holds does not matter.
+/// Makes `out` at least this long; its content is arbitrary.
 fn room(out: &mut Vec<u8>, length: usize) {
     if out.len() < length {
         out.resize(length, 0);
     }
 }
 
-/// The codec as Parquet names it.
+/// Returns the codec's name in Parquet.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when the level is out of range.
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the level is out of range.
 pub(in super::super) fn name_of(codec: Codec) -> Result<Compression> {
     let out_of_range =
         |e: ::parquet::errors::ParquetError| Error::usage("the level of the codec is out of range").cause(e);
     Ok(match codec {
         Codec::None => Compression::UNCOMPRESSED,
         Codec::Zstd(level) => Compression::ZSTD(ZstdLevel::try_new(level).map_err(out_of_range)?),
-        // Codec LZ4 of the Parquet format is deprecated for its undocumented framing.
+        // Parquet's codec LZ4 is deprecated because its framing is undocumented.
         Codec::Lz4 => Compression::LZ4_RAW,
         Codec::Snappy => Compression::SNAPPY,
         Codec::Gzip(level) => Compression::GZIP(GzipLevel::try_new(level).map_err(out_of_range)?),

@@ -1,14 +1,15 @@
-//! Dictionaries: each different value once, and for each value the number of its entry.
+//! Dictionaries: each distinct value once, and for each value the index of its entry.
 //!
-//! Entries stand in the order in which they first occur, so that the bytes depend on nothing but the values. The table
-//! that finds them is open, with a power of two of slots of which at most half are taken:
+//! Entries are in the order of their first occurrence, so that the bytes depend only on the values. They are found
+//! through a hash table with open addressing, whose number of slots is a power of two and at most half of which are
+//! used:
 //!
 //! ```text
 //! slot   0  free        or   tag << 20 | entry + 1        tag: twelve bits of the hash
 //! ```
 //!
-//! Beside each entry stands a key of fixed size, which tells nearly all entries apart: the texts themselves lie wherever
-//! they first occurred, and each look at one of them would be a miss of the cache.
+//! A key of fixed size is stored beside each entry and distinguishes nearly all entries: the texts themselves remain at
+//! their first occurrence, so that each access to one would be a cache miss.
 
 use std::ops::Range;
 
@@ -16,34 +17,34 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::column::Word;
 
-/// Odd, and far from any pattern that data has.
+/// Odd multiplier without regular bit patterns.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Bits of a slot that hold the entry.
 const ENTRY_BITS: u32 = 20;
 
-/// Entries that a dictionary may have.
-const MOST: usize = (1 << ENTRY_BITS) - 2;
+/// Maximum number of entries of a dictionary.
+const MAX_ENTRIES: usize = (1 << ENTRY_BITS) - 2;
 
-/// Entries and, for each value, its entry.
+/// Entries and, for each value, the index of its entry.
 #[derive(Debug)]
 pub(super) struct Dictionary<E> {
     pub(super) entries: Vec<E>,
     pub(super) indices: Vec<u32>,
 }
 
-/// Something that can be an entry.
+/// A type of dictionary entries.
 pub(super) trait Entry: Copy {
-    /// What stands beside the entry; equal entries have equal keys.
+    /// Type stored beside the entry; equal entries have equal keys.
     type Key: Copy + Eq;
 
-    /// The key.
+    /// Returns the key.
     fn key(self) -> Self::Key;
 
-    /// A number that equal entries share.
+    /// Returns a hash, which is the same for equal entries.
     fn hash(self, key: Self::Key) -> u64;
 
-    /// Whether entries with equal keys are the same.
+    /// Returns whether two entries with equal keys are equal.
     fn same(self, other: Self) -> bool;
 }
 
@@ -58,7 +59,7 @@ impl<W: Word> Entry for W {
     #[inline]
     fn hash(self, _key: W) -> u64 {
         let mixed = self.bits().wrapping_mul(MIX);
-        // The upper bits choose the slot; without this the tag would depend on the lower bits of the value only.
+        // The upper bits choose the slot; without this step the tag would depend on the value's lower bits only.
         mixed ^ mixed >> 29
     }
 
@@ -68,11 +69,11 @@ impl<W: Word> Entry for W {
     }
 }
 
-/// Texts of up to so many bytes are their keys.
-const SHORT: usize = 16;
+/// Maximum length in bytes of texts that are determined by their keys.
+const KEYED_BYTES: usize = 16;
 
 impl Entry for &[u8] {
-    /// The length, the first and the last bytes.
+    /// The length, the first and the last eight bytes.
     type Key = (usize, u64, u64);
 
     #[inline]
@@ -83,7 +84,7 @@ impl Entry for &[u8] {
 
     #[inline]
     fn hash(self, (length, first, last): (usize, u64, u64)) -> u64 {
-        if length > SHORT {
+        if length > KEYED_BYTES {
             return xxh3_64(self);
         }
         let product = u128::from(first ^ MIX) * u128::from(last ^ MIX.rotate_left(17) ^ length as u64);
@@ -92,7 +93,7 @@ impl Entry for &[u8] {
 
     #[inline]
     fn same(self, other: Self) -> bool {
-        self.len() <= SHORT || self == other
+        self.len() <= KEYED_BYTES || self == other
     }
 }
 
@@ -102,7 +103,7 @@ fn low_half(product: u128) -> u64 {
     product as u64
 }
 
-/// The first and the last eight bytes, which overlap in a shorter text.
+/// Returns the first and the last eight bytes, which overlap in a shorter text.
 #[inline]
 pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
@@ -115,9 +116,10 @@ pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
 }
 
 impl<E: Entry> Dictionary<E> {
-    /// The dictionary of `values`, unless it would have more than `most` entries. `room` is memory for the indices.
-    pub(super) fn of(values: &[E], most: usize, room: &mut Vec<u32>) -> Option<Self> {
-        let most = most.min(MOST);
+    /// Returns the dictionary of `values`, unless it would have more than `max_entries` entries. `room` is memory for the
+    /// indices.
+    pub(super) fn of(values: &[E], max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
+        let max_entries = max_entries.min(MAX_ENTRIES);
         let mut table = Table::new();
         let mut indices = zeros(room, values.len());
         for (place, &value) in indices.iter_mut().zip(values) {
@@ -125,7 +127,7 @@ impl<E: Entry> Dictionary<E> {
             let hash = value.hash(key);
             *place = match table.find(value, key, hash) {
                 Ok(index) => index,
-                Err(free) if table.entries.len() < most => table.add(value, key, hash, free),
+                Err(free) if table.entries.len() < max_entries => table.add(value, key, hash, free),
                 Err(_) => {
                     *room = indices;
                     return None;
@@ -135,33 +137,33 @@ impl<E: Entry> Dictionary<E> {
         Some(Self { entries: table.entries, indices })
     }
 
-    /// The entries that occur among some values, each once. `seen` has one place for each entry, all false.
+    /// Returns each entry that occurs among some values once. `seen` has one element for each entry, all false.
     pub(super) fn occurring<'a>(&'a self, values: Range<usize>, seen: &'a mut [bool]) -> impl Iterator<Item = E> + 'a {
         self.indices[values].iter().for_each(|index| seen[*index as usize] = true);
         self.entries.iter().zip(seen).filter_map(|(entry, seen)| std::mem::take(seen).then_some(*entry))
     }
 }
 
-/// Numbers as close together as this have a table with a place for each.
-const CLOSE: u64 = 1 << 15;
+/// Maximum range of numbers for which a table is indexed directly by the number.
+const DIRECT_RANGE: u64 = 1 << 15;
 
 impl<W: Word> Dictionary<W> {
-    /// The same, faster where all values are close together.
-    pub(super) fn of_words(values: &[W], most: usize, room: &mut Vec<u32>) -> Option<Self> {
+    /// Like `of`, but faster if all values are in a narrow range.
+    pub(super) fn of_words(values: &[W], max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
         let (mut least, mut greatest) = (i64::MAX, i64::MIN);
         for value in values {
             least = least.min(value.signed());
             greatest = greatest.max(value.signed());
         }
         match greatest.wrapping_sub(least).cast_unsigned() {
-            range if least <= greatest && range < CLOSE.min(values.len() as u64) => {
-                Self::of_close(values, least, range, most, room)
+            range if least <= greatest && range < DIRECT_RANGE.min(values.len() as u64) => {
+                Self::of_narrow_range(values, least, range, max_entries, room)
             }
-            _ => Self::of(values, most, room),
+            _ => Self::of(values, max_entries, room),
         }
     }
 
-    fn of_close(values: &[W], least: i64, range: u64, most: usize, room: &mut Vec<u32>) -> Option<Self> {
+    fn of_narrow_range(values: &[W], least: i64, range: u64, max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
         let mut places = vec![0_u32; usize::try_from(range).ok()? + 1];
         let (mut entries, mut indices) = (Vec::new(), zeros(room, values.len()));
         for (index, value) in indices.iter_mut().zip(values) {
@@ -172,7 +174,7 @@ impl<W: Word> Dictionary<W> {
             }
             *index = *place - 1;
         }
-        if entries.len() > most {
+        if entries.len() > max_entries {
             *room = indices;
             return None;
         }
@@ -189,7 +191,7 @@ fn zeros(room: &mut Vec<u32>, length: usize) -> Vec<u32> {
 
 struct Table<E: Entry> {
     slots: Vec<u32>,
-    /// Bits to shift a hash by to get a slot.
+    /// Number of bits by which a hash is shifted to get a slot.
     shift: u32,
     keys: Vec<E::Key>,
     entries: Vec<E>,
@@ -201,7 +203,7 @@ impl<E: Entry> Table<E> {
         Self { slots: vec![0; SLOTS], shift: u64::BITS - SLOTS.trailing_zeros(), keys: Vec::new(), entries: Vec::new() }
     }
 
-    /// The entry of the value, or the slot where it would stand.
+    /// Returns the entry of a value, or the free slot for it.
     #[inline]
     fn find(&self, value: E, key: E::Key, hash: u64) -> Result<u32, usize> {
         let slots = self.slots.as_slice();
@@ -251,7 +253,7 @@ impl<E: Entry> Table<E> {
     }
 }
 
-/// Slot where the search begins: the upper bits of a product are its best mixed ones.
+/// Returns the slot at which the search begins: the upper bits of a product are mixed best.
 #[inline]
 fn place(hash: u64, shift: u32) -> usize {
     usize::try_from(hash >> shift).unwrap_or_default()
@@ -268,10 +270,10 @@ fn entry(slot: u32) -> usize {
     (slot & ((1 << ENTRY_BITS) - 1)) as usize - 1
 }
 
-/// How many different values `total` values probably have, when `found` were found among `seen` of them.
+/// Estimates how many distinct values `total` values have, if `found` were found among `seen` of them.
 ///
-/// Draws from `n` equally likely values find `n * (1 - e^(-seen / n))` of them. Made of nothing but multiplications, so
-/// that all machines agree.
+/// Drawing `seen` times from `n` equally likely values finds `n * (1 - e^(-seen / n))` of them. Uses basic arithmetic
+/// only, so that all machines get the same result.
 pub(in super::super) fn expected_entries(seen: usize, found: usize, total: usize) -> f64 {
     let (seen, found, total) = (seen as f64, found as f64, total as f64);
     if seen >= total || found >= seen {
@@ -286,7 +288,7 @@ pub(in super::super) fn expected_entries(seen: usize, found: usize, total: usize
     drawn(low, total).clamp(found, total)
 }
 
-/// `e^-x` by the definition of `e`, exact enough for an estimate.
+/// Returns `e^-x` by the definition of `e`, exact enough for an estimate.
 fn decay(x: f64) -> f64 {
     let mut power = (1.0 - x / 65_536.0).max(0.0);
     for _ in 0..16 {

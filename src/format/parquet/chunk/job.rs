@@ -1,4 +1,4 @@
-//! Writes a column as planned: cuts it into pages, and gives each its levels, values and bounds.
+//! Writes a column as planned: cuts it into pages, and gives each page its levels, values and bounds.
 
 use std::ops::Range;
 
@@ -18,30 +18,30 @@ use super::{
 };
 use crate::{codec::Codec, error::Result};
 
-/// How a chunk is to be made.
+/// Options of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Options {
     /// Compression of its pages.
     pub(in super::super) codec: Codec,
-    /// Whether values are looked at: for dictionaries, bounds and better encodings. Contents of files are not.
-    pub(in super::super) looks: bool,
-    /// Whether lists and structs are taken.
-    pub(in super::super) parts: bool,
-    /// Whether it is told which texts are the same.
-    pub(in super::super) tells_repeats: bool,
+    /// Whether values are examined, for dictionaries, bounds and better encodings. Contents of files are not.
+    pub(in super::super) inspects_values: bool,
+    /// Whether lists and structs are encoded here.
+    pub(in super::super) nested: bool,
+    /// Whether the positions of equal texts are returned.
+    pub(in super::super) reports_repeats: bool,
 }
 
-/// Appends indices into a dictionary of so many entries.
+/// Appends indices into a dictionary of that many entries.
 pub(super) fn put_indices(entries: usize, indices: &[u32], body: &mut Vec<u8>) {
     let width = width_of(entries.saturating_sub(1) as u64);
     body.push(width);
     put_hybrid(body, indices, width);
 }
 
-/// A finished chunk, the compressor and the memory that were used.
+/// A finished chunk, and the compressor and memory that it used.
 pub(super) type Finished = (Chunk, Compressor, Vec<u8>);
 
-/// A column to be written as planned.
+/// A column with its plan.
 pub(super) struct Job<'a> {
     pub(super) column: &'a Column<'a>,
     pub(super) plan: Plan,
@@ -53,10 +53,10 @@ impl Job<'_> {
     fn writer(&self, compressor: Compressor, scratch: &mut Scratch, with_dictionary: bool) -> (PageWriter, Encoding) {
         let encoding = if with_dictionary { Encoding::RLE_DICTIONARY } else { self.plan.encoding };
         let (packed, order) = (std::mem::take(&mut scratch.packed), self.column.order);
-        (PageWriter::new(self.descr, compressor, packed, encoding, order, self.options.looks), encoding)
+        (PageWriter::new(self.descr, compressor, packed, encoding, order, self.options.inspects_values), encoding)
     }
 
-    /// Writes all pages, whose values `put` appends.
+    /// Writes all pages; `put` appends the values of a page.
     fn write(
         &self,
         pages: Vec<Page>,
@@ -86,7 +86,7 @@ impl Job<'_> {
     ) -> Result<Finished> {
         let dictionary = match self.plan.entries {
             0 => None,
-            most => Dictionary::of_words(values, most, &mut scratch.indices),
+            max_entries => Dictionary::of_words(values, max_entries, &mut scratch.indices),
         };
         let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
         if let Some(dictionary) = &dictionary {
@@ -133,7 +133,7 @@ impl Job<'_> {
     ) -> Result<Finished> {
         let dictionary = match self.plan.entries {
             0 => None,
-            most => Dictionary::of(values, most, &mut scratch.indices),
+            max_entries => Dictionary::of(values, max_entries, &mut scratch.indices),
         };
         let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
         if let Some(dictionary) = &dictionary {
@@ -152,7 +152,7 @@ impl Job<'_> {
         let facts = |range: Range<usize>| {
             let bytes = values[range.clone()].iter().map(|value| value.len() as u64).sum();
             let bounds = match &dictionary {
-                _ if !self.options.looks => None,
+                _ if !self.options.inspects_values => None,
                 Some(dictionary) if dictionary.entries.len() <= PAGE_ROWS * 4 => {
                     Bounds::of_bytes(dictionary.occurring(range, &mut seen))
                 }
@@ -162,7 +162,7 @@ impl Job<'_> {
         };
         let mut finished = self.write(pages, writer, scratch, facts, put)?;
         if let Some(dictionary) = &dictionary
-            && self.options.tells_repeats
+            && self.options.reports_repeats
             && matches!(self.column.layout, Layout { slots: Slots::One(_), levels: None, .. })
         {
             finished.0.repeats = Some(Repeats::new(&dictionary.indices, dictionary.entries.len(), self.column));
@@ -173,7 +173,7 @@ impl Job<'_> {
 }
 
 impl Column<'_> {
-    /// Pages of some rows each.
+    /// Returns the pages for some ranges of rows.
     fn pages(&self, rows: impl IntoIterator<Item = Range<usize>>) -> Vec<Page> {
         let mut value = 0;
         let page = |rows: Range<usize>| {
@@ -185,7 +185,7 @@ impl Column<'_> {
         rows.into_iter().map(page).collect()
     }
 
-    /// How many slots have a value.
+    /// Returns how many slots have a value.
     fn values_in(&self, slots: &Range<usize>) -> usize {
         match &self.validity {
             Some(validity) if slots.len() == 1 => usize::from(validity.value(slots.start)),
@@ -194,7 +194,8 @@ impl Column<'_> {
         }
     }
 
-    /// Rows of the pages of texts. Of those that are no lists rows are counted where there is a dictionary.
+    /// Cuts the rows of texts into pages. If there is a dictionary, rows that are not lists are counted instead of
+    /// measured.
     fn cut_texts(&self, values: &[&[u8]], dictionary: bool) -> Vec<Range<usize>> {
         if dictionary && !self.layout.repeats {
             return self.layout.cut_words(0);
@@ -207,7 +208,7 @@ impl Column<'_> {
         })
     }
 
-    /// Begins the body of a page with its levels.
+    /// Appends the levels at the start of a page's body.
     fn put_levels(&self, page: &Page, body: &mut Vec<u8>) {
         let validity = self.validity.as_ref().map(|validity| validity.slice(page.slots.start, page.slots.len()));
         self.layout.put(&page.rows, validity.as_ref(), page.values.len(), body);
@@ -215,7 +216,7 @@ impl Column<'_> {
 }
 
 impl Repeats {
-    /// By the numbers of the values, which count up as values first occur.
+    /// Returns the repeats from the indices of the values; entries are numbered in the order of their first occurrence.
     fn new(indices: &[u32], entries: usize, column: &Column<'_>) -> Self {
         let keys = match &column.validity {
             None => indices.to_vec(),

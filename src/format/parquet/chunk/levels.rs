@@ -1,15 +1,15 @@
-//! Levels: where values stand in rows, as Parquet says it.
+//! Levels: the positions of values in rows, as Parquet represents them.
 //!
 //! ```text
 //! rows         [7, null]   null   []    [9]         an optional list of optional items
 //! slots         7   null   null   []     9          one for each item, and one for a row that has none
 //! repetition    0    1      0     0      0          0 begins a row
-//! definition    3    2      0     1      3          how much of the way to a value there is
+//! definition   3    2      0     1      3          how many optional parts on the path to a value exist
 //! values        7                        9
 //! ```
 //!
-//! Lists within lists are none of this module's, so a repetition level has one bit. What is the same for all slots, or for
-//! all rows, is never written down one by one: tensors have millions of slots, and their rows are all alike.
+//! Lists within lists are not supported here, so a repetition level has one bit. Whatever is equal for all slots or all
+//! rows is never stored for each of them: tensors have millions of slots, and all their rows are alike.
 
 use std::ops::Range;
 
@@ -17,41 +17,41 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 
 use super::bits::{put_behind_length, put_hybrid, put_levels, put_run, width_of};
 
-/// Bytes after which a data page is closed.
+/// Size in bytes after which a data page is closed.
 pub(in super::super) const PAGE_BYTES: usize = 1 << 20;
 
-/// Rows after which a data page is closed.
+/// Number of rows after which a data page is closed.
 pub(in super::super) const PAGE_ROWS: usize = 20_000;
 
-/// Slots of a row from which on its repetition levels are two runs; fewer are packed.
-const LONG: usize = 256;
+/// Minimum number of slots in a row for its repetition levels to be two runs; fewer are packed.
+const MIN_RUN_SLOTS: usize = 256;
 
-/// Where the slots of rows are.
+/// Positions of the slots of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Slots {
-    /// One for each of so many rows.
+    /// That many rows with one slot each.
     One(usize),
-    /// So many rows, all with the same number of slots, at least one.
+    /// Rows with the same number of slots each, at least one.
     Even { rows: usize, each: usize },
-    /// The first one of each row, and behind them the number of all.
+    /// The first slot of each row, followed by the number of all slots.
     Each(Vec<usize>),
 }
 
-/// Rows of a column, and what of them lies where.
+/// Rows of a column, with their slots and levels.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) slots: Slots,
-    /// Definition levels. Without, slots without a value are nulls at the very end of the way.
+    /// Definition levels. If absent, slots without a value are nulls of the innermost field.
     pub(super) levels: Option<Vec<u8>>,
-    /// Definition level of a value.
-    pub(super) most: u8,
+    /// Definition level of a value, which is the maximum.
+    pub(super) max_level: u8,
     /// Whether values may be null.
     pub(super) nullable: bool,
     /// Whether rows are lists.
     pub(super) repeats: bool,
 }
 
-/// A page: some rows, their slots, and the values among these.
+/// A page: a range of rows, their slots, and the values in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) rows: Range<usize>,
@@ -60,9 +60,9 @@ pub(super) struct Page {
 }
 
 impl Layout {
-    /// Rows that are values, or nulls if they may be.
+    /// Returns the layout of rows with one value each, or null if they are nullable.
     pub(super) fn flat(rows: usize, nullable: bool) -> Self {
-        Self { slots: Slots::One(rows), levels: None, most: u8::from(nullable), nullable, repeats: false }
+        Self { slots: Slots::One(rows), levels: None, max_level: u8::from(nullable), nullable, repeats: false }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -72,12 +72,12 @@ impl Layout {
         }
     }
 
-    /// Slots of all rows.
+    /// Returns the number of slots of all rows.
     pub(super) fn all(&self) -> usize {
         self.slots_of(0..self.rows()).end
     }
 
-    /// Slots of some rows.
+    /// Returns the slots of some rows.
     pub(super) fn slots_of(&self, rows: Range<usize>) -> Range<usize> {
         match &self.slots {
             Slots::One(_) => rows,
@@ -86,14 +86,14 @@ impl Layout {
         }
     }
 
-    /// Which slots have a value, by their levels.
+    /// Returns which slots have a value, from their levels.
     pub(super) fn validity(&self) -> Option<BooleanBuffer> {
         let levels = self.levels.as_ref()?;
-        Some(BooleanBuffer::collect_bool(levels.len(), |slot| levels[slot] == self.most))
+        Some(BooleanBuffer::collect_bool(levels.len(), |slot| levels[slot] == self.max_level))
     }
 
-    /// Rows of the pages, given the bytes that the values of a row take, which are asked for in order. A row is never
-    /// divided, for readers that skip rows skip pages.
+    /// Cuts rows into pages. `bytes` returns the size of the values of some rows, and is called in order. A row is
+    /// never divided, because readers that skip rows skip whole pages.
     pub(super) fn cut(&self, mut bytes: impl FnMut(Range<usize>) -> usize) -> Vec<Range<usize>> {
         let (mut pages, mut start, mut filled) = (Vec::new(), 0, 0_usize);
         for row in 0..self.rows() {
@@ -110,7 +110,8 @@ impl Layout {
         pages
     }
 
-    /// Rows of the pages of values of so many bytes. Those that are no lists are counted, for they are small.
+    /// Cuts rows with values of that many bytes into pages. Rows that are not lists are counted, because they are
+    /// small.
     pub(super) fn cut_words(&self, width: usize) -> Vec<Range<usize>> {
         let step = match &self.slots {
             Slots::One(_) => PAGE_ROWS,
@@ -121,13 +122,14 @@ impl Layout {
         (0..rows).step_by(step).map(|start| start..rows.min(start + step)).collect()
     }
 
-    /// Begins the body of a page with its levels; `validity` says which of its slots have a value, `values` how many.
+    /// Appends the levels at the start of a page's body; `validity` states which slots have a value, `values` how many
+    /// do.
     pub(super) fn put(&self, rows: &Range<usize>, validity: Option<&BooleanBuffer>, values: usize, body: &mut Vec<u8>) {
         body.clear();
         if self.repeats {
             put_behind_length(body, |body| self.put_repetition(rows, body));
         }
-        if self.most > 0 {
+        if self.max_level > 0 {
             put_behind_length(body, |body| self.put_definition(&self.slots_of(rows.clone()), validity, values, body));
         }
     }
@@ -135,7 +137,7 @@ impl Layout {
     fn put_repetition(&self, rows: &Range<usize>, body: &mut Vec<u8>) {
         let slots = self.slots_of(rows.clone());
         match &self.slots {
-            Slots::Even { each, .. } if *each >= LONG => rows.clone().for_each(|_| {
+            Slots::Even { each, .. } if *each >= MIN_RUN_SLOTS => rows.clone().for_each(|_| {
                 put_run(body, 1, 0, 1);
                 put_run(body, *each as u64 - 1, 1, 1);
             }),
@@ -158,35 +160,36 @@ impl Layout {
         values: usize,
         body: &mut Vec<u8>,
     ) {
-        let width = width_of(u64::from(self.most));
+        let width = width_of(u64::from(self.max_level));
         match (&self.levels, validity) {
             _ if slots.is_empty() => {}
-            _ if values == slots.len() => put_run(body, slots.len() as u64, self.most.into(), width),
+            _ if values == slots.len() => put_run(body, slots.len() as u64, self.max_level.into(), width),
             (Some(levels), _) => {
                 let levels: Vec<u32> = levels[slots.clone()].iter().map(|level| u32::from(*level)).collect();
                 put_hybrid(body, &levels, width);
             }
-            (None, Some(validity)) if values > 0 && self.most == 1 => put_levels(body, validity),
+            (None, Some(validity)) if values > 0 && self.max_level == 1 => put_levels(body, validity),
             (None, Some(validity)) if values > 0 => {
-                let below = u32::from(self.most - 1);
+                let below = u32::from(self.max_level - 1);
                 let levels: Vec<u32> = validity.iter().map(|valid| below + u32::from(valid)).collect();
                 put_hybrid(body, &levels, width);
             }
-            (None, _) => put_run(body, slots.len() as u64, u32::from(self.most - 1), width),
+            (None, _) => put_run(body, slots.len() as u64, u32::from(self.max_level - 1), width),
         }
     }
 
-    /// How many slots of some rows have each definition level, `values` of them the highest; empty if all have the same.
+    /// Returns how many slots of some rows have each definition level, `values` of them the highest; empty if all are
+    /// equal.
     pub(super) fn counts(&self, rows: &Range<usize>, values: usize) -> Vec<usize> {
         let slots = self.slots_of(rows.clone());
-        let most = usize::from(self.most);
-        if most == 0 {
+        let max_level = usize::from(self.max_level);
+        if max_level == 0 {
             return Vec::new();
         }
-        let mut counts = vec![0; most + 1];
+        let mut counts = vec![0; max_level + 1];
         match &self.levels {
             Some(levels) => levels[slots].iter().for_each(|level| counts[usize::from(*level)] += 1),
-            None => (counts[most - 1], counts[most]) = (slots.len() - values, values),
+            None => (counts[max_level - 1], counts[max_level]) = (slots.len() - values, values),
         }
         counts
     }
@@ -202,7 +205,7 @@ mod tests {
         let even = Layout {
             slots: Slots::Even { rows: 5, each: 60_000 },
             levels: None,
-            most: 3,
+            max_level: 3,
             nullable: true,
             repeats: true,
         };
@@ -222,13 +225,13 @@ mod tests {
         let layout = Layout {
             slots: Slots::Each(vec![0, 2, 3, 4, 5]),
             levels: Some(vec![3, 2, 0, 1, 3]),
-            most: 3,
+            max_level: 3,
             nullable: true,
             repeats: true,
         };
         let mut body = Vec::new();
         layout.put(&(0..4), layout.validity().as_ref(), 2, &mut body);
-        // One group of eight each, of one bit and of two.
+        // One group of eight each: one with one bit per level, one with two.
         assert_eq!(body, [2, 0, 0, 0, 3, 0b0_0010, 3, 0, 0, 0, 3, 0b0100_1011, 0b11]);
         assert_eq!(layout.counts(&(0..4), 2), [1, 1, 1, 2]);
         assert_eq!(layout.counts(&(1..3), 0), [1, 1, 0, 0]);
@@ -240,7 +243,7 @@ mod tests {
         let layout = Layout {
             slots: Slots::Even { rows: 2, each: 60_000 },
             levels: None,
-            most: 3,
+            max_level: 3,
             nullable: true,
             repeats: true,
         };

@@ -1,18 +1,18 @@
-//! Encodes a column chunk, in the way that suits its values.
+//! Encodes a column chunk with the encoding that suits its values.
 //!
 //! ```text
-//! lists --- nested ----> arrays without parts, and where their values stand in the rows (levels)
-//! arrays --- column ---> values without nulls, and where the nulls are
-//! sample of them ------> Plan: which encoding makes the fewest bytes, after compression
+//! lists --- nested ----> arrays of leaf values, and their positions in the rows (levels)
+//! arrays --- column ---> values without nulls, and the positions of the nulls
+//! sample of them ------> Plan: which encoding gives the fewest bytes, after compression
 //! pages  --- bits / values / dictionary ---> compress ---> page
 //! ```
 //!
-//! A dictionary is worth it when its entries and the packed indices take less than the values themselves. Whether they
-//! will is foreseen from a sample, so that no dictionary is built only to be given up. Where there is none, the other
-//! encodings are tried on the sample: compressed packed differences, byte streams, texts without their prefixes. Only
-//! encodings that pyarrow, DuckDB, Polars and Spark read are among them.
+//! A dictionary is used if its entries and the packed indices are smaller than the values themselves. This is predicted
+//! from a sample, so that no dictionary is built and then discarded. Otherwise, the other encodings are tried on the
+//! sample and compressed: packed differences, byte streams, texts without their prefixes. Only encodings that pyarrow,
+//! DuckDB, Polars and Spark read are considered.
 //!
-//! One chunk has one encoding, all decisions are made from the values alone, and lists within lists and unusual types are
+//! A chunk has one encoding, and all decisions depend on the values alone. Lists within lists and unusual types are
 //! left to the writer of the parquet crate.
 
 mod bits;
@@ -63,8 +63,8 @@ use crate::{
     record::coded::{is_coded, plain_column},
 };
 
-/// Encodes the arrays, one behind the other, to a chunk for each of the columns that they are; gives back arrays of types
-/// that are none of this module's. `looks` says of a column whether its values are looked at.
+/// Encodes consecutive arrays into one chunk for each of their leaf columns; returns the arrays if their type is not
+/// supported here. `inspects_values` states for a column whether its values are examined.
 ///
 /// # Errors
 /// When the level of the codec is out of range, or a value or row is too large for a page.
@@ -73,7 +73,7 @@ pub(super) fn encode(
     columns: &[ColumnDescPtr],
     mut arrays: Vec<ArrayRef>,
     options: Options,
-    looks: impl Fn(&ColumnDescPtr) -> bool,
+    inspects_values: impl Fn(&ColumnDescPtr) -> bool,
 ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
     let plain = |arrays: Vec<ArrayRef>| arrays.iter().map(plain_column).collect::<Result<Vec<_>>>();
     let coded = arrays.iter().filter(|array| is_coded(array.data_type())).count();
@@ -86,18 +86,23 @@ pub(super) fn encode(
         leaves = leaves_of(field, columns, &arrays, options);
     }
     let Some(leaves) = leaves else { return Ok(Err(arrays)) };
-    // Each array is dropped as soon as it is done with.
+    // Each array is dropped as soon as it is encoded.
     drop(arrays);
     let mut scratch = Scratch::take();
     let encode = |(leaf, column): (Leaf, &ColumnDescPtr)| {
-        encode_leaf(&mut scratch, column, leaf, Options { looks: options.looks && looks(column), ..options })
+        encode_leaf(
+            &mut scratch,
+            column,
+            leaf,
+            Options { inspects_values: options.inspects_values && inspects_values(column), ..options },
+        )
     };
     let chunks = leaves.into_iter().zip(columns).map(encode).collect::<Result<Vec<_>>>();
     scratch.keep();
     chunks.map(Ok)
 }
 
-/// The columns of a field, if they are such as are encoded here.
+/// Returns the leaf columns of a field, if they are supported here.
 fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], options: Options) -> Option<Vec<Leaf>> {
     if arrays.is_empty() || columns.is_empty() {
         return None;
@@ -107,12 +112,12 @@ fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], opti
             let rows = arrays.iter().map(|array| array.len()).sum();
             vec![Leaf { layout: Layout::flat(rows, column.max_def_level() == 1), arrays: arrays.to_vec() }]
         }
-        _ if options.parts => nested::leaves(field, arrays)?,
+        _ if options.nested => nested::leaves(field, arrays)?,
         _ => return None,
     };
     let fits = |(leaf, column): (&Leaf, &ColumnDescPtr)| {
-        let (definition, repetition) = (i16::from(leaf.layout.most), i16::from(leaf.layout.repeats));
-        // A null where the schema allows none is for the general writer to refuse.
+        let (definition, repetition) = (i16::from(leaf.layout.max_level), i16::from(leaf.layout.repeats));
+        // A null in a non-nullable column is reported by the general writer.
         let allowed =
             |array: &ArrayRef| leaf.layout.nullable || leaf.layout.levels.is_some() || array.logical_null_count() == 0;
         (column.max_def_level(), column.max_rep_level()) == (definition, repetition)
@@ -135,7 +140,7 @@ fn encode_leaf(scratch: &mut Scratch, descr: &ColumnDescPtr, mut leaf: Leaf, opt
         return encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options);
     }
     let Some((values, order)) = column::texts(&arrays, scratch) else {
-        return Err(Error::internal(format!("expected values to encode, found other ones in {}", descr.path())));
+        return Err(Error::internal(format!("expected values that can be encoded, found others in {}", descr.path())));
     };
     encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options)
 }
@@ -145,7 +150,7 @@ fn encode_values(scratch: &mut Scratch, descr: &ColumnDescPtr, column: Column<'_
     let plan = match &column.values {
         Values::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
         Values::Wide(values) => plan_words(values, column.order, &mut compressor)?,
-        Values::Bytes(values) if options.looks => plan_texts(values, &mut compressor)?,
+        Values::Bytes(values) if options.inspects_values => plan_texts(values, &mut compressor)?,
         Values::Bits(_) | Values::Bytes(_) => Plan::plain(),
     };
     let job = Job { column: &column, plan, descr, options };

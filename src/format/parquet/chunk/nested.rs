@@ -1,12 +1,12 @@
-//! From lists and structs to their leaves: arrays without parts, and where their values stand in the rows.
+//! Splits lists and structs into leaves: arrays of plain values, and the positions of their values in the rows.
 //!
 //! ```text
 //! FixedSizeList<f64, 6>                        one leaf, six slots a row                        tensors
 //! Struct<data: List<f64>, shape: List<i32>>    two leaves, each in the rows of the struct       tensors of any shape
 //! ```
 //!
-//! Lists of anything but leaves are left to the writer of the parquet crate. Parquet has no items of a list that is null,
-//! while Arrow's lists of fixed size do: such items are taken out.
+//! Lists of anything but leaves are left to the writer of the parquet crate. In Parquet a null list has no items,
+//! whereas Arrow's fixed-size lists have: such items are removed.
 
 use std::ops::Range;
 
@@ -19,46 +19,46 @@ use arrow::{
 
 use super::levels::{Layout, Slots};
 
-/// A column without parts, in one or more arrays.
+/// A leaf column, in one or more arrays.
 pub(super) struct Leaf {
     pub(super) layout: Layout,
-    /// Values of its slots, those without a value null or left out.
+    /// Values of its slots; slots without a value are null or omitted.
     pub(super) arrays: Vec<ArrayRef>,
 }
 
-/// Structs around a column.
+/// Structs that enclose a column.
 #[derive(Clone, Default)]
-struct Around {
-    /// Definition level of what is in them.
+struct Enclosing {
+    /// Definition level of their content.
     level: u8,
-    /// Where some rows end on the way: definition levels of all rows, [`HERE`] where there is something.
+    /// Definition levels of all rows where an enclosing struct is null; [`EXISTS`] where none is.
     ends: Option<Vec<u8>>,
 }
 
-/// The way goes on.
-const HERE: u8 = u8::MAX;
+/// Marks rows whose enclosing structs all exist.
+const EXISTS: u8 = u8::MAX;
 
-/// Structs around each other at most; deeper ones are for a writer that counts further.
-const DEEPEST: u8 = 60;
+/// Maximum nesting depth of structs; deeper ones are left to the general writer.
+const MAX_DEPTH: u8 = 60;
 
-impl Around {
+impl Enclosing {
     fn end(&self, row: usize) -> Option<u8> {
-        self.ends.as_ref().map(|ends| ends[row]).filter(|end| *end != HERE)
+        self.ends.as_ref().map(|ends| ends[row]).filter(|end| *end != EXISTS)
     }
 }
 
-/// The leaves of a field whose arrays have its type, but for [coded](crate::record::coded) values; `None` if it is made in a
-/// way that is none of this module's, or has nulls where there may be none.
+/// Returns the leaves of a field whose arrays have its type, except for [coded](crate::record::coded) values; `None` if
+/// its structure is not supported here, or a non-nullable part has nulls.
 pub(super) fn leaves(field: &Field, arrays: &[ArrayRef]) -> Option<Vec<Leaf>> {
     let mut leaves = Vec::new();
-    walk(field, arrays.to_vec(), &Around::default(), &mut leaves)?;
+    walk(field, arrays.to_vec(), &Enclosing::default(), &mut leaves)?;
     Some(leaves)
 }
 
-fn walk(field: &Field, arrays: Vec<ArrayRef>, around: &Around, out: &mut Vec<Leaf>) -> Option<()> {
+fn walk(field: &Field, arrays: Vec<ArrayRef>, enclosing: &Enclosing, out: &mut Vec<Leaf>) -> Option<()> {
     match field.data_type() {
-        DataType::Struct(parts) if around.level < DEEPEST => {
-            let within = within(field, &arrays, around)?;
+        DataType::Struct(parts) if enclosing.level < MAX_DEPTH => {
+            let within = within(field, &arrays, enclosing)?;
             for (at, part) in parts.iter().enumerate() {
                 let arrays = arrays.iter().map(|array| array.as_struct_opt()?.columns().get(at).cloned());
                 walk(part, arrays.collect::<Option<_>>()?, &within, out)?;
@@ -67,62 +67,62 @@ fn walk(field: &Field, arrays: Vec<ArrayRef>, around: &Around, out: &mut Vec<Lea
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)
             if !item.data_type().is_nested() =>
         {
-            out.push(list(field, item, &arrays, around)?);
+            out.push(list(field, item, &arrays, enclosing)?);
         }
-        other if !other.is_nested() => out.push(single(field, arrays, around)?),
+        other if !other.is_nested() => out.push(single(field, arrays, enclosing)?),
         _ => return None,
     }
     Some(())
 }
 
-/// Adds a struct to those around its parts.
-fn within(field: &Field, arrays: &[ArrayRef], around: &Around) -> Option<Around> {
-    let level = around.level + u8::from(field.is_nullable());
+/// Adds a struct to those that enclose its parts.
+fn within(field: &Field, arrays: &[ArrayRef], enclosing: &Enclosing) -> Option<Enclosing> {
+    let level = enclosing.level + u8::from(field.is_nullable());
     if arrays.iter().all(|array| array.null_count() == 0) {
-        return Some(Around { level, ends: around.ends.clone() });
+        return Some(Enclosing { level, ends: enclosing.ends.clone() });
     }
     if !field.is_nullable() {
         return None;
     }
     let rows = arrays.iter().map(|array| array.len()).sum();
-    let mut ends = around.ends.clone().unwrap_or_else(|| vec![HERE; rows]);
+    let mut ends = enclosing.ends.clone().unwrap_or_else(|| vec![EXISTS; rows]);
     let nulls = arrays.iter().flat_map(|array| (0..array.len()).map(|row| array.is_null(row)));
     for (end, null) in ends.iter_mut().zip(nulls) {
-        if null && *end == HERE {
-            *end = around.level;
+        if null && *end == EXISTS {
+            *end = enclosing.level;
         }
     }
-    Some(Around { level, ends: Some(ends) })
+    Some(Enclosing { level, ends: Some(ends) })
 }
 
-/// A value or null in each row.
-fn single(field: &Field, arrays: Vec<ArrayRef>, around: &Around) -> Option<Leaf> {
-    let most = around.level + u8::from(field.is_nullable());
+/// Returns the leaf of a field with one value or null in each row.
+fn single(field: &Field, arrays: Vec<ArrayRef>, enclosing: &Enclosing) -> Option<Leaf> {
+    let max_level = enclosing.level + u8::from(field.is_nullable());
     let rows = arrays.iter().map(|array| array.len()).sum();
     let nullable = field.is_nullable();
-    let layout = |levels| Layout { slots: Slots::One(rows), levels, most, nullable, repeats: false };
-    let Some(ends) = &around.ends else { return Some(Leaf { layout: layout(None), arrays }) };
+    let layout = |levels| Layout { slots: Slots::One(rows), levels, max_level, nullable, repeats: false };
+    let Some(ends) = &enclosing.ends else { return Some(Leaf { layout: layout(None), arrays }) };
     let (mut levels, mut shown) = (Vec::with_capacity(rows), Vec::with_capacity(arrays.len()));
     for array in arrays {
         let ends = &ends[levels.len()..][..array.len()];
-        let hidden = BooleanBuffer::collect_bool(ends.len(), |row| ends[row] != HERE);
+        let hidden = BooleanBuffer::collect_bool(ends.len(), |row| ends[row] != EXISTS);
         let shows = nullif(&array, &BooleanArray::new(hidden, None)).ok()?;
         for (row, end) in ends.iter().enumerate() {
-            let null = *end == HERE && shows.is_null(row);
+            let null = *end == EXISTS && shows.is_null(row);
             if null && !nullable {
                 return None;
             }
-            levels.push(if *end == HERE { most - u8::from(null) } else { *end });
+            levels.push(if *end == EXISTS { max_level - u8::from(null) } else { *end });
         }
         shown.push(shows);
     }
     Some(Leaf { layout: layout(Some(levels)), arrays: shown })
 }
 
-/// The items of a list, and the rows that they belong to.
+/// The items of a list array, and the rows that they belong to.
 struct Items {
     values: ArrayRef,
-    /// Where each row begins, and where the last one ends; of a list of fixed size its length.
+    /// Start of each row and end of the last one, or the length of a fixed-size list.
     bounds: Result<Vec<usize>, usize>,
 }
 
@@ -157,12 +157,12 @@ impl Items {
     }
 }
 
-/// A list of values in each row.
-fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Option<Leaf> {
+/// Returns the leaf of a field with a list of values in each row.
+fn list(field: &Field, item: &Field, arrays: &[ArrayRef], enclosing: &Enclosing) -> Option<Leaf> {
     let items = arrays.iter().map(Items::of).collect::<Option<Vec<_>>>()?;
-    let level = around.level + u8::from(field.is_nullable());
-    let most = level + 1 + u8::from(item.is_nullable());
-    let layout = |slots, levels| Layout { slots, levels, most, nullable: item.is_nullable(), repeats: true };
+    let level = enclosing.level + u8::from(field.is_nullable());
+    let max_level = level + 1 + u8::from(item.is_nullable());
+    let layout = |slots, levels| Layout { slots, levels, max_level, nullable: item.is_nullable(), repeats: true };
     let rows: usize = arrays.iter().map(|array| array.len()).sum();
     let has_nulls = arrays.iter().any(|array| array.null_count() > 0);
     let lengths = || arrays.iter().zip(&items).flat_map(|(array, items)| (0..array.len()).map(|row| items.of_row(row)));
@@ -170,7 +170,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Op
         Err(length) => length == 0,
         Ok(_) => lengths().any(|row| row.is_empty()),
     };
-    if around.ends.is_none() && !has_nulls && !empty {
+    if enclosing.ends.is_none() && !has_nulls && !empty {
         let slots = match items.first()?.bounds {
             Err(each) => Slots::Even { rows, each },
             Ok(_) => Slots::Each(starts(lengths().map(|row| row.len()), rows)),
@@ -178,7 +178,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Op
         let arrays = items.into_iter().map(|items| items.values).collect();
         return Some(Leaf { layout: layout(slots, None), arrays });
     }
-    // Keys tell nothing of nulls.
+    // Nulls cannot be detected from keys.
     if has_nulls && !field.is_nullable() || items.iter().any(|items| items.values.as_any_dictionary_opt().is_some()) {
         return None;
     }
@@ -187,13 +187,13 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Op
         let mut taken: Vec<Range<usize>> = Vec::new();
         for row in 0..array.len() {
             let before = levels.len();
-            match around.end(lengths.len()) {
+            match enclosing.end(lengths.len()) {
                 Some(end) => levels.push(end),
-                None if array.is_null(row) => levels.push(around.level),
+                None if array.is_null(row) => levels.push(enclosing.level),
                 None => match items.of_row(row) {
                     none if none.is_empty() => levels.push(level),
                     some => {
-                        levels.extend(some.clone().map(|at| most - u8::from(items.values.is_null(at))));
+                        levels.extend(some.clone().map(|at| max_level - u8::from(items.values.is_null(at))));
                         match taken.last_mut() {
                             Some(last) if last.end == some.start => last.end = some.end,
                             _ => taken.push(some),
@@ -212,7 +212,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], around: &Around) -> Op
     Some(Leaf { layout: layout(slots, Some(levels)), arrays: leaves })
 }
 
-/// Some parts of an array, one behind the other.
+/// Concatenates some parts of an array.
 fn parts_of(array: ArrayRef, parts: &[Range<usize>]) -> Option<ArrayRef> {
     let length = parts.iter().map(Range::len).sum();
     if length == array.len() {
@@ -224,7 +224,7 @@ fn parts_of(array: ArrayRef, parts: &[Range<usize>]) -> Option<ArrayRef> {
     Some(make_array(out.freeze()))
 }
 
-/// Where rows of these lengths begin, and their end.
+/// Returns the starts of rows of these lengths, and the end of the last.
 fn starts(lengths: impl Iterator<Item = usize>, rows: usize) -> Vec<usize> {
     let mut starts = Vec::with_capacity(rows + 1);
     let mut end = 0;

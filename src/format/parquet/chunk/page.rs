@@ -1,12 +1,12 @@
-//! Pages of a column chunk, and what the footer says about them.
+//! Pages of a column chunk, and their metadata for the footer.
 //!
 //! ```text
 //! page   header (thrift)  |  levels and values, compressed as one
-//! body   u32 length of the levels  levels   values          where the column may be null
+//! body   u32 length of the levels  levels   values          if the column is nullable
 //! chunk  dictionary page, if there is one | data page | data page | ...
 //! ```
 //!
-//! All pages are of version 1, which every reader takes, and carry the CRC-32 of what stands behind their header.
+//! All pages are of version 1, which every reader supports, and carry the CRC-32 of the bytes after their header.
 
 use ::parquet::{
     basic::{BoundaryOrder, Encoding, EncodingMask, PageType},
@@ -26,78 +26,78 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Pages that are stored as they are before one is compressed again.
+/// Number of pages that are stored uncompressed before compression is tried again.
 const NOISE_PAGES: usize = 15;
 
-/// Which values of a column are the same, as its dictionary has them.
+/// Equal values of a column, as found by its dictionary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repeats {
-    /// For each row the number of its value; of a null `u32::MAX`.
+    /// For each row the index of its value; `u32::MAX` for a null.
     pub keys: Vec<u32>,
-    /// For each number the row where it occurs first.
+    /// For each index the row of its first occurrence.
     pub firsts: Vec<u32>,
 }
 
-/// A finished column chunk; offsets in `close` count from its first byte.
+/// A finished column chunk; offsets in `close` are relative to its first byte.
 #[derive(Debug)]
 pub(in super::super) struct Chunk {
     /// The pages.
     pub(in super::super) bytes: Vec<u8>,
-    /// What the footer and the page indexes say of it.
+    /// Metadata for the footer and the page indexes.
     pub(in super::super) close: ColumnCloseResult,
-    /// Which values are the same, where that was asked for and there is a dictionary.
+    /// Equal values, if requested and if there is a dictionary.
     pub(in super::super) repeats: Option<Repeats>,
 }
 
-/// What is said of a data page.
+/// Metadata of a data page.
 #[derive(Debug)]
 pub(super) struct PageFacts {
-    /// Rows.
+    /// Number of rows.
     pub(super) rows: usize,
-    /// Slots of these rows: values, and whatever stands where there is none.
+    /// Number of slots of these rows: values and placeholders of missing values.
     pub(super) slots: usize,
-    /// Slots without a value.
+    /// Number of slots without a value.
     pub(super) nulls: usize,
-    /// Slots of each definition level; none if all have the same.
+    /// Number of slots of each definition level; empty if all have the same.
     pub(super) levels: Vec<usize>,
-    /// Least and greatest value, unless all are null or nobody wants to know.
+    /// Least and greatest value; `None` if all are null or bounds are not wanted.
     pub(super) bounds: Option<Bounds>,
-    /// Bytes of values of variable length, their lengths not included.
+    /// Bytes of values of variable length, without their lengths.
     pub(super) text_bytes: Option<u64>,
 }
 
 impl PageFacts {
-    /// What is said of a page of a column with this layout.
+    /// Returns the metadata of a page of a column with this layout.
     pub(super) fn of(layout: &Layout, page: &Page, bounds: Option<Bounds>, text_bytes: Option<u64>) -> Self {
         let (rows, slots, values) = (page.rows.len(), page.slots.len(), page.values.len());
         Self { rows, slots, nulls: slots - values, levels: layout.counts(&page.rows, values), bounds, text_bytes }
     }
 }
 
-/// Puts pages one behind the other.
+/// Writes consecutive pages.
 pub(super) struct PageWriter {
     descr: ColumnDescPtr,
     compressor: Compressor,
     encoding: Encoding,
     order: Order,
     statistics: bool,
-    /// Whether pages may be stored as they are where compressing does nothing for their neighbours.
+    /// Whether pages may be stored uncompressed if compression did not help their neighbours.
     stores_noise: bool,
-    /// Pages to be stored so.
+    /// Remaining number of pages to store uncompressed.
     noise: usize,
     bytes: Vec<u8>,
-    /// The page that was compressed last; kept for its memory.
+    /// The most recently compressed page, kept for its memory.
     packed: Vec<u8>,
     uncompressed: u64,
-    /// Where the first data page begins, if a dictionary comes before it.
+    /// Offset of the first data page, if a dictionary precedes it.
     after_dictionary: Option<usize>,
     pages: Vec<PageFacts>,
     offsets: OffsetIndexBuilder,
 }
 
 impl PageWriter {
-    /// Starts a chunk whose data pages have `encoding`; `packed` is memory for one page. Without `statistics` neither bounds nor a column index are
-    /// written.
+    /// Starts a chunk whose data pages have `encoding`; `packed` is memory for one page. Without `statistics`, neither
+    /// bounds nor a column index are written.
     pub(super) fn new(
         descr: &ColumnDescPtr,
         compressor: Compressor,
@@ -123,19 +123,19 @@ impl PageWriter {
         }
     }
 
-    /// Stores pages as they are, within the format of the codec, after one that did not become smaller.
+    /// Stores pages uncompressed, within the codec's format, after one that did not become smaller.
     pub(super) fn storing_noise(self) -> Self {
         Self { stores_noise: true, ..self }
     }
 
-    /// Writes the dictionary, which comes before all data pages.
+    /// Writes the dictionary, which precedes all data pages.
     pub(super) fn dictionary(&mut self, entries: usize, body: &[u8]) -> Result<()> {
         self.page(PageType::DICTIONARY_PAGE, entries, body)?;
         self.after_dictionary = Some(self.bytes.len());
         Ok(())
     }
 
-    /// Writes a data page: `body` holds levels and values.
+    /// Writes a data page: `body` contains levels and values.
     pub(super) fn data(&mut self, facts: PageFacts, body: &[u8]) -> Result<()> {
         let start = self.bytes.len();
         self.page(PageType::DATA_PAGE, facts.slots, body)?;
@@ -175,14 +175,14 @@ impl PageWriter {
         Ok(())
     }
 
-    /// Makes room for more pages like those that were written.
+    /// Reserves memory for `more` pages of the size of those that were written.
     pub(super) fn expect_pages(&mut self, more: usize) {
         let data = self.bytes.len() - self.after_dictionary.unwrap_or_default();
         let page = data / self.pages.len().max(1);
         self.bytes.reserve_exact((page + page / 16) * more);
     }
 
-    /// Ends the chunk, and gives back what was lent.
+    /// Finishes the chunk; also returns the compressor and the memory.
     pub(super) fn finish(mut self) -> Result<(Chunk, Compressor, Vec<u8>)> {
         let rows: usize = self.pages.iter().map(|page| page.rows).sum();
         let slots: usize = self.pages.iter().map(|page| page.slots).sum();
@@ -225,7 +225,7 @@ impl PageWriter {
         Ok((Chunk { bytes: self.bytes, close, repeats: None }, self.compressor, self.packed))
     }
 
-    /// All slots but the first one of each row repeat it.
+    /// Returns the histogram of repetition levels: all slots but the first of each row have level 1.
     fn repetitions(&self, rows: usize, slots: usize) -> Result<Option<LevelHistogram>> {
         if self.descr.max_rep_level() == 0 {
             return Ok(None);
@@ -262,7 +262,7 @@ impl PageWriter {
     }
 }
 
-/// How many slots of some pages have each definition level.
+/// Returns how many slots of some pages have each definition level.
 fn definitions<'a>(pages: impl Iterator<Item = &'a PageFacts>) -> Result<Option<LevelHistogram>> {
     let mut counts: Vec<i64> = Vec::new();
     for page in pages {
@@ -281,7 +281,7 @@ pub(crate) fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [va
     const STRUCT: u8 = 12;
     const STOP: u8 = 0;
     let number = |out: &mut Vec<u8>, value: i32| {
-        // Each field is the next one after the field before it.
+        // Each field id is one greater than the id before it.
         out.push(1 << 4 | NUMBER);
         put_zigzag(out, i64::from(value));
     };

@@ -1,5 +1,5 @@
-//! Foresees from a sample which encoding of a chunk makes the fewest bytes after compression, and whether a dictionary is
-//! worth it.
+//! Predicts from a sample which encoding of a chunk gives the fewest bytes after compression, and whether a dictionary
+//! is worthwhile.
 
 use ::parquet::basic::Encoding;
 
@@ -13,34 +13,34 @@ use super::{
 };
 use crate::error::Result;
 
-/// Values looked at before the encoding is chosen: so many stretches of so many neighbours.
+/// Sample from which the encoding is chosen: number of stretches, and of consecutive values in each.
 pub(super) const STRETCHES: usize = 16;
 pub(super) const STRETCH: usize = 1024;
 
-/// Bytes of text among them, roughly.
+/// Approximate maximum size of the texts in the sample, in bytes.
 const SAMPLE_BYTES: usize = 512 << 10;
 
-/// A dictionary must be this much smaller than anything else: readers hold it in memory.
+/// Maximum size of a dictionary encoding relative to the best other encoding: readers hold dictionaries in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
 
-/// Encodings that are slower to read, and those whose values must be put together again, have to be this much smaller.
+/// Maximum relative size of encodings that are slower to read, and of those whose values must be reassembled.
 const SLOWER_GAIN: f64 = 0.8;
 
-/// The others only have to be smaller, but not by chance: packed differences need no search for matches.
+/// Maximum relative size of the other encodings, which excludes chance: packed differences need no search for matches.
 const FASTER_GAIN: f64 = 0.99;
 
-/// A dictionary so small against the plain values leaves nothing to try.
+/// Size of a dictionary encoding relative to plain values below which no other encoding is tried.
 const CLEAR_GAIN: f64 = 0.25;
 
-/// Bytes of the entries of a dictionary at most.
+/// Maximum size of the entries of a dictionary, in bytes.
 const DICTIONARY_BYTES: usize = 4 << 20;
 
-/// How values are to be encoded.
+/// Chosen encoding of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Plan {
     /// Encoding without a dictionary.
     pub(super) encoding: Encoding,
-    /// Entries that a dictionary may have; none if there should be no dictionary.
+    /// Maximum number of dictionary entries; 0 if no dictionary is to be used.
     pub(super) entries: usize,
 }
 
@@ -49,20 +49,20 @@ impl Plan {
         Self { encoding: Encoding::PLAIN, entries: 0 }
     }
 
-    /// With a dictionary if that makes fewer bytes than `other` does.
+    /// Adds a dictionary if that gives fewer bytes than `other`.
     fn with_dictionary(self, expected: f64, entry_bytes: f64, dictionary: f64, other: f64) -> Self {
         if dictionary >= DICTIONARY_GAIN * other {
             return self;
         }
         let room = DICTIONARY_BYTES as f64 / entry_bytes;
-        // The estimate may be off; twice as many entries are not yet a loss.
+        // The estimate may be wrong; twice as many entries are still acceptable.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between zero and a few million")]
         let entries = (2.0 * expected + 1024.0).min(room) as usize;
         Self { entries, ..self }
     }
 }
 
-/// Stretches of neighbours, spread over all values.
+/// Returns stretches of consecutive values, spread over all values.
 fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
     if values.len() <= STRETCHES * stretch {
         return values.to_vec();
@@ -70,8 +70,8 @@ fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
     stretches(values.len(), stretch).flat_map(|start| &values[start..start + stretch]).copied().collect()
 }
 
-/// Where stretches of so many neighbours begin: one in each part of the values, but each at another place in it, for maps
-/// that lie one behind the other would show the same latitudes again and again.
+/// Returns the starts of stretches of that many consecutive values: one in each part of the values, but at varying
+/// positions in it, because consecutive maps would otherwise yield the same latitudes again and again.
 pub(super) fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = usize> {
     const GOLDEN: u64 = 0x9e37_79b9;
     let step = values / STRETCHES;
@@ -82,15 +82,15 @@ pub(super) fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = u
     })
 }
 
-/// Entries of a dictionary of all values, by those of the sample; and bytes of the indices.
-fn foresee<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
+/// Estimates the entries of a dictionary of all values from those of the sample, and the bytes of the indices.
+fn predict<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
     let found =
         Dictionary::of(sample, usize::MAX, &mut Vec::new()).map_or(sample.len(), |dictionary| dictionary.entries.len());
     let entries = expected_entries(sample.len(), found, total);
     (entries, index_bytes(entries, total))
 }
 
-/// Bytes of indices into a dictionary of so many entries.
+/// Returns the bytes of indices into a dictionary of that many entries.
 pub(in super::super) fn index_bytes(entries: f64, total: usize) -> f64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of values")]
     let width = width_of(entries as u64);
@@ -99,18 +99,18 @@ pub(in super::super) fn index_bytes(entries: f64, total: usize) -> f64 {
 
 pub(super) fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
     let sample = sample(values, STRETCH);
-    let (entries, _) = foresee(&sample, values.len());
+    let (entries, _) = predict(&sample, values.len());
     plan_sample(&sample, values.len(), Entries { count: entries, bytes: entries * W::WIDTH as f64 }, order, compressor)
 }
 
-/// Entries of a dictionary, and the bytes that they take in it.
+/// Number of dictionary entries, and their size in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entries {
     pub(super) count: f64,
     pub(super) bytes: f64,
 }
 
-/// Plans for `total` words like those of the sample, with so many different ones.
+/// Plans for `total` words like those of the sample, with that many distinct ones.
 pub(super) fn plan_sample<W: Word>(
     sample: &[W],
     total: usize,
@@ -152,7 +152,7 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     let mean = total as f64 / values.len() as f64;
     let sample = sample(values, (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, STRETCH));
     let scale = values.len() as f64 / sample.len() as f64;
-    let (entries, indices) = foresee(&sample, values.len());
+    let (entries, indices) = predict(&sample, values.len());
     let entry_bytes = mean + 4.0;
     let plain = values.len() as f64 * entry_bytes;
     if entries * entry_bytes + indices < CLEAR_GAIN * plain {

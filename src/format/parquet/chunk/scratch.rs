@@ -1,37 +1,37 @@
-//! Memory that the columns of one thread use one after the other.
+//! Memory that the columns encoded by one thread reuse.
 //!
-//! A row group has many columns, each of which needs megabytes for a moment. Given back to the system they would have to
-//! be cleared page by page for the next column, which takes longer than to fill them.
+//! A row group has many columns, each of which needs megabytes for a short time. If they were returned to the system,
+//! it would have to clear them page by page for the next column, which takes longer than filling them.
 
 use std::cell::RefCell;
 
 use super::{column::Values, compress::Compressor};
 use crate::{codec::Codec, error::Result};
 
-/// Larger buffers are given back.
-const LARGEST: usize = 8 << 20;
+/// Maximum size in bytes of a buffer that is kept; larger ones are freed.
+const MAX_KEPT_BYTES: usize = 8 << 20;
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Buffers with nothing of interest in them.
+/// Buffers whose contents are irrelevant.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) narrow: Vec<u32>,
     pub(super) wide: Vec<u64>,
     texts: Vec<&'static [u8]>,
-    /// Places of values in a dictionary.
+    /// Dictionary indices of values.
     pub(super) indices: Vec<u32>,
-    /// The page that is put together.
+    /// The page that is being assembled.
     pub(super) body: Vec<u8>,
-    /// The page that was compressed last.
+    /// The most recently compressed page.
     pub(super) packed: Vec<u8>,
     compressor: Option<(Codec, Compressor)>,
 }
 
 impl Scratch {
-    /// Takes what this thread has; to be [kept](Self::keep) again.
+    /// Takes this thread's buffers; [`keep`](Self::keep) stores them again.
     pub(super) fn take() -> Self {
         SCRATCH.take()
     }
@@ -47,7 +47,7 @@ impl Scratch {
         SCRATCH.set(self);
     }
 
-    /// Takes back the values of a column.
+    /// Reclaims the buffer of a column's values.
     pub(super) fn take_back(&mut self, values: Values<'_>) {
         match values {
             Values::Narrow(values) => self.narrow = values,
@@ -57,12 +57,12 @@ impl Scratch {
         }
     }
 
-    /// Room for texts of any lifetime.
+    /// Returns a buffer for texts of any lifetime.
     pub(super) fn texts<'a>(&mut self) -> Vec<&'a [u8]> {
         emptied(std::mem::take(&mut self.texts))
     }
 
-    /// A compressor of pages; to be given back with [`Self::keep_compressor`].
+    /// Returns a page compressor, which [`Self::keep_compressor`] stores again.
     ///
     /// # Errors
     /// When the level of the codec is out of range.
@@ -79,7 +79,7 @@ impl Scratch {
     }
 }
 
-/// The same memory for elements of another lifetime. Collecting in place is what reuses it.
+/// Returns the same memory for elements of another lifetime. Collecting in place reuses it.
 fn emptied<'b>(mut texts: Vec<&[u8]>) -> Vec<&'b [u8]> {
     texts.clear();
     texts.into_iter().map(|_| -> &'b [u8] { &[] }).collect()
@@ -87,7 +87,7 @@ fn emptied<'b>(mut texts: Vec<&[u8]>) -> Vec<&'b [u8]> {
 
 fn within<T>(buffer: &mut Vec<T>) {
     buffer.clear();
-    if buffer.capacity() * size_of::<T>() > LARGEST {
+    if buffer.capacity() * size_of::<T>() > MAX_KEPT_BYTES {
         *buffer = Vec::new();
     }
 }

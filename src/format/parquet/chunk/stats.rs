@@ -1,11 +1,10 @@
-//! Least and greatest values, of pages and of chunks, in the orders that Parquet defines.
+//! Least and greatest values of pages and chunks, in the orders that Parquet defines.
 //!
-//! Values of fixed width are compared by a key: an unsigned number made of their bits whose order is the order of the
-//! values. For floating-point numbers that is the total order of IEEE 754; numbers that are not NaN go before those that
-//! are, which count only where there is nothing else.
+//! Values of fixed width are compared by a key: an unsigned number made from their bits, in the order of the values.
+//! For floating-point numbers this is the total order of IEEE 754; NaNs count only if there are no other numbers.
 //!
-//! Long texts are cut for the footer. The greatest one is then raised, so that it still bounds all values, and both
-//! say that they are not exact.
+//! Long texts are truncated for the footer. The greatest one is then incremented, so that it still bounds all values,
+//! and both are marked as inexact.
 
 use ::parquet::{
     data_type::ByteArray,
@@ -14,17 +13,17 @@ use ::parquet::{
 
 use super::column::Word;
 
-/// Bytes of a text in the footer.
-const SHOWN: usize = 64;
+/// Maximum length in bytes of a text in the footer.
+const MAX_FOOTER_BYTES: usize = 64;
 
 /// How values of a column are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// False before true.
     Boolean,
-    /// Whole numbers of 32 or 64 bits.
+    /// Signed integers of 32 or 64 bits.
     Signed { wide: bool },
-    /// The same without sign.
+    /// Unsigned integers of 32 or 64 bits.
     Unsigned { wide: bool },
     /// Floating-point numbers of 32 or 64 bits.
     Float { wide: bool },
@@ -32,10 +31,10 @@ pub(super) enum Order {
     Bytes { utf8: bool },
 }
 
-/// Least and greatest value of some values.
+/// Least and greatest of some values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Bounds {
-    /// Keys, how many values are not a number, and whether all are.
+    /// Keys, the number of NaNs, and whether all values are NaN.
     Keys { least: u64, greatest: u64, nans: u64, only_nans: bool },
     /// Bytes.
     Bytes { least: Vec<u8>, greatest: Vec<u8> },
@@ -45,12 +44,12 @@ const SIGN: u64 = 1 << 63;
 const SIGN_32: u64 = 1 << 31;
 
 impl Order {
-    /// Whether there is a value that is not a number.
+    /// Returns whether values may be NaN.
     pub(super) fn is_float(self) -> bool {
         matches!(self, Self::Float { .. })
     }
 
-    /// A number for the bits of a value; numbers are in the order of the values.
+    /// Returns the key of a value's bits; keys are in the order of the values.
     pub(super) fn key(self, bits: u64) -> u64 {
         match self {
             Self::Boolean | Self::Bytes { .. } | Self::Unsigned { .. } => bits,
@@ -69,7 +68,7 @@ impl Order {
         }
     }
 
-    /// Whether these are the bits of what is not a number.
+    /// Returns whether these are the bits of a NaN.
     pub(super) fn is_nan(self, bits: u64) -> bool {
         match self {
             Self::Float { wide: true } => bits << 1 > 0x7ff << 53,
@@ -78,9 +77,9 @@ impl Order {
         }
     }
 
-    /// Bounds of values of fixed width; `None` if there are none.
+    /// Returns the bounds of values of fixed width; `None` if there are none.
     pub(super) fn of_words<W: Word>(self, values: &[W]) -> Option<Bounds> {
-        // One loop for each order, which the compiler makes of vector instructions.
+        // One loop for each order, which the compiler vectorises.
         match self {
             Self::Float { .. } => self.of_floats(values),
             Self::Signed { wide: true } => Self::fold(values, |bits| bits ^ SIGN),
@@ -119,7 +118,7 @@ impl Order {
         Some(Bounds::Keys { least: keys().min()?, greatest: keys().max()?, nans, only_nans: true })
     }
 
-    /// Statistics of a chunk whose pages have these bounds.
+    /// Returns the statistics of a chunk whose pages have these bounds.
     pub(super) fn statistics<'a>(
         self,
         pages: impl Iterator<Item = &'a Bounds>,
@@ -171,20 +170,20 @@ impl Order {
         }
     }
 
-    /// The least value as the column index has it, and whether it is exact.
+    /// Returns the least value for the column index, and whether it is exact.
     pub(super) fn least(self, bounds: &Bounds) -> (Vec<u8>, bool) {
         match bounds {
             Bounds::Keys { least, .. } => (self.plain(*least), true),
-            Bounds::Bytes { least, .. } if least.len() <= SHOWN => (least.clone(), true),
+            Bounds::Bytes { least, .. } if least.len() <= MAX_FOOTER_BYTES => (least.clone(), true),
             Bounds::Bytes { least, .. } => (least[..self.cut(least)].to_vec(), false),
         }
     }
 
-    /// The greatest value as the column index has it, and whether it is exact.
+    /// Returns the greatest value for the column index, and whether it is exact.
     pub(super) fn greatest(self, bounds: &Bounds) -> (Vec<u8>, bool) {
         match bounds {
             Bounds::Keys { greatest, .. } => (self.plain(*greatest), true),
-            Bounds::Bytes { greatest, .. } if greatest.len() <= SHOWN => (greatest.clone(), true),
+            Bounds::Bytes { greatest, .. } if greatest.len() <= MAX_FOOTER_BYTES => (greatest.clone(), true),
             Bounds::Bytes { greatest, .. } => {
                 let head = &greatest[..self.cut(greatest)];
                 let raised = match self {
@@ -196,12 +195,14 @@ impl Order {
         }
     }
 
-    /// Where a long value is cut.
+    /// Returns the length to which a long value is truncated.
     fn cut(self, value: &[u8]) -> usize {
         let inside = |at: &usize| value[*at] & 0xc0 == 0x80;
         match self {
-            Self::Bytes { utf8: true } => (1..=SHOWN).rev().find(|at| !inside(at)).unwrap_or(SHOWN),
-            _ => SHOWN,
+            Self::Bytes { utf8: true } => {
+                (1..=MAX_FOOTER_BYTES).rev().find(|at| !inside(at)).unwrap_or(MAX_FOOTER_BYTES)
+            }
+            _ => MAX_FOOTER_BYTES,
         }
     }
 
@@ -218,7 +219,7 @@ impl Order {
 }
 
 impl Bounds {
-    /// How many values are not a number.
+    /// Returns the number of NaNs.
     pub(super) fn nans(&self) -> u64 {
         match self {
             Self::Keys { nans, .. } => *nans,
@@ -226,7 +227,7 @@ impl Bounds {
         }
     }
 
-    /// Whether neither end is above the same end of the other.
+    /// Returns whether neither bound is greater than the other's corresponding bound.
     pub(super) fn not_above(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Keys { least, greatest, .. }, Self::Keys { least: l, greatest: g, .. }) => {
@@ -259,13 +260,13 @@ impl Bounds {
         }
     }
 
-    /// Bounds of values of variable length; `None` if there are none.
+    /// Returns the bounds of values of variable length; `None` if there are none.
     pub(super) fn of_bytes<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let first = values.next()?;
         let (mut least, mut greatest) = (first, first);
         let (mut least_head, mut greatest_head) = (head(first), head(first));
         for value in values {
-            // Most values are told apart by their first bytes, without a call.
+            // Most values differ in their first bytes, which needs no call.
             let head = head(value);
             if head < least_head || (head == least_head && value < least) {
                 (least, least_head) = (value, head);
@@ -278,7 +279,7 @@ impl Bounds {
     }
 }
 
-/// The first eight bytes as a number of the same order; a shorter value is filled up with zeros.
+/// Returns the first eight bytes as a number of the same order; a shorter value is padded with zeros.
 #[inline]
 pub(super) fn head(value: &[u8]) -> u64 {
     match value.first_chunk::<8>() {
@@ -291,7 +292,8 @@ fn low(bits: u64) -> u32 {
     u32::try_from(bits & 0xffff_ffff).unwrap_or_default()
 }
 
-/// The last character that can be raised within its length, raised, and what comes before it.
+/// Returns the text up to its last character that can be incremented within its length, with that character
+/// incremented.
 fn raised_text(text: &str) -> Option<Vec<u8>> {
     text.char_indices().rev().find_map(|(at, c)| {
         let next = char::from_u32(u32::from(c) + 1).filter(|next| next.len_utf8() == c.len_utf8())?;

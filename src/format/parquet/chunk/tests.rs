@@ -1,5 +1,5 @@
-//! Chunks against the reader and the writer of the parquet crate: the same values come back, and the footer says of them
-//! what that writer says.
+//! Compares chunks with the reader and the writer of the parquet crate: the values round-trip, and the footer agrees
+//! with that writer's.
 
 #![expect(clippy::cast_possible_truncation, reason = "any bits will do, and tests are small")]
 
@@ -37,15 +37,15 @@ use crate::{
     record::coded::{batch_of, coded},
 };
 
-/// Values of a column by pattern, so that every encoding gets its turn.
+/// Pattern of a column's values, such that every encoding is used.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     rows: usize,
-    /// Different values, roughly.
+    /// Approximate number of distinct values.
     range: u64,
-    /// Each value stands so many times in a row.
+    /// Number of consecutive repetitions of each value.
     repeat: usize,
-    /// One value in so many is null; none if zero.
+    /// One value in this many is null; none if zero.
     nulls: usize,
     seed: u64,
     ascending: bool,
@@ -76,7 +76,7 @@ fn primitive<T: ArrowPrimitiveType>(numbers: &[Option<u64>], value: impl Fn(u64)
 
 fn columns(shape: Shape) -> Vec<(&'static str, ArrayRef)> {
     let n = shape.numbers();
-    // Every few numbers one of those that are compared in a special way.
+    // Every few numbers, one that has a special order.
     let special = |v: u64, float: f64| match v % 11 {
         0 => 0.0,
         1 => -0.0,
@@ -115,7 +115,7 @@ fn table(shape: Shape) -> RecordBatch {
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
 }
 
-/// The table in pieces, as a row group.
+/// Encodes the table in pieces, as one row group.
 fn encoded(table: &RecordBatch, codec: Codec, pieces: usize) -> Bytes {
     let encoder = ParquetEncoder::new(&table.schema(), codec, &[]).unwrap();
     let step = table.num_rows().div_ceil(pieces).max(1);
@@ -151,7 +151,7 @@ fn same_statistics(column: &str, own: &Statistics, reference: &Statistics) {
     assert_eq!(facts(own), facts(reference), "{column}");
 }
 
-/// What a column index says of a page.
+/// Returns a column index's metadata of a page.
 fn page_facts(index: &ColumnIndexMetaData, page: usize) -> (bool, Option<i64>, Option<i64>, String) {
     use ColumnIndexMetaData::{BOOLEAN, BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64};
     let bounds = match index {
@@ -166,7 +166,7 @@ fn page_facts(index: &ColumnIndexMetaData, page: usize) -> (bool, Option<i64>, O
     (index.is_null_page(page), index.null_count(page), index.nan_count(page), bounds)
 }
 
-/// Compares what the index says of each page with a file of its rows alone.
+/// Compares the index of each page with a file that contains only the page's rows.
 fn check_pages(table: &RecordBatch, own: &ParquetMetaData) {
     let indexes = own.page_index().unwrap();
     for (at, column) in own.row_group(0).columns().iter().enumerate() {
@@ -183,11 +183,11 @@ fn check_pages(table: &RecordBatch, own: &ParquetMetaData) {
             let alone = footer(&reference(&table.project(&[field]).unwrap().slice(first, end - first)));
             let alone = alone.page_index().and_then(|index| index.column_index(0, leaf));
             let name = column.column_path();
-            // A reference of several pages says nothing of all of them together.
+            // A reference with several pages has no bounds for all of them together.
             let Some(alone) = alone.filter(|alone| alone.num_pages() == 1) else { continue };
             let (mut own, mut expected) = (page_facts(index, page), page_facts(alone, 0));
             if column.column_descr().max_rep_level() > 0 {
-                // Its writer compares nulls with rows to find that there is no value.
+                // The parquet crate's writer compares nulls with rows to detect pages without values.
                 let levels = index.definition_level_histogram(page).unwrap();
                 assert_eq!(own.0, levels.last() == Some(&0), "{name} page {page}");
                 if own.1 == Some((end - first) as i64) {
@@ -229,7 +229,7 @@ fn check_bytes(table: &RecordBatch, bytes: &Bytes) -> Vec<Vec<Encoding>> {
     own.row_group(0).columns().iter().map(|column| column.encodings().collect()).collect()
 }
 
-/// The columns as keys, where that can be: nulls have a value of their own.
+/// Returns the columns as keys, where possible: nulls have a value of their own.
 fn coded_table(table: &RecordBatch) -> RecordBatch {
     let of = |column: &ArrayRef| -> Option<ArrayRef> {
         column.data_type().primitive_width()?;
@@ -298,7 +298,7 @@ fn coded_columns_have_runs_and_pages_of_noise() {
         let shape = Shape { rows: 70_001, range, repeat, nulls, seed: 11, ascending };
         let used = check_coded(shape, Codec::Zstd(3), 2);
         let dictionaries = used.iter().filter(|encodings| encodings.contains(&Encoding::RLE_DICTIONARY)).count();
-        // Of many entries some types are better off without one.
+        // With many entries, some types are smaller without a dictionary.
         assert!(dictionaries >= if range > 4096 { 5 } else { 9 }, "{used:?}");
     }
 }
@@ -319,12 +319,12 @@ fn columns_of_several_pages_are_told_apart() {
     assert!(expected.iter().all(|e| used.contains(*e)), "{used:?}");
 }
 
-/// Which rows of lists are null, if some are: those have items all the same.
+/// Returns which rows of lists are null, if any: these have items nevertheless.
 fn nulls_of(shape: Shape, rows: usize, every: usize) -> Option<NullBuffer> {
     (shape.nulls > 0).then(|| (0..rows).map(|row| row % (shape.nulls + every) != 1).collect())
 }
 
-/// The columns as items: of tensors, of lists of any length, and of tensors that say their shape.
+/// Returns the columns as items: of tensors, of lists of any length, and of tensors with a shape column.
 fn tables_of_lists(shape: Shape) -> [RecordBatch; 3] {
     let nullable = shape.nulls > 0;
     let table = |columns: Vec<(String, ArrayRef)>| {
@@ -370,7 +370,7 @@ fn tables_of_lists(shape: Shape) -> [RecordBatch; 3] {
     [of(&fixed), of(&|array| Arc::new(any(array, 2))), of(&shaped)]
 }
 
-/// The tensors as keys, where that can be.
+/// Returns the tensors as keys, where possible.
 fn coded_tensors(table: &RecordBatch) -> RecordBatch {
     let of = |column: &ArrayRef| -> Option<ArrayRef> {
         let list = column.as_fixed_size_list();
@@ -399,7 +399,7 @@ proptest! {
     #[test]
     fn readers_get_every_coded_tensor(shape in shape(), cut in 0_usize..3000, hidden: bool) {
         let [table, ..] = tables_of_lists(shape);
-        // Lists that are null themselves are left to plain values.
+        // Null lists are supported only with plain values.
         let list = |column: &ArrayRef| -> ArrayRef {
             let list = column.as_fixed_size_list();
             let nulls = list.nulls().filter(|_| hidden).cloned();
@@ -419,7 +419,7 @@ proptest! {
     }
 }
 
-/// Rows that the pages of a column begin with.
+/// Returns the first row of each page of a column.
 fn first_rows(bytes: &Bytes, column: usize) -> Vec<i64> {
     let footer = footer(bytes);
     let pages = footer.page_index().unwrap().offset_index(0, column).unwrap().page_locations().clone();
@@ -444,7 +444,7 @@ fn pages_of_tensors_are_whole_rows() {
         assert_eq!(first_rows(&bytes, 0), expected);
         check_bytes(&table, &bytes);
     }
-    // Not more rows than other pages have.
+    // Limited by rows, as in other pages.
     let table = tensors(2, doubles.slice(0, 60_000), None);
     assert_eq!(first_rows(&encoded(&table, Codec::None, 1), 0), [0, 20_000]);
 }
@@ -468,7 +468,7 @@ fn tensors_without_items_and_without_values() {
     check_bytes(&table, &encoded(&table, Codec::Zstd(1), 2));
 }
 
-/// What none of this module's encodings is for comes back all the same.
+/// Types that this module does not encode round-trip, too.
 #[test]
 fn other_lists_are_left_to_the_general_writer() {
     let shape = Shape { rows: 4000, range: 500, repeat: 1, nulls: 9, seed: 3, ascending: false };

@@ -1,10 +1,10 @@
-//! The beginning of a compressed page: levels stand before the values, and are wanted where the values are not.
+//! The beginning of a compressed page: levels precede the values, and can be read without them.
 //!
 //! ```text
 //! snappy   varint length of all | elements: 2 bits of kind, length, then bytes, or how far back to copy from
 //! ```
 
-/// Inflates the first `wanted` bytes of a page compressed with snappy, or all if it has fewer; `None` when it is damaged.
+/// Decompresses the first `wanted` bytes of a snappy page, or all if it has fewer; `None` if it is damaged.
 pub(super) fn of_snappy<'a>(stored: &[u8], wanted: usize, out: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     out.clear();
     let length = stored.iter().position(|byte| *byte < 0x80)? + 1;
@@ -30,7 +30,7 @@ pub(super) fn of_snappy<'a>(stored: &[u8], wanted: usize, out: &'a mut Vec<u8>) 
         } else {
             let back = number(extra) | if tag & 3 == 1 { usize::from(tag >> 5) << 8 } else { 0 };
             let start = out.len().checked_sub(back).filter(|_| back > 0)?;
-            // What is copied may be what was just written.
+            // The copied range may overlap the bytes being written.
             (start..start + length).for_each(|at| out.push(out[at]));
         }
     }

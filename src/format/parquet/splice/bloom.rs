@@ -1,7 +1,7 @@
-//! Bloom filters of merged chunks. Filters cannot be joined without growing: those of many small row groups are full of holes
-//! each, and together of none. So the values are read once more, and hashed into a filter that is made for as many.
+//! Bloom filters of merged chunks. Filters cannot be merged without growing: those of many small row groups are mostly
+//! empty one by one, but not together. So the values are read again and hashed into a filter sized for all of them.
 //!
-//! Only columns that have filters pay for this; others stay undecoded.
+//! Only columns that have filters require this; others are not decoded.
 
 use std::sync::Arc;
 
@@ -23,19 +23,19 @@ use super::{
 };
 use crate::{error::Result, format::guard::guard};
 
-/// How often a filter says of a value that it may be there when it is not.
-const MISTAKES: f64 = 0.01;
+/// False positive rate of the filter.
+const FALSE_POSITIVE_RATE: f64 = 0.01;
 
-/// Values read at a time.
+/// Number of values read at a time.
 const ROWS: usize = 8_192;
 
-/// The filter of all parts together; `None` when none of them has one.
+/// Returns the filter of all parts together; `None` if no part has one.
 pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Option<Sbbf>> {
     if !parts.iter().any(|part| part.chunk.bloom_filter_offset().is_some()) {
         return Ok(None);
     }
     if let [alone] = parts {
-        // A filter that cannot be read is none.
+        // A filter that cannot be read counts as missing.
         let filter = guard(PARQUET, alone.name, || Sbbf::read_from_column_chunk(alone.chunk, alone.input));
         return Ok(filter.ok().flatten());
     }
@@ -44,7 +44,7 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
         u64::try_from(part.chunk.num_values()).unwrap_or(0).saturating_sub(nulls)
     };
     let most: u64 = parts.iter().map(present).sum();
-    let mut filter = guard(PARQUET, "", || Sbbf::new_with_ndv_fpp(most.max(1), MISTAKES))?;
+    let mut filter = guard(PARQUET, "", || Sbbf::new_with_ndv_fpp(most.max(1), FALSE_POSITIVE_RATE))?;
     for part in parts {
         guard(PARQUET, part.name, || -> Result<(), ParquetError> {
             if is_brotli(part.chunk) {
@@ -65,8 +65,8 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
             }
         })?;
     }
-    // It was made for values that all differ.
-    filter.fold_to_target_fpp(MISTAKES);
+    // It was sized for values that are all distinct.
+    filter.fold_to_target_fpp(FALSE_POSITIVE_RATE);
     Ok(Some(filter))
 }
 

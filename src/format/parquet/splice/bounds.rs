@@ -1,8 +1,8 @@
-//! Bounds of chunks out of the bounds of their parts, without looking at a value.
+//! Bounds of chunks, derived from the bounds of their parts without reading a value.
 //!
-//! Bounds are taken as they stand in the footers: values in the PLAIN form. What cannot be trusted is left out: bounds
-//! of the old kind where bytes have no sign, and those of columns whose order nobody defined. A bound is exact when the
-//! part that it comes from says so. Numbers that are not one bound nothing, unless a part says that it holds nothing else.
+//! Bounds are used as stored in the footers: values in the PLAIN encoding. Unreliable bounds are ignored: deprecated
+//! ones of bytes compared without sign, and those of columns with an undefined order. A bound is exact if the part that
+//! it comes from says so. NaNs bound nothing, unless a part states that it contains nothing else.
 
 use std::cmp::Ordering;
 
@@ -19,17 +19,17 @@ use ::parquet::{
 /// How the values of a column are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Numbers, lowest byte first.
+    /// Unsigned numbers, little-endian.
     Unsigned,
-    /// Numbers with a sign, lowest byte first.
+    /// Signed numbers, little-endian.
     Signed,
-    /// Floating-point numbers, lowest byte first.
+    /// Floating-point numbers, little-endian.
     Float,
     /// Byte by byte.
     Bytes,
-    /// Numbers with a sign, highest byte first.
+    /// Signed numbers, big-endian.
     Decimal,
-    /// Nobody knows.
+    /// The order is undefined.
     Undefined,
 }
 
@@ -50,12 +50,12 @@ impl Order {
         }
     }
 
-    /// Compares two values; those that are not a number stand at the ends.
+    /// Compares two values; NaNs are at the ends of the order.
     pub(super) fn compare(self, one: &[u8], other: &[u8]) -> Ordering {
         match self {
             Self::Unsigned => one.iter().rev().cmp(other.iter().rev()),
             Self::Signed => signed(one.iter().rev(), other.iter().rev()),
-            // The order of IEEE 754: numbers below zero the other way round.
+            // The total order of IEEE 754: negative numbers are in reverse order of their bits.
             Self::Float => match (negative(one), negative(other)) {
                 (false, true) => Ordering::Greater,
                 (true, false) => Ordering::Less,
@@ -67,8 +67,8 @@ impl Order {
         }
     }
 
-    /// Lets a bound of zero bound both zeros: writers that take them for equal give any of them, while the output says
-    /// that they are ordered.
+    /// Extends a bound of zero to both zeros: writers that treat them as equal store either, whereas the output
+    /// declares them ordered.
     pub(super) fn widen(self, least: &mut [u8], greatest: &mut [u8]) {
         let is_zero =
             |value: &[u8]| value.iter().rev().enumerate().all(|(i, byte)| *byte == 0 || (i == 0 && *byte == 0x80));
@@ -82,7 +82,7 @@ impl Order {
         }
     }
 
-    /// Whether a floating-point number is not a number.
+    /// Returns whether a value is NaN.
     pub(super) fn is_nan(self, value: &[u8]) -> bool {
         self == Self::Float
             && match *value {
@@ -98,13 +98,13 @@ fn negative(value: &[u8]) -> bool {
     value.last().is_some_and(|byte| byte & 0x80 != 0)
 }
 
-/// Compares numbers with a sign, highest byte first.
+/// Compares signed numbers, big-endian.
 fn signed<'a>(mut one: impl Iterator<Item = &'a u8>, mut other: impl Iterator<Item = &'a u8>) -> Ordering {
     let flipped = |byte: Option<&u8>| byte.map(|byte| byte ^ 0x80);
     flipped(one.next()).cmp(&flipped(other.next())).then_with(|| one.cmp(other))
 }
 
-/// Compares numbers with a sign of any length, highest byte first.
+/// Compares signed numbers of any length, big-endian.
 fn decimal(one: &[u8], other: &[u8]) -> Ordering {
     let length = one.len().max(other.len());
     let filled = |value: &[u8]| {
@@ -117,21 +117,21 @@ fn decimal(one: &[u8], other: &[u8]) -> Ordering {
     signed(one.iter(), other.iter())
 }
 
-/// A bound and whether a value equals it.
+/// A bound, and whether a value equals it.
 type Bound = (Vec<u8>, bool);
 
-/// What a footer says about the values of a chunk.
+/// A footer's statement about the values of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Bounded {
-    /// They are all null, or not a number.
+    /// All values are null or NaN.
     Empty,
-    /// They lie between these.
+    /// The values are within these bounds.
     Within(Bound, Bound),
-    /// Nothing.
+    /// No statement.
     Unknown,
 }
 
-/// What the footer says about the bounds of a chunk.
+/// Returns a footer's statement about the values of a chunk.
 pub(super) fn bounds_of(chunk: &ColumnChunkMetaData, order: Order) -> Bounded {
     let Some(statistics) = chunk.statistics() else { return Bounded::Unknown };
     let values = u64::try_from(chunk.num_values()).unwrap_or(u64::MAX);
@@ -156,7 +156,7 @@ pub(super) fn bounds_of(chunk: &ColumnChunkMetaData, order: Order) -> Bounded {
     Bounded::Within((least, statistics.min_is_exact()), (greatest, statistics.max_is_exact()))
 }
 
-/// Statistics of all chunks together, which hold `nulls` nulls. The first chunk decides of which kind they are.
+/// Returns the statistics of all chunks together, which have `nulls` nulls. The first chunk determines their type.
 pub(super) fn united(chunks: &[&ColumnChunkMetaData], order: Order, nulls: Option<u64>) -> Option<Statistics> {
     let column = chunks.first()?.column_descr();
     if let [one] = chunks {
@@ -208,7 +208,7 @@ pub(super) fn united(chunks: &[&ColumnChunkMetaData], order: Order, nulls: Optio
         Physical::INT64 => of!(Int64, |b: Vec<u8>| b.try_into().ok().map(i64::from_le_bytes)),
         Physical::FLOAT => of!(Float, |b: Vec<u8>| b.try_into().ok().map(f32::from_le_bytes)),
         Physical::DOUBLE => of!(Double, |b: Vec<u8>| b.try_into().ok().map(f64::from_le_bytes)),
-        // Their order is undefined, so there are no bounds.
+        // INT96 has no defined order, so there are no bounds.
         Physical::INT96 => of!(Int96, |_: Vec<u8>| None),
         Physical::BYTE_ARRAY => of!(ByteArray, |b: Vec<u8>| Some(ByteArray::from(b))),
         Physical::FIXED_LEN_BYTE_ARRAY => {

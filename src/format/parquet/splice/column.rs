@@ -1,16 +1,16 @@
-//! One column of several row groups becomes one chunk, by the cheapest way that each of its pages allows.
+//! Merges one column of several row groups into one chunk, by the cheapest method that each page allows.
 //!
 //! ```text
-//! no dictionary, or the same one     pages as they are; what repeats much gets a dictionary
-//! dictionaries that have much in     entries united; indices rewritten through a table, levels untouched
+//! no dictionary, or the same one     pages are copied; values that repeat often get a dictionary
+//! dictionaries that have much in     entries united; indices rewritten through a table, levels unchanged
 //! common
-//! nearly every value once            indices 0, 1, 2 ...: the dictionary becomes a page of values, its compressed bytes
-//!                                    untouched behind the levels; else values gathered from the dictionary
-//! another codec                      pages inflated and compressed again; nothing is decoded
+//! nearly every value once            indices 0, 1, 2 ...: the dictionary becomes a page of values, compressed bytes
+//!                                    unchanged after the levels; else values gathered from the dictionary
+//! another codec                      pages decompressed and compressed again; nothing is decoded
 //! ```
 //!
-//! A united dictionary holds each value once: pyarrow reads wrong values, without an error, where one occurs twice.
-//! Rewritten pages are of version 1, which all readers take.
+//! A united dictionary contains each value once: pyarrow silently reads wrong values if one occurs twice.
+//! Rewritten pages are of version 1, which all readers support.
 
 mod keyed;
 
@@ -30,7 +30,7 @@ use super::{
     facts::{Facts, Indexes, facts_of},
     hybrid,
     out::{Out, SplicedChunk},
-    page::{Cut, PLAIN, Page, Pages, Refused, Taken, form_of, inflate},
+    page::{Cut, PLAIN, Page, Pages, Parsed, Refused, form_of, inflate},
     proof::Sums,
     stored::{put_before, put_stored},
     union::{Form, Union},
@@ -41,40 +41,41 @@ use crate::{
     format::ranged::RangedInput,
 };
 
-/// Parts whose dictionaries are united before it is decided what becomes of all.
-const SAMPLE: usize = 6;
+/// Number of parts whose dictionaries are united before the method for all parts is chosen.
+const SAMPLED_PARTS: usize = 6;
 
-/// From so many parts on one more is looked at before anything is united.
-const MANY_PARTS: usize = 16;
+/// Minimum number of parts for an additional sample before anything is united.
+const EXTRA_SAMPLE_PARTS: usize = 16;
 
-/// Entries of a dictionary that are looked at, about.
-const FEW_ENTRIES: u64 = 2048;
+/// Approximate maximum number of dictionary entries in that sample.
+const SAMPLED_ENTRIES: u64 = 2048;
 
-/// A dictionary must be this much smaller than the values: readers hold it in memory.
+/// Maximum size of a dictionary encoding relative to the values: readers hold dictionaries in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
 
-/// Values for each entry from which on numbers come again and again, and entries looked at then.
-const REPEATED: u64 = 8;
-const MOST_SCATTERED: usize = 8192;
+/// Number of values per entry from which on numbers count as repeated, and maximum number of entries examined then.
+const REPEATED_RATIO: u64 = 8;
+const MAX_SCATTERED: usize = 8192;
 
-/// Bytes of a dictionary as it is foreseen, and as it comes out: beyond, filters on single values become slow.
-const DICTIONARY_BYTES: f64 = 4e6;
-const MOST_DICTIONARY_BYTES: usize = 8 << 20;
+/// Maximum bytes of a dictionary, predicted and actual: with larger ones, filters on single values become slow.
+const PREDICTED_DICTIONARY_BYTES: f64 = 4e6;
+const MAX_DICTIONARY_BYTES: usize = 8 << 20;
 
-/// Bytes of a page of gathered values, and of a dictionary that becomes one page of what were several.
-const MOST_GATHERED: usize = 16 << 20;
-const MOST_TURNED: u64 = 4 << 20;
+/// Maximum bytes of a page of gathered values, and of a dictionary that replaces several pages by one.
+const MAX_GATHERED: usize = 16 << 20;
+const MAX_TURNED: u64 = 4 << 20;
 
-/// Values of pages of indices that become one: readers take the values of a page together, and few pages suffice.
+/// Number of values in a page of indices joined from several: readers process the values of a page together, so larger
+/// pages have no benefit.
 const JOINED: usize = 1 << 16;
 
-/// Pages of more values are rewritten alone, run by run.
-const MOST_JOINED: u64 = 1 << 18;
+/// Maximum number of values in a page to be joined; larger pages are rewritten alone, run by run.
+const MAX_JOINED: u64 = 1 << 18;
 
-/// A page that was compressed to more than this part of it is stored as it is.
+/// Compression ratio above which a page is stored uncompressed.
 const INCOMPRESSIBLE: f64 = 0.9;
 
-/// Number of the encoding of indices into a dictionary.
+/// Number of the encoding of dictionary indices.
 const INDICES: i32 = 8;
 
 /// A chunk of an input.
@@ -88,22 +89,22 @@ pub(super) struct Part<'a> {
     pub(super) rows: u64,
 }
 
-/// What a column is merged into.
+/// The target of a merge.
 pub(super) struct Target<'a> {
     pub(super) column: &'a ColumnDescPtr,
     pub(super) codec: Codec,
-    /// The codec by its name in footers.
+    /// The codec's name in footers.
     pub(super) name: Compression,
 }
 
-/// A part whose pages are known.
+/// A part with parsed pages.
 struct Loaded<'a> {
     part: &'a Part<'a>,
     pages: Pages,
     facts: Vec<Facts>,
 }
 
-/// Merges the chunks, in order; `None` when some are made in a way that only the decoder knows.
+/// Merges the chunks, in order; `None` if some have a form that only the decoder supports.
 ///
 /// # Errors
 /// When a part is damaged, naming its file, or cannot be read.
@@ -144,7 +145,8 @@ fn damaged(part: &Part<'_>, message: &str) -> Error {
 }
 
 fn range_of(part: &Part<'_>) -> Result<std::ops::Range<u64>> {
-    let place = |offset: i64| u64::try_from(offset).map_err(|_| damaged(part, "expected an offset, found one below 0"));
+    let place =
+        |offset: i64| u64::try_from(offset).map_err(|_| damaged(part, "expected an offset, found a negative one"));
     let chunk = part.chunk;
     let start = place(chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset()))?;
     let end = start.saturating_add(place(chunk.compressed_size())?);
@@ -154,7 +156,7 @@ fn range_of(part: &Part<'_>) -> Result<std::ops::Range<u64>> {
     Ok(start..end)
 }
 
-fn load(part: &Part<'_>, bytes: Bytes, order: Order, buffer: &mut Vec<u8>) -> Taken<(Pages, Vec<Facts>)> {
+fn load(part: &Part<'_>, bytes: Bytes, order: Order, buffer: &mut Vec<u8>) -> Parsed<(Pages, Vec<Facts>)> {
     let pages = Pages::of(bytes, part.chunk)?;
     let facts = facts_of(&pages, part.chunk, part.indexes, order, part.rows, buffer)?;
     let rows = facts.iter().map(|page| page.rows).sum::<Option<u64>>();
@@ -165,7 +167,7 @@ fn load(part: &Part<'_>, bytes: Bytes, order: Order, buffer: &mut Vec<u8>) -> Ta
     Ok((pages, facts))
 }
 
-/// Memory that is used again.
+/// Reusable memory.
 #[derive(Default)]
 struct Buffers {
     page: Vec<u8>,
@@ -175,13 +177,13 @@ struct Buffers {
     values: Vec<u32>,
 }
 
-/// Pages of indices that become one.
+/// Pages of indices that are being joined.
 struct Joined {
-    /// Levels of columns that have but nulls and values, a bit each; of others in `levels`.
+    /// Definition levels of columns with a maximum level of 1, one bit each; those of other columns are in `levels`.
     present: BooleanBufferBuilder,
     levels: Vec<u32>,
     indices: Vec<u32>,
-    /// The header of the first page, and what is known of all.
+    /// The header of the first page, and the facts of all pages.
     page: Option<(PageHeader, Facts)>,
 }
 
@@ -191,12 +193,12 @@ impl Joined {
     }
 }
 
-/// Bits of a level.
+/// Returns the number of bits of a level.
 fn level_width(most: i16) -> u8 {
     width_of(most.unsigned_abs().into())
 }
 
-/// Why merging stops.
+/// Reason for stopping a merge.
 enum Stop {
     Refused(Refused),
     Failed(Error),
@@ -214,7 +216,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// A merge under way.
+/// A merge in progress.
 struct Merging<'a> {
     target: &'a Target<'a>,
     out: Out,
@@ -224,7 +226,7 @@ struct Merging<'a> {
     buffers: Buffers,
 }
 
-/// With the number of the part at fault.
+/// A result whose error has the number of the part at fault.
 type Step<T> = Result<T, (Option<usize>, Stop)>;
 
 impl Merging<'_> {
@@ -259,7 +261,7 @@ impl Merging<'_> {
         Ok((self.out, self.tally))
     }
 
-    /// Whether the dictionaries of all parts that have one are the same, byte by byte, and can stay as they are.
+    /// Returns whether the dictionaries of all parts that have one are equal, byte by byte, and can be kept.
     fn same_dictionary(&self, parts: &[Loaded<'_>]) -> bool {
         let mut dictionaries = parts.iter().filter(|part| part.pages.data.iter().any(Pages::is_indices)).map(|part| {
             let page = part.pages.dictionary.as_ref()?;
@@ -282,7 +284,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Takes over a page whose values need no change.
+    /// Copies a page whose values need no change.
     fn copy(&mut self, pages: &Pages, page: &Page, mut facts: Facts) -> Result<(), Stop> {
         if self.keeps(pages) {
             if !facts.are_known() {
@@ -303,15 +305,15 @@ impl Merging<'_> {
         Ok(self.out.page(facts.values, encoding, body.len(), packed, Some(facts))?)
     }
 
-    /// Unites the dictionaries of all parts, unless values are better off without one. With the dictionary come, for
-    /// each part, the numbers that its entries have in it.
+    /// Unites the dictionaries of all parts, unless values are smaller without one. Also returns, for each part, the
+    /// numbers of its entries in the united dictionary.
     fn united(&mut self, parts: &[Loaded<'_>], form: Form) -> Step<Option<(Union, Vec<Vec<u32>>)>> {
         let indices = |part: &Loaded<'_>| -> u64 {
             let pages = part.pages.data.iter().zip(&part.facts).filter(|(page, _)| Pages::is_indices(page));
             pages.map(|(_, facts)| facts.values - facts.nulls.unwrap_or(0).min(facts.values)).sum()
         };
         let total: u64 = parts.iter().map(indices).sum();
-        if !self.foreseen(parts, form, indices, total)? {
+        if !self.predicted(parts, form, indices, total)? {
             return Ok(None);
         }
         let (mut union, mut tables) = (Union::new(), Vec::with_capacity(parts.len()));
@@ -325,16 +327,16 @@ impl Merging<'_> {
             let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
             let table = union.numbers(form, page, &places);
-            let Some(table) = table.filter(|_| union.page().len() <= MOST_DICTIONARY_BYTES) else { return Ok(None) };
+            let Some(table) = table.filter(|_| union.page().len() <= MAX_DICTIONARY_BYTES) else { return Ok(None) };
             tables.push(table);
             seen += values;
             inflated += page.len();
             packed += part.pages.dictionary.as_ref().map_or(0, |page| page.body.len());
-            if at + 1 == SAMPLE || at + 1 == parts.len() {
+            if at + 1 == SAMPLED_PARTS || at + 1 == parts.len() {
                 let entry_bytes = union.page().len() as f64 / union.entries().max(1) as f64;
                 let entries = expected(seen, union.entries(), total);
                 let ratio = match form {
-                    Form::Fixed(width) if union.entries() as u64 * REPEATED <= seen => {
+                    Form::Fixed(width) if union.entries() as u64 * REPEATED_RATIO <= seen => {
                         self.scattered(width, union.page()).map_err(|error| (None, error.into()))?
                     }
                     _ => packed as f64 / inflated.max(1) as f64,
@@ -347,14 +349,14 @@ impl Merging<'_> {
         Ok(Some((union, tables)))
     }
 
-    /// How well numbers that come again and again are compressed, when they stand in no order: dictionaries may have theirs in
-    /// the order of the values, and say nothing of that.
+    /// Returns the compression ratio of repeated numbers in random order: the entries of dictionaries may be sorted,
+    /// and nothing states whether they are.
     fn scattered(&mut self, width: usize, entries: &[u8]) -> Result<f64> {
         const STEP: usize = 0x9e37_79b1;
         let count = entries.len() / width.max(1);
         let body = &mut self.buffers.body;
         body.clear();
-        for number in 0..count.min(MOST_SCATTERED) {
+        for number in 0..count.min(MAX_SCATTERED) {
             let at = number.wrapping_mul(STEP) % count * width;
             body.extend_from_slice(&entries[at..at + width]);
         }
@@ -362,9 +364,9 @@ impl Merging<'_> {
         Ok(packed as f64 / body.len().max(1) as f64)
     }
 
-    /// Looks at a sample of the entries of few parts, always the same ones by their hashes, and says whether it is worth
-    /// while to unite all: where nearly all values differ, that would be in vain.
-    fn foreseen(
+    /// Predicts from a sample of the entries of a few parts, selected by hash, whether uniting all dictionaries is
+    /// worthwhile, which it is not if nearly all values differ.
+    fn predicted(
         &mut self,
         parts: &[Loaded<'_>],
         form: Form,
@@ -373,7 +375,7 @@ impl Merging<'_> {
     ) -> Step<bool> {
         let (mut sample, mut seen, mut divisor) = (Vec::new(), 0.0, None);
         let (mut count, mut packed, mut inflated) = (0, 0, 0);
-        let middle = (parts.len() >= MANY_PARTS).then_some(parts.len() / 2);
+        let middle = (parts.len() >= EXTRA_SAMPLE_PARTS).then_some(parts.len() / 2);
         for at in [0, 1].into_iter().chain(middle) {
             let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.dictionary.as_ref()?)))
             else {
@@ -388,7 +390,7 @@ impl Merging<'_> {
             }
             let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
-            let divisor = *divisor.get_or_insert_with(|| (entries / FEW_ENTRIES).max(1));
+            let divisor = *divisor.get_or_insert_with(|| (entries / SAMPLED_ENTRIES).max(1));
             let before = sample.len();
             sample.extend(form.hashes(page, &places).filter(|hash| hash % divisor == 0));
             seen += (sample.len() - before) as f64 * values as f64 / entries as f64;
@@ -417,12 +419,12 @@ impl Merging<'_> {
         self.put_dictionary(union)?;
         let mut joined = Joined::new();
         for (at, (part, table)) in parts.into_iter().zip(tables).enumerate() {
-            // Entries are added as parts come, so that the indices of the first ones are narrow.
+            // Entries are added part by part, so that the indices of the first parts are narrow.
             let width = width_of(table.iter().max().copied().unwrap_or(0).into());
             self.tally.spliced += part.pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
             let stopped = |stop| (Some(at), stop);
             for (page, facts) in part.pages.data.iter().zip(part.facts) {
-                if Pages::is_indices(page) && part.pages.repetition == 0 && page.header.values <= MOST_JOINED {
+                if Pages::is_indices(page) && part.pages.repetition == 0 && page.header.values <= MAX_JOINED {
                     self.join(&part.pages, page, facts, table, &mut joined).map_err(stopped)?;
                     continue;
                 }
@@ -438,7 +440,7 @@ impl Merging<'_> {
         self.flush(&mut joined).map_err(|stop| (None, stop))
     }
 
-    /// Adds the indices of a page, which have no parts, to a page that is put together of several.
+    /// Adds the indices of a page of a column without nested parts to a page that joins several.
     fn join(
         &mut self,
         pages: &Pages,
@@ -468,7 +470,7 @@ impl Merging<'_> {
         self.joined(page, facts, joined)
     }
 
-    /// Counts a page, whose indices and levels were added, among those that become one, which is written when it is full.
+    /// Adds a page, whose indices and levels were added, to the joined page, which is written when it is full.
     fn joined(&mut self, page: &Page, facts: Facts, joined: &mut Joined) -> Result<(), Stop> {
         match &mut joined.page {
             Some((_, all)) => all.join(facts, self.order),
@@ -481,7 +483,7 @@ impl Merging<'_> {
         }
     }
 
-    /// Writes the page that was put together.
+    /// Writes the joined page.
     fn flush(&mut self, joined: &mut Joined) -> Result<(), Stop> {
         let Some((like, facts)) = joined.page.take() else { return Ok(()) };
         let body = &mut self.buffers.body;
@@ -503,7 +505,7 @@ impl Merging<'_> {
             at += found.len();
         });
         if !whole || !same {
-            return Err(Error::mistaken("expected the indices that were meant, found others").into());
+            return Err(Error::mistaken("expected the indices from the table, found others").into());
         }
         joined.indices.clear();
         joined.levels.clear();
@@ -529,15 +531,15 @@ impl Merging<'_> {
         if !mapped {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
-        // From what is there once the table is forgotten.
+        // Read from the written bytes, independently of the table.
         let mut written = Sums::default();
         if !hybrid::read(&body[start..], to, cut.present, |found| written.add(found)) || written != sums {
-            return Err(Error::mistaken("expected the indices that were meant, found others").into());
+            return Err(Error::mistaken("expected the indices from the table, found others").into());
         }
         self.put(&page.header, INDICES, facts)
     }
 
-    /// Writes the page in `body`, compressed if that is worth it; `like` is what it was made of.
+    /// Writes the page in `body`, compressed if that is worthwhile; `like` is the page that it was made from.
     fn put(&mut self, like: &PageHeader, encoding: i32, facts: Facts) -> Result<(), Stop> {
         let Buffers { body, packed, page, .. } = &mut self.buffers;
         packed.clear();
@@ -584,13 +586,13 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Makes the dictionary a page of values, if some pages of indices have each of its entries once and in order; false
-    /// if they have not.
+    /// Replaces the dictionary by a page of values, if some pages of indices refer to each of its entries once and in
+    /// order; returns false if they do not.
     fn turn_dictionary(&mut self, pages: &Pages, of: Range<usize>, facts: &mut [Facts]) -> Result<bool, Stop> {
         let Some(entries) = pages.dictionary.as_ref().filter(|_| self.keeps(pages)) else { return Ok(false) };
         let inflated = entries.header.uncompressed;
         let may = matches!(entries.header.encoding, 0 | 2)
-            && (of.len() == 1 || (pages.repetition == 0 && inflated <= MOST_TURNED));
+            && (of.len() == 1 || (pages.repetition == 0 && inflated <= MAX_TURNED));
         if !may {
             return Ok(false);
         }
@@ -642,26 +644,26 @@ impl Merging<'_> {
         Ok(true)
     }
 
-    /// Inflates the dictionary into its buffer and finds its entries.
-    fn load_dictionary(&mut self, pages: &Pages, form: Form) -> Taken<Vec<u32>> {
+    /// Decompresses the dictionary into its buffer and finds its entries.
+    fn load_dictionary(&mut self, pages: &Pages, form: Form) -> Parsed<Vec<u32>> {
         let mut room = std::mem::take(&mut self.buffers.dictionary);
         let (page, places) = pages.dictionary(form, &mut room)?;
         if pages.codec == Compression::UNCOMPRESSED {
-            // Nothing was inflated.
+            // The dictionary was not compressed.
             room = page.to_vec();
         }
         self.buffers.dictionary = room;
         Ok(places)
     }
 
-    /// Writes the values of a page, which stand in the loaded dictionary.
+    /// Writes the values of a page from the loaded dictionary.
     fn gather_page(&mut self, pages: &Pages, cut: &Cut<'_>, facts: Facts, places: &[u32]) -> Result<(), Stop> {
         let Buffers { body, dictionary, .. } = &mut self.buffers;
         body.clear();
         cut.put_levels(pages, body);
         let (width, indices) = cut.indices()?;
         let mut beyond = false;
-        // Of values that are nearly all different most stand side by side: they are copied in stretches.
+        // If nearly all values differ, most are adjacent in the dictionary: they are copied in stretches.
         let (mut start, mut end) = (0, 0);
         let whole = hybrid::read(indices, width, cut.present, |indices| {
             for index in indices {
@@ -678,7 +680,7 @@ impl Merging<'_> {
         if beyond || !whole {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
-        if body.len() > MOST_GATHERED {
+        if body.len() > MAX_GATHERED {
             return Err(Refused::Unknown.into());
         }
         let entries = pages.dictionary.as_ref().ok_or(Refused::Unknown)?;
@@ -686,35 +688,39 @@ impl Merging<'_> {
     }
 }
 
-/// Appends entries of a dictionary; false if it has not as many. What is too much for a page is left out.
+/// Appends entries of a dictionary, unless the page is full; returns false if the dictionary has fewer entries.
 fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<u8>) -> bool {
     let (Some(start), Some(end)) = (places.get(entries.start), places.get(entries.end)) else { return false };
-    if out.len() <= MOST_GATHERED {
+    if out.len() <= MAX_GATHERED {
         out.extend_from_slice(&dictionary[*start as usize..*end as usize]);
     }
     true
 }
 
-/// Refuses a page that inflates to other bytes than those that it was made of.
+/// Returns an error if a page decompresses to other bytes than those that it was made from.
 fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
     let mut rest = Some(found);
     for part in parts {
         rest = rest.and_then(|rest| rest.strip_prefix(*part));
     }
-    if rest == Some(&[]) { Ok(()) } else { Err(Error::mistaken("expected the page that was made, found another")) }
+    if rest == Some(&[]) {
+        Ok(())
+    } else {
+        Err(Error::mistaken("expected the page as it was assembled, found another"))
+    }
 }
 
-/// How many different entries there are among `total` values, when `seen` values had `found`.
+/// Estimates the number of distinct entries among `total` values, if `seen` values had `found`.
 fn expected(seen: u64, found: usize, total: u64) -> f64 {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     expected_entries(count(seen), found.min(count(seen)), count(total))
 }
 
-/// Whether a dictionary of so many entries is smaller than the values, which it stands for, given how well entries are
-/// compressed.
+/// Returns whether a dictionary of that many entries, with its indices, is smaller than the values, given the
+/// compression ratio of entries.
 fn worth_uniting(entries: f64, entry_bytes: f64, total: u64, ratio: f64) -> bool {
     let total = usize::try_from(total).unwrap_or(usize::MAX);
     let dictionary = entries * entry_bytes * ratio + index_bytes(entries, total);
     let plain = total as f64 * entry_bytes * ratio;
-    dictionary < DICTIONARY_GAIN * plain && entries * entry_bytes <= DICTIONARY_BYTES
+    dictionary < DICTIONARY_GAIN * plain && entries * entry_bytes <= PREDICTED_DICTIONARY_BYTES
 }

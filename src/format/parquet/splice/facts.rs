@@ -1,8 +1,8 @@
-//! What the page indexes say of a page, wherever it can be learnt without decoding its values.
+//! Facts about a page for the page indexes, wherever they are available without decoding its values.
 //!
 //! | fact | from |
 //! |---|---|
-//! | rows | the number of values where columns have no parts; the offset index; the header; the levels |
+//! | rows | the number of values, if the column is not nested; the offset index; the header; the levels |
 //! | nulls | the column index; the header; the footer; the levels |
 //! | bounds | the column index; those of the whole chunk, which bound each of its pages too |
 
@@ -16,30 +16,30 @@ use ::parquet::{
 
 use super::{
     bounds::{Bounded, Order, bounds_of},
-    page::{Cut, Page, Pages, Taken},
+    page::{Cut, Page, Pages, Parsed},
 };
 use crate::format::parquet::thrift::PageKind;
 
-/// What is known of a page.
+/// Known facts about a page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
-    /// Rows that begin in it; unknown when its first row begins in the page before.
+    /// Rows that begin in it; unknown if its first row begins in the previous page.
     pub(super) rows: Option<u64>,
-    /// Nulls, and values in all.
+    /// Number of nulls, and of all values.
     pub(super) nulls: Option<u64>,
     pub(super) values: u64,
     /// Least and greatest value.
     pub(super) bounds: Option<(Vec<u8>, Vec<u8>)>,
-    /// Values that are not a number.
+    /// Number of NaNs.
     pub(super) nans: Option<i64>,
     /// Bytes of its texts.
     pub(super) text_bytes: Option<i64>,
-    /// How often each repetition level, and each definition level, occurs.
+    /// Histograms of the repetition levels and of the definition levels.
     pub(super) histograms: [Option<Vec<i64>>; 2],
 }
 
 impl Facts {
-    /// Learns from the levels of the page.
+    /// Adds facts from the levels of the page.
     pub(super) fn learn(&mut self, cut: &Cut<'_>) {
         let [repetition, definition] = &cut.histograms;
         self.rows = cut.begins_row.then(|| repetition.first().map_or(0, |rows| rows.unsigned_abs()));
@@ -52,7 +52,7 @@ impl Facts {
         }
     }
 
-    /// Learns from the levels of the page what footers and indexes did not say.
+    /// Adds facts from the levels of the page that footers and indexes lack.
     pub(super) fn learn_unless_known(&mut self, pages: &Pages, cut: &Cut<'_>) {
         if !self.are_known() {
             self.learn(cut);
@@ -60,12 +60,12 @@ impl Facts {
         }
     }
 
-    /// Whether footers and indexes said what the page indexes need.
+    /// Returns whether all facts that the page indexes need are known.
     pub(super) fn are_known(&self) -> bool {
         self.rows.is_some() && self.nulls.is_some()
     }
 
-    /// Where values are null or not, and no parts of anything, their number tells how often each level occurs.
+    /// If values are nullable but not nested, their numbers give the histogram of levels.
     fn count_levels(&mut self, pages: &Pages) {
         if let (0, 1, Some(nulls)) = (pages.repetition, pages.definition, self.nulls) {
             let counts = [nulls, self.values.saturating_sub(nulls)];
@@ -73,7 +73,7 @@ impl Facts {
         }
     }
 
-    /// What is known of two pages that become one; the other one follows.
+    /// Combines the facts of two pages that are joined; `other` is the second one.
     pub(super) fn join(&mut self, other: Self, order: Order) {
         let add = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| one + other);
         let sum = |one: Option<i64>, other: Option<i64>| one.zip(other).map(|(one, other)| one + other);
@@ -99,20 +99,20 @@ impl Facts {
         }
     }
 
-    /// Whether nothing but nulls is in it.
+    /// Returns whether all its values are null.
     pub(super) fn is_null(&self) -> bool {
         self.nulls == Some(self.values)
     }
 }
 
-/// The page indexes of a chunk, where it has them and they speak of as many pages as there are.
+/// The page indexes of a chunk, if it has them and they have as many pages as the chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Indexes<'a> {
     pub(super) columns: Option<&'a ColumnIndexMetaData>,
     pub(super) offsets: Option<&'a OffsetIndexMetaData>,
 }
 
-/// What is known of each data page of a chunk of `rows` rows.
+/// Returns the facts of each data page of a chunk of `rows` rows.
 pub(super) fn facts_of(
     pages: &Pages,
     chunk: &ColumnChunkMetaData,
@@ -120,7 +120,7 @@ pub(super) fn facts_of(
     order: Order,
     rows: u64,
     buffer: &mut Vec<u8>,
-) -> Taken<Vec<Facts>> {
+) -> Parsed<Vec<Facts>> {
     let count = pages.data.len();
     let columns = indexes.columns.filter(|index| usize::try_from(index.num_pages()) == Ok(count));
     let offsets = indexes.offsets.filter(|index| index.page_locations().len() == count);
@@ -147,7 +147,7 @@ pub(super) fn facts_of(
             facts.rows = rows_between(index, number, rows);
         }
         facts.text_bytes = offsets.and_then(|index| index.unencoded_byte_array_data_bytes()?.get(number).copied());
-        // Who rewrites a page inflates it anyway, and learns then.
+        // A page that is rewritten is decompressed anyway, and yields its facts then.
         if facts.rows.is_none() || (facts.nulls.is_none() && (pages.repetition > 0 || !Pages::is_indices(page))) {
             facts.learn(&pages.levels(page, buffer)?);
         }
@@ -156,7 +156,7 @@ pub(super) fn facts_of(
     }
     let counted = found.iter().map(|page| page.rows).sum::<Option<u64>>();
     if pages.repetition > 0 && counted.is_some_and(|counted| counted != rows) {
-        // Some writers take values for rows in headers of version 2.
+        // Some writers store the number of values as the number of rows in headers of version 2.
         for (page, facts) in pages.data.iter().zip(&mut found) {
             facts.learn(&pages.cut(page, buffer)?);
         }
@@ -164,7 +164,7 @@ pub(super) fn facts_of(
     Ok(found)
 }
 
-/// What the header and the schema say.
+/// Returns the facts stated by the header and the schema.
 fn stated_facts(pages: &Pages, page: &Page) -> Facts {
     let mut facts = Facts { values: page.header.values, ..Facts::default() };
     if pages.repetition == 0 {
@@ -216,7 +216,7 @@ pub(super) fn bounds_at(index: &ColumnIndexMetaData, number: usize) -> Option<(V
     }
 }
 
-/// Rows between the beginnings of a page and of the next one.
+/// Returns the number of rows between the starts of a page and of the next one.
 fn rows_between(index: &OffsetIndexMetaData, number: usize, rows: u64) -> Option<u64> {
     let first = |page: usize| index.page_locations().get(page).map(|place| place.first_row_index);
     let begin = u64::try_from(first(number)?).ok()?;

@@ -1,26 +1,25 @@
-//! Reads and rewrites the hybrid of runs and packed groups in which Parquet stores levels and dictionary indices; its
-//! picture is in `chunk::bits`.
+//! Reads and rewrites the hybrid of runs and packed groups in which Parquet stores levels and dictionary indices;
+//! `chunk::bits` describes the format.
 //!
-//! A rewritten sequence keeps its long runs, and packs what stands between them in one stretch, so that nothing has to be
-//! found out about the values. What fills up the last group may be anything and is never looked at: who reads knows how
-//! many values there are.
+//! A rewritten sequence keeps its long runs and packs everything between them into one stretch, without analysing the
+//! values. The padding of the last group is arbitrary and is never read, because readers know the number of values.
 
 use arrow::array::BooleanBufferBuilder;
 
 use super::super::chunk::{GROUP, least_run, put_packed, put_run, unpack};
 
-/// Values unpacked at once.
+/// Number of values unpacked at a time.
 const BLOCK: usize = 1024;
 
-/// A stretch of values.
+/// A run or a stretch of packed values.
 enum Run<'a> {
-    /// So many times the same one.
+    /// A value and the number of its repetitions.
     Same(u32, usize),
-    /// So many packed ones, from the first byte on.
+    /// Packed values from the first byte on, and their number.
     Packed(&'a [u8], usize),
 }
 
-/// Walks through the runs of a sequence.
+/// Iterates over the runs of a sequence.
 struct Runs<'a> {
     bytes: &'a [u8],
     width: u8,
@@ -32,7 +31,7 @@ impl<'a> Runs<'a> {
         (width <= 32).then_some(Self { bytes, width, left: count })
     }
 
-    /// The next run; `None` when the bytes end too early or are none of this form.
+    /// Returns the next run; `None` if the bytes end too early or are malformed.
     fn next(&mut self) -> Option<Run<'a>> {
         let header = self.varint()?;
         let width = usize::from(self.width);
@@ -46,12 +45,12 @@ impl<'a> Runs<'a> {
             return Some(Run::Same(value, count));
         }
         let count = length.checked_mul(8)?.min(self.left);
-        // Some writers leave the last group short.
+        // Some writers truncate the last group.
         let bytes = length.checked_mul(width)?.min(self.bytes.len());
         if bytes < (count * width).div_ceil(8) {
             return None;
         }
-        // With what follows, so that the last values need not be unpacked with care.
+        // Includes the bytes that follow, so that the last values can be unpacked without bounds checks.
         let packed = self.bytes;
         self.bytes = &packed[bytes..];
         self.left -= count;
@@ -72,12 +71,12 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Packed values from the value `first` on, which begins a group.
+/// Returns the packed values from `first` on, which must begin a group.
 fn from(packed: &[u8], width: u8, first: usize) -> &[u8] {
     packed.get(first / GROUP * usize::from(width)..).unwrap_or_default()
 }
 
-/// Hands all values to `take`, in stretches; false when the bytes are no such sequence.
+/// Passes all values to `take`, in stretches; returns false if the bytes are malformed.
 pub(super) fn read(bytes: &[u8], width: u8, count: usize, mut take: impl FnMut(&[u32])) -> bool {
     let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
     let mut block = [0; BLOCK];
@@ -105,7 +104,7 @@ pub(super) fn read(bytes: &[u8], width: u8, count: usize, mut take: impl FnMut(&
     true
 }
 
-/// Appends values of one bit each; false when the bytes are no such sequence.
+/// Appends one-bit values; returns false if the bytes are malformed.
 pub(super) fn read_bits(bytes: &[u8], count: usize, out: &mut BooleanBufferBuilder) -> bool {
     let Some(mut runs) = Runs::new(bytes, 1, count) else { return false };
     while runs.left > 0 {
@@ -118,7 +117,7 @@ pub(super) fn read_bits(bytes: &[u8], count: usize, out: &mut BooleanBufferBuild
     true
 }
 
-/// Counts how often each level up to `most` occurs; `None` when the bytes are no levels.
+/// Returns the histogram of the levels up to `most`; `None` if the bytes are malformed.
 pub(super) fn histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64>> {
     let most = u16::try_from(most).ok()?;
     let width = u8::try_from(u16::BITS - most.leading_zeros()).ok()?;
@@ -149,7 +148,7 @@ pub(super) fn histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64
     Some(counts)
 }
 
-/// How many of the first bits are set.
+/// Returns how many of the first `count` bits are set.
 fn ones(bytes: &[u8], count: usize) -> usize {
     let (words, _) = bytes[..count / 8].as_chunks::<8>();
     let tail = &bytes[words.len() * 8..count / 8];
@@ -159,18 +158,18 @@ fn ones(bytes: &[u8], count: usize) -> usize {
     (all + rest + last) as usize
 }
 
-/// Whether the first level is 0.
+/// Returns whether the first level is 0.
 pub(super) fn begins_with_zero(bytes: &[u8], most: i16) -> bool {
     let width = u8::try_from(u16::BITS - most.unsigned_abs().leading_zeros()).unwrap_or(u8::MAX);
     let mut first = None;
     read(bytes, width, 1, |levels| first = levels.first().copied()) && first == Some(0)
 }
 
-/// Whether the values are `next` and those that follow it, one by one.
+/// Returns whether the values are consecutive numbers that start at `next`.
 pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize, mut next: u32) -> bool {
     let mut differs = 0;
     let mut up = true;
-    // What goes wrong usually does so at once.
+    // A mismatch usually occurs at the start.
     let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
     let mut block = [0; BLOCK];
     while runs.left > 0 && up {
@@ -196,10 +195,10 @@ pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize, mut next: u32) ->
     up
 }
 
-/// Values that are packed at once: whole groups.
-const MOST_PACKED: usize = 64 * BLOCK;
+/// Maximum number of values that are packed at a time: whole groups.
+const MAX_PACKED: usize = 64 * BLOCK;
 
-/// Writes values of `width` bits. Packed ones that follow each other become one stretch: readers look at each run anew, and
+/// Writes values of `width` bits. Adjacent packed stretches become one: readers process each stretch separately, and
 /// some writers begin one every few hundred values.
 struct Writer<'a> {
     width: u8,
@@ -224,9 +223,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Unpacks values, which are at most [`MOST_PACKED`], to be packed again.
+    /// Unpacks at most [`MAX_PACKED`] values, to be packed again.
     fn packed(&mut self, packed: &[u8], width: u8, (first, count): (usize, usize)) -> &mut [u32] {
-        if self.values.len() >= MOST_PACKED {
+        if self.values.len() >= MAX_PACKED {
             self.flush(self.values.len() / GROUP * GROUP);
         }
         let start = self.values.len();
@@ -242,12 +241,12 @@ impl Writer<'_> {
     }
 }
 
-/// Cuts so many values into pieces: where each begins, and how many it has.
+/// Divides that many values into pieces: the start and the length of each.
 fn pieces(count: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..count).step_by(MOST_PACKED).map(move |first| (first, (count - first).min(MOST_PACKED)))
+    (0..count).step_by(MAX_PACKED).map(move |first| (first, (count - first).min(MAX_PACKED)))
 }
 
-/// Appends the levels of several sequences as one.
+/// Appends the levels of several sequences as one sequence.
 pub(super) fn joined(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> bool {
     let Ok(width) = u8::try_from(u16::BITS - most.unsigned_abs().leading_zeros()) else { return false };
     let mut values = Vec::new();
@@ -268,7 +267,7 @@ pub(super) fn joined(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> 
     true
 }
 
-/// Appends what a table gives for indices; false when an index is not in the table or the bytes are no such sequence.
+/// Appends the table's value of each index; returns false if an index is not in the table or the bytes are malformed.
 pub(super) fn mapped(bytes: &[u8], width: u8, count: usize, table: &[u32], out: &mut Vec<u32>) -> bool {
     let mut beyond = false;
     let whole = read(bytes, width, count, |indices| {
@@ -283,8 +282,8 @@ pub(super) fn mapped(bytes: &[u8], width: u8, count: usize, table: &[u32], out: 
     whole && !beyond
 }
 
-/// Rewrites indices through a table into values of `to` bits, and tells `seen` what the table gave; false when an index is
-/// not in the table or the bytes are no such sequence. `room` is memory to be used again.
+/// Rewrites indices through a table into values of `to` bits, and passes the new values to `seen`; returns false if an
+/// index is not in the table or the bytes are malformed. `room` is reusable memory.
 pub(super) fn remap(
     (bytes, width, count): (&[u8], u8, usize),
     (table, to): (&[u32], u8),

@@ -1,18 +1,18 @@
-//! Merges row groups of Parquet files without decoding what can be taken over.
+//! Merges row groups of Parquet files without decoding what can be copied.
 //!
 //! ```text
 //! survey   footers of all files ---> schema and metadata of the output
 //! splice   row groups, in order ---> for each column:  column    pages copied, or indices and dictionaries rewritten
-//!                                                      re-encode what has another type or is made in unknown ways
-//!          page  hybrid  union  stored  beginning      what pages are taken apart into and put together from
-//!          facts bounds  bloom  out                    what footers and page indexes say of the result
+//!                                                      re-encode columns with another type or an unknown form
+//!          page  hybrid  union  stored  beginning      parts of pages, parsed and assembled
+//!          facts bounds  bloom  out                    footer and page indexes of the result
 //! table    the same for sidecars
-//! prove    the written file ---> every page is the one that was meant
+//! prove    the written file ---> every page is the intended one
 //! ```
 //!
-//! Nothing is believed of a foreign file: page headers are held against their chunk, counts against the footer, checksums
-//! against the bytes. What cannot be spliced is decoded, column by column, so that one odd column does not cost all
-//! others. Of columns with Bloom filters the values are read once more to make a new one.
+//! Foreign files are not trusted: page headers are checked against their chunk, counts against the footer, checksums
+//! against the bytes. What cannot be spliced is decoded, column by column, so that one unusual column does not affect
+//! the others. The values of columns with Bloom filters are read once more to build a new filter.
 
 mod beginning;
 mod bloom;
@@ -62,14 +62,14 @@ use crate::{
     record::widen::cast_to,
 };
 
-/// What became of the bytes of the inputs: of their pages, headers included.
+/// How the bytes of the input pages, including headers, were processed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Pages that are in the output as they were.
+    /// Bytes of pages copied unchanged.
     pub copied: u64,
-    /// Pages whose values were not decoded.
+    /// Bytes of pages rewritten without decoding their values.
     pub spliced: u64,
-    /// Everything else.
+    /// Bytes of all other pages.
     pub reencoded: u64,
 }
 
@@ -86,17 +86,17 @@ impl std::ops::AddAssign for Tally {
 pub struct GroupPart {
     /// The file.
     pub source: Arc<Source>,
-    /// Number of the row group.
+    /// Index of the row group.
     pub group: usize,
 }
 
 impl GroupPart {
-    /// How many rows it has.
+    /// Returns its number of rows.
     pub fn rows(&self) -> u64 {
         self.source.row_groups().get(self.group).map_or(0, |group| group.rows)
     }
 
-    /// The chunk of a column.
+    /// Returns the chunk of a column.
     fn column(&self, leaf: usize) -> Part<'_> {
         Part {
             name: &self.source.name,
@@ -107,7 +107,7 @@ impl GroupPart {
         }
     }
 
-    /// Its rows, decoded.
+    /// Returns its rows, decoded.
     ///
     /// # Errors
     /// When the file is damaged or cannot be read.
@@ -116,20 +116,20 @@ impl GroupPart {
     }
 }
 
-/// Row groups that have fewer rows on average are decoded: pages of so few rows would make reading slow.
-const FEW_ROWS: u64 = 400;
+/// Average number of rows below which row groups are decoded: pages with so few rows would be slow to read.
+const MIN_MEAN_ROWS: u64 = 400;
 
-/// So many small row groups are taken as they are.
-const FEW_PARTS: usize = 8;
+/// Maximum number of small row groups that are spliced nevertheless.
+const MAX_SMALL_PARTS: usize = 8;
 
-/// Merges row groups into one, columns side by side on the current rayon pool. `None` when a column can neither be
-/// spliced nor encoded for the schema of the encoder.
+/// Merges row groups into one, columns in parallel on the current rayon pool. `None` if a column can neither be spliced
+/// nor encoded for the schema of the encoder.
 ///
 /// # Errors
 /// When a file is damaged, naming it, or cannot be read.
 pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(RowGroup, Tally)>> {
     let rows: u64 = parts.iter().map(GroupPart::rows).sum();
-    let tiny = parts.len() > FEW_PARTS && rows / (parts.len() as u64) < FEW_ROWS;
+    let tiny = parts.len() > MAX_SMALL_PARTS && rows / (parts.len() as u64) < MIN_MEAN_ROWS;
     let fields: Vec<Field> = encoder
         .schema()
         .fields()
@@ -142,7 +142,7 @@ pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(R
         (0..leaves).map(|leaf| (field.number, leaf)).collect()
     };
     let mut tasks: Vec<(usize, usize)> = fields.iter().flat_map(spliced).collect();
-    // The largest first: begun last, it would keep one thread busy while the others have nothing left to do.
+    // The largest first: if it started last, it would keep one thread busy while the others are idle.
     tasks.sort_by_cached_key(|(field, leaf)| Reverse(fields[*field].bytes(*leaf, parts)));
     let mut merged = tasks
         .into_iter()
@@ -191,7 +191,7 @@ pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(R
 /// A top-level field of the output.
 struct Field {
     number: usize,
-    /// For each part its columns, if they are stored as those of the output are.
+    /// For each part its columns, if they are stored like those of the output.
     leaves: Option<Vec<Range<usize>>>,
 }
 
@@ -222,14 +222,14 @@ impl Field {
         Ok(Self { number, leaves: Some(found) })
     }
 
-    /// Bytes of a column in all parts.
+    /// Returns the bytes of a column in all parts.
     fn bytes(&self, leaf: usize, parts: &[GroupPart]) -> u64 {
         let leaves = self.leaves.iter().flatten().zip(parts);
         let chunks = leaves.map(|(leaves, part)| part.column(leaves.start + leaf).chunk.uncompressed_size());
         chunks.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
     }
 
-    /// Splices one column; `None` if that cannot be done.
+    /// Splices one column; `None` if that is not possible.
     fn splice(
         &self,
         encoder: &ParquetEncoder,
@@ -257,7 +257,7 @@ impl Field {
         Ok(Some((encoded, tally)))
     }
 
-    /// Decodes the field of all parts and encodes it; `None` if there is no encoder for its columns.
+    /// Decodes the field of all parts and encodes it; `None` if its columns have no encoder.
     fn reencode(&self, encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(Vec<Encoded>, Tally)>> {
         let field = encoder.schema().field(self.number);
         let schema = Arc::new(Schema::new(vec![field.clone()]));
@@ -288,7 +288,7 @@ impl Field {
     }
 }
 
-/// Whether pages of one column can stand in the other.
+/// Returns whether pages of one column are valid in the other.
 fn is_alike(one: &ColumnDescriptor, other: &ColumnDescriptor) -> bool {
     one.physical_type() == other.physical_type()
         && one.type_length() == other.type_length()
@@ -298,7 +298,7 @@ fn is_alike(one: &ColumnDescriptor, other: &ColumnDescriptor) -> bool {
         && meaning(one) == meaning(other)
 }
 
-/// What values mean; writers state it in the old way, in the new one, or in both.
+/// Returns the logical type; writers store it in the deprecated form, in the current one, or in both.
 fn meaning(column: &ColumnDescriptor) -> Option<LogicalType> {
     if let Some(logical) = column.logical_type_ref() {
         return Some(logical.clone());

@@ -1,7 +1,7 @@
-//! A chunk that is put together from pages: those of the inputs, shared and not copied, and new ones.
+//! Assembles a chunk from pages: those of the inputs, which are shared and not copied, and new ones.
 //!
-//! All that footers and page indexes say of a chunk is made here, of what is known of its pages and of what the footers
-//! of the inputs said.
+//! All metadata of a chunk in the footer and the page indexes is made here, from the facts of its pages and from the
+//! footers of the inputs.
 
 use std::{collections::BTreeMap, io::Read, sync::Arc};
 
@@ -31,13 +31,13 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// New pages are put together to pieces of about so many bytes.
-const PIECE: usize = 512 << 10;
+/// Approximate size in bytes of the pieces into which new pages are collected.
+const PIECE_BYTES: usize = 512 << 10;
 
-/// Pages of fewer bytes are copied rather than shared.
-const SMALL: usize = 4 << 10;
+/// Size in bytes below which pages are copied rather than shared.
+const MAX_COPIED_BYTES: usize = 4 << 10;
 
-/// Bytes in pieces, one behind the other.
+/// Consecutive bytes in several pieces.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Pieces {
     pieces: Arc<Vec<Bytes>>,
@@ -72,7 +72,7 @@ impl ChunkReader for Pieces {
     }
 }
 
-/// Reads pieces one after the other.
+/// Reads pieces one after another.
 #[derive(Debug)]
 pub(in super::super) struct PiecesReader {
     pieces: Pieces,
@@ -100,30 +100,30 @@ impl Read for PiecesReader {
     }
 }
 
-/// A finished chunk; offsets in `close` count from its first byte.
+/// A finished chunk; offsets in `close` are relative to its first byte.
 #[derive(Debug)]
 pub(in super::super) struct SplicedChunk {
     /// The pages.
     pub(in super::super) pieces: Pieces,
-    /// What the footer and the page indexes say of it.
+    /// Metadata for the footer and the page indexes.
     pub(in super::super) close: ColumnCloseResult,
-    /// What the written file is compared with.
+    /// Note that the written file is compared with.
     pub(in super::super) note: ChunkNote,
 }
 
-/// A chunk that is being put together.
+/// A chunk that is being assembled.
 pub(super) struct Out {
     column: ColumnDescPtr,
     codec: Compression,
     pieces: Vec<Bytes>,
-    /// New pages behind the last piece.
+    /// New pages after the last piece.
     tail: Vec<u8>,
-    /// Bytes of all pieces.
+    /// Total bytes of all pieces.
     before: usize,
     uncompressed: u64,
-    /// Where the data pages begin, if a dictionary comes before them.
+    /// Offset of the first data page, if a dictionary precedes it.
     after_dictionary: Option<usize>,
-    /// Pages by kind and encoding.
+    /// Number of pages by kind and encoding.
     kinds: BTreeMap<(i32, i32), i32>,
     offsets: OffsetIndexBuilder,
     facts: Vec<Facts>,
@@ -147,7 +147,7 @@ impl Out {
         }
     }
 
-    /// Whether the next page is one of those that are looked into.
+    /// Returns whether the next page is one of the sampled ones.
     pub(super) fn is_sample(&self) -> bool {
         self.notes.len().is_multiple_of(SAMPLE)
     }
@@ -156,11 +156,11 @@ impl Out {
         self.before + self.tail.len()
     }
 
-    /// Takes over a page with its header.
+    /// Adds an existing page with its header.
     pub(super) fn copy(&mut self, page: Bytes, header: &PageHeader, facts: Option<Facts>) -> Result<()> {
         let (start, length) = (self.at(), page.len());
         self.notes.push(PageNote { stored: xxh3_64(&page), bytes: length as u64 });
-        if length < SMALL {
+        if length < MAX_COPIED_BYTES {
             self.tail.extend_from_slice(&page);
         } else {
             self.end_tail();
@@ -176,7 +176,7 @@ impl Out {
         self.count(start, kind, encoding, header.header_bytes + header.uncompressed, facts)
     }
 
-    /// Writes a page of version 1, or a dictionary if there are no facts; `stored` becomes `inflated` bytes.
+    /// Adds a page of version 1, or a dictionary if `facts` is `None`; `stored` decompresses to `inflated` bytes.
     pub(super) fn page(
         &mut self,
         values: u64,
@@ -199,7 +199,7 @@ impl Out {
         self.tail.extend_from_slice(stored);
         let page = &self.tail[before..];
         self.notes.push(PageNote { stored: xxh3_64(page), bytes: page.len() as u64 });
-        if self.tail.len() > PIECE {
+        if self.tail.len() > PIECE_BYTES {
             self.end_tail();
         }
         self.count(start, if facts.is_some() { 0 } else { 2 }, encoding, (header + inflated) as u64, facts)
@@ -221,17 +221,17 @@ impl Out {
     fn end_tail(&mut self) {
         if !self.tail.is_empty() {
             self.before += self.tail.len();
-            let room = if self.tail.len() > PIECE { Vec::with_capacity(PIECE / 4 * 5) } else { Vec::new() };
+            let room = if self.tail.len() > PIECE_BYTES { Vec::with_capacity(PIECE_BYTES / 4 * 5) } else { Vec::new() };
             self.pieces.push(std::mem::replace(&mut self.tail, room).into());
         }
     }
 
-    /// Ends the chunk, which has `rows` rows and holds what `chunks` held.
+    /// Finishes the chunk, which has `rows` rows and contains the values of `chunks`.
     pub(super) fn finish(mut self, chunks: &[&ColumnChunkMetaData], rows: u64, order: Order) -> Result<SplicedChunk> {
         self.end_tail();
         let mut facts = std::mem::take(&mut self.facts);
         let nulls = facts.iter().map(|page| page.nulls).sum::<Option<u64>>();
-        // Of these either all pages say something or none.
+        // The index states the number of NaNs for all pages or for none.
         if facts.iter().any(|page| page.nans.is_none()) {
             facts.iter_mut().for_each(|page| page.nans = None);
         }
@@ -296,7 +296,7 @@ impl Out {
         self.kinds.iter().filter_map(known).collect()
     }
 
-    /// The column index; `None` unless something is known of each page.
+    /// Returns the column index; `None` unless each page has known facts.
     fn column_index(&self, facts: &[Facts], order: Order) -> Result<Option<ColumnIndexMetaData>> {
         let mut index = ColumnIndexBuilder::new(self.column.physical_type());
         let histograms = [0, 1].map(|i| facts.iter().all(|page| page.histograms[i].is_some()));
@@ -322,12 +322,12 @@ impl Out {
         } else {
             BoundaryOrder::UNORDERED
         });
-        // Bounds of a foreign index may be of no size that the type has.
+        // Bounds of a foreign index may have a size that does not match the type.
         Ok(index.build().ok())
     }
 }
 
-/// Levels of all pages, or of all chunks as their footers have them.
+/// Returns the histogram of levels of all pages, or of all chunks from their footers.
 fn summed(chunks: &[&ColumnChunkMetaData], facts: &[Facts], which: usize) -> Option<LevelHistogram> {
     let add = |all: Option<Vec<i64>>, more: Option<Vec<i64>>| match (all, more) {
         (Some(all), Some(more)) if all.is_empty() => Some(more),
@@ -343,7 +343,7 @@ fn summed(chunks: &[&ColumnChunkMetaData], facts: &[Facts], which: usize) -> Opt
     found.filter(|counts| !counts.is_empty()).map(LevelHistogram::from)
 }
 
-/// The encoding with a number.
+/// Returns the encoding with a number.
 fn encoding_of(number: i32) -> Option<Encoding> {
     Some(match number {
         0 => Encoding::PLAIN,

@@ -1,12 +1,12 @@
-//! Pages of the inputs, taken apart as far as splicing needs it.
+//! Pages of the inputs, parsed as far as splicing needs it.
 //!
 //! ```text
 //! version 1   header | compress( [u32 length, repetition levels] [u32 length, definition levels] values )
 //! version 2   header | repetition levels | definition levels | compress( values )
 //! ```
 //!
-//! Headers are held against the chunk before any byte is believed, checksums are checked where there are any, and a page
-//! is inflated only to what its codec could have made of it.
+//! Headers are checked against the chunk before any other byte is used, checksums are verified if present, and a page
+//! is decompressed only up to a size that its codec can produce.
 
 use std::ops::Range;
 
@@ -25,27 +25,27 @@ use super::{
     union::Form,
 };
 
-/// Bytes that a page may have once inflated.
-const MOST_BYTES: u64 = 256 << 20;
+/// Maximum decompressed size of a page in bytes.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// Inflated pages up to this size are taken however well they were compressed.
+/// Decompressed size in bytes up to which any compression ratio is accepted.
 const FREE_BYTES: u64 = 32 << 20;
 
-/// More than honest pages larger than that are ever compressed.
+/// Maximum compression ratio of larger pages; honest pages never reach it.
 const MAX_RATIO: u64 = 4096;
 
 /// Number of the encoding PLAIN.
 pub(super) const PLAIN: i64 = 0;
 
-/// Number of the levels' old encoding.
+/// Number of the deprecated encoding of levels.
 const BIT_PACKED: i64 = 4;
 
-/// Why a chunk cannot be spliced.
+/// Reason why a chunk cannot be spliced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refused {
     /// It is damaged.
     Damaged(String),
-    /// It is made in a way that only the decoder knows.
+    /// It has a form that only the decoder supports.
     Unknown,
 }
 
@@ -55,20 +55,20 @@ impl From<&str> for Refused {
     }
 }
 
-/// Result of taking something apart.
-pub(super) type Taken<T> = Result<T, Refused>;
+/// Result of parsing.
+pub(super) type Parsed<T> = Result<T, Refused>;
 
-/// A page and where it stands in its chunk.
+/// A page and its position in the chunk.
 #[derive(Debug, Clone)]
 pub(super) struct Page {
     pub(super) header: PageHeader,
     /// The header and the body.
     pub(super) whole: Range<usize>,
-    /// What stands behind the header.
+    /// The bytes after the header.
     pub(super) body: Range<usize>,
 }
 
-/// A chunk, taken apart into pages.
+/// A chunk, divided into pages.
 #[derive(Debug)]
 pub(super) struct Pages {
     /// All bytes of the chunk.
@@ -76,14 +76,14 @@ pub(super) struct Pages {
     pub(super) codec: Compression,
     pub(super) dictionary: Option<Page>,
     pub(super) data: Vec<Page>,
-    /// Levels that the column has.
+    /// Maximum levels of the column.
     pub(super) repetition: i16,
     pub(super) definition: i16,
 }
 
 impl Pages {
-    /// Walks through a chunk.
-    pub(super) fn of(bytes: Bytes, chunk: &ColumnChunkMetaData) -> Taken<Self> {
+    /// Parses the page headers of a chunk.
+    pub(super) fn of(bytes: Bytes, chunk: &ColumnChunkMetaData) -> Parsed<Self> {
         let descriptor = chunk.column_descr();
         let mut pages = Self {
             codec: chunk.compression(),
@@ -94,9 +94,9 @@ impl Pages {
             bytes,
         };
         let promised =
-            u64::try_from(chunk.num_values()).map_err(|_| "expected a number of values, found one below 0")?;
+            u64::try_from(chunk.num_values()).map_err(|_| "expected a number of values, found a negative one")?;
         let (mut at, mut values) = (0, 0_u64);
-        // Some writers leave bytes behind the last page.
+        // Some writers leave bytes after the last page.
         while values < promised {
             let page = pages.page_at(at)?;
             at = page.whole.end;
@@ -119,7 +119,7 @@ impl Pages {
         Ok(pages)
     }
 
-    fn page_at(&self, at: usize) -> Taken<Page> {
+    fn page_at(&self, at: usize) -> Parsed<Page> {
         let rest = self.bytes.get(at..).unwrap_or_default();
         let header = page_header(rest).map_err(|fault| match fault {
             Fault::Short => Refused::from("expected page headers within the column chunk"),
@@ -142,18 +142,18 @@ impl Pages {
         Ok(Page { header, whole: at..end, body: start..end })
     }
 
-    /// Whether the values of a data page are indices into the dictionary.
+    /// Returns whether the values of a data page are dictionary indices.
     pub(super) fn is_indices(page: &Page) -> bool {
         matches!(page.header.encoding, 2 | 8)
     }
 
-    /// The body of a page, as it is stored.
+    /// Returns the body of a page as stored.
     pub(super) fn stored(&self, page: &Page) -> &[u8] {
         &self.bytes[page.body.clone()]
     }
 
-    /// The inflated dictionary, and where its entries are.
-    pub(super) fn dictionary<'a>(&'a self, form: Form, buffer: &'a mut Vec<u8>) -> Taken<(&'a [u8], Vec<u32>)> {
+    /// Returns the decompressed dictionary, and the positions of its entries.
+    pub(super) fn dictionary<'a>(&'a self, form: Form, buffer: &'a mut Vec<u8>) -> Parsed<(&'a [u8], Vec<u32>)> {
         let Some(page) = &self.dictionary else { return Err("expected a dictionary, found none".into()) };
         if !matches!(page.header.encoding, 0 | 2) {
             return Err(Refused::Unknown);
@@ -164,8 +164,8 @@ impl Pages {
         Ok((body, places))
     }
 
-    /// Inflates a data page and cuts it into levels and values.
-    pub(super) fn cut<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Taken<Cut<'a>> {
+    /// Decompresses a data page and divides it into levels and values.
+    pub(super) fn cut<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Parsed<Cut<'a>> {
         let stored = self.stored(page);
         let (repetition, definition, values) = match page.header.kind {
             PageKind::Data { levels } => {
@@ -188,16 +188,16 @@ impl Pages {
         self.cut_of(page, [repetition, definition, values])
     }
 
-    /// The levels of a page, without its values if these need not be inflated for them.
-    pub(super) fn levels<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Taken<Cut<'a>> {
-        /// Pages of fewer bytes are inflated before anybody has thought about it.
+    /// Returns the levels of a page; the values are omitted if they need not be decompressed for that.
+    pub(super) fn levels<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Parsed<Cut<'a>> {
+        /// Stored size in bytes below which a page is decompressed as a whole.
         const SHORT: u64 = 64 << 10;
         let PageKind::Data { levels } = page.header.kind else { return self.cut(page, buffer) };
         let easy = self.codec == Compression::SNAPPY && self.repetition == 0 && self.definition > 0;
         if !easy || page.header.uncompressed < SHORT {
             return self.cut(page, buffer);
         }
-        // Packed ones with their length, and room for the heads of runs.
+        // Packed levels with their length, and room for the headers of runs.
         let bits = u64::from(u16::BITS - self.definition.unsigned_abs().leading_zeros());
         let most = usize::try_from(page.header.values / 8 * bits / 4 * 5 + 1024).unwrap_or(usize::MAX);
         let found = beginning::of_snappy(self.stored(page), most, buffer)
@@ -207,8 +207,8 @@ impl Pages {
         self.cut_of(page, [&[], &buffer[4..4 + length], &[]])
     }
 
-    /// A page whose parts were found.
-    fn cut_of<'a>(&self, page: &Page, [repetition, definition, values]: [&'a [u8]; 3]) -> Taken<Cut<'a>> {
+    /// Returns a page divided into the given sections.
+    fn cut_of<'a>(&self, page: &Page, [repetition, definition, values]: [&'a [u8]; 3]) -> Parsed<Cut<'a>> {
         let count = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         let counted = |levels: &[u8], most: i16| match most {
             0 => Ok(vec![i64::try_from(count).unwrap_or(i64::MAX)]),
@@ -221,25 +221,25 @@ impl Pages {
     }
 }
 
-/// A data page in its parts.
+/// A data page divided into levels and values.
 #[derive(Debug)]
 pub(super) struct Cut<'a> {
-    /// Repetition levels without a length.
+    /// Repetition levels without the length prefix.
     pub(super) repetition: &'a [u8],
-    /// Definition levels without a length.
+    /// Definition levels without the length prefix.
     pub(super) definition: &'a [u8],
-    /// The values that are not null.
+    /// The non-null values.
     pub(super) values: &'a [u8],
-    /// How many these are.
+    /// Number of non-null values.
     pub(super) present: usize,
-    /// How often each repetition level, and each definition level, occurs.
+    /// Histograms of the repetition levels and of the definition levels.
     pub(super) histograms: [Vec<i64>; 2],
-    /// Whether a row begins with the page.
+    /// Whether a row begins at the start of the page.
     pub(super) begins_row: bool,
 }
 
 impl Cut<'_> {
-    /// Begins the body of a page of version 1 with the levels.
+    /// Appends the levels at the start of a version 1 page's body.
     pub(super) fn put_levels(&self, pages: &Pages, out: &mut Vec<u8>) {
         for (levels, most) in [(self.repetition, pages.repetition), (self.definition, pages.definition)] {
             if most > 0 {
@@ -249,8 +249,8 @@ impl Cut<'_> {
         }
     }
 
-    /// The width of the indices, and the indices.
-    pub(super) fn indices(&self) -> Taken<(u8, &[u8])> {
+    /// Returns the width of the indices, and the indices.
+    pub(super) fn indices(&self) -> Parsed<(u8, &[u8])> {
         match self.values.split_first() {
             Some((width, indices)) => Ok((*width, indices)),
             None if self.present == 0 => Ok((0, &[])),
@@ -259,7 +259,7 @@ impl Cut<'_> {
     }
 }
 
-fn prefixed(body: &[u8], most: i16, encoding: i64) -> Taken<(&[u8], &[u8])> {
+fn prefixed(body: &[u8], most: i16, encoding: i64) -> Parsed<(&[u8], &[u8])> {
     if most == 0 {
         return Ok((&[], body));
     }
@@ -272,7 +272,7 @@ fn prefixed(body: &[u8], most: i16, encoding: i64) -> Taken<(&[u8], &[u8])> {
     cut.ok_or(Refused::from("expected a page that holds its levels"))
 }
 
-/// What entries of a column's dictionary look like; booleans have none.
+/// Returns the form of the entries of a column's dictionary; booleans have none.
 pub(super) fn form_of(chunk: &ColumnChunkMetaData) -> Option<Form> {
     Some(match chunk.column_type() {
         Physical::BOOLEAN => return None,
@@ -284,20 +284,20 @@ pub(super) fn form_of(chunk: &ColumnChunkMetaData) -> Option<Form> {
     })
 }
 
-/// Inflates to exactly `length` bytes.
+/// Decompresses to exactly `length` bytes.
 pub(super) fn inflate<'a>(
     codec: Compression,
     stored: &'a [u8],
     length: u64,
     buffer: &'a mut Vec<u8>,
-) -> Taken<&'a [u8]> {
+) -> Parsed<&'a [u8]> {
     if codec == Compression::UNCOMPRESSED {
         return if stored.len() as u64 == length { Ok(stored) } else { Err("expected a page of its size".into()) };
     }
     if length == 0 {
         return Ok(&[]);
     }
-    if length > MOST_BYTES || (length > FREE_BYTES && length / MAX_RATIO > stored.len() as u64) {
+    if length > MAX_BYTES || (length > FREE_BYTES && length / MAX_RATIO > stored.len() as u64) {
         let message = format!("expected a page that was compressed, found {} bytes that become {length}", stored.len());
         return Err(Refused::Damaged(message));
     }

@@ -1,14 +1,15 @@
-//! What a new file must hold, noted while it was put together, and the look at the file once it is written.
+//! Notes about the expected content of a new file, taken while it is assembled, and the verification of the written
+//! file.
 //!
 //! ```text
-//! page that was copied      checksum of the source's bytes    = checksum of the bytes in the file
-//! page that was made        checksum of what was made         = checksum of the bytes in the file
-//!        indices            what was compressed, read again   = what the table gave
-//!        one in SAMPLE      what was made, inflated again     = what was compressed
+//! copied page               checksum of the source's bytes    = checksum of the bytes in the file
+//! new page                  checksum of the assembled bytes   = checksum of the bytes in the file
+//!        indices            compressed input, read again      = values from the table
+//!        one in SAMPLE      page, decompressed again          = compressed input
 //! ```
 //!
-//! The file is read once, from its first byte to its last. Counts of rows, values and nulls come from the footers of the
-//! inputs.
+//! The file is read once, from its first byte to its last. Counts of rows, values and nulls come from the footers of
+//! the inputs.
 
 use std::io::Read;
 
@@ -21,40 +22,40 @@ use crate::{
     format::ranged::RangedInput,
 };
 
-/// One page in so many of those with new bytes is inflated again.
+/// One in this many pages with new bytes is decompressed again.
 pub(super) const SAMPLE: usize = 16;
 
-/// Bytes that are passed by at once.
-const PIECE: u64 = 256 << 10;
+/// Number of bytes skipped at a time.
+const PIECE_BYTES: u64 = 256 << 10;
 
-/// What was noted of a page.
+/// Note about a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageNote {
     /// Checksum of the page with its header.
     pub(super) stored: u64,
-    /// Bytes of both.
+    /// Size of the page with its header in bytes.
     pub(super) bytes: u64,
 }
 
-/// What was noted of a chunk.
+/// Note about a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in super::super) struct ChunkNote {
-    /// The dictionary, then the data pages.
+    /// The dictionary, if any, then the data pages.
     pub(super) pages: Vec<PageNote>,
-    /// Values as the footers of the inputs have them.
+    /// Number of values from the footers of the inputs.
     pub(super) values: i64,
-    /// Nulls, if all footers say how many.
+    /// Number of nulls, if all footers state it.
     pub(super) nulls: Option<u64>,
 }
 
-/// What was noted of a row group; of columns that were encoded anew, nothing.
+/// Note about a row group; it has nothing about columns that were encoded again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupNote {
     pub(in super::super) rows: u64,
     pub(in super::super) columns: Vec<Option<ChunkNote>>,
 }
 
-/// A checksum of indices that knows their order, after Fletcher: it is to find mistakes and has to cost next to nothing.
+/// An order-dependent checksum of indices, after Fletcher: it detects mistakes at almost no cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sums(u64, u64);
 
@@ -69,10 +70,10 @@ impl Sums {
     }
 }
 
-/// Compares a written file with what was noted of its row groups.
+/// Compares a written file with the notes about its row groups.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) when they differ.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ.
 pub fn prove(file: &Source, notes: &[GroupNote]) -> Result<()> {
     let differs = |message: String| Error::mistaken(message).at(file.name.as_str());
     let groups = file.metadata.row_groups();
@@ -92,7 +93,7 @@ pub fn prove(file: &Source, notes: &[GroupNote]) -> Result<()> {
             reader.skip_to(chunk.byte_range().0)?;
             for page in &note.pages {
                 if xxh3_64(reader.take(page.bytes)?) != page.stored {
-                    return Err(differs(format!("{}: expected the page that was made, found another", place())));
+                    return Err(differs(format!("{}: expected the page as it was assembled, found another", place())));
                 }
             }
         }
@@ -113,7 +114,7 @@ fn check_counts(chunk: &ColumnChunkMetaData, note: &ChunkNote) -> Result<(), Str
     Ok(())
 }
 
-/// Reads a file onwards.
+/// Reads a file sequentially.
 struct Reader {
     source: Box<dyn Read + Send>,
     at: u64,
@@ -129,18 +130,16 @@ impl Reader {
         Ok(Self { source, at: 0, page: Vec::new() })
     }
 
-    /// Goes on to an offset; what is asked for behind it is taken from there.
+    /// Skips to an offset; later reads start there.
     fn skip_to(&mut self, offset: u64) -> Result<()> {
         if offset < self.at {
-            return Err(Error::integrity(format!(
-                "expected column chunks one behind the other, found one at {offset}"
-            )));
+            return Err(Error::integrity(format!("expected consecutive column chunks, found one at {offset}")));
         }
-        while self.at < offset && !self.take((offset - self.at).min(PIECE))?.is_empty() {}
+        while self.at < offset && !self.take((offset - self.at).min(PIECE_BYTES))?.is_empty() {}
         Ok(())
     }
 
-    /// The next bytes; fewer at the end of the file.
+    /// Returns the next bytes; fewer at the end of the file.
     fn take(&mut self, bytes: u64) -> Result<&[u8]> {
         let length = usize::try_from(bytes).map_err(|_| Error::internal("a page is larger than memory"))?;
         if self.page.len() < length {

@@ -1,4 +1,4 @@
-//! A Parquet file as an input of splicing: its footer and page indexes, walked through before they are believed.
+//! A Parquet file as an input of splicing: its footer and page indexes, validated before use.
 
 use std::{
     ops::Range,
@@ -34,10 +34,10 @@ use crate::{
     format::{guard::guard, ranged::RangedInput},
 };
 
-/// Bytes of a page index of one column at most.
+/// Maximum bytes of the page indexes of one column.
 const INDEX_BYTES: u64 = 64 << 20;
 
-/// A file whose footer was read.
+/// A file with a parsed footer.
 #[derive(Debug)]
 pub struct Source {
     pub(super) name: String,
@@ -49,11 +49,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads the footer. `name` stands in errors.
+    /// Reads the footer. `name` is the file's name in errors.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when it is no Parquet file that can be read,
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when its counts of rows disagree.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file,
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if its counts of rows disagree.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         let footer = read_footer(&input).map_err(|e| e.at(name))?;
         let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer))?;
@@ -66,7 +66,7 @@ impl Source {
         Ok(Self { name: name.to_owned(), input, metadata, groups, rows, arrow: OnceLock::new() })
     }
 
-    /// Reads the page indexes, where there are any that can be read; who has none gets along without.
+    /// Reads the page indexes, if there are any and they are readable; splicing also works without them.
     ///
     /// # Errors
     /// When the storage fails.
@@ -106,26 +106,26 @@ impl Source {
         Ok(self)
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Its columns.
+    /// Returns the root of its Parquet schema.
     pub fn root_schema(&self) -> &Type {
         self.metadata.file_metadata().schema_descr().root_schema()
     }
 
-    /// Estimate of the memory that it takes.
+    /// Estimates its memory in bytes.
     pub fn held_bytes(&self) -> u64 {
-        /// What a footer says of a column chunk, in memory.
+        /// Estimated memory of a column chunk's metadata in bytes.
         const CHUNK_BYTES: u64 = 1536;
         let chunks: usize = self.metadata.row_groups().iter().map(|group| group.num_columns()).sum();
         let whole = if matches!(self.input, RangedInput::Bytes(_)) { self.input.bytes() } else { 0 };
         whole + chunks as u64 * CHUNK_BYTES
     }
 
-    /// The row groups in order.
+    /// Returns the row groups in order.
     pub fn row_groups(&self) -> &[RowGroupSize] {
         &self.groups
     }
@@ -135,7 +135,7 @@ impl Source {
         Indexes { columns: index.column_index(group, leaf), offsets: index.offset_index(group, leaf) }
     }
 
-    /// The schema in Arrow's types.
+    /// Returns the schema in Arrow's types.
     pub(super) fn arrow(&self) -> Result<&ArrowReaderMetadata> {
         if let Some(arrow) = self.arrow.get() {
             return Ok(arrow);
@@ -148,12 +148,12 @@ impl Source {
         Ok(self.arrow()?.schema())
     }
 
-    /// Number of the top-level group or column of Parquet that Arrow's field with a name is, and its columns.
+    /// Returns the index of the Parquet group or column that is the top-level Arrow field `name`, and its leaf columns.
     pub(super) fn field(&self, name: &str) -> Result<Option<(usize, Range<usize>)>> {
         let fields = self.schema()?.fields();
         let Some(field) = fields.iter().position(|field| field.name() == name) else { return Ok(None) };
         let descriptor = self.metadata.file_metadata().schema_descr();
-        // Arrow has no groups without columns.
+        // Arrow omits groups without columns.
         let mut roots: Vec<usize> =
             (0..descriptor.num_columns()).map(|leaf| descriptor.get_column_root_idx(leaf)).collect();
         let of_root = |root: usize| {
@@ -169,7 +169,7 @@ impl Source {
         Ok(roots.get(field).map(|root| (*root, ranges.get(*root).cloned().unwrap_or_default())))
     }
 
-    /// The type of Arrow's field with a name.
+    /// Returns the type of the Arrow field `name`.
     pub(super) fn type_of(&self, name: &str) -> Result<Option<&DataType>> {
         Ok(self.schema()?.field_with_name(name).ok().map(|field| field.data_type()))
     }
@@ -177,7 +177,7 @@ impl Source {
     /// Decodes one top-level field of a row group.
     pub(super) fn decode(&self, group: usize, name: &str) -> Result<Vec<RecordBatch>> {
         let Some((field, _)) = self.field(name)? else {
-            return Err(Error::internal("a column was to be decoded that is not there").at(self.name.as_str()));
+            return Err(Error::internal("the column to decode is missing").at(self.name.as_str()));
         };
         let mask = ProjectionMask::roots(self.arrow()?.parquet_schema(), [field]);
         self.decode_masked(group, mask).map_err(|e| e.column(name))

@@ -1,9 +1,9 @@
-//! Compressed pages made without compressing: bytes in front of what is compressed already, and bytes that would not
+//! Assembles compressed pages without compressing: prepends bytes to compressed data, and stores bytes that would not
 //! become smaller.
 //!
 //! ```text
-//! snappy   varint length of all | literal: tag, length, bytes | the elements that were there, whose distances go back only
-//! zstd     a frame of stored blocks | the frame that was there
+//! snappy   varint length of all | literal: tag, length, bytes | the existing elements, whose distances only go back
+//! zstd     a frame of uncompressed blocks | the existing frame
 //! none     bytes | bytes
 //! ```
 
@@ -11,8 +11,8 @@ use ::parquet::basic::Compression;
 
 use super::super::chunk::{put_varint, put_zstd_frame};
 
-/// Appends `bytes` as they are, then `packed`, which inflates to `length` bytes; false when the codec cannot do that, or
-/// `packed` is none of it.
+/// Appends `bytes` uncompressed, then `packed`, which decompresses to `length` bytes; returns false if the codec does
+/// not support that, or `packed` is not in its format.
 pub(super) fn put_before(codec: Compression, bytes: &[u8], packed: &[u8], length: u64, out: &mut Vec<u8>) -> bool {
     match codec {
         Compression::UNCOMPRESSED => out.extend_from_slice(bytes),
@@ -36,7 +36,7 @@ pub(super) fn put_before(codec: Compression, bytes: &[u8], packed: &[u8], length
     true
 }
 
-/// Appends a page that is stored as it is; false when the codec cannot do that.
+/// Appends a page uncompressed; returns false if the codec does not support that.
 pub(super) fn put_stored(codec: Compression, bytes: &[u8], out: &mut Vec<u8>) -> bool {
     match codec {
         Compression::UNCOMPRESSED => out.extend_from_slice(bytes),
@@ -62,7 +62,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 fn put_literal(out: &mut Vec<u8>, bytes: &[u8]) {
-    /// Lengths up to this one stand in the tag.
+    /// Maximum length that is encoded in the tag.
     const SHORT: usize = 60;
     let Some(last) = bytes.len().checked_sub(1) else { return };
     let width = (usize::BITS - last.leading_zeros()).div_ceil(8).max(1);

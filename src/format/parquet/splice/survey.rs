@@ -1,9 +1,9 @@
-//! Looks at the footers of all inputs and says what the output is to be like.
+//! Reads the footers of all inputs and determines the form of the output.
 //!
-//! Where all files have one schema, the output has it too, down to the names of lists, ids of fields and types that
-//! Arrow does not know; so do all row groups fit without a change. Where they differ, and where columns have types that other
-//! readers take for bare numbers, the output has the schema that Arrow makes of their union. Key-value metadata on which all agree is kept, and so is the order of their rows, where bounds
-//! say that each row group continues the one before.
+//! If all files have one schema, the output has it too, including the names of lists, ids of fields and types that
+//! Arrow does not know, so all row groups fit unchanged. If schemas differ, or columns have types that other readers
+//! treat as plain numbers, the output has the schema that Arrow derives from their union. Key-value metadata on which
+//! all files agree is kept, and so is the sort order, if bounds show that each row group continues the previous one.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     schema::{schema_of, unite_lists},
 };
 
-/// What was seen so far.
+/// Findings so far.
 #[derive(Debug, Default)]
 pub struct Survey {
     seen: Option<Seen>,
@@ -40,27 +40,27 @@ struct Seen {
     fields: Fields,
     /// Whether all files have these fields.
     same_fields: bool,
-    /// Arrow's schema as it is written, if all files agree on it.
+    /// The serialised Arrow schema, if all files agree on it.
     hint: Option<Option<String>>,
     metadata: Vec<(String, String)>,
-    /// Columns with values that the types of [`storable_fields`] cannot hold.
+    /// Columns with values that the types of [`storable_fields`] cannot represent.
     unstorable: BTreeSet<String>,
-    /// How all row groups are sorted, alone and one behind the other.
+    /// Sort order of all row groups, individually and in sequence.
     sorting: Sorting,
 }
 
-/// What row groups say of their order, and whether it holds from each to the next.
+/// The row groups' declared sort order, and whether it holds across them.
 #[derive(Debug)]
 enum Sorting {
-    /// None was seen.
+    /// No row group was read yet.
     Unknown,
-    /// By these columns; the last one ends so.
+    /// Sorted by these columns; the edge describes the end of the last row group.
     By(Vec<SortingColumn>, Option<Edge>),
-    /// Not, or nobody knows.
+    /// Not sorted, or unknown.
     Not,
 }
 
-/// What is known of the values of a row group in the column that it is sorted by first.
+/// Known bounds of a row group in its first sort column.
 #[derive(Debug, Clone)]
 struct Edge {
     least: Vec<u8>,
@@ -80,8 +80,8 @@ impl Edge {
         Some(Self { least, greatest, has_nulls: statistics.null_count_opt()? > 0 })
     }
 
-    /// Whether all values of `next` come after these. Where some may be equal, it is for the other columns to say, whose
-    /// values are not known.
+    /// Returns whether all values of `next` follow these. If some may be equal, the other sort columns would decide,
+    /// whose values are not known.
     fn comes_before(&self, next: &Self, by: &SortingColumn, only: bool, order: Order) -> bool {
         let nulls = if by.nulls_first { next.has_nulls } else { self.has_nulls };
         let compared = if by.descending {
@@ -116,8 +116,8 @@ impl Sorting {
     }
 }
 
-/// Names of the columns with values that the types of [`storable_fields`] cannot hold. Only releases that wrote columns in other
-/// types, and other programs, have made any that must be looked at.
+/// Returns the names of the columns with values that the types of [`storable_fields`] cannot represent. Only files of
+/// older releases and other programs can have such columns.
 fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
     let fields = source.schema()?.fields();
     let mut names = BTreeSet::new();
@@ -135,7 +135,7 @@ fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
 }
 
 impl Survey {
-    /// Looks at one more file.
+    /// Adds a file to the survey.
     ///
     /// # Errors
     /// When its schema cannot be read.
@@ -179,14 +179,14 @@ impl Survey {
         Ok(())
     }
 
-    /// The encoder of the output, which has `more` metadata unless all inputs have other values for it.
+    /// Returns the encoder of the output, which has the metadata `more` unless all inputs have other values for it.
     ///
     /// # Errors
     /// When the schema has no Parquet equivalent.
     pub fn encoder(self, codec: Codec, more: impl Fn(&SchemaRef) -> Vec<(String, String)>) -> Result<ParquetEncoder> {
         let Some(seen) = self.seen else { return ParquetEncoder::new(&schema_of(&Fields::empty()), codec, &[]) };
         let mut metadata = seen.metadata;
-        // Sorted row groups behind one another need not be sorted, and nobody would notice.
+        // Consecutive sorted row groups need not be sorted together, and no reader would detect that.
         let sorting = match seen.sorting {
             Sorting::By(columns, _) => Some(columns),
             _ => None,

@@ -1,5 +1,5 @@
-//! Merging tables that have the same columns and whose rows are no records, as sidecars: nobody chooses a codec for
-//! them, so each column stays compressed as it was.
+//! Merges tables with the same columns whose rows are not records, such as sidecars: their codec is not an option, so
+//! each column stays compressed as it was.
 
 use ::parquet::{
     basic::Compression, column::writer::ColumnCloseResult, file::reader::ChunkReader, schema::types::ColumnDescPtr,
@@ -13,21 +13,22 @@ use super::{
 };
 use crate::{codec::Codec, error::Result};
 
-/// Compression of columns that some parts have compressed and others not.
+/// Compression of columns that are compressed in some parts only.
 const MIXED: Codec = Codec::Zstd(1);
 
-/// A column chunk that was put together.
+/// An assembled column chunk.
 #[derive(Debug)]
 pub struct TableChunk(SplicedChunk);
 
 impl TableChunk {
-    /// Its pages, and what is to be written about them.
+    /// Returns its pages, and their metadata.
     pub fn into_parts(self) -> (impl ChunkReader, ColumnCloseResult) {
         (self.0.pieces, self.0.close)
     }
 }
 
-/// Merges row groups whose files have exactly these columns; `None` when pages are made in ways that only the decoder knows.
+/// Merges row groups whose files have exactly these columns; `None` if pages have a form that only the decoder
+/// supports.
 ///
 /// # Errors
 /// When a file is damaged, naming it, or cannot be read.
@@ -44,7 +45,7 @@ pub fn splice_table(columns: &[ColumnDescPtr], parts: &[GroupPart]) -> Result<Op
     Ok(Some(chunks))
 }
 
-/// The codec of all, or one for all.
+/// Returns the common codec of all parts, or else [`MIXED`].
 fn codec_of(parts: &[Part<'_>]) -> Codec {
     match parts.iter().all(|part| part.chunk.compression() == Compression::UNCOMPRESSED) {
         true => Codec::None,

@@ -1,5 +1,5 @@
-//! Spliced files against what went into them: the same rows in the same order, statistics and page indexes that hold,
-//! whatever wrote the inputs; and damage that is refused.
+//! Compares spliced files with their inputs: the same rows in the same order, valid statistics and page indexes,
+//! whatever wrote the inputs; and damage is rejected.
 
 #![expect(clippy::cast_possible_truncation, reason = "any bits will do, and tests are small")]
 
@@ -33,23 +33,23 @@ use super::{
 };
 use crate::{codec::Codec, error::Kind, format::parquet::corpus::oracle, format::ranged::RangedInput};
 
-/// How a file is made.
+/// How a file is generated.
 #[derive(Debug, Clone)]
 struct Made {
     rows: usize,
-    /// Different values, roughly.
+    /// Approximate number of distinct values.
     range: u64,
-    /// One value in so many is null; none if zero.
+    /// One value in this many is null; none if zero.
     nulls: u64,
     seed: u64,
     second_version: bool,
     dictionary: bool,
     small_dictionary: bool,
     codec: Codec,
-    /// Rows of a page and of a row group.
+    /// Maximum rows of a page and of a row group.
     page: usize,
     group: usize,
-    /// 0 none, 1 of chunks, 2 of pages, with their indexes.
+    /// Statistics: 0 none, 1 for chunks, 2 for pages, with their indexes.
     statistics: u8,
 }
 
@@ -162,7 +162,7 @@ fn source(bytes: &Bytes, name: &str) -> Result<Source> {
     Source::open(RangedInput::Bytes(bytes.clone()), name)?.with_indexes()
 }
 
-/// Splices files to row groups of `at_once` row groups each.
+/// Splices files into row groups made of `at_once` row groups each.
 fn spliced(files: &[Bytes], codec: Codec, at_once: usize) -> Result<(Bytes, Tally)> {
     let (mut survey, mut parts, mut tally) = (Survey::default(), Vec::new(), Tally::default());
     for (i, bytes) in files.iter().enumerate() {
@@ -196,7 +196,7 @@ fn footer(bytes: &Bytes) -> ParquetMetaData {
     ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional).parse_and_finish(bytes).unwrap()
 }
 
-/// Every bound holds for the values that it speaks of, by what the parquet crate says of these alone.
+/// Every bound holds for its values, as compared with the parquet crate's statistics of these values alone.
 fn check_bounds(table: &RecordBatch, bytes: &Bytes) {
     let metadata = footer(bytes);
     let alone = |first: usize, rows: usize| {
@@ -225,7 +225,7 @@ fn check_bounds(table: &RecordBatch, bytes: &Bytes) {
             if let Some(found) = chunk.statistics() {
                 holds(found.min_bytes_opt(), found.max_bytes_opt(), expected);
                 assert!(found.null_count_opt().is_none_or(|nulls| Some(nulls) == expected.null_count_opt()), "{name}");
-                // Of the two zeros any may be the bound.
+                // Either of the two zeros may be the bound.
                 let zero = |bound: Option<&[u8]>| {
                     order == Order::Float && bound.is_some_and(|b| b[..b.len() - 1].iter().all(|b| *b == 0))
                 };
@@ -260,7 +260,7 @@ fn check_bounds(table: &RecordBatch, bytes: &Bytes) {
     }
 }
 
-/// Rows are found where the offset index says.
+/// Rows are at the positions stated by the offset index.
 fn check_offsets(table: &RecordBatch, bytes: &Bytes, seed: u64) {
     let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
     let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes.clone(), options).unwrap();
@@ -339,8 +339,8 @@ proptest! {
     ) {
         let files: Vec<Made> = seeds.iter().map(|seed| Made { seed: *seed, ..made.clone() }).collect();
         let tally = check(&files, made.codec, at_once);
-        let few = at_once > FEW_PARTS;
-        // What repeats and has no dictionary gets one.
+        let few = at_once > MAX_SMALL_PARTS;
+        // Repeated values without a dictionary get one.
         prop_assert!(few || !made.dictionary || tally.reencoded == 0, "{:?}", tally);
     }
 
@@ -352,14 +352,14 @@ proptest! {
         let at = at.index(damaged.len());
         damaged[at] ^= 1 << bit;
         match spliced(&[whole.clone(), damaged.into(), whole], made.codec, 3) {
-            // Without checksums values may be wrong, and then a reader may find out later.
+            // Without checksums values may be wrong, which a reader may detect later.
             Ok((out, _)) => prop_assert!(rows(&out).map_or(true, |rows| rows.num_rows() == 3 * made.rows)),
             Err(error) => prop_assert!(matches!(error.kind(), Kind::Input | Kind::Integrity | Kind::Usage | Kind::Internal), "{error}"),
         }
     }
 }
 
-/// Whatever changes in a page after it was made is noticed.
+/// Every change of a page after it was made is detected.
 #[test]
 fn the_proof_sees_every_bit() {
     let made = Made {
@@ -468,16 +468,16 @@ fn unique_values_become_pages_without_a_dictionary_and_common_ones_share_one() {
         for unique in ["id", "maybe"] {
             assert_eq!(encodings(unique), (false, vec![0; 8]), "{unique}");
         }
-        // Of what was written without a dictionary only texts and numbers get one.
+        // Of values written without a dictionary, only texts and numbers get one.
         let common = if dictionary { vec!["i32", "text", "f64", "fixed", "words"] } else { vec!["i32", "text", "f64"] };
         for common in common {
-            // Pages of few indices become one.
+            // Pages of few indices are joined.
             assert_eq!(encodings(common), (true, vec![8]), "{common}");
         }
     }
 }
 
-/// Each file of the corpus that can be read, behind itself.
+/// Splices each readable file of the corpus with itself.
 #[test]
 fn the_corpus_keeps_its_rows() {
     let mut surprises = Vec::new();
@@ -485,7 +485,7 @@ fn the_corpus_keeps_its_rows() {
         let name = path.display().to_string();
         let bytes = Bytes::from(std::fs::read(&path).unwrap());
         let (Some(count), Ok(once)) = (expected.filter(|rows| (1..200_000).contains(rows)), rows(&bytes)) else {
-            // Nothing to compare with; it must be refused, not panic.
+            // Without an expected result, the file must be rejected and not panic.
             let _ = spliced(&[bytes.clone(), bytes], Codec::Snappy, 100);
             continue;
         };
@@ -502,7 +502,7 @@ fn the_corpus_keeps_its_rows() {
                 }
             }
             Err(error) if error.kind() == Kind::Usage => {}
-            // Who decodes does not look at checksums; who copies must.
+            // The decoder does not verify checksums; copying must.
             Err(_) if name.ends_with("corrupt-checksum.parquet") => {}
             Err(error) => surprises.push(format!("{name}: {error:?}")),
         }

@@ -1,7 +1,8 @@
-//! The dictionary of several dictionaries: each different entry once, in the order in which it first occurs.
+//! Unites several dictionaries: each distinct entry once, in the order of first occurrence.
 //!
-//! Entries are kept in the very form of a dictionary page, so that the page is there when the last one was added. They
-//! are told apart by their bytes alone: numbers that are equal but have other bits, as 0 and -0, stay two.
+//! Entries are stored in the form of a dictionary page, so that the page is complete when the last one was added. They
+//! are compared by their bytes alone: numbers that are equal but have different bits, such as 0 and -0, remain two
+//! entries.
 //!
 //! ```text
 //! slot   0  free        or   upper half of the hash << 32 | entry + 1
@@ -11,23 +12,24 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::chunk::ends;
 
-/// Bytes of a text's length in front of it.
+/// Bytes of a text's length prefix.
 const LENGTH: usize = 4;
 
-/// What entries look like.
+/// Form of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// So many bytes each.
+    /// Fixed size in bytes.
     Fixed(usize),
-    /// Their length as a u32, then as many bytes.
+    /// Length as a u32, then that many bytes.
     Text,
 }
 
 impl Form {
-    /// Where each entry of a dictionary page begins, and where the last one ends; `None` when they are not so many.
+    /// Returns the start of each entry of a dictionary page, and the end of the last one; `None` if there are fewer
+    /// entries.
     pub(super) fn places(self, page: &[u8], entries: usize) -> Option<Vec<u32>> {
         u32::try_from(page.len()).ok()?;
-        // Each entry takes a byte at least, so a number that lies does not get far.
+        // Each entry has at least one byte, so a wrong number cannot cause a large allocation.
         let shortest = match self {
             Self::Fixed(width) => width.max(1),
             Self::Text => LENGTH,
@@ -54,7 +56,7 @@ impl Form {
         Some(places)
     }
 
-    /// Hashes of the entries of a dictionary page.
+    /// Returns the hashes of the entries of a dictionary page.
     pub(super) fn hashes<'a>(self, page: &'a [u8], places: &'a [u32]) -> impl Iterator<Item = u64> + 'a {
         places.windows(2).map(move |place| {
             let entry = &page[place[0] as usize..place[1] as usize];
@@ -68,14 +70,14 @@ impl Form {
     }
 }
 
-/// Entries that are looked up at once.
-const AT_ONCE: usize = 64;
+/// Number of entries that are looked up together.
+const BATCH: usize = 64;
 
 /// Entries of one form.
 trait Kind {
     fn hash(entry: &[u8]) -> u64;
     fn same(one: &[u8], other: &[u8]) -> bool;
-    /// Where an entry lies; anything if there is none of this number.
+    /// Returns the range of an entry; any range if the entry does not exist.
     fn range(places: &[u32], number: usize) -> (usize, usize);
 }
 
@@ -99,7 +101,7 @@ impl<const W: usize> Kind for Word<W> {
     }
 }
 
-/// Texts behind their lengths.
+/// Texts with a length prefix.
 struct Text;
 
 impl Kind for Text {
@@ -119,7 +121,7 @@ impl Kind for Text {
     }
 }
 
-/// Anything else.
+/// Entries of any other size.
 struct Wide;
 
 impl Kind for Wide {
@@ -147,12 +149,12 @@ fn range_of(places: &[u32], number: usize) -> (usize, usize) {
     }
 }
 
-/// The entries of several dictionaries.
+/// The distinct entries of several dictionaries.
 #[derive(Debug)]
 pub(super) struct Union {
-    /// Entries as a dictionary page has them.
+    /// Entries in the form of a dictionary page.
     page: Vec<u8>,
-    /// Where they begin, and where the last one ends.
+    /// Start of each entry, and end of the last one.
     places: Vec<u32>,
     slots: Vec<u64>,
 }
@@ -162,18 +164,18 @@ impl Union {
         Self { page: Vec::new(), places: vec![0], slots: vec![0; 1024] }
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(super) fn entries(&self) -> usize {
         self.places.len() - 1
     }
 
-    /// The dictionary page.
+    /// Returns the dictionary page.
     pub(super) fn page(&self) -> &[u8] {
         &self.page
     }
 
-    /// The numbers of the entries of a dictionary page, which are added unless they are there already; `None` when there
-    /// is no more room.
+    /// Returns the numbers of the entries of a dictionary page, and adds those that are not present yet; `None` if
+    /// there is no more room.
     pub(super) fn numbers(&mut self, form: Form, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
         match form {
             Form::Fixed(4) => self.numbers_of::<Word<4>>(page, places),
@@ -183,20 +185,21 @@ impl Union {
         }
     }
 
-    /// Looks many entries up at once, step by step: each step waits for memory, and the waits of different entries overlap.
+    /// Looks up many entries together, step by step: each step waits for memory, and the waits of different entries
+    /// overlap.
     fn numbers_of<K: Kind>(&mut self, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
         let mut numbers = Vec::with_capacity(places.len());
-        let (mut hashes, mut slots, mut ranges) = ([0; AT_ONCE], [0; AT_ONCE], [(0, 0); AT_ONCE]);
+        let (mut hashes, mut slots, mut ranges) = ([0; BATCH], [0; BATCH], [(0, 0); BATCH]);
         let count = places.len().saturating_sub(1);
-        for first in (0..count).step_by(AT_ONCE) {
-            let places = &places[first..(first + AT_ONCE).min(count) + 1];
+        for first in (0..count).step_by(BATCH) {
+            let places = &places[first..(first + BATCH).min(count) + 1];
             let entries = || places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]);
             let mask = self.slots.len() - 1;
             for (entry, (hash, slot)) in entries().zip(hashes.iter_mut().zip(&mut slots)) {
                 *hash = K::hash(entry);
                 *slot = self.slots[slot_of(*hash) & mask];
             }
-            // Of a free slot it is any range, and it does not matter.
+            // The range of a free slot is arbitrary, and is not used.
             for (slot, range) in slots.iter().zip(&mut ranges).take(places.len() - 1) {
                 *range = K::range(&self.places, number_of(*slot));
             }
@@ -212,7 +215,7 @@ impl Union {
         Some(numbers)
     }
 
-    /// The number of an entry, which is added unless it is there already; `None` when there is no more room.
+    /// Returns the number of an entry, which is added if it is not present yet; `None` if there is no more room.
     pub(super) fn number_of(&mut self, form: Form, entry: &[u8]) -> Option<u32> {
         match form {
             Form::Fixed(4) => self.number::<Word<4>>(entry, Word::<4>::hash(entry)),
@@ -268,11 +271,11 @@ impl Union {
     }
 }
 
-/// Odd, and far from any pattern that data has.
+/// Odd multiplier without regular bit patterns.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Texts of up to so many bytes are told apart by a few instructions.
-const SHORT: usize = 16;
+/// Maximum length in bytes of texts that are compared with a few instructions.
+const MAX_SHORT_TEXT: usize = 16;
 
 #[inline]
 fn word<const W: usize>(entry: &[u8]) -> u64 {
@@ -285,15 +288,15 @@ fn word<const W: usize>(entry: &[u8]) -> u64 {
 
 #[inline]
 fn mixed(word: u64) -> u64 {
-    // In the lower half of the product each bit depends on lower ones only, in the upper half on all: and many numbers
-    // differ in their upper bits alone.
+    // In the lower half of the product, each bit depends on lower bits only; in the upper half, on all bits. Many
+    // numbers differ only in their upper bits.
     let product = u128::from(word ^ MIX) * u128::from(MIX);
     low_half(product) ^ low_half(product >> 64)
 }
 
 #[inline]
 fn hash_text(entry: &[u8]) -> u64 {
-    if entry.len() > LENGTH + SHORT {
+    if entry.len() > LENGTH + MAX_SHORT_TEXT {
         return xxh3_64(entry);
     }
     let (first, last) = ends(&entry[LENGTH.min(entry.len())..]);
@@ -306,7 +309,7 @@ fn same_text(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
-    if one.len() > LENGTH + SHORT {
+    if one.len() > LENGTH + MAX_SHORT_TEXT {
         return one == other;
     }
     let from = LENGTH.min(one.len());
@@ -387,7 +390,7 @@ mod tests {
             let value = |i: u64| if tenth { ((i * step) as f64 / 10.0).to_bits() } else { (i * step) << shift };
             let slots: std::collections::BTreeSet<u64> = (0..count).map(|i| mixed(value(i)) & 0xfff).collect();
             let different: std::collections::BTreeSet<u64> = (0..count).map(value).collect();
-            // By chance 2,000 values take about 1,580 of 4,096 slots; the worst of all these patterns takes 870.
+            // By chance, 2,000 values occupy about 1,580 of 4,096 slots; the worst of all these patterns occupies 870.
             prop_assert!(slots.len() * 5 > different.len() * 2, "{} of {}", slots.len(), different.len());
         }
 

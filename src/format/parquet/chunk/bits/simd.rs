@@ -1,4 +1,4 @@
-//! Packs and unpacks groups of eight values with vector instructions, where the processor has them.
+//! Packs and unpacks groups of eight values with vector instructions, if the processor has them.
 //!
 //! ```text
 //! unpack   16 bytes from the group on, 16 from its fifth value on     (one half of a vector each)
@@ -7,14 +7,14 @@
 //! pack     eight values  -- or with the neighbour, shifted -->  four pairs  --> two fours  --> W bytes
 //! ```
 //!
-//! Each says how many values it has done, whole groups from the first one on; the rest is left to its twin in the module
-//! above. What is packed has no bits beyond the width.
+//! Each function returns how many values it has processed, in whole groups from the first one on; the caller processes
+//! the rest with the scalar version in the parent module. Packed values must have no bits beyond the width.
 
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector instructions"))]
 
 use super::GROUP;
 
-/// Bytes behind the packed ones that are written along.
+/// Number of bytes after the packed ones that may be overwritten.
 pub(super) const SLACK: usize = 32;
 
 /// Unpacks values of `width` bits from the first byte on.
@@ -24,13 +24,13 @@ pub(super) fn unpack(bytes: &[u8], width: u8, out: &mut [u32]) -> usize {
         macro_rules! by_width {
             ($($w:literal)*) => {
                 match width {
-                    // SAFETY: the processor has AVX2.
+                    // SAFETY: the processor supports AVX2, which was checked above.
                     $($w => unsafe { avx2::unpack::<$w>(bytes, out) },)*
                     _ => 0,
                 }
             };
         }
-        // A wider value may lie in five bytes.
+        // A wider value may span five bytes.
         return by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25);
     }
     0
@@ -43,7 +43,7 @@ pub(super) fn pack(values: &[u32], width: u8, out: &mut [u8]) -> usize {
         macro_rules! by_width {
             ($($w:literal)*) => {
                 match width {
-                    // SAFETY: the processor has AVX2.
+                    // SAFETY: the processor supports AVX2, which was checked above.
                     $($w => unsafe { avx2::pack::<$w>(values, out) },)*
                     _ => 0,
                 }
@@ -65,10 +65,10 @@ mod avx2 {
 
     use super::{GROUP, SLACK};
 
-    /// Bytes of half a vector.
+    /// Number of bytes in half a vector.
     const HALF: usize = 16;
 
-    /// For each value the four bytes, counted from the begin of its half, that hold it.
+    /// Returns for each value the indices, within its half, of the four bytes that contain it.
     const fn places<const W: usize>() -> [u8; 2 * HALF] {
         let mut places = [0; 2 * HALF];
         let mut at = 0;
@@ -84,7 +84,7 @@ mod avx2 {
         places
     }
 
-    /// For each value the bits in front of it in its first byte.
+    /// Returns for each value the number of bits that precede it in its first byte.
     const fn shifts<const W: usize>() -> [u32; GROUP] {
         let mut shifts = [0; GROUP];
         let mut value = 0;
@@ -101,13 +101,13 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     pub(super) fn unpack<const W: usize>(bytes: &[u8], out: &mut [u32]) -> usize {
         let (groups, _) = out.as_chunks_mut::<GROUP>();
-        // What is read of a group, which is more than it takes.
+        // Bytes read for a group, which are more than the group has.
         let reach = W / 2 + HALF;
         let within = bytes.len().checked_sub(reach).map_or(0, |more| more / W + 1);
         let whole = groups.len().min(within);
         let places = const { places::<W>() };
         let shifts = const { shifts::<W>() };
-        // SAFETY: both are as long as a vector.
+        // SAFETY: both arrays are as long as a vector.
         let (places, shifts) = unsafe {
             (
                 _mm256_loadu_si256(places.as_ptr().cast::<__m256i>()),
@@ -117,7 +117,8 @@ mod avx2 {
         let mask = _mm256_set1_epi32(((1_u32 << W) - 1).cast_signed());
         for (number, group) in groups[..whole].iter_mut().enumerate() {
             let at = number * W;
-            // SAFETY: the last group whose `reach` bytes are there is the one before `whole`; a group is as long as a vector.
+            // SAFETY: `whole` counts only groups whose `reach` bytes are within the slice; the output of a group is as
+            // long as a vector.
             unsafe {
                 let begin = bytes.as_ptr().add(at);
                 let low = _mm_loadu_si128(begin.cast::<__m128i>());

@@ -1,43 +1,43 @@
-//! Values that were written without a dictionary, and repeat so much that one is worth it: the shard becomes smaller, and
-//! who groups or filters by them is told which are equal instead of walking through them one by one.
+//! Dictionaries for values that were written without one and repeat often enough: the shard becomes smaller, and
+//! readers that group or filter by the values compare indices instead of values.
 //!
 //! ```text
-//! look      the first pages of two parts --> how many different values there will be --> worth it, or pages as they are
-//! look up   each value of each page      --> its number; the dictionary grows
-//! write     the dictionary, then pages of numbers
+//! sample    the first pages of two parts --> number of distinct values --> worthwhile, or pages are copied
+//! look up   each value of each page      --> its index; the dictionary grows
+//! write     the dictionary, then pages of indices
 //! ```
 
 use arrow::{array::BooleanBufferBuilder, buffer::BooleanBuffer};
 
 use super::{Joined, Loaded, Merging, Step, Stop, expected, hybrid, index_bytes, level_width};
 use crate::format::parquet::splice::{
-    page::{PLAIN, Page, Pages, Refused, Taken},
+    page::{PLAIN, Page, Pages, Parsed, Refused},
     union::{Form, Union},
 };
 
-/// Pages of indices and the dictionary must take no more than this part of what the values took.
+/// Maximum size of the pages of indices and the dictionary relative to the values.
 const GAIN: f64 = 0.7;
 
-/// Entries of the dictionary at most, as foreseen, and its bytes as they come out: with few, looking values up costs next to
-/// nothing, and who reads them gains most.
-const FORESEEN: f64 = 16e3;
-const MOST_BYTES: usize = 1 << 20;
+/// Maximum number of entries of the dictionary, predicted, and its maximum bytes, actual: with few entries, lookups
+/// cost almost nothing and readers gain most.
+const MAX_PREDICTED_ENTRIES: f64 = 16e3;
+const MAX_DICTIONARY_BYTES: usize = 1 << 20;
 
-/// Values with a dictionary that they did not have.
+/// Values with a new dictionary.
 pub(super) struct Keyed {
     form: Form,
     union: Union,
     seen: Seen,
-    /// The number of each value.
+    /// The index of each value.
     numbers: Vec<u32>,
-    /// Which rows have one.
+    /// Which rows have a value.
     present: BooleanBuffer,
-    /// For each page how many rows it has, and how many of them have a value.
+    /// For each page its number of rows, and of rows with a value.
     pages: Vec<(usize, usize)>,
 }
 
 impl Merging<'_> {
-    /// Looks all values up, if that is worth it; `None` if it is not, or some page is of another kind.
+    /// Looks up all values, if that is worthwhile; `None` if it is not, or some page has another encoding.
     pub(super) fn keyed(&mut self, parts: &[Loaded<'_>], form: Option<Form>) -> Step<Option<Keyed>> {
         let pages = || parts.iter().flat_map(|part| part.pages.data.iter().map(move |page| (&part.pages, page)));
         let plain = |(pages, page): (&Pages, &Page)| {
@@ -68,7 +68,7 @@ impl Merging<'_> {
         Ok(Some(keyed))
     }
 
-    /// Foresees from two pages whether there are few different values.
+    /// Predicts from two pages whether there are few distinct values.
     fn repeat(&mut self, parts: &[Loaded<'_>], form: Form) -> Step<bool> {
         let total: u64 = parts.iter().flat_map(|part| &part.pages.data).map(|page| page.header.values).sum();
         let (mut union, mut seen, mut bytes, mut stored) = (Union::new(), 0, 0, 0);
@@ -76,9 +76,9 @@ impl Merging<'_> {
             let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.data.first()?))) else {
                 continue;
             };
-            let mut looked = || -> Taken<Option<usize>> {
+            let mut looked = || -> Parsed<Option<usize>> {
                 let cut = part.pages.cut(page, &mut self.buffers.page)?;
-                let places = form.places(cut.values, cut.present).ok_or(Refused::from(BEYOND))?;
+                let places = form.places(cut.values, cut.present).ok_or(Refused::from(TRUNCATED))?;
                 bytes += cut.values.len();
                 stored += page.body.len();
                 Ok(union.numbers(form, cut.values, &places).map(|numbers| numbers.len()))
@@ -96,10 +96,10 @@ impl Merging<'_> {
         let ratio = stored as f64 / bytes.max(1) as f64;
         let plain = bytes as f64 / seen as f64 * total as f64 * ratio;
         let indices = index_bytes(entries, usize::try_from(total).unwrap_or(usize::MAX));
-        Ok(entries <= FORESEEN && dictionary * ratio.min(1.0) + indices < GAIN * plain)
+        Ok(entries <= MAX_PREDICTED_ENTRIES && dictionary * ratio.min(1.0) + indices < GAIN * plain)
     }
 
-    /// Writes the dictionary and the pages of numbers.
+    /// Writes the dictionary and the pages of indices.
     pub(super) fn write_keyed(&mut self, parts: Vec<Loaded<'_>>, keyed: &Keyed) -> Step<()> {
         self.put_dictionary(&keyed.union)?;
         let (mut row, mut value) = (0, 0);
@@ -127,18 +127,18 @@ impl Merging<'_> {
     }
 }
 
-/// What a page is refused for that ends too early.
-const BEYOND: &str = "expected more values, found the end of the page";
+/// Error message about a page that ends too early.
+const TRUNCATED: &str = "expected more values, found the end of the page";
 
 impl Keyed {
-    /// Looks the values of a page up; false when they are too many.
+    /// Looks up the values of a page; returns false if there are too many distinct ones.
     fn add(
         &mut self,
         pages: &Pages,
         page: &Page,
         room: &mut Vec<u8>,
         present: &mut BooleanBufferBuilder,
-    ) -> Taken<bool> {
+    ) -> Parsed<bool> {
         let cut = pages.cut(page, room)?;
         let rows = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         if pages.definition > 0 {
@@ -154,25 +154,25 @@ impl Keyed {
             Form::Fixed(8) => seen.words::<8>(cut.values, cut.present, union, numbers),
             _ => seen.texts(cut.values, cut.present, union, numbers),
         };
-        found.ok_or(Refused::from(BEYOND))?;
-        Ok(self.union.page().len() <= MOST_BYTES)
+        found.ok_or(Refused::from(TRUNCATED))?;
+        Ok(self.union.page().len() <= MAX_DICTIONARY_BYTES)
     }
 }
 
-/// Short values that were looked up before, each where its hash says, the latest one if that is so for several.
+/// Cache of short values that were looked up before, at the slots of their hashes; each slot has the latest value.
 struct Seen(Vec<(Short, u32)>);
 
-/// A value in the lower bytes, and its length; none has that of `NONE`.
+/// A value in the lower bytes, and its length; `NONE` has a length that no value has.
 type Short = (u128, u32);
 const NONE: Short = (0, u32::MAX);
 
-/// Bytes of a short text at most.
+/// Maximum bytes of a short text.
 const SHORT: usize = size_of::<u128>();
 
-/// How many are kept: a power of two.
-const KEPT: usize = 1 << 14;
+/// Number of cached values, a power of two.
+const CACHE_SLOTS: usize = 1 << 14;
 
-/// For each length the bytes that belong to the text.
+/// For each length, the mask of the bytes that belong to the text.
 const MASKS: [u128; SHORT + 1] = {
     let mut masks = [u128::MAX; SHORT + 1];
     let mut length = 0;
@@ -185,10 +185,11 @@ const MASKS: [u128; SHORT + 1] = {
 
 impl Seen {
     fn new() -> Self {
-        Self(vec![(NONE, 0); KEPT])
+        Self(vec![(NONE, 0); CACHE_SLOTS])
     }
 
-    /// Appends the numbers of so many texts of a page; `None` when they are not all there, or too many for a dictionary.
+    /// Appends the indices of `count` texts of a page; `None` if the page has fewer, or there are too many for a
+    /// dictionary.
     fn texts(&mut self, mut page: &[u8], count: usize, union: &mut Union, out: &mut Vec<u32>) -> Option<()> {
         out.reserve(count);
         for _ in 0..count {
@@ -208,7 +209,7 @@ impl Seen {
         Some(())
     }
 
-    /// The same for values of `W` bytes.
+    /// Like `texts`, for values of `W` bytes.
     fn words<const W: usize>(
         &mut self,
         page: &[u8],
@@ -237,15 +238,15 @@ impl Seen {
     }
 }
 
-/// Bytes of a text's length in front of it.
+/// Bytes of a text's length prefix.
 const LENGTH: usize = 4;
 
 #[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant, which are fewer")]
 fn slot_of((text, length): Short) -> usize {
-    /// Odd, and far from any pattern that texts have.
+    /// Odd multiplier without regular bit patterns.
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let folded = (text as u64) ^ ((text >> 64) as u64).rotate_left(29) ^ u64::from(length);
-    (folded.wrapping_mul(MIX) >> (u64::BITS - KEPT.trailing_zeros())) as usize
+    (folded.wrapping_mul(MIX) >> (u64::BITS - CACHE_SLOTS.trailing_zeros())) as usize
 }
 
 #[cfg(test)]
