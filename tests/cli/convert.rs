@@ -31,7 +31,7 @@ fn a_bad_record_stops_the_run_with_its_place() {
     assert_snapshot!(folder.redact(&ran.stderr), @r"
     error: expected 2 fields, found 4
        at: [FOLDER]/a.csv, line 3, byte 14
-     hint: leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine
+     hint: skip bad records with --on-error skip, or keep them in a file with --on-error quarantine
     ");
     assert_eq!(ran.stdout, "");
     assert_eq!(folder.run("manifest").code, 2, "nothing was committed");
