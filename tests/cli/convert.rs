@@ -174,9 +174,9 @@ fn tables_beside_other_files_are_not_guessed() {
     let ran = folder.run("convert raw");
     assert_eq!(ran.code, 2);
     assert_snapshot!(folder.redact(&ran.stderr), @r"
-    error: expected either records or files, found both: `labels.csv` holds records, `a.jpg` does not
-     hint: take what holds records: --include '*.csv' (or *.jsonl ...)
-     hint: take everything as files grouped to samples: --from files
+    error: expected either records or files, found both: `labels.csv` contains records, `a.jpg` does not
+     hint: select the files with records: --include '*.csv' (or *.jsonl ...)
+     hint: or convert all files as samples, grouped by name: --from files
     ");
     folder.run("convert raw --from files --out files").ok();
     folder.run_with(&["convert", "raw", "--include", "*.csv", "--out", "tables"]).ok();
